@@ -1,0 +1,57 @@
+# `make help` lists the targets. Everything uses and makes .venv; caches live in ~/.cache/pelops.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+BIN := .venv/bin
+VENV := .venv/.installed
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
+
+$(VENV): requirements/dev.txt pyproject.toml tools/make_venv.sh
+	@PYTHON=$(PYTHON) tools/make_venv.sh
+
+.PHONY: demo
+demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leaves it up)
+	@$(BIN)/python -m demo
+
+.PHONY: test
+test: $(VENV) ## Run all tests against real servers
+	@$(BIN)/python -m local_cluster build
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+.PHONY: check
+check: $(VENV) ## Lint, types, layers, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy -p pelops -p local_cluster -p demo -p tests
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pelops.api.crd --check
+
+.PHONY: bench
+bench: $(VENV) ## Run the benchmarks
+	@for name in $(BENCHMARKS); do $(BIN)/python -m benchmarks.$$name; done
+
+.PHONY: cluster-up
+cluster-up: $(VENV) ## Start a control plane, a node and Redis to play with
+	@$(BIN)/python -m local_cluster up
+
+.PHONY: cluster-down
+cluster-down: $(VENV) ## End what cluster-up or KEEP=1 left
+	@$(BIN)/python -m local_cluster down
+
+.PHONY: image
+image: ## Build the operator's container image (needs Docker)
+	docker build --tag pelops-operator:0.1.0 .
+
+.PHONY: crds
+crds: $(VENV) ## Write crds/ and docs/reference.md from the models
+	@$(BIN)/python -m pelops.api.crd --write
+
+.PHONY: clean
+clean: ## Remove what was made inside this directory
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} + ; rm -rf operator/*.egg-info

@@ -1,0 +1,1 @@
+"""`make demo`: the whole system on this machine, at work on real input, with a checked result."""

@@ -1,0 +1,95 @@
+"""`python -m demo`: run it all, exit with 0 only when everything that it claims was checked.
+
+KEEP=1 in the environment leaves the cluster up.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from demo.corpus import DEFAULT_FILES, Source, describe, find_corpus
+from demo.direct import DirectComputation, DirectFailed
+from demo.playground import Playground, open_playground, print_access
+from demo.story import ChecksFailed, run_demo
+from demo.watching import Stalled
+from local_cluster.errors import LocalClusterError
+from local_cluster.progress import report
+from local_cluster.redis_servers import NoSuchServer, ServerFailed
+
+INTERRUPTED = 130
+FAILURES = (
+    ChecksFailed,
+    DirectFailed,
+    LocalClusterError,
+    NoSuchServer,
+    ServerFailed,
+    Stalled,
+    TimeoutError,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the demo; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    most = "files to index at most, about (default: %(default)s)"
+    parser.add_argument("--files", type=int, default=DEFAULT_FILES, metavar="N", help=most)
+    files = max(1, parser.parse_args(arguments).files)
+    keep = os.environ.get("KEEP", "") not in {"", "0"}
+    _interrupt_once()
+    left_up: list[Playground] = []
+    began = time.monotonic()
+    try:
+        _run(find_corpus(files), left_up, keep=keep)
+    except FAILURES as error:
+        code, verdict = 1, f"The demo FAILED: {error}"
+    except KeyboardInterrupt:
+        report("interrupted")
+        return INTERRUPTED
+    else:
+        code, verdict = 0, "Everything that the demo claims was checked, and holds."
+    report(f"{verdict}\nIt took {time.monotonic() - began:.0f} s.")
+    for cluster in left_up:
+        print_access(cluster)
+    return code
+
+
+def _run(sources: Sequence[Source], left_up: list[Playground], *, keep: bool) -> None:
+    """All of it; a cluster that outlives this is added to `left_up`."""
+    report("Indexing the Python source files of this machine with workers on a Redis stream:")
+    for source in sources:
+        report(f"  {describe(source)}")
+    paths = [path for source in sources for path in source.paths]
+    with tempfile.TemporaryDirectory(prefix="pelops-demo-") as scratch:
+        # Early, beside everything else: it yields the processor to all others.
+        direct = DirectComputation.start(paths, Path(scratch))
+        try:
+            with open_playground(keep=keep) as cluster:
+                left_up += [cluster] * keep
+                run_demo(cluster, sources, direct)
+        finally:
+            direct.process.kill()
+
+
+def _interrupt_once() -> None:
+    """Have what ends the demo raise KeyboardInterrupt, once: cleaning up is not cut short."""
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    # One that is ignored already, as under nohup, stays so.
+    signals = [one for one in ends if signal.getsignal(one) is not signal.SIG_IGN]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for one in signals:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for one in signals:
+        signal.signal(one, interrupt)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""The input: Python source files that are on every machine that runs this."""
+
+import os
+import sysconfig
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+# More would say nothing new, and a slow machine would take minutes.
+DEFAULT_FILES = 4000
+OTHER_PACKAGES = frozenset({"site-packages", "dist-packages"})  # inside the standard library
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where files come from, all that are there and those that are taken."""
+
+    label: str
+    found: int
+    every: int  # of those found each this-many-th is taken
+    paths: tuple[Path, ...]
+
+
+def find_corpus(most: int = DEFAULT_FILES) -> tuple[Source, ...]:
+    """About `most` files at most: half for the standard library, the rest for the packages."""
+    library, packages = (Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib"))
+    own = find_files(library, without=OTHER_PACKAGES)
+    installed = find_files(packages)
+    taken = take(own, max(1, most // 2))
+    return (
+        _source("standard library", own, taken),
+        _source("installed packages", installed, take(installed, max(1, most - len(taken)))),
+    )
+
+
+def find_files(root: Path, *, without: Iterable[str] = ()) -> tuple[Path, ...]:
+    """Every .py file below, sorted; directories of the names `without` are left out."""
+    skipped = set(without)
+    found = []
+    for directory, names, files in os.walk(root):
+        names[:] = [name for name in names if name not in skipped]
+        found += [Path(directory, file) for file in files if file.endswith(".py")]
+    return tuple(sorted(found))
+
+
+def take(paths: Sequence[Path], most: int) -> tuple[Path, ...]:
+    """All of them, or each n-th with the smallest n that gives at most `most`."""
+    return tuple(paths[:: interval(len(paths), most)])
+
+
+def interval(count: int, most: int) -> int:
+    """The smallest n such that each n-th of `count` are at most `most`; `most` is above 0."""
+    return max(1, -(-count // most))
+
+
+def _source(label: str, found: Sequence[Path], taken: tuple[Path, ...]) -> Source:
+    every = interval(len(found), max(1, len(taken)))
+    return Source(label=label, found=len(found), every=every, paths=taken)
+
+
+def describe(source: Source) -> str:
+    """One line for people that hides nothing left out."""
+    if source.every == 1:
+        return f"{source.label}: all {source.found:,} files"
+    return (
+        f"{source.label}: {len(source.paths):,} of {source.found:,} files"
+        f" (each {ordinal(source.every)}, to keep this short)"
+    )
+
+
+def ordinal(number: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, 21st, ..."""
+    tens = number % 100 in {11, 12, 13}
+    return f"{number}{'th' if tens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -1,0 +1,129 @@
+"""The cluster that the demo runs on: gone with the demo, or left up under the default name."""
+
+import io
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from local_cluster.binaries import cache_directory, find_binaries
+from local_cluster.cluster import Cluster, ClusterOptions
+from local_cluster.commands import bring_down, bring_up
+from local_cluster.errors import KubectlError, LocalClusterError
+from local_cluster.progress import report, step
+from local_cluster.records import Records
+from local_cluster.state_directory import StateDirectory
+
+OPTIONS = ClusterOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Playground:
+    """A cluster that is up, and how to reach it."""
+
+    kubectl_path: Path
+    kubeconfig: Path
+    redis_url: str
+
+    def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
+        """What kubectl prints, errors included unless `check`, with which they raise."""
+        answer = subprocess.run(
+            [str(self.kubectl_path), *args],
+            env=os.environ | {"KUBECONFIG": str(self.kubeconfig), "KUBERC": "off"},
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if check and answer.returncode:
+            raise KubectlError(answer)
+        return answer.stdout if check else answer.stdout + answer.stderr
+
+
+@contextmanager
+def open_playground(*, keep: bool) -> Iterator[Playground]:
+    """A cluster for the block; `keep` leaves it up unless the block is interrupted."""
+    _explain_cold_start()
+    yield from _kept() if keep else _temporary()
+
+
+def print_access(cluster: Playground) -> None:
+    """Say how to use a cluster that was left up; the last line is for a shell."""
+    report("It is still up: kubectl get scg -A -w; take it down with `make cluster-down`.")
+    print(f"REDIS_URL={shlex.quote(cluster.redis_url)}")
+    print(f"export KUBECONFIG={shlex.quote(str(cluster.kubeconfig))}", flush=True)
+
+
+def _temporary() -> Iterator[Playground]:
+    clusters = cache_directory() / "clusters"
+    _remove_leftovers(clusters)
+    directory = StateDirectory(clusters / f"demo-{os.getpid()}")
+    with directory.claimed():
+        directory.empty()
+        try:
+            yield from _up(directory.path)
+        except KeyboardInterrupt:
+            directory.remove()
+            raise
+        except Exception:
+            report(f"its logs stay in {directory.path} until the next demo")
+            raise
+        directory.remove()
+
+
+def _up(state: Path) -> Iterator[Playground]:
+    cluster = Cluster.up(state, OPTIONS)
+    try:
+        yield Playground(
+            kubectl_path=cluster.plane.kubectl_path,
+            kubeconfig=cluster.kubeconfig,
+            redis_url=cluster.redis_url,
+        )
+    finally:
+        with step("taking everything down"):
+            cluster.down()
+
+
+def _remove_leftovers(clusters: Path) -> None:
+    """Remove what demos that failed have left to read; one that is running is locked."""
+    for path in clusters.glob("demo-*"):
+        try:
+            with StateDirectory(path).claimed():
+                StateDirectory(path).remove()
+        except LocalClusterError:
+            continue
+
+
+def _kept() -> Iterator[Playground]:
+    directory = StateDirectory(cache_directory() / "clusters" / "default")
+    if any(one.is_alive() for one in Records(directory.path / "processes.json").read()):
+        raise LocalClusterError(
+            f"a cluster is up in {directory.path}; take it down first: make cluster-down"
+        )
+    try:
+        with redirect_stdout(io.StringIO()):  # how to reach it is said at the very end
+            bring_up(directory.path, OPTIONS, {})
+        summary = directory.read_summary() or {}
+        yield Playground(
+            kubectl_path=find_binaries().paths["kubectl"],
+            kubeconfig=Path(str(summary["kubeconfig"])),
+            redis_url=str(summary["redis_url"]),
+        )
+    except KeyboardInterrupt:
+        bring_down(directory.path)
+        raise
+
+
+def _explain_cold_start() -> None:
+    cache = cache_directory()
+    cold = []
+    if not any((cache / "control-plane").glob("*")) and not os.environ.get("KUBEBUILDER_ASSETS"):
+        cold.append("builds the Kubernetes control plane from source (minutes)")
+    if not (cache / "redis").exists():
+        cold.append("fetches Redis, unless this machine has it")
+    if cold:
+        report(f"The first run takes longer: it {' and '.join(cold)}. Later runs find it all.")

@@ -1,0 +1,80 @@
+"""`kubectl get scg`, printed again when it changed, until something has happened."""
+
+import time
+from collections.abc import Callable
+
+from demo.playground import Playground
+
+EVERY_S = 0.5
+STALLED_S = 60.0
+AGES = frozenset({"AGE", "OLDEST"})
+MIN_WIDTH = 8  # so that the columns stay where they are while the first cells fill
+
+
+class Stalled(Exception):
+    """What was waited for did not happen, and nothing moved any more."""
+
+
+class Watch:
+    """The lines that a person sees while the demo waits; the header comes once."""
+
+    def __init__(self, cluster: Playground, namespace: str, name: str) -> None:
+        self._cluster = cluster
+        self._question = ("get", "scg", name, "-n", namespace)
+        self._began: float | None = None
+        self._widths: list[int] = []
+        self._shown: list[str] = []
+
+    def until(self, condition: Callable[[], bool], what: str) -> float:
+        """Show rows until the condition holds; the seconds that it took.
+
+        Raises Stalled when no row has changed for a minute and it still does not hold.
+        """
+        began = moved = time.monotonic()
+        while True:
+            if self.show():
+                moved = time.monotonic()
+            if condition():
+                break
+            if time.monotonic() - moved > STALLED_S:
+                raise Stalled(f"nothing has changed for {STALLED_S:.0f} s; waited for: {what}")
+            time.sleep(EVERY_S)
+        took = time.monotonic() - began
+        self.show()
+        return took
+
+    def show(self) -> bool:
+        """Print the row if it is another than the last one, ages aside; whether it was."""
+        header, cells = split_table(self._cluster.kubectl(*self._question))
+        if self._began is None:
+            self._began = time.monotonic()
+            self._widths = [MIN_WIDTH] * len(header)
+            self._print("TIME", header)
+        if without_ages(header, cells) == self._shown:
+            return False
+        self._shown = without_ages(header, cells)
+        self._print(f"{time.monotonic() - self._began:.1f} s", cells)
+        return True
+
+    def _print(self, first: str, cells: list[str]) -> None:
+        self._widths = [max(pair) for pair in zip(self._widths, map(len, cells), strict=True)]
+        row = "  ".join(map(str.ljust, cells, self._widths))
+        print(f"{first:>8}  {row}".rstrip(), flush=True)
+
+
+def split_table(text: str) -> tuple[list[str], list[str]]:
+    """The header and the only row of what `kubectl get` prints; a cell may be empty."""
+    header, row = text.splitlines()[:2]
+    starts = [
+        index
+        for index, letter in enumerate(header)
+        if letter != " " and (index == 0 or header[index - 1] == " ")
+    ]
+    ends = [*starts[1:], None]
+    cut = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
+    return [header[one].strip() for one in cut], [row[one].strip() for one in cut]
+
+
+def without_ages(header: list[str], cells: list[str]) -> list[str]:
+    """The cells that tell of a change: an age changes by itself."""
+    return [cell for name, cell in zip(header, cells, strict=True) if name not in AGES]

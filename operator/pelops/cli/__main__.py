@@ -1,0 +1,3 @@
+from pelops.cli.main import main
+
+main()

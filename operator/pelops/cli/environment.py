@@ -1,0 +1,28 @@
+"""The `env` block that a team copies into the Deployment that its resource names as target."""
+
+from __future__ import annotations
+
+import yaml
+
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.domain.naming import derive_keys
+from pelops.errors import InvalidSpec
+from pelops.kube.environment import WorkerAccess, build_environment
+
+
+def render_environment(text: str) -> str:
+    """YAML of the variables for the first StreamConsumerGroup in the text. Raises InvalidSpec."""
+    try:
+        documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
+    except yaml.YAMLError as error:
+        raise InvalidSpec(f"the file is no YAML: {error}") from error
+    found = next((d for d in documents if d.get("kind") == "StreamConsumerGroup"), None)
+    if found is None:
+        raise InvalidSpec("the file holds no StreamConsumerGroup")
+    resource = StreamConsumerGroup.parse(found)
+    spec = resource.spec
+    keys = derive_keys(spec.stream, resource.group_name, dead_letter=spec.dead_letter.stream)
+    own = spec.redis.secret_ref.name if spec.redis.secret_ref else None
+    worker = spec.worker_secret_ref.name if spec.worker_secret_ref else own
+    access = WorkerAccess(url=spec.redis.url, url_secret=own, secret=worker)
+    return yaml.safe_dump({"env": build_environment(resource, keys, access)}, sort_keys=False)

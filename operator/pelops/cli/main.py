@@ -1,0 +1,76 @@
+"""The `pelops` command: answers that need no cluster, only a name or a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pelops import __version__
+from pelops.errors import PelopsError
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command; exits 1 with a sentence when the input cannot be used."""
+    arguments = _parser().parse_args(argv)
+    try:
+        print(arguments.run(arguments))
+    except (PelopsError, OSError) as error:
+        print(f"pelops: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from pelops.domain.access import Feature, Role
+
+    parser = argparse.ArgumentParser(prog="pelops", description=__doc__)
+    parser.add_argument("--version", action="version", version=f"pelops {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    keys = commands.add_parser("keys", help="the keys that Pelops uses for a group, as JSON")
+    _add_names(keys)
+    keys.set_defaults(run=_run_keys)
+
+    acl = commands.add_parser("acl", help="the least ACL of a Redis user, as an ACL SETUSER line")
+    _add_names(acl)
+    acl.add_argument("--role", choices=[role.value for role in Role], default="operator")
+    features = [feature.value for feature in Feature]
+    acl.add_argument("--feature", action="append", choices=features, default=[])
+    acl.add_argument("--user", default="pelops")
+    acl.set_defaults(run=_run_acl)
+
+    env = commands.add_parser("env", help="the environment that workers of a resource need")
+    env.add_argument("--file", "-f", type=Path, required=True, help="a StreamConsumerGroup")
+    env.set_defaults(run=_run_env)
+    return parser
+
+
+def _add_names(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--stream", required=True)
+    parser.add_argument("--group", required=True)
+
+
+def _run_keys(arguments: argparse.Namespace) -> str:
+    from pelops.domain.naming import derive_keys
+
+    keys = derive_keys(arguments.stream, arguments.group)
+    named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started", "retry")
+    return json.dumps({name: getattr(keys, name) for name in (*named, "handover")}, indent=2)
+
+
+def _run_acl(arguments: argparse.Namespace) -> str:
+    from pelops.domain.access import Feature, Role, acl_rules
+    from pelops.domain.naming import derive_keys
+
+    keys = derive_keys(arguments.stream, arguments.group)
+    features = [Feature(name) for name in arguments.feature]
+    rules = " ".join(acl_rules(keys, Role(arguments.role), features=features))
+    return f"ACL SETUSER {arguments.user} on >PASSWORD {rules}"
+
+
+def _run_env(arguments: argparse.Namespace) -> str:
+    from pelops.cli.environment import render_environment
+
+    return render_environment(arguments.file.read_text(encoding="utf-8"))

@@ -1,0 +1,1 @@
+"""The operator process: watches, reconciles, serves."""

@@ -1,0 +1,3 @@
+from pelops.controller.main import main
+
+main()

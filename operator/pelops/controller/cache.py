@@ -1,0 +1,232 @@
+"""What this replica knows of the cluster. Every change names the resources it concerns.
+
+The watch fills it; a periodic LIST repairs it, because a watch that was cut loses deletions.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pelops.domain.workload import PodObservation, Target, WorkloadObservation
+from pelops.kube.client import Manifest
+from pelops.kube.observing import (
+    autoscaler_target,
+    is_node_ready,
+    observe_deployment,
+    observe_pod,
+)
+from pelops.kube.resources import (
+    AUTOSCALER,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    STREAM_CONSUMER_GROUP,
+    Kind,
+)
+from pelops.kube.selectors import Selector, parse_label_selector, parse_selector
+from pelops.kube.workloads import RESOURCE_LABEL, deployment_name, replicas_owner
+
+Name = tuple[str, str]  # namespace (empty for nodes) and name
+WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod, with the labels that tell whose it is."""
+
+    labels: dict[str, str]
+    observation: PodObservation
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A Deployment; the manifest only of those that a resource owns."""
+
+    observation: WorkloadObservation
+    selector: Selector
+    manifest: Manifest | None
+    replicas_owner: str | None
+
+
+class Cache:
+    """Objects by kind and name, and who is concerned by them."""
+
+    def __init__(self) -> None:
+        self.resources: dict[Name, Manifest] = {}
+        self.deployments: dict[Name, Deployment] = {}
+        self.pods: dict[str, dict[Name, Pod]] = defaultdict(dict)  # by namespace
+        self.unready_nodes: set[str] = set()
+        self.autoscalers: dict[Name, Target] = {}
+        self._versions: dict[str, dict[Name, tuple[str, int]]] = {k.plural: {} for k in WATCHED}
+        self._targets: dict[Target, set[Name]] = defaultdict(set)
+
+    def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
+        """Take in an object unless a newer one is known: the resources that it concerns."""
+        metadata = manifest["metadata"]
+        name = (metadata.get("namespace", ""), metadata["name"])
+        version = int(metadata.get("resourceVersion") or 0)
+        known = self._versions[kind.plural].get(name)
+        if known is not None and known[0] == metadata["uid"] and known[1] > version:
+            return set()
+        self._versions[kind.plural][name] = (metadata["uid"], version)
+        return self._store(kind, name, manifest)
+
+    def remove(self, kind: Kind, name: Name, uid: str | None = None) -> set[Name]:
+        """Forget an object, if it still is the one with this uid: the resources concerned."""
+        known = self._versions[kind.plural].get(name)
+        if known is None or (uid is not None and known[0] != uid):
+            return set()
+        del self._versions[kind.plural][name]
+        return self._drop(kind, name)
+
+    def names(self, kind: Kind) -> dict[Name, str]:
+        """All names of a kind, with their uids."""
+        return {name: uid for name, (uid, _) in self._versions[kind.plural].items()}
+
+    def resources_of(self, target: Target) -> set[Name]:
+        """The resources whose workers run in this target."""
+        return set(self._targets.get(target, ()))
+
+    def workload(self, target: Target) -> WorkloadObservation | None:
+        """The Deployment behind a target with its pods, or None when it is not known here."""
+        found = self.deployments.get((target.namespace, target.name))
+        if found is None or target.kind != "Deployment":
+            return None
+        return self.with_pods(found.observation, found.selector)
+
+    def with_pods(
+        self, workload: WorkloadObservation, selector: Selector | None = None
+    ) -> WorkloadObservation:
+        """The workload with its pods, its unready nodes and its autoscaler filled in."""
+        chosen = selector if selector is not None else parse_selector(workload.selector)
+        pods = tuple(
+            pod.observation
+            for pod in self.pods[workload.target.namespace].values()
+            if chosen.matches(pod.labels)
+        )
+        nodes = frozenset(pod.node for pod in pods if pod.node in self.unready_nodes and pod.node)
+        return replace(
+            workload,
+            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
+            unready_nodes=nodes,
+            autoscaler=self._autoscaler_of(workload.target),
+        )
+
+    def _autoscaler_of(self, target: Target) -> str | None:
+        names = [name for (_, name), goal in self.autoscalers.items() if _same(goal, target)]
+        return min(names, default=None)
+
+    def _store(self, kind: Kind, name: Name, manifest: Manifest) -> set[Name]:
+        if kind is STREAM_CONSUMER_GROUP:
+            return self._store_resource(name, manifest)
+        if kind is DEPLOYMENT:
+            return self._store_deployment(name, manifest)
+        if kind is POD:
+            return self._store_pod(name, manifest)
+        if kind is NODE:
+            return self._store_node(name[1], is_ready=is_node_ready(manifest))
+        target = autoscaler_target(manifest)
+        self.autoscalers[name] = target
+        return self._concerned_by(target)
+
+    def _store_resource(self, name: Name, manifest: Manifest) -> set[Name]:
+        self._forget_target(name)
+        self.resources[name] = manifest
+        self._targets[target_of(manifest)].add(name)
+        return {name}
+
+    def _store_deployment(self, name: Name, manifest: Manifest) -> set[Name]:
+        labels = manifest["metadata"].get("labels") or {}
+        observation = observe_deployment(manifest)
+        self.deployments[name] = Deployment(
+            observation=observation,
+            selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
+            manifest=manifest if RESOURCE_LABEL in labels else None,
+            replicas_owner=replicas_owner(manifest),
+        )
+        return self._concerned_by(observation.target)
+
+    def _store_pod(self, name: Name, manifest: Manifest) -> set[Name]:
+        labels = manifest["metadata"].get("labels") or {}
+        pod = Pod(labels, observe_pod(manifest))
+        before = self.pods[name[0]].get(name)
+        self.pods[name[0]][name] = pod
+        return set() if before == pod else self._concerned_by_pod(name[0], labels)
+
+    def _store_node(self, name: str, *, is_ready: bool) -> set[Name]:
+        was_ready = name not in self.unready_nodes
+        (self.unready_nodes.discard if is_ready else self.unready_nodes.add)(name)
+        if was_ready == is_ready:
+            return set()
+        return {
+            concerned
+            for namespace, pods in self.pods.items()
+            for pod in pods.values()
+            if pod.observation.node == name
+            for concerned in self._concerned_by_pod(namespace, pod.labels)
+        }
+
+    def _drop(self, kind: Kind, name: Name) -> set[Name]:
+        if kind is STREAM_CONSUMER_GROUP:
+            self._forget_target(name)
+            self.resources.pop(name, None)
+            return {name}
+        if kind is DEPLOYMENT:
+            return self._concerned_by(self.deployments.pop(name).observation.target)
+        if kind is POD:
+            return self._concerned_by_pod(name[0], self.pods[name[0]].pop(name).labels)
+        if kind is NODE:
+            return self._store_node(name[1], is_ready=True)
+        return self._concerned_by(self.autoscalers.pop(name))
+
+    def _forget_target(self, name: Name) -> None:
+        before = self.resources.get(name)
+        if before is not None:
+            self._targets[target_of(before)].discard(name)
+
+    def _concerned_by(self, target: Target) -> set[Name]:
+        return {
+            name for known, names in self._targets.items() if _same(known, target) for name in names
+        }
+
+    def _concerned_by_pod(self, namespace: str, labels: dict[str, str]) -> set[Name]:
+        owner = labels.get(RESOURCE_LABEL)
+        if owner is not None:
+            return {(namespace, owner)} & self.resources.keys()
+        return {
+            name
+            for target, names in self._targets.items()
+            if target.namespace == namespace and self._selects(target, labels)
+            for name in names
+        }
+
+    def _selects(self, target: Target, labels: dict[str, str]) -> bool:
+        deployment = self.deployments.get((target.namespace, target.name))
+        return deployment is not None and deployment.selector.matches(labels)
+
+
+def target_of(manifest: Manifest) -> Target:
+    """The object that runs the workers of a resource: its targetRef, or the Deployment it owns."""
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    reference = spec.get("targetRef") or {}
+    return Target(
+        api_version=reference.get("apiVersion", "apps/v1"),
+        kind=reference.get("kind", "Deployment"),
+        namespace=metadata["namespace"],
+        name=reference.get("name") or deployment_name(metadata["name"]),
+    )
+
+
+def _same(one: Target, other: Target) -> bool:
+    """Two references to one object, whatever version of its API group they name."""
+    return (one.namespace, one.kind, one.name) == (other.namespace, other.kind, other.name) and (
+        one.api_version.rpartition("/")[0] == other.api_version.rpartition("/")[0]
+    )
+
+
+def ghosts(before: dict[Name, str], listed: Iterable[Manifest]) -> list[tuple[Name, str]]:
+    """What was known before a LIST began and is not in it: gone, and nobody said so."""
+    alive = {item["metadata"]["uid"] for item in listed}
+    return [(name, uid) for name, uid in before.items() if uid not in alive]

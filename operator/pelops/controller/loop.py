@@ -1,0 +1,101 @@
+"""The loops around the reconciler: workers on the queue, and the periodic LIST."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Collection
+
+from pelops.controller.cache import Cache, Name, ghosts
+from pelops.controller.queue import KeyedQueue
+from pelops.controller.reconcile import Reconciler
+from pelops.errors import KubernetesError, PelopsError
+from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.resources import Kind
+from pelops.metrics import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES, RESOURCES, RESYNC_AGE
+
+log = logging.getLogger(__name__)
+
+WORKERS = 16
+AFTER_ERROR_S = (1.0, 5.0)
+
+
+class ReconcileLoop:
+    """Gives each key from the queue a turn: many at once, one key never twice at once."""
+
+    def __init__(self, reconciler: Reconciler, queue: KeyedQueue[Name], cache: Cache) -> None:
+        self._reconciler = reconciler
+        self._queue = queue
+        self._cache = cache
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        while True:
+            name = await self._queue.take()
+            again_s = await self._turn(name)
+            self._queue.done(name, again_s=again_s)
+            QUEUE_DEPTH.set(len(self._queue))
+            RESOURCES.set(len(self._cache.resources))
+
+    async def _turn(self, name: Name) -> float | None:
+        """One turn, whatever it meets: seconds until the next, or None."""
+        key = "/".join(name)
+        with RECONCILE_SECONDS.time():
+            try:
+                again_s = await self._reconciler.reconcile(name)
+            except PelopsError as error:
+                log.warning("the turn failed: %s", error, extra={"resource": key})
+                RECONCILES.labels("failed").inc()
+                return random.uniform(*AFTER_ERROR_S)
+            except Exception:
+                # A mistake of ours in one resource must not end the turns of all others.
+                log.exception("the turn broke", extra={"resource": key})
+                RECONCILES.labels("broken").inc()
+                return random.uniform(*AFTER_ERROR_S) * 6
+        RECONCILES.labels("done").inc()
+        return again_s
+
+
+class Resync:
+    """Compares the cache with a full LIST: a cut watch loses deletions and never tells."""
+
+    def __init__(
+        self, api: KubeApi, cache: Cache, queue: KeyedQueue[Name], namespaces: Collection[str]
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._queue = queue
+        self._namespaces = tuple(namespaces) or (None,)
+
+    async def run(self, kinds: Collection[Kind], *, every_s: float) -> None:
+        """Resync each kind now and then, until cancelled; an outage keeps the last cache."""
+        while True:
+            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
+            for kind in kinds:
+                try:
+                    await self.resync(kind)
+                except KubernetesError as error:
+                    log.warning("cannot list %s: %s", kind.plural, error)
+
+    async def resync(self, kind: Kind) -> None:
+        """One LIST of one kind: take in what is new, drop what is gone. Raises KubernetesError."""
+        before = self._cache.names(kind)
+        listed: list[Manifest] = []
+        for namespace in self._namespaces if kind.namespaced else (None,):
+            listed += await self._api.list_all(kind, namespace)
+        concerned: set[Name] = set()
+        for item in listed:
+            concerned |= self._cache.put(kind, item)
+        for name, uid in ghosts(before, listed):
+            log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
+            concerned |= self._cache.remove(kind, name, uid)
+        for name in concerned:
+            self._queue.add(name)
+        RESYNC_AGE.labels(kind.plural).set(time.time())

@@ -1,0 +1,72 @@
+"""What one replica remembers of a resource between turns. Losing it costs time, nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pelops.controller.cache import Name
+from pelops.policy.turn import wait_for_turn
+
+FIRST_RETRY_S = 0.5
+LONGEST_RETRY_S = 5.0
+LONGEST_TERMINAL_RETRY_S = 15.0  # somebody must change something, often where no watch tells
+
+
+@dataclass(slots=True)
+class WriteBudget:
+    """A token bucket: an unforeseen ping-pong between writers becomes slow and visible."""
+
+    capacity: float = 30.0
+    per_second: float = 0.5
+    tokens: float = 30.0
+    updated: float = 0.0
+
+    def take(self, now_s: float) -> bool:
+        """Whether one more write is allowed now."""
+        refill = (now_s - self.updated) * self.per_second
+        self.tokens = min(self.capacity, self.tokens + refill)
+        self.updated = now_s
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+@dataclass(slots=True)
+class Memory:
+    """One resource's memory."""
+
+    differing_since: datetime | None = None
+    failures: int = 0
+    numbers_written: float = float("-inf")
+    # An apply that changed nothing: the uid, generation and content that need no second one.
+    settled: tuple[str, int, str] | None = None
+    budget: WriteBudget = field(default_factory=WriteBudget)
+    cleanup_failure: str | None = None
+    told: str | None = None  # the last failure that was logged
+
+    def wait(self, rank: int, now: datetime) -> timedelta:
+        """How long this replica leaves the difference that it sees to others; starts the wait."""
+        if self.differing_since is None:
+            self.differing_since = now
+        return wait_for_turn(rank, self.differing_since, now)
+
+    def retry_s(self, *, is_terminal: bool = False) -> float:
+        """How long to wait after one more failure."""
+        self.failures += 1
+        longest = LONGEST_TERMINAL_RETRY_S if is_terminal else LONGEST_RETRY_S
+        return float(min(FIRST_RETRY_S * 2 ** min(self.failures - 1, 10), longest))
+
+    def is_news(self, failure: str) -> bool:
+        """Whether this failure is another one than the last that was asked about."""
+        was, self.told = self.told, failure
+        return was != failure
+
+
+class Memories(defaultdict[Name, Memory]):
+    """Memories by resource."""
+
+    def __init__(self) -> None:
+        super().__init__(Memory)

@@ -1,0 +1,215 @@
+"""One look at everything that concerns a resource: its Secret, its group, its workers.
+
+Whatever cannot be seen becomes a problem within the facts; only an API server that does not answer
+is raised, because without it nothing can be told to anybody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from pelops.api.redis import RedisSpec
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.cache import Cache, Name
+from pelops.controller.secrets import Secrets
+from pelops.controller.targets import Targets
+from pelops.domain.condition import Finding
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.observation import StreamObservation
+from pelops.domain.ownership import OwnerRecord
+from pelops.domain.workload import WorkloadObservation
+from pelops.errors import AuthenticationFailed, Forbidden, NotFound, PelopsError
+from pelops.kube.environment import WorkerAccess
+from pelops.policy.diagnosis import diagnose
+from pelops.policy.facts import Facts
+from pelops.policy.ownership import Claim, decide_target_owner
+from pelops.policy.provisioning import decide_conflict
+from pelops.policy.scaling import decide_replicas
+from pelops.redis_streams.connection import ServerPool
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.server import Server
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The facts of one turn, and the ways to act on them."""
+
+    facts: Facts
+    owner: OwnerRecord
+    server: Server | None
+    access: WorkerAccess
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RedisView:
+    keys: GroupKeys | None = None
+    server: Server | None = None
+    stream: StreamObservation | None = None
+    problem: Finding | None = None
+
+
+class Observer:
+    """Looks at resources through the doors."""
+
+    def __init__(
+        self, cache: Cache, pool: ServerPool, secrets: Secrets, targets: Targets, *, cluster: str
+    ) -> None:
+        self._cache = cache
+        self._pool = pool
+        self._secrets = secrets
+        self._targets = targets
+        self._cluster = cluster  # identity of this Kubernetes cluster; empty when unknown
+
+    async def observe(self, resource: StreamConsumerGroup) -> View:
+        """Everything that is known now. Raises KubernetesUnavailable."""
+        owner = self.owner_of(resource)
+        redis = await self._observe_redis(resource, owner)
+        workload, problem = await self._observe_workload(resource)
+        facts = Facts(
+            resource=resource,
+            workload=workload,
+            scaling=decide_replicas(resource.spec, workload),
+            keys=redis.keys,
+            stream=redis.stream,
+            server_version=_version(redis.server),
+            topology=redis.server.kind.topology.value.capitalize() if redis.server else None,
+            redis_problem=redis.problem,
+            workload_problem=problem,
+        )
+        access = await self._worker_access(resource) if redis.problem is None else WorkerAccess()
+        return View(facts=facts, owner=owner, server=redis.server, access=access)
+
+    def owner_of(self, resource: StreamConsumerGroup) -> OwnerRecord:
+        """How this resource introduces itself to Redis."""
+        metadata = resource.metadata
+        return OwnerRecord(
+            uid=metadata.uid,
+            cluster=self._cluster,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            created=metadata.creation_timestamp or datetime.now(UTC),
+        )
+
+    async def connect(self, resource: StreamConsumerGroup) -> tuple[Server, GroupKeys]:
+        """The server and the keys of a resource. Raises PelopsError with the cause."""
+        spec = resource.spec
+        stream = spec.dead_letter.stream
+        keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
+        endpoint = await self._endpoint(spec.redis, resource.metadata.namespace)
+        return await self._pool.server(endpoint), keys
+
+    async def _observe_redis(self, resource: StreamConsumerGroup, owner: OwnerRecord) -> _RedisView:
+        view = _RedisView()
+        try:
+            server, keys = await self.connect(resource)
+            view = replace(view, server=server, keys=keys)
+            stream = await observe_group(server, keys)
+        except PelopsError as error:
+            if isinstance(error, AuthenticationFailed):
+                self._forget_secrets(resource)
+            return replace(view, problem=_explain(error, resource))
+        conflict = decide_conflict(stream.hold, owner, stream.server_time)
+        return replace(view, stream=stream, problem=conflict)
+
+    async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
+        secret: Mapping[str, bytes] = {}
+        if redis.secret_ref is not None:
+            secret = await self._secrets.read(namespace, redis.secret_ref.name)
+        return build_endpoint(
+            url=redis.url,
+            secret=secret,
+            sentinel_master=redis.sentinel.master_name if redis.sentinel else None,
+            sentinel_nodes=redis.sentinel.nodes if redis.sentinel else (),
+        )
+
+    def _forget_secrets(self, resource: StreamConsumerGroup) -> None:
+        reference = resource.spec.redis.secret_ref
+        if reference is not None:
+            self._secrets.forget(resource.metadata.namespace, reference.name)
+
+    async def _worker_access(self, resource: StreamConsumerGroup) -> WorkerAccess:
+        """Which Secrets the workers use. One that is not there yet counts as empty."""
+        spec, namespace = resource.spec, resource.metadata.namespace
+        own = spec.redis.secret_ref.name if spec.redis.secret_ref else None
+        name = spec.worker_secret_ref.name if spec.worker_secret_ref else own
+        keys = await self._secret_keys(namespace, name)
+        url_secret = name if "url" in keys else own
+        return WorkerAccess(
+            url=spec.redis.url, url_secret=url_secret, secret=name, secret_keys=keys
+        )
+
+    async def _secret_keys(self, namespace: str, name: str | None) -> frozenset[str]:
+        if name is None:
+            return frozenset()
+        try:
+            return frozenset(await self._secrets.read(namespace, name))
+        except (NotFound, Forbidden):
+            return frozenset()
+
+    async def _observe_workload(
+        self, resource: StreamConsumerGroup
+    ) -> tuple[WorkloadObservation, Finding | None]:
+        workload, problem = await self._targets.observe(resource)
+        if problem is None and resource.spec.template is not None:
+            return workload, _name_taken(resource, workload)
+        if problem is None:
+            problem = self._target_conflict(resource, workload)
+        return workload, problem
+
+    def _target_conflict(
+        self, resource: StreamConsumerGroup, workload: WorkloadObservation
+    ) -> Finding | None:
+        others = self._cache.resources_of(workload.target)
+        claims = (self._claim(name) for name in others if name in self._cache.resources)
+        metadata = resource.metadata
+        own = self._claim((metadata.namespace, metadata.name))
+        return decide_target_owner(own, claims, target=str(workload.target))
+
+    def _claim(self, name: Name) -> Claim:
+        metadata = self._cache.resources[name]["metadata"]
+        return Claim(
+            created=metadata["creationTimestamp"],
+            uid=metadata["uid"],
+            namespace=name[0],
+            name=name[1],
+        )
+
+
+def _version(server: Server | None) -> str | None:
+    if server is None or server.kind.version is None:
+        return None
+    number = ".".join(map(str, server.kind.version))
+    return f"Valkey {number}" if server.kind.flavour == "valkey" else number
+
+
+def _explain(error: PelopsError, resource: StreamConsumerGroup) -> Finding:
+    reference = resource.spec.redis.secret_ref
+    if reference is not None and isinstance(error, NotFound):
+        return Finding(
+            reason="SecretMissing",
+            message=(
+                f"Secret {resource.metadata.namespace}/{reference.name} does not exist; create it "
+                "with the key url, and username and password if Redis wants them. Pelops goes on "
+                "by itself when it is there"
+            ),
+        )
+    return diagnose(error)
+
+
+def _name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) -> Finding | None:
+    if not workload.exists or workload.controller_uid == resource.metadata.uid:
+        return None
+    return Finding(
+        reason="NameTaken",
+        message=(
+            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
+            "it in spec.targetRef instead of spec.template"
+        ),
+        is_terminal=True,
+    )

@@ -1,0 +1,84 @@
+"""A queue of keys: one place per key, due at a time, never two workers on one key."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+
+
+class KeyedQueue(Generic[K]):
+    """Keys wait until they are due; a key added twice waits once, for the earlier time.
+
+    A key that is added while a worker has it is handed out again after `done`.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._due: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._count = 0  # keeps the heap from comparing keys
+        self._taken: dict[K, float | None] = {}  # taken keys, and when they are wanted again
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._due)
+
+    def add(self, key: K, *, delay_s: float = 0.0) -> None:
+        """Make the key due after the delay, or earlier if it already is."""
+        due = self._clock() + delay_s
+        if key in self._taken:
+            wanted = self._taken[key]
+            self._taken[key] = due if wanted is None else min(due, wanted)
+            return
+        if key in self._due and self._due[key] <= due:
+            return
+        self._push(key, due)
+
+    def discard(self, key: K) -> None:
+        """Drop the key if it waits."""
+        self._due.pop(key, None)
+
+    async def take(self) -> K:
+        """The next key that is due; the caller must say `done`."""
+        while True:
+            self._changed.clear()
+            wait = self._drop_outdated()
+            if wait is not None and wait <= 0:
+                _, _, key = heapq.heappop(self._heap)
+                del self._due[key]
+                self._taken[key] = None
+                # Another waiter may sleep on the time of this key.
+                self._changed.set()
+                return key
+            try:
+                await asyncio.wait_for(self._changed.wait(), wait)
+            except TimeoutError:
+                continue
+
+    def done(self, key: K, *, again_s: float | None = None) -> None:
+        """Give a taken key back, due again after `again_s` unless it was wanted earlier."""
+        wanted = self._taken.pop(key)
+        times = [wanted] if wanted is not None else []
+        if again_s is not None:
+            times.append(self._clock() + again_s)
+        if times:
+            self._push(key, min(times))
+
+    def _push(self, key: K, due: float) -> None:
+        self._due[key] = due
+        self._count += 1
+        heapq.heappush(self._heap, (due, self._count, key))
+        self._changed.set()
+
+    def _drop_outdated(self) -> float | None:
+        """Seconds until the first key is due; None when nothing waits."""
+        while self._heap:
+            due, _, key = self._heap[0]
+            if self._due.get(key) == due:
+                return due - self._clock()
+            heapq.heappop(self._heap)
+        return None

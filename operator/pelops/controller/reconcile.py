@@ -1,0 +1,239 @@
+"""One turn for one resource: look, decide, take the next step, tell. Level-triggered.
+
+Creation, update, a timer and a replica's start all end up here; only deletion has a way of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.cache import Cache, Name
+from pelops.controller.deletion import Deletion
+from pelops.controller.members import Members
+from pelops.controller.memory import Memories, Memory
+from pelops.controller.observe import Observer, View
+from pelops.controller.reporter import Reporter
+from pelops.controller.status import (
+    Difference,
+    Previous,
+    Status,
+    compare,
+    render_refusal,
+    render_status,
+)
+from pelops.controller.steps import Part, Step, Steps
+from pelops.errors import InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
+from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.metrics import STATUS_WRITES_LIMITED, forget_group
+from pelops.policy.diagnosis import diagnose
+from pelops.policy.readiness import decide_conditions, refused
+
+log = logging.getLogger(__name__)
+
+LIMITED_S = 10.0  # the next look when the write budget is used up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How often to look, and how often to tell numbers."""
+
+    observe_s: float
+    status_s: float
+
+    def stretched(self, resources: int) -> Pace:
+        """Slower with very many resources, so that one replica keeps up."""
+        return Pace(
+            observe_s=max(self.observe_s, resources * 0.01),
+            status_s=max(self.status_s, resources * 0.02),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doors:
+    """What a turn works with."""
+
+    api: KubeApi
+    cache: Cache
+    members: Members
+    observer: Observer
+    steps: Steps
+    deletion: Deletion
+    reporter: Reporter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One resource in one turn of this replica."""
+
+    resource: StreamConsumerGroup
+    manifest: Manifest  # as the cache has it
+    memory: Memory
+    rank: int  # 0 writes first
+
+    @property
+    def name(self) -> Name:
+        return self.resource.metadata.namespace, self.resource.metadata.name
+
+    def wait_s(self) -> float:
+        """How long the difference is still left to replicas of lower rank."""
+        return self.memory.wait(self.rank, datetime.now(UTC)).total_seconds()
+
+
+class Reconciler:
+    """Brings resources toward what is asked."""
+
+    def __init__(self, doors: Doors, pace: Pace, clock: Callable[[], float]) -> None:
+        self._doors = doors
+        self._pace = pace
+        self._clock = clock
+        self._memories = Memories()
+
+    async def reconcile(self, name: Name) -> float | None:
+        """One turn: seconds until the next, or None when the resource is gone.
+
+        Raises:
+            KubernetesError: the API server could not be used; repeat.
+        """
+        manifest = self._doors.cache.resources.get(name)
+        if manifest is None:
+            self._memories.pop(name, None)
+            forget_group(*name)
+            return None
+        memory = self._memories[name]
+        try:
+            resource = StreamConsumerGroup.parse(manifest)
+        except InvalidSpec as error:
+            return await self._refuse(manifest, error, memory)
+        if resource.metadata.is_being_deleted:
+            return await self._doors.deletion.proceed(resource, memory)
+        rank = self._doors.members.rank(resource.metadata.key)
+        return await self._proceed(
+            Turn(resource=resource, manifest=manifest, memory=memory, rank=rank)
+        )
+
+    async def _proceed(self, turn: Turn) -> float:
+        view = await self._doors.observer.observe(turn.resource)
+        step, view = self._find_step(view, turn.memory)
+        if step is not None and turn.wait_s() <= 0:
+            done, view = await self._take(step, view, turn.memory)
+            if done:
+                return 0.0
+        return await self._tell(view, turn, has_step=step is not None)
+
+    def _find_step(self, view: View, memory: Memory) -> tuple[Step | None, View]:
+        try:
+            return self._doors.steps.next_step(view, memory), view
+        except InvalidSpec as error:
+            return None, _with_problem(view, Part.WORKLOAD, error)
+
+    async def _take(self, step: Step, view: View, memory: Memory) -> tuple[bool, View]:
+        """Do the step. When it fails, the view says why, and the next turn comes soon."""
+        key = view.facts.resource.metadata.key
+        try:
+            await step.do()
+        except KubernetesUnavailable:
+            raise
+        except PelopsError as error:
+            level = logging.WARNING if memory.is_news(str(error)) else logging.DEBUG
+            log.log(level, "%s failed: %s", step.what, error, extra={"resource": key})
+            return False, _with_problem(view, step.part, error)
+        log.info(step.what, extra={"resource": key})
+        memory.failures = 0
+        memory.told = None
+        memory.differing_since = None
+        return True, view
+
+    async def _tell(self, view: View, turn: Turn, *, has_step: bool) -> float:
+        """Write the status if it is worth it: seconds until the next look."""
+        now = datetime.now(UTC)
+        facts, memory = view.facts, turn.memory
+        conditions = decide_conditions(facts)
+        self._doors.reporter.measure(facts, is_ready=conditions[0].is_true, now=now)
+        wished = render_status(facts, conditions, _previous(turn.manifest), now)
+        problem = facts.redis_problem or facts.workload_problem
+        if has_step or problem is not None:
+            again = memory.retry_s(is_terminal=problem is not None and problem.is_terminal)
+        else:
+            again = self._settle(memory)
+        wait = await self._write(turn, wished)
+        again *= random.uniform(0.8, 1.2)
+        return again if wait is None else min(again, wait)
+
+    def _settle(self, memory: Memory) -> float:
+        memory.failures = 0
+        return self._stretched_pace().observe_s
+
+    async def _write(self, turn: Turn, wished: Status) -> float | None:
+        """Write the status when it differs and the turn is ours: seconds until that, if not yet."""
+        live = turn.manifest.get("status") or {}
+        difference = compare(wished, live)
+        if difference is Difference.FACTS:
+            wait = turn.wait_s()
+        elif difference is Difference.NUMBERS and turn.rank == 0:
+            wait = turn.memory.numbers_written + self._stretched_pace().status_s - self._clock()
+        else:
+            turn.memory.differing_since = None
+            return None
+        if wait > 0:
+            return wait
+        if not turn.memory.budget.take(self._clock()):
+            STATUS_WRITES_LIMITED.labels(*turn.name).inc()
+            return LIMITED_S
+        await self._put_status(turn.manifest, wished)
+        turn.memory.differing_since = None
+        turn.memory.numbers_written = self._clock()
+        await self._doors.reporter.tell_transition(turn.resource, live, wished)
+        return None
+
+    def _stretched_pace(self) -> Pace:
+        return self._pace.stretched(len(self._doors.cache.resources))
+
+    async def _put_status(self, manifest: Manifest, wished: Status) -> None:
+        metadata = manifest["metadata"]
+        address = Address(
+            kind=STREAM_CONSUMER_GROUP,
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            subresource="status",
+        )
+        body: Manifest = {
+            "apiVersion": STREAM_CONSUMER_GROUP.api_version,
+            "kind": STREAM_CONSUMER_GROUP.kind,
+            "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
+            "status": wished,
+        }
+        try:
+            answer = await self._doors.api.apply(address, body)
+        except NotFound:
+            return  # deleted meanwhile: the watch will say so
+        self._doors.cache.put(STREAM_CONSUMER_GROUP, answer)
+
+    async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float:
+        """Tell that the spec cannot be read; nothing else is done."""
+        now = datetime.now(UTC)
+        wished = render_refusal(refused(diagnose(error)), _previous(manifest), now)
+        if compare(wished, manifest.get("status") or {}) is not Difference.NONE:
+            await self._put_status(manifest, wished)
+        return memory.retry_s(is_terminal=True)
+
+
+def _previous(manifest: Manifest) -> Previous:
+    return Previous(
+        status=dict(manifest.get("status") or {}),
+        generation=manifest["metadata"].get("generation", 0),
+    )
+
+
+def _with_problem(view: View, part: Part, error: PelopsError) -> View:
+    problem = diagnose(error)
+    changes: dict[str, Any] = (
+        {"redis_problem": problem} if part is Part.GROUP else {"workload_problem": problem}
+    )
+    return replace(view, facts=replace(view.facts, **changes))

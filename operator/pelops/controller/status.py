@@ -1,0 +1,178 @@
+"""The `status` of a resource, and whether writing it is worth a request.
+
+Numbers that move all the time are written rarely and by one replica; all else is a pure function of
+facts, so that the same facts give the same bytes whoever writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from pelops.domain.condition import Condition, render_conditions, render_time
+from pelops.domain.entry_id import EntryId
+from pelops.domain.observation import GroupObservation, StreamObservation
+from pelops.policy.facts import Facts
+
+Status = dict[str, Any]
+
+# Paths of what moves with every entry.
+_MOVING = (
+    ("group", "lastDeliveredId"),
+    ("group", "pending"),
+    ("group", "lag"),
+    ("group", "lagKnown"),
+    ("group", "oldestPendingTime"),
+    ("group", "consumers"),
+    ("stream", "length"),
+    ("deadLetter", "length"),
+    ("summary", "lag"),
+)
+
+
+class Difference(StrEnum):
+    """How the wished status differs from the one on the API server."""
+
+    NONE = "none"
+    NUMBERS = "numbers"  # only what moves all the time
+    FACTS = "facts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Previous:
+    """The status that the API server has."""
+
+    status: Status
+    generation: int
+
+
+def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
+    """Whether the status has to be written, and how urgently."""
+    if wished == live:
+        return Difference.NONE
+    if _without_numbers(wished) == _without_numbers(live):
+        return Difference.NUMBERS
+    return Difference.FACTS
+
+
+def render_refusal(conditions: list[Condition], previous: Previous, now: datetime) -> Status:
+    """The status of a resource whose spec cannot be read: what was known stays."""
+    kept = {key: value for key, value in previous.status.items() if key != "conditions"}
+    return {**kept, **_heading(conditions, previous, now)}
+
+
+def render_status(
+    facts: Facts, conditions: list[Condition], previous: Previous, now: datetime
+) -> Status:
+    """The whole status. Fields without a value are left out."""
+    workload = facts.workload
+    desired = workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
+    group = _render_group(facts, previous.status.get("group") or {})
+    status: Status = {
+        **_heading(conditions, previous, now),
+        "replicas": workload.current,
+        "readyReplicas": workload.ready,
+        "desiredReplicas": desired,
+        "selector": workload.selector,
+        "group": group,
+        "stream": {"length": facts.stream.length} if facts.stream else None,
+        "deadLetter": _render_dead_letter(facts),
+        "redis": _present({"topology": facts.topology, "version": facts.server_version}),
+        "summary": _render_summary(facts),
+    }
+    return _present(status)
+
+
+def _heading(conditions: list[Condition], previous: Previous, now: datetime) -> Status:
+    return {
+        "observedGeneration": previous.generation,
+        "conditions": render_conditions(
+            conditions,
+            previous.status.get("conditions") or (),
+            generation=previous.generation,
+            now=now,
+        ),
+    }
+
+
+def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
+    name = facts.keys.group if facts.keys else facts.resource.group_name
+    if facts.stream is None or facts.stream.group is None:
+        # That the group once existed decides where it would be created anew.
+        return _present({"name": name, "lastDeliveredId": before.get("lastDeliveredId")})
+    hold = facts.stream.hold
+    is_foreign = facts.redis_problem is not None and hold is not None
+    return _present(
+        {
+            "name": name,
+            **_render_numbers(facts.stream.group),
+            "ownedBy": f"{hold.owner.namespace}/{hold.owner.name}" if is_foreign and hold else None,
+        }
+    )
+
+
+def _render_numbers(group: GroupObservation) -> Status:
+    lowest = group.lowest_pending
+    return {
+        "lastDeliveredId": str(group.last_delivered_id),
+        "pending": group.pending,
+        "lag": group.lag,
+        "lagKnown": group.lag is not None,
+        "oldestPendingTime": None if lowest is None else _added_at(lowest),
+        "consumers": group.consumers,
+    }
+
+
+def _added_at(entry_id: EntryId) -> str | None:
+    """When the entry was added, by its ID; None for an explicit ID that is no time."""
+    try:
+        return render_time(datetime.fromtimestamp(entry_id.ms / 1000, UTC))
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _render_dead_letter(facts: Facts) -> Status | None:
+    if facts.keys is None:
+        return None
+    length = facts.stream.dead_letters if facts.stream else None
+    return _present({"stream": facts.keys.dead_letter, "length": length})
+
+
+def _render_summary(facts: Facts) -> Status:
+    workload = facts.workload
+    return _present(
+        {
+            "lag": _lag_cell(facts.stream),
+            "replicas": f"{workload.ready}/{workload.wished or 0}" if workload.exists else None,
+            "redis": _present_text(facts.server_version, facts.topology),
+        }
+    )
+
+
+def _lag_cell(stream: StreamObservation | None) -> str | None:
+    if stream is None or stream.group is None:
+        return None
+    return "unknown" if stream.group.lag is None else str(stream.group.lag)
+
+
+def _present_text(*parts: str | None) -> str | None:
+    return " ".join(part for part in parts if part) or None
+
+
+def _present(fields: Mapping[str, Any]) -> Status:
+    return {key: value for key, value in fields.items() if value not in (None, "", {})}
+
+
+def _without_numbers(status: Mapping[str, Any]) -> Status:
+    rest: Status = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in status.items()
+    }
+    for part, field in _MOVING:
+        if isinstance(rest.get(part), dict):
+            rest[part].pop(field, None)
+            if not rest[part]:
+                del rest[part]
+    return rest

@@ -1,0 +1,109 @@
+"""The workers' target: a Deployment from the cache, anything else through its scale subresource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.cache import Cache, target_of
+from pelops.domain.condition import Finding
+from pelops.domain.workload import Target, WorkloadObservation
+from pelops.errors import Forbidden, NotFound
+from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.kube.observing import observe_scale
+from pelops.kube.resources import DEPLOYMENT, Kind
+from pelops.kube.workloads import SCALE_MANAGER
+
+LOOK_S = 10.0  # a scale subresource is not watched
+
+
+class Targets:
+    """Observes and scales whatever runs the workers."""
+
+    def __init__(self, api: KubeApi, cache: Cache, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._cache = cache
+        self._clock = clock
+        self._kinds: dict[tuple[str, str], Kind] = {}
+        self._looks: dict[Target, tuple[float, WorkloadObservation]] = {}
+
+    async def observe(
+        self, resource: StreamConsumerGroup
+    ) -> tuple[WorkloadObservation, Finding | None]:
+        """The workload, and why it cannot be looked at if so. Raises KubernetesUnavailable."""
+        target = target_of(
+            {
+                "metadata": resource.metadata.model_dump(),
+                "spec": resource.spec.model_dump(by_alias=True, include={"target_ref"}),
+            }
+        )
+        if target.kind == DEPLOYMENT.kind and target.api_version == DEPLOYMENT.api_version:
+            found = self._cache.workload(target)
+            return found or WorkloadObservation(target=target, exists=False), None
+        return await self._observe_foreign(target)
+
+    async def scale(self, target: Target, replicas: int) -> None:
+        """Write the number through the scale subresource. Repeats safely.
+
+        Raises:
+            KubernetesError: Forbidden when the role does not allow it for this kind.
+        """
+        kind = await self._kind(target)
+        address = Address(
+            kind=kind, namespace=target.namespace, name=target.name, subresource="scale"
+        )
+        await self._api.merge(address, {"spec": {"replicas": replicas}}, manager=SCALE_MANAGER)
+        self._looks.pop(target, None)
+
+    async def _observe_foreign(self, target: Target) -> tuple[WorkloadObservation, Finding | None]:
+        absent = WorkloadObservation(target=target, exists=False)
+        try:
+            workload = await self._look(target)
+        except NotFound:
+            return absent, None
+        except Forbidden as error:
+            return absent, _not_allowed(target, error)
+        filled = self._cache.with_pods(workload)
+        return replace(filled, ready=sum(pod.is_ready for pod in filled.pods)), None
+
+    async def _look(self, target: Target) -> WorkloadObservation:
+        known = self._looks.get(target)
+        if known is not None and self._clock() - known[0] < LOOK_S:
+            return known[1]
+        kind = await self._kind(target)
+        address = Address(
+            kind=kind, namespace=target.namespace, name=target.name, subresource="scale"
+        )
+        workload = observe_scale(target, await self._api.get(address))
+        self._looks[target] = (self._clock(), workload)
+        return workload
+
+    async def _kind(self, target: Target) -> Kind:
+        """The plural of a kind, by discovery. Raises NotFound when the server does not know it."""
+        found = self._kinds.get((target.api_version, target.kind))
+        if found is None:
+            found = await self._discover(target)
+            self._kinds[target.api_version, target.kind] = found
+        return found
+
+    async def _discover(self, target: Target) -> Kind:
+        group, _, version = target.api_version.rpartition("/")
+        listed: Manifest = await self._api.discover(group, version)
+        for resource in listed.get("resources") or []:
+            if resource["kind"] == target.kind and "/" not in resource["name"]:
+                return Kind(group=group, version=version, kind=target.kind, plural=resource["name"])
+        raise NotFound(f"the API server serves no {target.kind} in {target.api_version}")
+
+
+def _not_allowed(target: Target, error: Forbidden) -> Finding:
+    group = target.api_version.rpartition("/")[0]
+    return Finding(
+        reason="TargetForbidden",
+        message=(
+            f"The operator may not scale {target}: {error}. Grant get and patch on the scale "
+            f"subresource of API group {group!r} in a ClusterRole labelled "
+            "pelops.dev/aggregate-to-operator=true"
+        ),
+        is_terminal=True,
+    )

@@ -1,0 +1,1 @@
+"""Facts: frozen records of what was seen and what was asked for. No I/O and no clock."""

@@ -1,0 +1,98 @@
+"""What each Redis user must be allowed: the least ACL for the operator and for workers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import StrEnum
+from typing import Final
+
+from pelops.domain.naming import GroupKeys, escape_glob
+
+
+class Role(StrEnum):
+    """Who the Redis user is."""
+
+    OPERATOR = "operator"
+    WORKER = "worker"  # in any language: XREADGROUP and XACK
+    SDK_WORKER = "sdk-worker"
+
+
+class Feature(StrEnum):
+    """What the servers are, or what the resource asks for, beyond the least."""
+
+    CLUSTER = "cluster"
+    DATABASE = "database"  # another database than 0
+    DELETE_POLICY = "delete-policy"
+    RECOVERY = "recovery"
+    RETENTION = "retention"
+    CLEANUP = "cleanup"  # of dead consumers
+    LOCKS = "locks"
+    EXPIRY_EVENTS = "expiry-events"
+    WAKE = "wake"  # from zero replicas
+    RELEASE = "release"  # servers with XNACK
+
+
+# Seeing and provisioning. AUTH needs no word: every user may.
+_OPERATOR: Final = (
+    *("+eval", "+evalsha", "+info", "+time", "+type", "+hmget", "+hset", "+hdel"),
+    *("+xinfo|stream", "+xinfo|groups", "+xpending", "+xlen"),
+    *("+xgroup|create", "+xadd", "+xdel"),
+)
+_CLUSTER: Final = ("+cluster|slots", "+asking")
+_OPERATOR_FEATURES: Final[dict[Feature, tuple[str, ...]]] = {
+    Feature.CLUSTER: _CLUSTER,
+    Feature.DATABASE: ("+select",),
+    Feature.DELETE_POLICY: ("+xgroup|destroy", "+unlink"),
+    Feature.RECOVERY: ("+xrange", "+xack", "+xclaim", "+xautoclaim", "+hget", "+hgetall"),
+    Feature.RETENTION: ("+xtrim",),
+    Feature.CLEANUP: ("+xinfo|consumers", "+xgroup|delconsumer"),
+    Feature.LOCKS: ("+exists", "+pttl"),
+    Feature.EXPIRY_EVENTS: ("+psubscribe", "+punsubscribe", "&__keyevent@*__:expired"),
+    Feature.WAKE: ("+xread", "+client|id", "+client|unblock"),
+    Feature.RELEASE: ("+xnack",),
+}
+# Client libraries send these on their own; an unknown one only costs them a refusal.
+_ANY_CLIENT: Final = ("+hello", "+auth", "+ping", "+client|setname")
+_ANY_CLIENT_CLUSTER: Final = ("+cluster|slots", "+cluster|shards", "+command", "+asking")
+_WORKER: Final = (*_ANY_CLIENT, "+xreadgroup", "+xack")
+_SDK_WORKER: Final = (
+    *(*_WORKER, "+xclaim", "+xautoclaim", "+xpending", "+xadd", "+hset", "+hdel"),
+    *("+eval", "+evalsha", "+time"),
+)
+
+
+def acl_rules(
+    keys: GroupKeys, role: Role, features: Collection[Feature] = frozenset()
+) -> tuple[str, ...]:
+    """The words that follow `ACL SETUSER <name> on ><password>`, for one group.
+
+    They begin with a reset, so that the user may do nothing else. A user of several groups gets
+    the key patterns of each.
+    """
+    return (
+        *("resetkeys", "resetchannels", "-@all"),
+        *_key_patterns(keys, role, features),
+        *_commands(role, features),
+    )
+
+
+def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) -> Iterable[str]:
+    yield f"~{escape_glob(keys.stream)}"
+    yield f"~{escape_glob(keys.prefix)}:*"
+    if role != Role.WORKER and not keys.dead_letter.startswith(f"{keys.prefix}:"):
+        yield f"~{escape_glob(keys.dead_letter)}"
+    if role == Role.OPERATOR and Feature.LOCKS in features:
+        yield f"~lock:{{{escape_glob(keys.tag)}}}:*"
+
+
+def _commands(role: Role, features: Collection[Feature]) -> Iterable[str]:
+    if role == Role.OPERATOR:
+        yield from _OPERATOR
+        for feature, words in _OPERATOR_FEATURES.items():
+            yield from words if feature in features else ()
+        return
+    yield from _WORKER if role == Role.WORKER else _SDK_WORKER
+    if Feature.CLUSTER in features:
+        yield from _ANY_CLIENT_CLUSTER
+    if Feature.DATABASE in features:
+        yield "+select"

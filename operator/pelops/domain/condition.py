@@ -1,0 +1,69 @@
+"""Conditions as Kubernetes defines them: one type each, with a reason and a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+Truth = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """What holds, or not, of a resource: for machines the reason, for people the message."""
+
+    type: str
+    status: Truth
+    reason: str
+    message: str
+
+    @property
+    def is_true(self) -> bool:
+        return self.status == "True"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that keeps a resource from being ready, in a word and in a sentence."""
+
+    reason: str  # becomes the condition's reason
+    message: str  # says what is wrong and what to do
+    is_terminal: bool = False  # True: waiting does not help, somebody must change something
+
+
+def render_time(moment: datetime) -> str:
+    """RFC 3339 in UTC with whole seconds, as Kubernetes writes times."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def render_conditions(
+    wished: Iterable[Condition],
+    previous: Iterable[Mapping[str, Any]],
+    *,
+    generation: int,
+    now: datetime,
+) -> list[dict[str, Any]]:
+    """The `conditions` of a status, in the order given.
+
+    `lastTransitionTime` is that of the previous condition unless the status flips: the same facts
+    give the same bytes, whoever writes them.
+    """
+    before = {condition.get("type"): condition for condition in previous}
+    rendered = []
+    for condition in wished:
+        old = before.get(condition.type, {})
+        unchanged = old.get("status") == condition.status and "lastTransitionTime" in old
+        since = old["lastTransitionTime"] if unchanged else render_time(now)
+        rendered.append(
+            {
+                "type": condition.type,
+                "status": condition.status,
+                "reason": condition.reason,
+                "message": condition.message,
+                "observedGeneration": generation,
+                "lastTransitionTime": since,
+            }
+        )
+    return rendered

@@ -1,0 +1,200 @@
+"""Where a Redis is and who we are there, from the resource and its Secret.
+
+Nothing in here shows a secret: `repr` leaves them out, and messages name the field, not its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from pelops.errors import InvalidSpec
+
+DEFAULT_PORT: Final = 6379
+DEFAULT_SENTINEL_PORT: Final = 26379
+_SCHEMES: Final = {"redis": False, "rediss": True, "valkey": False, "valkeys": True}
+_SHOWN: Final = "redis://host:6379/0, or rediss://host:6379/0 for TLS"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """A host and a port, spelled in one way only."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+_ASK_SENTINEL: Final = Node("", 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentinel:
+    """The Sentinels to ask, and the name under which they know the master."""
+
+    master_name: str
+    nodes: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisEndpoint:
+    """One way to one Redis. Two equal ones may share connections."""
+
+    node: Node  # empty with a Sentinel, which says where the master is
+    db: int = 0
+    tls: bool = False
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    ca_pem: bytes | None = field(default=None, repr=False)
+    cert_pem: bytes | None = field(default=None, repr=False)
+    key_pem: bytes | None = field(default=None, repr=False)
+    sentinel: Sentinel | None = None
+
+    @property
+    def address(self) -> str:
+        """What tells two servers apart: no credentials, one spelling per address."""
+        if self.sentinel is None:
+            return f"{self.node}/{self.db}"
+        nodes = ",".join(str(node) for node in sorted(self.sentinel.nodes))
+        return f"sentinel:{self.sentinel.master_name}@{nodes}/{self.db}"
+
+
+def parse_redis_url(url: str) -> RedisEndpoint:
+    """The endpoint that a URL names, with the credentials it may hold.
+
+    Raises InvalidSpec, with what to write instead; the message never repeats the credentials.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidSpec(
+            f"the Redis URL cannot be read ({_reason(error)}); write {_SHOWN}"
+        ) from None
+    if parts.scheme not in _SCHEMES or not parts.netloc:
+        raise InvalidSpec(f"the Redis URL does not begin with redis:// and a host; write {_SHOWN}")
+    if not host or port == 0:
+        raise InvalidSpec(f"the Redis URL names no host, or port 0; write {_SHOWN}")
+    if parts.query or parts.fragment:
+        raise InvalidSpec(
+            f"the Redis URL holds options after '?' or '#', which are not read; write {_SHOWN}, "
+            "and percent-encode such characters within a password"
+        )
+    return RedisEndpoint(
+        node=_node(host, port or DEFAULT_PORT),
+        db=_parse_db(parts),
+        tls=_SCHEMES[parts.scheme],
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+    )
+
+
+def parse_node(text: str, *, default_port: int = DEFAULT_SENTINEL_PORT) -> Node:
+    """The node that `host`, `host:port`, `[ipv6]` or `[ipv6]:port` names."""
+    try:
+        parts = urlsplit(f"//{text.strip()}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidSpec(f"{text!r} names no node ({_reason(error)}); write host:port") from None
+    if not host or port == 0 or parts.path or parts.query or parts.fragment or "@" in text:
+        raise InvalidSpec(f"{text!r} names no node; write host:port")
+    return _node(host, port or default_port)
+
+
+def build_endpoint(
+    *,
+    url: str | None = None,
+    secret: Mapping[str, bytes] | None = None,
+    sentinel_master: str | None = None,
+    sentinel_nodes: Sequence[str] = (),
+) -> RedisEndpoint:
+    """The endpoint of a resource: its URL and Sentinels, and the fields of its Secret.
+
+    The resource's URL wins over the Secret's, which then gives credentials only; the keys username
+    and password win over those. With Sentinels a URL gives TLS and database. Raises InvalidSpec.
+    """
+    fields = dict(secret or {})
+    sentinel = _build_sentinel(sentinel_master, sentinel_nodes)
+    found = _choose_url(url, _text(fields, "url"), has_sentinel=sentinel is not None)
+    endpoint = replace(
+        found,
+        username=_text(fields, "username") or found.username,
+        password=_text(fields, "password") or found.password,
+        ca_pem=fields.get("ca.crt") or None,
+        cert_pem=fields.get("tls.crt") or None,
+        key_pem=fields.get("tls.key") or None,
+        sentinel=sentinel,
+    )
+    _check_credentials(endpoint)
+    return endpoint
+
+
+def _choose_url(
+    spec_url: str | None, secret_url: str | None, *, has_sentinel: bool
+) -> RedisEndpoint:
+    spec = parse_redis_url(spec_url) if spec_url else None
+    secret = parse_redis_url(secret_url) if secret_url else None
+    if spec and (spec.username or spec.password):
+        raise InvalidSpec("spec.redis.url holds credentials; put them into a Secret instead")
+    if spec and secret:
+        return replace(spec, username=secret.username, password=secret.password)
+    chosen = spec or secret
+    if chosen is None and has_sentinel:
+        return RedisEndpoint(node=_ASK_SENTINEL)
+    if chosen is None:
+        raise InvalidSpec("no Redis URL: set spec.redis.url, or the key url of the Secret")
+    return replace(chosen, node=_ASK_SENTINEL) if has_sentinel else chosen
+
+
+def _build_sentinel(master: str | None, nodes: Sequence[str]) -> Sentinel | None:
+    if master is None and not nodes:
+        return None
+    if not master or not nodes:
+        raise InvalidSpec("spec.redis.sentinel needs both a masterName and at least one node")
+    return Sentinel(master_name=master, nodes=tuple(sorted({parse_node(node) for node in nodes})))
+
+
+def _check_credentials(endpoint: RedisEndpoint) -> None:
+    if endpoint.username and not endpoint.password:
+        raise InvalidSpec("the Secret has a username and no password; add the key password")
+    if (endpoint.cert_pem is None) != (endpoint.key_pem is None):
+        raise InvalidSpec("the Secret needs both tls.crt and tls.key, or neither")
+    if not endpoint.tls and (endpoint.ca_pem or endpoint.cert_pem):
+        # Silently speaking plain text to someone who gave us a CA would be the worse surprise.
+        raise InvalidSpec(
+            "the Secret holds certificates but the URL begins with redis://; use rediss://"
+        )
+
+
+def _parse_db(parts: SplitResult) -> int:
+    path = parts.path.strip("/")
+    if not path:
+        return 0
+    if not (path.isascii() and path.isdigit() and len(path) <= 5):
+        raise InvalidSpec(
+            f"the Redis URL names the database {path!r}, which is no number; write {_SHOWN}"
+        )
+    return int(path)
+
+
+def _node(host: str, port: int) -> Node:
+    return Node(host.lower().rstrip("."), port)
+
+
+def _text(fields: Mapping[str, bytes], name: str) -> str | None:
+    # `echo secret | base64` leaves a line's end that nobody means to be part of the value.
+    try:
+        return fields.get(name, b"").decode().rstrip("\r\n") or None
+    except UnicodeDecodeError:
+        raise InvalidSpec(f"the key {name} of the Secret is no UTF-8 text") from None
+
+
+def _reason(error: ValueError) -> str:
+    # The words of urllib about a port quote it, and it may be a piece of a password.
+    return (
+        "its port is no number from 1 to 65535" if "ort" in str(error) else "its host is malformed"
+    )

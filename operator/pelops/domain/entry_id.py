@@ -1,0 +1,70 @@
+"""The ID of a stream's entry: milliseconds and a sequence number, ordered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from pelops.errors import InvalidSpec
+
+_LARGEST: Final = 2**64 - 1  # both halves are unsigned 64 bit numbers
+_DIGITS: Final = frozenset("0123456789")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EntryId:
+    """One entry's ID. Compares as Redis does: by milliseconds, then by sequence number."""
+
+    ms: int
+    seq: int = 0
+
+    MIN: ClassVar[EntryId]  # before every entry: a group created here is given the whole stream
+    MAX: ClassVar[EntryId]
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.ms <= _LARGEST and 0 <= self.seq <= _LARGEST):
+            raise InvalidSpec(
+                f"the entry ID {self.ms}-{self.seq} is out of range; both numbers must lie "
+                f"between 0 and {_LARGEST}"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.ms}-{self.seq}"
+
+    def before(self) -> EntryId:
+        """The greatest ID that is smaller than this one; `MIN` has none before it and is itself."""
+        if self.seq > 0:
+            return EntryId(self.ms, self.seq - 1)
+        if self.ms > 0:
+            return EntryId(self.ms - 1, _LARGEST)
+        return self
+
+
+EntryId.MIN = EntryId(0, 0)
+EntryId.MAX = EntryId(_LARGEST, _LARGEST)
+
+EndOfStream: TypeAlias = Literal["$"]
+END_OF_STREAM: Final[EndOfStream] = "$"
+StartPosition: TypeAlias = EntryId | EndOfStream  # where a group that is created begins to read
+
+
+def parse_entry_id(text: str | bytes) -> EntryId:
+    """Read `ms-seq`, or `ms` alone for its first possible entry.
+
+    Raises InvalidSpec for anything else, also for signs, spaces and numbers above 64 bits.
+    """
+    shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    ms, dash, seq = shown.partition("-")
+    if not _is_number(ms) or (dash and not _is_number(seq)):
+        raise InvalidSpec(f"{shown!r} is no entry ID; write it as 1526919030474-0")
+    return EntryId(int(ms), int(seq) if dash else 0)
+
+
+def render_entry_id(entry_id: EntryId) -> str:
+    """The ID as Redis writes it."""
+    return str(entry_id)
+
+
+def _is_number(text: str) -> bool:
+    # 20 digits hold 2**64 - 1; more would let a hostile text cost a long conversion.
+    return 0 < len(text) <= 20 and _DIGITS.issuperset(text)

@@ -1,0 +1,180 @@
+"""Every key that Pelops derives from a stream and a consumer group.
+
+    stream            orders:events            {shop}:orders                  a}b
+    its own hash tag  none                     shop                           none
+    tag               orders:events            shop                           decimal of its slot
+    prefix            {orders:events}:<group>  {shop}:{shop}%3Aorders:<group>  {4297}:a}b:<group>
+
+All keys of one group live in the stream's slot, and no two (stream, group) share one: the tag holds
+no `}` and ends at the first one, and the parts after it hold no `:`, so a key can be read back.
+"""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import count
+from typing import Final
+
+from pelops.errors import DeadLetterInAnotherSlot, InvalidSpec
+
+SLOTS: Final = 16384
+
+
+class DerivedKey(StrEnum):
+    """What a derived key holds: the last part of its name."""
+
+    DEAD_LETTER = "dlq"  # stream of the entries that were given up
+    LEDGER = "ledger"  # stream of what the operator did
+    STATE = "state"  # hash: who acts on the group, sweep cursor, boot times of workers
+    STARTED = "started"  # hash: entries whose handler has started, by consumer
+    RETRY = "retry"  # stream of copies for this group alone
+    HANDOVER = "handover"  # stream of entries that workers may claim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupKeys:
+    """A consumer group's names in Redis. All lie in one slot."""
+
+    stream: str
+    group: str
+    tag: str
+    slot: int
+    prefix: str  # what every derived key begins with, without the `:` after it
+    dead_letter: str  # the default, or the stream that the user named
+    ledger: str
+    state: str
+    started: str
+    retry: str
+    handover: str
+
+    def derived(self) -> Iterator[str]:
+        """Every key beside the stream, the dead letters first."""
+        yield from (self.dead_letter, self.ledger, self.state)
+        yield from (self.started, self.retry, self.handover)
+
+
+def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
+    """All names of one consumer group; `dead_letter` is the user's own choice of that stream.
+
+    Raises InvalidSpec when a name is empty or no text, or when the chosen dead-letter stream lies
+    in another slot or is a key that the group already uses.
+    """
+    _require_text("stream", stream)
+    _require_text("group", group)
+    tag, prefix = hash_tag(stream), key_prefix(stream, group)
+    named = {what: f"{prefix}:{what}" for what in DerivedKey}
+    keys = GroupKeys(
+        stream=stream,
+        group=group,
+        tag=tag,
+        slot=key_slot(stream),
+        prefix=prefix,
+        dead_letter=dead_letter or named[DerivedKey.DEAD_LETTER],
+        ledger=named[DerivedKey.LEDGER],
+        state=named[DerivedKey.STATE],
+        started=named[DerivedKey.STARTED],
+        retry=named[DerivedKey.RETRY],
+        handover=named[DerivedKey.HANDOVER],
+    )
+    _check_dead_letter(keys)
+    return keys
+
+
+def key_prefix(stream: str, group: str) -> str:
+    """What every key of this group begins with, without the `:` after it."""
+    tag = hash_tag(stream)
+    middle = "" if stream == tag else f":{_escape(stream)}"
+    return f"{{{tag}}}{middle}:{_escape(group)}"
+
+
+def parse_derived_key(key: str) -> tuple[str, str, DerivedKey] | None:
+    """The stream, the group and the meaning of a derived key; None for any other key.
+
+    The inverse of `derive_keys` for default names: also tells whose key a user's stream would be.
+    """
+    tag, closed, rest = key.removeprefix("{").partition("}")
+    parts = rest.split(":")
+    if not (key.startswith("{") and closed and len(parts) in {3, 4} and parts[0] == ""):
+        return None
+    stream = _unescape(parts[1]) if len(parts) == 4 else tag
+    group, what = _unescape(parts[-2]), parts[-1]
+    if not stream or not group or what not in set(DerivedKey):
+        return None
+    is_ours = f"{key_prefix(stream, group)}:{what}" == key
+    return (stream, group, DerivedKey(what)) if is_ours else None
+
+
+def key_slot(key: str) -> int:
+    """The cluster slot of a key, as CLUSTER KEYSLOT answers it."""
+    tag = own_hash_tag(key)
+    return crc_hqx((tag or key).encode(), 0) % SLOTS
+
+
+def own_hash_tag(key: str) -> str | None:
+    """What stands between the first `{` and the first `}` after it, if anything does."""
+    _, opened, rest = key.partition("{")
+    tag, closed, _ = rest.partition("}")
+    return tag if opened and closed and tag else None
+
+
+def hash_tag(stream: str) -> str:
+    """A text that, in braces, puts a key into the stream's slot."""
+    tag = own_hash_tag(stream)
+    if tag is not None:
+        return tag
+    return stream if "}" not in stream else _smallest_decimal_in(key_slot(stream))
+
+
+def escape_glob(text: str) -> str:
+    """A pattern for Redis that matches `text` and as little else as possible.
+
+    An ACL pattern may hold no white space and no NUL: there `?` stands for each of its bytes.
+    """
+    return "".join(_escape_glob_character(character) for character in text)
+
+
+def _escape_glob_character(character: str) -> str:
+    if character in "\t\n\v\f\r \0":
+        return "?"
+    return f"\\{character}" if character in "*?[]\\" else character
+
+
+def _require_text(what: str, name: str) -> None:
+    if not name:
+        raise InvalidSpec(f"the {what} has an empty name; give it one")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidSpec(f"the name of the {what} is no valid text: {name!r}") from error
+
+
+def _check_dead_letter(keys: GroupKeys) -> None:
+    _require_text("dead-letter stream", keys.dead_letter)
+    if key_slot(keys.dead_letter) != keys.slot:
+        raise DeadLetterInAnotherSlot(
+            f"the dead-letter stream {keys.dead_letter} lies in another slot than the stream "
+            f"{keys.stream}; give it the same hash tag, such as {{{keys.tag}}}:dead-letters"
+        )
+    derived = parse_derived_key(keys.dead_letter)
+    if keys.dead_letter == keys.stream or (derived and derived[2] != DerivedKey.DEAD_LETTER):
+        raise InvalidSpec(
+            f"{keys.dead_letter} cannot hold the dead letters, since it is the stream itself or "
+            "a key that Pelops keeps for a group; choose another name"
+        )
+
+
+def _escape(part: str) -> str:
+    return part.replace("%", "%25").replace(":", "%3A")
+
+
+def _unescape(part: str) -> str:
+    return part.replace("%3A", ":").replace("%25", "%")
+
+
+@cache
+def _smallest_decimal_in(slot: int) -> str:
+    return next(text for text in map(str, count()) if key_slot(text) == slot)

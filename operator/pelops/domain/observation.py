@@ -1,0 +1,59 @@
+"""What was seen of a stream and its consumer group in one look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ownership import GroupHold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupObservation:
+    """A consumer group as the server describes it."""
+
+    last_delivered_id: EntryId
+    pending: int  # delivered, not yet acknowledged
+    lag: int | None  # not yet delivered; None: unknown, and never to be taken for zero
+    consumers: int
+    entries_read: int | None  # the server's own count; None when it lost count
+    lowest_pending: EntryId | None  # None when nothing is pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamObservation:
+    """A stream, our group of it and our keys beside it, all seen at one instant."""
+
+    server_time: datetime  # the server's own clock
+    exists: bool
+    length: int
+    last_generated_id: EntryId  # `EntryId.MIN` when the stream does not exist or never had an entry
+    first_id: EntryId | None  # None when the stream holds no entry
+    entries_added: int | None  # ever; None when the stream does not exist
+    groups: int  # all of them, not only ours
+    group: GroupObservation | None  # None when ours does not exist
+    dead_letters: int
+    dead_letter_exists: bool
+    ledger_exists: bool
+    hold: GroupHold | None  # who acts on the group, by its state key; may have run out
+
+    @property
+    def is_provisioned(self) -> bool:
+        """Whether all that provisioning creates is there."""
+        return self.group is not None and self.dead_letter_exists and self.ledger_exists
+
+
+def judge_lag(
+    reported: int | None, *, last_delivered_id: EntryId, last_generated_id: EntryId
+) -> int | None:
+    """The lag that can be believed, or None.
+
+    A group at the stream's very end owes nothing, whatever was reported. Ahead of the end the
+    server says 0 though new entries are skipped; with a wrong entries-read it may say -76.
+    """
+    if last_delivered_id == last_generated_id:
+        return 0
+    if last_delivered_id > last_generated_id or reported is None or reported < 0:
+        return None
+    return reported

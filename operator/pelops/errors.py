@@ -1,0 +1,114 @@
+"""Every error that Pelops raises, in one tree.
+
+The split that matters to a caller is *did it happen?* (after Jepsen's fail and info)::
+
+    PelopsError
+    ├── InvalidSpec               the user must change the resource
+    │   └── DeadLetterInAnotherSlot
+    ├── RedisError
+    │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
+    │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
+    │   ├── AuthenticationFailed  the credentials are wrong
+    │   ├── PermissionDenied      the ACL forbids a command or a key
+    │   ├── WrongType             a key holds another type
+    │   ├── CrossSlot             keys of one script live in different slots
+    │   ├── NoSuchStream
+    │   ├── NoSuchGroup
+    │   └── UnsupportedServer     this server lacks a needed command
+    └── KubernetesError
+        ├── NotFound
+        ├── Conflict              another writer was faster, or the object is another one by now
+        ├── Forbidden             RBAC or admission refused
+        ├── Rejected              the API server finds the object invalid
+        └── KubernetesUnavailable no answer, or a server error: retry
+
+Doors translate what their client raises and always chain the original as the cause.
+"""
+
+from __future__ import annotations
+
+
+class PelopsError(Exception):
+    """Base of all errors of Pelops."""
+
+
+class InvalidSpec(PelopsError):
+    """The resource asks for something that cannot be: its author must change it."""
+
+
+class DeadLetterInAnotherSlot(InvalidSpec):
+    """The dead-letter stream that the user named lies in another slot than the stream."""
+
+
+class RedisError(PelopsError):
+    """Redis refused, or could not be asked."""
+
+
+class RedisUnavailable(RedisError):
+    """Not sent, or refused before it began: it did not happen."""
+
+
+class OutcomeUnknown(RedisError):
+    """Sent, but no answer came: it may have happened."""
+
+
+class AuthenticationFailed(RedisError):
+    """Redis does not accept the username or password."""
+
+
+class PermissionDenied(RedisError):
+    """The ACL of this Redis user forbids a command, or the command on a key."""
+
+    def __init__(self, message: str, *, command: str | None = None, key: str | None = None) -> None:
+        super().__init__(message)
+        self.command = command
+        self.key = key
+
+
+class WrongType(RedisError):
+    """A key holds another type than the one needed."""
+
+    def __init__(self, message: str, *, key: str, found: str) -> None:
+        super().__init__(message)
+        self.key = key
+        self.found = found
+
+
+class CrossSlot(RedisError):
+    """Keys that one script needs live in different slots of the cluster."""
+
+
+class NoSuchStream(RedisError):
+    """The stream does not exist."""
+
+
+class NoSuchGroup(RedisError):
+    """The consumer group does not exist."""
+
+
+class UnsupportedServer(RedisError):
+    """This server lacks a command that is needed."""
+
+
+class KubernetesError(PelopsError):
+    """The API server refused, or could not be asked."""
+
+
+class NotFound(KubernetesError):
+    """The object, or its kind, does not exist."""
+
+
+class Conflict(KubernetesError):
+    """Another writer was faster, or the object was replaced by another one of the same name."""
+
+
+class Forbidden(KubernetesError):
+    """RBAC, a quota or an admission rule refused the request."""
+
+
+class Rejected(KubernetesError):
+    """The API server finds the object invalid; its message says which field."""
+
+
+class KubernetesUnavailable(KubernetesError):
+    """No answer, or a server error: nothing is known of the outcome; repeat."""

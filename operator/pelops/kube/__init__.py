@@ -1,0 +1,1 @@
+"""The door to Kubernetes: the only package that imports `kubernetes`."""

@@ -1,0 +1,71 @@
+"""Every metric of the operator, in one place. Names begin with `pelops_`.
+
+Each replica exports its own view: take `max by (namespace, name)` of facts about groups and `sum`
+of work done.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+KUBERNETES_REQUESTS = Counter(
+    "pelops_kubernetes_requests_total",
+    "Requests to the API server; code is `none` when no answer came.",
+    ["verb", "resource", "code"],
+)
+RECONCILES = Counter(
+    "pelops_reconciles_total", "Turns of the reconcile loop, by outcome.", ["outcome"]
+)
+RECONCILE_SECONDS = Histogram(
+    "pelops_reconcile_seconds",
+    "Duration of one turn of the reconcile loop.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+)
+QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for their turn.")
+RESOURCES = Gauge("pelops_resources", "StreamConsumerGroups in the cache.")
+MEMBERS = Gauge("pelops_members", "Operator replicas that renew their Lease, this one included.")
+STATUS_WRITES_LIMITED = Counter(
+    "pelops_status_writes_limited_total",
+    "Writes held back by the limit per resource. It grows only when writers disagree.",
+    ["namespace", "name"],
+)
+RESYNC_AGE = Gauge(
+    "pelops_resync_timestamp_seconds",
+    "When the cache was last compared with a full LIST.",
+    ["kind"],
+)
+WATCH_RESTARTS = Counter("pelops_watch_restarts_total", "Restarts of the watch after a failure.")
+
+GROUP_FACTS = {
+    "ready": Gauge(
+        "pelops_ready", "1 when the resource's Ready condition is True.", ["namespace", "name"]
+    ),
+    "lag": Gauge(
+        "pelops_lag_entries", "Entries not yet delivered; NaN when unknown.", ["namespace", "name"]
+    ),
+    "pending": Gauge(
+        "pelops_pending_entries", "Entries delivered and not acknowledged.", ["namespace", "name"]
+    ),
+    "oldest": Gauge(
+        "pelops_oldest_pending_seconds",
+        "Age of the lowest pending entry by its ID; 0 when nothing is pending.",
+        ["namespace", "name"],
+    ),
+    "consumers": Gauge(
+        "pelops_consumers", "Consumers that the group knows.", ["namespace", "name"]
+    ),
+    "dead_letters": Gauge(
+        "pelops_dead_letters", "Entries in the dead-letter stream.", ["namespace", "name"]
+    ),
+    "replicas": Gauge("pelops_worker_replicas", "Worker pods that exist.", ["namespace", "name"]),
+    "desired": Gauge(
+        "pelops_desired_replicas", "Worker pods that are wanted.", ["namespace", "name"]
+    ),
+}
+
+
+def forget_group(namespace: str, name: str) -> None:
+    """Drop the series of a resource that is gone."""
+    for gauge in GROUP_FACTS.values():
+        if (namespace, name) in gauge._metrics:
+            gauge.remove(namespace, name)

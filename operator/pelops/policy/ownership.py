@@ -1,0 +1,37 @@
+"""Which of several resources acts when they want the same target: the oldest.
+
+Two resources on one consumer group are told apart in Redis, where the group's own record says who
+holds it; that also covers two operators and two spellings of one address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pelops.domain.condition import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Claim:
+    """One resource's wish to act, ordered by age: the smallest is the oldest."""
+
+    created: str  # RFC 3339 in UTC: sorts as text
+    uid: str
+    namespace: str
+    name: str
+
+
+def decide_target_owner(own: Claim, claims: Iterable[Claim], *, target: str) -> Finding | None:
+    """None when this resource may act on the target, else who does."""
+    oldest = min([own, *claims])
+    if oldest.uid == own.uid:
+        return None
+    return Finding(
+        reason="Conflict",
+        message=(
+            f"{target} is the target of {oldest.namespace}/{oldest.name} as well, which is older "
+            "and acts; name another target, or delete one of the two resources"
+        ),
+        is_terminal=True,
+    )

@@ -1,0 +1,105 @@
+"""What a consumer group still lacks in Redis, and who may give it that.
+
+The script that applies the plan looks again and refuses what no longer holds, so an outdated plan
+does nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
+from pelops.domain.condition import Finding
+from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
+from pelops.domain.observation import StreamObservation
+from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+
+
+class Lack(StrEnum):
+    """Something that provisioning has to do."""
+
+    GROUP = "group"
+    DEAD_LETTERS = "dead-letter stream"
+    LEDGER = "ledger"
+    HOLD = "hold"  # the record that says who acts, absent or soon outdated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisioningPlan:
+    """What to do; nothing is a plan too. `start` serves only when the group is created."""
+
+    lacks: tuple[Lack, ...]
+    start: StartPosition
+    reason: str
+    message: str
+
+
+def plan_provisioning(
+    spec: StreamConsumerGroupSpec,
+    stream: StreamObservation,
+    owner: OwnerRecord,
+    *,
+    was_created: bool,
+) -> ProvisioningPlan:
+    """Plan for one group; `was_created` tells that it existed before. Total for valid specs."""
+    missing = {
+        Lack.GROUP: stream.group is None,
+        Lack.DEAD_LETTERS: not stream.dead_letter_exists,
+        Lack.LEDGER: not stream.ledger_exists,
+        Lack.HOLD: needs_hold(stream.hold, owner, stream.server_time),
+    }
+    lacks = tuple(lack for lack, is_missing in missing.items() if is_missing)
+    start = decide_start(spec.start_from, was_created=was_created)
+    where = "the end of the stream" if start == END_OF_STREAM else str(start)
+    if Lack.GROUP in lacks:
+        message = f"creating the group at {where}"
+        if was_created:
+            message = f"the group is gone from Redis; creating it anew at {where}"
+        return ProvisioningPlan(lacks=lacks, start=start, reason="Creating", message=message)
+    return ProvisioningPlan(
+        lacks=lacks,
+        start=start,
+        reason="Completing" if lacks else "Complete",
+        message=f"lacking: {', '.join(lacks)}" if lacks else "nothing is lacking",
+    )
+
+
+def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
+    """The last-delivered-id to create a group with.
+
+    `startFrom` is for the very first creation only. A group that existed and vanished begins at
+    0-0: entries may be delivered again, none is skipped.
+    """
+    if was_created or start_from == "Beginning":
+        return EntryId.MIN
+    return END_OF_STREAM if start_from == "End" else parse_entry_id(start_from)
+
+
+def needs_hold(hold: GroupHold | None, owner: OwnerRecord, server_time: datetime) -> bool:
+    """Whether the group's record has to be written: it is not ours, or half of its time is over."""
+    if hold is None or not hold.owner.is_same_as(owner):
+        return True
+    return hold.held_until - server_time < HOLD / 2
+
+
+def decide_conflict(
+    hold: GroupHold | None, owner: OwnerRecord, server_time: datetime
+) -> Finding | None:
+    """None when this resource may act on the group, else who does: the oldest whose hold lives."""
+    if hold is None or hold.owner.is_same_as(owner) or hold.held_until <= server_time:
+        return None
+    if (owner.created, owner.uid) < (hold.owner.created, hold.owner.uid):
+        return None
+    other = hold.owner
+    place = f" of cluster {other.cluster}" if other.cluster != owner.cluster else ""
+    return Finding(
+        reason="Conflict",
+        message=(
+            f"This group is managed by StreamConsumerGroup {other.namespace}/{other.name}{place}, "
+            "which is older and acts; nothing is done here. Delete one of the two, or name another "
+            "group"
+        ),
+        is_terminal=True,
+    )

@@ -1,0 +1,177 @@
+"""The conditions of a resource: what holds, why, and what to do when it does not.
+
+    Ready           everything that was asked for works
+    GroupReady      the group, its dead letters and its ledger exist in Redis, and are ours
+    WorkloadReady   the workers run
+    ScalingActive   somebody decides the number of workers, and who
+    RecoveryHealthy present when recovery was asked for
+    Suspended       present when spec.suspend is true
+
+The first problem in this order is the one that Ready tells.
+"""
+
+from __future__ import annotations
+
+from pelops.domain.condition import Condition, Finding
+from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.policy.facts import Facts
+from pelops.policy.scaling import ScalingReason
+
+_NOT_YET = "is not available in this version"
+
+
+def decide_conditions(facts: Facts) -> list[Condition]:
+    """All conditions of a resource, Ready first. Total."""
+    details = [_group(facts), _workload(facts), _scaling(facts), *_not_available(facts)]
+    return [_ready(facts, details), *details, *_suspended(facts)]
+
+
+def refused(problem: Finding) -> list[Condition]:
+    """The conditions of a resource whose spec cannot be read at all."""
+    return [_false("Ready", problem)]
+
+
+def _ready(facts: Facts, details: list[Condition]) -> Condition:
+    failing = [c for c in details if not c.is_true and c.reason != ScalingReason.OFF]
+    if failing:
+        first = failing[0]
+        return Condition(type="Ready", status="False", reason=first.reason, message=first.message)
+    reason = "Suspended" if facts.resource.spec.suspend else "Ready"
+    return Condition(
+        type="Ready",
+        status="True",
+        reason=reason,
+        message=f"{details[0].message}; {details[1].message}",
+    )
+
+
+def _group(facts: Facts) -> Condition:
+    if facts.redis_problem is not None:
+        return _false("GroupReady", facts.redis_problem)
+    spec, keys = facts.resource.spec, facts.keys
+    if keys is None or not facts.is_group_ready:
+        if spec.suspend:
+            message = "The group is not complete in Redis, and spec.suspend forbids creating it"
+            return _false("GroupReady", Finding(reason="Suspended", message=message))
+        waiting = Finding(reason="Creating", message="The group is being created")
+        return _false("GroupReady", waiting)
+    return Condition(
+        type="GroupReady",
+        status="True",
+        reason="GroupExists",
+        message=f"Group {keys.group} exists on stream {keys.stream}",
+    )
+
+
+def _workload(facts: Facts) -> Condition:
+    problem = facts.workload_problem or _workload_problem(facts)
+    if problem is not None:
+        return _false("WorkloadReady", problem)
+    workload = facts.workload
+    if workload.wished == 0:
+        return Condition(
+            type="WorkloadReady",
+            status="True",
+            reason="ScaledToZero",
+            message=f"{workload.target} is scaled to zero",
+        )
+    return Condition(
+        type="WorkloadReady",
+        status="True",
+        reason="WorkersReady",
+        message=f"{workload.ready} of {workload.wished} workers are ready",
+    )
+
+
+def _workload_problem(facts: Facts) -> Finding | None:
+    workload = facts.workload
+    if not workload.exists:
+        return _absent(facts)
+    count = f"{workload.ready} of {workload.wished} workers are ready"
+    if workload.failure is not None:
+        return Finding(
+            reason="PodsRefused", message=f"{count}; pods cannot be created: {workload.failure}"
+        )
+    if workload.ready >= (workload.wished or 0) and workload.is_rolled_out:
+        return None
+    return _unready(workload, count)
+
+
+def _absent(facts: Facts) -> Finding:
+    target = facts.workload.target
+    if facts.resource.spec.template is None:
+        return Finding(
+            reason="TargetMissing",
+            message=(
+                f"{target} does not exist; create it, or correct spec.targetRef. "
+                "Pelops goes on by itself when it is there"
+            ),
+        )
+    if not facts.is_group_ready:
+        return Finding(
+            reason="WaitingForGroup",
+            message="The workers start when the group exists: see the condition GroupReady",
+        )
+    return Finding(reason="Creating", message=f"{target} is being created")
+
+
+def _unready(workload: WorkloadObservation, count: str) -> Finding:
+    for pod in workload.pods:
+        if pod.waiting_reason == "CrashLoopBackOff":
+            return Finding(reason="CrashLooping", message=f"{count}; {_crash(workload, pod)}")
+    for pod in workload.pods:
+        if pod.waiting_reason not in (None, "ContainerCreating", "PodInitializing"):
+            detail = f": {pod.waiting_message}" if pod.waiting_message else ""
+            return Finding(
+                reason=pod.waiting_reason or "Waiting",
+                message=f"{count}; pod {pod.name} waits with {pod.waiting_reason}{detail}",
+            )
+    if workload.unready_nodes:
+        nodes = ", ".join(sorted(workload.unready_nodes))
+        return Finding(reason="NodeNotReady", message=f"{count}; not ready: node {nodes}")
+    return Finding(reason="WorkersNotReady", message=count)
+
+
+def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
+    code = "" if pod.exit_code is None else f" (exit code {pod.exit_code})"
+    namespace = workload.target.namespace
+    return (
+        f"pod {pod.name} crashed{code} and waits to be started again; "
+        f"see kubectl logs -n {namespace} {pod.name} --previous"
+    )
+
+
+def _scaling(facts: Facts) -> Condition:
+    decision = facts.scaling
+    active = decision.reason in (ScalingReason.MANUAL, ScalingReason.SCALED_BY_AUTOSCALER)
+    return Condition(
+        type="ScalingActive",
+        status="True" if active else "False",
+        reason=decision.reason,
+        message=decision.message,
+    )
+
+
+def _not_available(facts: Facts) -> list[Condition]:
+    """What is asked for explicitly and this version does not do: said, never silently left out."""
+    spec = facts.resource.spec
+    asked = []
+    if spec.recovery.strategy != "Off":
+        asked.append(("RecoveryHealthy", f"spec.recovery.strategy {spec.recovery.strategy.value}"))
+    if spec.retention is not None:
+        asked.append(("RetentionActive", "spec.retention"))
+    return [
+        _false(kind, Finding(reason="NotImplemented", message=f"{what} {_NOT_YET}; leave it out"))
+        for kind, what in asked
+    ]
+
+
+def _suspended(facts: Facts) -> list[Condition]:
+    if not facts.resource.spec.suspend:
+        return []
+    message = "spec.suspend is true: Pelops looks and changes nothing"
+    return [Condition(type="Suspended", status="True", reason="Suspended", message=message)]
+
+
+def _false(kind: str, problem: Finding) -> Condition:
+    return Condition(type=kind, status="False", reason=problem.reason, message=problem.message)

@@ -1,0 +1,160 @@
+"""Creating, adopting, releasing and destroying consumer groups. Everything here repeats safely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from pelops.domain.entry_id import StartPosition
+from pelops.domain.naming import GroupKeys
+from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.redis_streams.observing import EPOCH, parse_hold, wrong_type
+from pelops.redis_streams.outcomes import permission_denied
+from pelops.redis_streams.scripts import Need, ScriptCall, load_script
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.transport import Reply
+
+_PROVISION: Final = load_script("provision_group", writes=True)
+_DESTROY: Final = load_script("destroy_group", writes=True)
+_RELEASE: Final = load_script("release_group", writes=True)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class ProvisionVerdict(StrEnum):
+    """What became of an attempt to provision a group."""
+
+    CREATED = "created"
+    ADOPTED = "adopted"  # the group was there; the resource acts on it from now on
+    SETTLED = "settled"  # all was there already
+    CONFLICT = "conflict"  # another resource acts; nothing was written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioned:
+    """A group that is provisioned, or belongs to someone else."""
+
+    verdict: ProvisionVerdict
+    hold: GroupHold | None  # who acts; None only for a conflict with a damaged record
+
+
+class DestroyVerdict(StrEnum):
+    """What became of an attempt to destroy a group."""
+
+    DESTROYED = "destroyed"
+    ABSENT = "absent"  # neither group nor record: nothing to do
+    NOT_OWNER = "not-owner"  # another resource acts, or none is known to: left alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destroyed:
+    """The end of a group, or why it was left."""
+
+    verdict: DestroyVerdict
+    hold: GroupHold | None = None  # whose group it is, when it is not ours
+
+
+async def provision_group(
+    server: Server,
+    keys: GroupKeys,
+    *,
+    start: StartPosition,
+    owner: OwnerRecord,
+    hold: timedelta = HOLD,
+) -> Provisioned:
+    """Make the group, its empty dead-letter stream and its ledger, and say that `owner` acts on it.
+
+    An existing group stays untouched, `start` counts for a new one only. Call it again before
+    `hold` runs out: a settled group is then written to once per third of it at most.
+    Raises WrongType and PermissionDenied before anything was written.
+    """
+    call = ScriptCall(
+        script=_PROVISION,
+        keys=(keys.stream, keys.dead_letter, keys.ledger, keys.state),
+        args=(
+            *(keys.group, str(start), hold // _MILLISECOND, owner.uid, owner.cluster),
+            *(owner.namespace, owner.name, _milliseconds(owner)),
+        ),
+        needs=partial(_provision_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    _raise_refusal(keys, verdict, details)
+    if verdict == b"conflict":
+        return Provisioned(verdict=ProvisionVerdict.CONFLICT, hold=parse_hold(details))
+    until = EPOCH + int(details[0]) * _MILLISECOND
+    return Provisioned(
+        verdict=ProvisionVerdict(verdict.decode()), hold=GroupHold(owner=owner, held_until=until)
+    )
+
+
+async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> Destroyed:
+    """Destroy the group and our own keys, if `owner` acts on it; never the stream or dead letters.
+
+    Raises PermissionDenied before anything was written.
+    """
+    call = ScriptCall(
+        script=_DESTROY,
+        keys=(*(keys.stream, keys.state, keys.started), *(keys.retry, keys.handover, keys.ledger)),
+        args=(keys.group, owner.uid, owner.cluster),
+        needs=partial(_destroy_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    _raise_refusal(keys, verdict, details)
+    return Destroyed(verdict=DestroyVerdict(verdict.decode()), hold=parse_hold(details))
+
+
+async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
+    """Stop acting on the group and leave it as it is; False when `owner` did not act on it."""
+    call = ScriptCall(
+        script=_RELEASE,
+        keys=(keys.state,),
+        args=(owner.uid, owner.cluster),
+        needs=partial(_release_needs, keys),
+    )
+    return bool(await server.run(call) == b"released")
+
+
+def _release_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        Need("type", keys.state),
+        Need("hmget", keys.state, ("owner:uid",)),
+        Need("hdel", keys.state, ("owner:uid",)),
+    )
+
+
+def _provision_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        *(Need("type", key) for key in (keys.stream, keys.dead_letter, keys.ledger, keys.state)),
+        Need("time"),
+        Need("hmget", keys.state, ("owner:uid",)),
+        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        Need("xgroup|create", keys.stream, (keys.group, "0", "MKSTREAM")),
+        *(Need("xadd", key, ("*", "f", "v")) for key in (keys.dead_letter, keys.ledger)),
+        Need("xdel", keys.dead_letter, ("0-1",)),
+        Need("hset", keys.state, ("f", "v")),
+    )
+
+
+def _destroy_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        *(Need("type", key) for key in (keys.stream, keys.state)),
+        Need("hmget", keys.state, ("owner:uid",)),
+        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        Need("xgroup|destroy", keys.stream, (keys.group,)),
+        *(Need("unlink", key) for key in (keys.state, keys.started, keys.retry)),
+        *(Need("unlink", key) for key in (keys.handover, keys.ledger)),
+    )
+
+
+def _raise_refusal(keys: GroupKeys, verdict: bytes, details: list[Reply]) -> None:
+    if verdict == b"wrong-type":
+        key, found = details[0].decode(), details[1].decode()
+        raise wrong_type(key, found, "hash" if key == keys.state else "stream")
+    if verdict == b"no-permission":
+        raise permission_denied(details[0].decode().lower(), details[1].decode())
+
+
+def _milliseconds(owner: OwnerRecord) -> int:
+    return (owner.created - EPOCH) // _MILLISECOND

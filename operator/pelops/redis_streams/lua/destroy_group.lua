@@ -1,0 +1,54 @@
+-- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
+--
+-- KEYS  stream, state, started, retry, handover, ledger  (same slot)
+-- ARGV  group, uid, cluster
+-- Returns  verdict, then
+--            destroyed | absent
+--            not-owner       uid, cluster, namespace, name, created_ms, held_until_ms, each or false
+--            no-permission   command, key
+-- Costs  linear in the pending entries of the group, which Redis frees before it answers.
+-- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
+-- its dead letters stay. Dying before the last line leaves the record, and the next run goes on.
+
+local stream, state = KEYS[1], KEYS[2]
+local group, uid, cluster = ARGV[1], ARGV[2], ARGV[3]
+
+if redis.acl_check_cmd then
+  if not redis.acl_check_cmd('XGROUP', 'DESTROY', stream, group) then
+    return { 'no-permission', 'xgroup|destroy', stream }
+  end
+  for i = 2, #KEYS do
+    if not redis.acl_check_cmd('UNLINK', KEYS[i]) then
+      return { 'no-permission', 'unlink', KEYS[i] }
+    end
+  end
+end
+
+local function group_exists()
+  if redis.call('TYPE', stream).ok ~= 'stream' then
+    return false
+  end
+  local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1)
+  return not (pending.err and string.find(pending.err, 'NOGROUP', 1, true))
+end
+
+local held = {}
+if redis.call('TYPE', state).ok == 'hash' then
+  held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:namespace',
+    'owner:name', 'owner:created_ms', 'owner:held_until_ms')
+end
+
+if held[1] ~= uid or held[2] ~= cluster then
+  if not held[1] and not group_exists() then
+    return { 'absent' }
+  end
+  return { 'not-owner', held[1] or false, held[2] or false, held[3] or false, held[4] or false,
+    held[5] or false, held[6] or false }
+end
+
+if group_exists() then
+  redis.call('XGROUP', 'DESTROY', stream, group)
+end
+redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+redis.call('UNLINK', state)
+return { 'destroyed' }

@@ -1,0 +1,141 @@
+"""Redis' and redis-py's errors in our words, by the question *did it happen?*
+
+A reply that is an error was refused before anything was written: our scripts refuse first and write
+last. A connection that ends after a write was sent leaves the outcome unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from redis import exceptions
+
+from pelops.errors import (
+    AuthenticationFailed,
+    CrossSlot,
+    InvalidSpec,
+    NoSuchGroup,
+    OutcomeUnknown,
+    PelopsError,
+    PermissionDenied,
+    RedisError,
+    RedisUnavailable,
+    UnsupportedServer,
+    WrongType,
+)
+
+_REFUSED: Final = {
+    "LOADING": "Redis is loading its data; it will be asked again",
+    "BUSY": "Redis is busy with a script of someone else; it will be asked again",
+    "READONLY": "this Redis is a read-only replica; name the master, or use spec.redis.sentinel",
+    "OOM": "Redis is out of memory and refuses writes; raise maxmemory or make room",
+    "NOREPLICAS": "Redis refuses writes: it has fewer replicas than min-replicas-to-write",
+    "MISCONF": "Redis refuses writes: it cannot persist its data; look at its log",
+    "MASTERDOWN": "this replica has lost its master",
+    "TRYAGAIN": "the slot is being migrated; it will be asked again",
+    "CLUSTERDOWN": "the cluster is down or does not cover all slots",
+    "MOVED": "the cluster keeps moving the slot; it will be asked again",
+    "ASK": "the slot is being migrated; it will be asked again",
+    "NOSCRIPT": "Redis lost its script cache twice in a row; it will be asked again",
+    "UNBLOCKED": "Redis ended the wait; it will be asked again",
+}
+_DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
+_DENIED_KEY: Final = re.compile(r"access the '(.+)' key", re.IGNORECASE)
+_UNKNOWN: Final = re.compile(r"unknown (?:redis )?(?:sub)?command", re.IGNORECASE)
+_LACKING: Final = re.compile(r"unknown (?:sub)?command '?([^', ]+)", re.IGNORECASE)
+_NO_DATABASE: Final = re.compile(
+    r"DB index is out of range|SELECT is not allowed|Invalid Database", re.IGNORECASE
+)
+_WANTS_CREDENTIALS: Final = re.compile(
+    r"without any password|invalid password|wrong number of arguments for 'auth'", re.IGNORECASE
+)
+_SCRIPT_LINE: Final = re.compile(r" script: [0-9a-f, ]*on @user_script.*$", re.DOTALL)
+_ARGUMENTS: Final = re.compile(r",? with args beginning with.*$", re.DOTALL)  # may hold payload
+_DENIED_IN_SCRIPT: Final = re.compile(r"ACL failure in script|user executing the script can't run")
+
+
+def translate_failure(error: Exception, *, address: str, sent: bool, writes: bool) -> PelopsError:
+    """What a broken connection or a missed answer means.
+
+    `sent` says whether any byte of the command may have left, `writes` whether it would change
+    anything: only both together leave the outcome unknown.
+    """
+    if isinstance(error, exceptions.ResponseError) or getattr(error, "status_code", None):
+        # redis-py ends the connection for some replies, such as LOADING: still a refusal.
+        return translate_reply(error, command="AUTH", key=None, writes=False)
+    shown = str(error) or type(error).__name__
+    if sent and writes:
+        return OutcomeUnknown(f"Redis at {address} was asked to write and did not answer: {shown}")
+    return RedisUnavailable(f"Redis at {address} cannot be reached: {shown}")
+
+
+def translate_reply(
+    error: Exception, *, command: str, key: str | None, writes: bool
+) -> PelopsError:
+    """What an error means that Redis answered to `command` on `key`."""
+    text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))
+    code = _code(error) or text.partition(" ")[0]
+    if code in _REFUSED:
+        return RedisUnavailable(f"{_REFUSED[code]} ({code})")
+    if code in {"WRONGPASS", "NOAUTH"} or _WANTS_CREDENTIALS.search(text):
+        return _wrong_credentials(code)
+    if code == "NOPERM" or _DENIED_IN_SCRIPT.search(text):
+        return _denied(text)
+    return _named(code, text, key) or _unnamed(text, command, writes=writes)
+
+
+def _named(code: str, text: str, key: str | None) -> PelopsError | None:
+    if code == "WRONGTYPE":
+        return WrongType(f"{key} holds another type", key=key or "", found="unknown")
+    if code == "NOGROUP":
+        return NoSuchGroup(text)
+    if code == "CROSSSLOT" or "non local key" in text:
+        return CrossSlot("the keys of this group do not lie in one slot of the cluster")
+    return None
+
+
+def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
+    if _UNKNOWN.search(text):
+        found = _LACKING.search(text)
+        return UnsupportedServer(
+            f"this Redis does not know the command {found[1] if found else command}"
+        )
+    if _NO_DATABASE.search(text):
+        return InvalidSpec("Redis has no such database; a cluster has only database 0")
+    if "max number of clients" in text:
+        return RedisUnavailable("Redis accepts no more clients (maxclients)")
+    # An error that no list knows may come from the middle of a script.
+    return OutcomeUnknown(f"{command}: {text}") if writes else RedisError(f"{command}: {text}")
+
+
+def _wrong_credentials(code: str) -> AuthenticationFailed:
+    if code == "NOAUTH":
+        return AuthenticationFailed("Redis asks for a password; add one to the Secret")
+    return AuthenticationFailed("Redis does not accept the username or password; check the Secret")
+
+
+def _denied(text: str) -> PermissionDenied:
+    named, named_key = _DENIED.search(text), _DENIED_KEY.search(text)
+    return permission_denied(
+        named[1].lower() if named else None, named_key[1] if named_key else None
+    )
+
+
+def permission_denied(command: str | None, key: str | None) -> PermissionDenied:
+    """The error for a command that the ACL forbids, altogether or on one key.
+
+    Redis itself often names neither; `Server` then looks for what it was.
+    """
+    on_key = f" on the key {key}" if key else ""
+    return PermissionDenied(
+        f"the ACL of the Redis user forbids {command or 'a command'}{on_key}; "
+        "`pelops acl` prints the rules that are needed",
+        command=command,
+        key=key,
+    )
+
+
+def _code(error: BaseException) -> str | None:
+    code = getattr(error, "status_code", None)
+    return code if isinstance(code, str) and code != "ERR" else None

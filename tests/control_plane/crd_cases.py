@@ -1,0 +1,168 @@
+"""What the definition is offered on a real API server: resources good and bad, and a status."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAME = "order-processing"
+TEMPLATE = {"spec": {"containers": [{"name": "worker", "image": "i"}]}}
+TWO_CONTAINERS = {"spec": {"containers": [{"name": "worker"}, {"name": "proxy"}]}}
+
+
+def build_resource(name: str = NAME, **spec: Any) -> dict[str, Any]:
+    """Return the smallest resource, with these fields of the spec besides; None leaves one out."""
+    fields = {
+        "redis": {"secretRef": {"name": "orders-redis"}},
+        "stream": "orders:events",
+        "targetRef": {"name": "order-workers"},
+        **spec,
+    }
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamConsumerGroup",
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in fields.items() if value is not None},
+    }
+
+
+def url(value: str) -> dict[str, Any]:
+    return {"redis": {"url": value}}
+
+
+# For every rule of the schema: its message, what breaks it, what keeps to it, the field named.
+RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("exactly one of targetRef", {"template": TEMPLATE}, {}, "spec.targetRef"),
+    ("exactly one of targetRef", {"targetRef": None}, {}, "spec.targetRef"),
+    (
+        "container must name one",
+        {"targetRef": None, "template": TEMPLATE, "container": "other"},
+        {"targetRef": None, "template": TEMPLATE, "container": "worker"},
+        "spec.container",
+    ),
+    (
+        "container must say which",
+        {"targetRef": None, "template": TWO_CONTAINERS},
+        {"targetRef": None, "template": TWO_CONTAINERS, "container": "proxy"},
+        "spec.container",
+    ),
+    (
+        "deadLetter.stream must not be the stream",
+        {"deadLetter": {"stream": "orders:events"}},
+        {"deadLetter": {"stream": "orders:dead"}},
+        "spec.deadLetter.stream",
+    ),
+    (
+        "one of url, secretRef and sentinel",
+        {"redis": {}},
+        {"redis": {"sentinel": {"masterName": "m", "nodes": ["s-0:26379"]}}},
+        "spec.redis",
+    ),
+    ("url must begin", url("unix://tmp/redis.sock"), url("redis://localhost"), "spec.redis.url"),
+    ("url must not hold", url("redis://u:p@redis"), url("rediss://redis:6380/3"), "spec.redis.url"),
+    ("url must not hold", url("redis://:p/w@redis"), url("redis://[::1]:6379"), "spec.redis.url"),
+    ("url must not hold", url("redis://redis?PASSWORD=p"), url("redis://10.0.0.1"), "redis.url"),
+    ("url must read", url("redis://redis:65536"), url("redis://redis:65535"), "spec.redis.url"),
+    ("url must read", url("redis://a:1,b:2"), url("redis://redis_1.shop.svc/0"), "spec.redis.url"),
+    ("url must not carry", url("redis://redis?protocol=2"), url("redis://r/"), "spec.redis.url"),
+    ("startFrom must be Beginning", {"startFrom": "$"}, {"startFrom": "End"}, "spec.startFrom"),
+    (
+        "startFrom must be an entry ID",
+        {"startFrom": "18446744073709551616-0"},
+        {"startFrom": "18446744073709551615-18446744073709551615"},
+        "spec.startFrom",
+    ),
+    (
+        "minReplicas must not",
+        {"scaling": {"minReplicas": 11}},
+        {"scaling": {"minReplicas": 10}},
+        "spec.scaling.minReplicas",
+    ),
+    (
+        "minIdleSeconds must not",
+        {"recovery": {"minIdleSeconds": 301}},
+        {"recovery": {"minIdleSeconds": 300}},
+        "spec.recovery.minIdleSeconds",
+    ),
+    (
+        "requeueTo belongs to",
+        {"recovery": {"strategy": "Release", "requeueTo": "RetryStream"}},
+        {"recovery": {"strategy": "Requeue", "requeueTo": "RetryStream"}},
+        "spec.recovery.requeueTo",
+    ),
+    (
+        "initialSeconds must not",
+        {"recovery": {"backoff": {"initialSeconds": 2, "maxSeconds": 1}}},
+        {"recovery": {"backoff": {"initialSeconds": 1, "maxSeconds": 1}}},
+        "spec.recovery.backoff.initialSeconds",
+    ),
+    (
+        "keyTemplate must contain $id",
+        {"recovery": {"locks": {"keyTemplate": "lock:$$id"}}},
+        {"recovery": {"locks": {"keyTemplate": "$$lock:$stream:$id"}}},
+        "spec.recovery.locks.keyTemplate",
+    ),
+    (
+        "keyTemplate knows",
+        {"recovery": {"locks": {"keyTemplate": "lock:$group:$id"}}},
+        {"recovery": {"locks": {}}},
+        "spec.recovery.locks.keyTemplate",
+    ),
+    (
+        "retention needs",
+        {"retention": {}},
+        {"retention": {"maxAgeSeconds": 60}},
+        "spec.retention",
+    ),
+]
+# Rules that need metadata or an older version have tests of their own below.
+RULES_ELSEWHERE = ("metadata.name must have", "stream cannot be changed", "group cannot be changed")
+
+BOUNDS = [
+    ({"stream": ""}, "spec.stream"),
+    ({"stream": "a\0b"}, "spec.stream"),
+    ({"stream": "s" * 513}, "spec.stream"),
+    ({"stream": None}, "spec.stream"),
+    ({"redis": None}, "spec.redis"),
+    ({"group": ""}, "spec.group"),
+    ({"replicas": -1}, "spec.replicas"),
+    ({"scaling": {"maxReplicas": 0}}, "spec.scaling.maxReplicas"),
+    ({"scaling": {"mode": False}}, "spec.scaling.mode"),
+    ({"scaling": {"backlogPerReplica": 0}}, "spec.scaling.backlogPerReplica"),
+    ({"scaling": {"behavior": {"scaleUp": {"policies": []}}}}, "behavior.scaleUp.policies"),
+    ({"recovery": {"fieldPrefix": ""}}, "spec.recovery.fieldPrefix"),
+    ({"recovery": {"batchSize": 100000}}, "spec.recovery.batchSize"),
+    ({"targetRef": {"name": "UPPER"}}, "spec.targetRef.name"),
+    ({"targetRef": None, "template": {"spec": {"containers": []}}}, "spec.template.spec"),
+    ({"redis": {"sentinel": {"masterName": "m", "nodes": ["s"]}}}, "sentinel.nodes[0]"),
+]
+
+FULL_STATUS: dict[str, Any] = {
+    "observedGeneration": 1,
+    "replicas": 3,
+    "readyReplicas": 2,
+    "desiredReplicas": 4,
+    "conditions": [
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": "",
+            "lastTransitionTime": "2026-11-20T10:00:00Z",
+        }
+        for kind, status, reason in [
+            ("GroupReady", "True", "Exists"),
+            ("Ready", "False", "Starting"),
+        ]
+    ],
+    "group": {
+        "name": "order-processing",
+        "lag": 1000,
+        "lagKnown": True,
+        "pending": 240,
+        "oldestPendingTime": "2020-01-01T00:00:00Z",
+    },
+    "deadLetter": {"stream": "{orders:events}:order-processing:dlq", "length": 2},
+    "redis": {"topology": "Cluster", "version": "8.6.0"},
+    "recovery": {"requeued": 30, "released": 7},
+    "summary": {"lag": "1000", "replicas": "2/3", "recovered": 37, "redis": "8.6.0 Cluster"},
+}

@@ -1,0 +1,300 @@
+"""The definition on a real API server: what it accepts, refuses, defaults and prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local_cluster.plane import ControlPlane
+from pelops.api import STREAM_CONSUMER_GROUP, StreamConsumerGroup
+from pelops.api.base import VALIDATIONS
+from pelops.api.crd import build_root_schema
+from pelops.api.recovery import DEFAULT_RECOVERY_STRATEGY
+from tests.control_plane.crd_cases import (
+    BOUNDS,
+    FULL_STATUS,
+    NAME,
+    RULES,
+    RULES_ELSEWHERE,
+    TEMPLATE,
+    build_resource,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+CRD = ROOT / "crds" / "streamconsumergroups.pelops.dev.yaml"
+SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server that serves the definition, alone: nothing acts on what is created."""
+    plane = ControlPlane.start(tmp_path_factory.mktemp("plane"), controllers=False)
+    try:
+        plane.kubectl("apply", "--server-side", "-f", str(CRD))
+        name = f"crd/{STREAM_CONSUMER_GROUP.definition_name}"
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", name)
+        yield plane
+    finally:
+        plane.stop()
+
+
+def create(
+    plane: ControlPlane, resource: dict[str, Any], *flags: str
+) -> subprocess.CompletedProcess[str]:
+    return plane.kubectl(
+        "create", "-f", "-", "-o", "json", *flags, stdin=json.dumps(resource), check=False
+    )
+
+
+def offer(plane: ControlPlane, resource: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Ask whether the resource would be accepted, and as what."""
+    return create(plane, resource, "--dry-run=server")
+
+
+@pytest.mark.parametrize(("message", "bad", "good", "field"), RULES)
+def test_a_broken_rule_names_the_field_and_says_what_to_do(
+    plane: ControlPlane, message: str, bad: dict[str, Any], good: dict[str, Any], field: str
+) -> None:
+    refused = offer(plane, build_resource(**bad))
+    accepted = offer(plane, build_resource(**good))
+
+    assert refused.returncode != 0
+    assert f"{field}: " in refused.stderr
+    assert message in refused.stderr
+    assert accepted.returncode == 0, accepted.stderr
+
+
+def test_every_rule_of_the_schema_has_a_case() -> None:
+    tested = {message for message, *_ in RULES}.union(RULES_ELSEWHERE)
+    written = list(_list_messages(build_root_schema(STREAM_CONSUMER_GROUP)))
+
+    assert [w for w in written if not any(w.startswith(t) for t in tested)] == []
+
+
+def _list_messages(schema: dict[str, Any]) -> Iterator[str]:
+    for rule in schema.get(VALIDATIONS, ()):
+        yield rule["message"]
+    for child in schema.get("properties", {}).values():
+        yield from _list_messages(child)
+
+
+@pytest.mark.parametrize(("spec", "field"), BOUNDS)
+def test_a_value_out_of_bounds_is_refused_by_name(
+    plane: ControlPlane, spec: dict[str, Any], field: str
+) -> None:
+    refused = offer(plane, build_resource(**spec))
+
+    assert refused.returncode != 0
+    assert field in refused.stderr
+
+
+def test_a_name_leaves_room_for_suffixes(plane: ControlPlane) -> None:
+    assert offer(plane, build_resource("n" * 52)).returncode == 0
+    assert "metadata.name must have at most 52" in offer(plane, build_resource("n" * 53)).stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["{a}:b", "a{}b", "a}b", "a b\t\n", "%:$*'\"\\", "ключ🗝", "\x01", "="]
+)
+def test_stream_and_group_take_every_character_of_a_key(plane: ControlPlane, name: str) -> None:
+    accepted = offer(plane, build_resource(stream=name, group=name))
+
+    assert accepted.returncode == 0, accepted.stderr
+    assert json.loads(accepted.stdout)["spec"]["stream"] == name
+
+
+def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 9}]}}
+    for spec in (
+        {"scaling": {"maxReplicas": 20}},
+        {"scaling": {"behavior": behavior}, "recovery": {"locks": {}, "backoff": {"factor": 1.5}}},
+        {"targetRef": None, "template": TEMPLATE, "deadLetter": {}, "recovery": {}},
+    ):
+        accepted = offer(plane, build_resource(**spec))
+        assert accepted.returncode == 0, accepted.stderr
+        parsed = StreamConsumerGroup.parse(build_resource(**spec))
+
+        assert parsed.spec.to_wire() == json.loads(accepted.stdout)["spec"]
+
+
+def test_an_unknown_field_is_refused(plane: ControlPlane) -> None:
+    refused = offer(plane, build_resource(scaling={"maxReplica": 3}))
+    assert 'unknown field "spec.scaling.maxReplica"' in refused.stderr
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
+def test_a_sample_is_accepted(plane: ControlPlane, sample: Path) -> None:
+    accepted = plane.kubectl(
+        "create", "--dry-run=server", "--validate=strict", "-f", str(sample), check=False
+    )
+    assert accepted.returncode == 0, accepted.stderr
+
+
+def test_the_full_sample_shows_every_field_but_the_alternatives() -> None:
+    (full,) = yaml.safe_load_all((ROOT / "manifests/samples/full.yaml").read_text())
+    spec = build_root_schema(STREAM_CONSUMER_GROUP)["properties"]["spec"]
+
+    missing = set(_list_paths(spec, "")) - set(_list_paths_of(full["spec"], ""))
+    alternatives = (".targetRef", ".redis.sentinel")
+    assert [path for path in sorted(missing) if not path.startswith(alternatives)] == []
+
+
+def _list_paths(schema: dict[str, Any], at: str) -> Iterator[str]:
+    for name, child in schema.get("properties", {}).items():
+        yield f"{at}.{name}"
+        yield from _list_paths(child, f"{at}.{name}")
+
+
+def _list_paths_of(value: Any, at: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield f"{at}.{name}"
+            yield from _list_paths_of(child, f"{at}.{name}")
+
+
+@pytest.fixture
+def resource(plane: ControlPlane) -> Iterator[str]:
+    """The name of a resource that exists for one test."""
+    created = create(plane, build_resource())
+    assert created.returncode == 0, created.stderr
+    yield NAME
+    plane.kubectl("delete", "scg", NAME)
+
+
+def change(plane: ControlPlane, name: str, **spec: Any) -> subprocess.CompletedProcess[str]:
+    body = json.dumps({"spec": spec})
+    return plane.kubectl("patch", "scg", name, "--type=merge", "-p", body, check=False)
+
+
+def test_stream_and_group_cannot_be_changed(plane: ControlPlane, resource: str) -> None:
+    stream = change(plane, resource, stream="other")
+    group = change(plane, resource, group="other")
+
+    assert "spec.stream: Forbidden: stream cannot be changed" in stream.stderr
+    assert "spec.group: Forbidden: group cannot be changed" in group.stderr
+    # Saying what was meant all along changes nothing.
+    assert change(plane, resource, group=resource).returncode == 0
+    assert change(plane, resource, group=None).returncode == 0
+    assert change(plane, resource, suspend=True).returncode == 0
+
+
+def test_the_scale_subresource_sets_and_shows_replicas(plane: ControlPlane, resource: str) -> None:
+    plane.kubectl("scale", "scg", resource, "--replicas=5")
+    write_status(plane, resource, {"replicas": 4, "selector": "app=a,b=c"})
+
+    path = "/apis/pelops.dev/v1alpha1/namespaces/default/streamconsumergroups"
+    scale = json.loads(plane.get(f"{path}/{resource}/scale"))
+    assert scale["spec"] == {"replicas": 5}
+    assert scale["status"] == {"replicas": 4, "selector": "app=a,b=c"}
+
+
+def write_status(plane: ControlPlane, name: str, status: dict[str, Any]) -> None:
+    body = json.dumps({"status": status})
+    plane.kubectl("patch", "scg", name, "--subresource=status", "--type=merge", "-p", body)
+
+
+@pytest.mark.parametrize(
+    ("selector", "found"),
+    [
+        ("spec.stream=orders:events", True),
+        ("spec.stream=other", False),
+        ("spec.suspend=false", True),
+        ("spec.redis.secretRef.name=orders-redis", True),
+        ("spec.targetRef.name=order-workers", True),
+        (f"spec.recovery.strategy={DEFAULT_RECOVERY_STRATEGY}", True),
+        ("spec.scaling.mode=Auto", False),
+        ("status.group.name=g", True),
+    ],
+)
+def test_resources_are_found_by_field(
+    plane: ControlPlane, resource: str, selector: str, found: bool
+) -> None:
+    write_status(plane, resource, {"group": {"name": "g"}})
+
+    names = plane.kubectl("get", "scg", "-o", "name", "--field-selector", selector).stdout
+    assert (resource in names) is found
+
+
+def test_explain_shows_a_person_every_field(plane: ControlPlane) -> None:
+    recursive = plane.kubectl("explain", "streamconsumergroups.spec", "--recursive").stdout
+    field = plane.kubectl("explain", "scg.spec.recovery.processingTimeoutSeconds").stdout
+
+    spec = build_root_schema(STREAM_CONSUMER_GROUP)["properties"]["spec"]
+    for path in _list_paths(spec, ""):
+        assert f"{path.rsplit('.', 1)[-1]}\t" in recursive
+    assert "heartbeat" in field
+    assert "Default: 300." in " ".join(field.split())
+
+
+def read_columns(plane: ControlPlane, *flags: str) -> dict[str, str]:
+    """Return what `kubectl get` prints under each heading, by where the heading stands."""
+    heading, row = plane.kubectl("get", "scg", *flags).stdout.splitlines()
+    names = heading.split()
+    starts = [f" {heading} ".index(f" {name} ") for name in names]
+    ends = [*starts[1:], None]
+    return {
+        name: row[start:end].strip() for name, start, end in zip(names, starts, ends, strict=True)
+    }
+
+
+def test_the_columns_tell_the_state(plane: ControlPlane, resource: str) -> None:
+    write_status(plane, resource, FULL_STATUS)
+
+    plain, wide = read_columns(plane), read_columns(plane, "-o", "wide")
+    assert list(plain) == (
+        ["NAME", "STREAM", "GROUP", "READY", "LAG", "PENDING", "OLDEST", "DLQ", "REPLICAS", "AGE"]
+    )
+    assert list(plain.values())[1:6] == ["orders:events", resource, "False", "1000", "240"]
+    assert plain["OLDEST"].endswith("d")
+    assert (plain["DLQ"], plain["REPLICAS"]) == ("2", "2/3")
+    assert (wide["DESIRED"], wide["RECOVERED"]) == ("4", "37")
+    assert (wide["REDIS"], wide["REASON"]) == ("8.6.0 Cluster", "Starting")
+
+
+def test_the_columns_read_well_when_nothing_is_owed_or_known(
+    plane: ControlPlane, resource: str
+) -> None:
+    before = read_columns(plane, "-o", "wide")
+    write_status(
+        plane,
+        resource,
+        {"group": {"pending": 0}, "deadLetter": {"length": 0}, "summary": {"lag": "unknown"}},
+    )
+    idle = read_columns(plane)
+
+    told = {name for name, cell in before.items() if cell}
+    assert told == {"NAME", "STREAM", "AGE"}
+    assert (idle["LAG"], idle["PENDING"], idle["OLDEST"], idle["DLQ"]) == ("unknown", "0", "", "0")
+
+
+def test_a_status_may_say_all_that_the_schema_knows(plane: ControlPlane, resource: str) -> None:
+    write_status(plane, resource, FULL_STATUS)
+
+    shown = json.loads(plane.kubectl("get", "scg", resource, "-o", "json").stdout)
+    parsed = StreamConsumerGroup.parse(shown)
+
+    assert shown["status"] == FULL_STATUS
+    assert parsed.status is not None
+    assert parsed.status.to_wire() == FULL_STATUS
+
+
+def test_two_writers_own_a_condition_each(plane: ControlPlane, resource: str) -> None:
+    for kind in ("Ready", "DataLoss"):
+        condition = FULL_STATUS["conditions"][1] | {"type": kind}
+        body = {
+            "apiVersion": "pelops.dev/v1alpha1",
+            "kind": "StreamConsumerGroup",
+            "metadata": {"name": resource},
+            "status": {"conditions": [condition]},
+        }
+        flags = ("--server-side", "--subresource=status", f"--field-manager={kind}", "-f", "-")
+        plane.kubectl("apply", *flags, stdin=json.dumps(body))
+
+    shown = json.loads(plane.kubectl("get", "scg", resource, "-o", "json").stdout)
+    assert {c["type"] for c in shown["status"]["conditions"]} == {"Ready", "DataLoss"}

@@ -1,0 +1,197 @@
+"""The local cluster keeps its promises: separate parts, real rights, nothing left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_cluster.errors import KubectlError, LocalClusterError
+from local_cluster.nodes import start_nodes
+from local_cluster.parts import SERVERS
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import Process, start_process, wait_until
+from local_cluster.records import Records
+
+REPOSITORY = Path(__file__).parents[2]
+# The node monitor's grace period is 16 s; the rest is a slow machine's.
+NOT_READY_TIMEOUT_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    plane = ControlPlane.start(tmp_path_factory.mktemp("control-plane"))
+    yield plane
+    plane.stop()
+
+
+def test_client_and_server_are_of_the_version_that_go_mod_names(plane: ControlPlane) -> None:
+    versions = json.loads(plane.kubectl("version", "--output=json").stdout)
+
+    go_mod = (REPOSITORY / "local_cluster" / "control_plane" / "go.mod").read_text()
+    assert f"k8s.io/kubernetes {versions['serverVersion']['gitVersion']}\n" in go_mod
+    assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"]
+
+
+def test_a_deployment_survives_the_death_of_every_part(plane: ControlPlane) -> None:
+    plane.kubectl("create", "deployment", "survivor", "--image=any", "--replicas=2")
+
+    for part in SERVERS:
+        plane.process(part).kill()
+        plane.restart(part)
+
+    plane.kubectl("scale", "deployment", "survivor", "--replicas=3")
+    wait_until(lambda: len(_pods(plane, "app=survivor")) == 3, timeout_s=60, what="three pods")
+    pods = _pods(plane, "app=survivor")
+    assert {pod["status"]["phase"] for pod in pods} == {"Pending"}, "there is no node"
+
+
+def test_a_user_may_do_what_rbac_grants_and_nothing_else(plane: ControlPlane) -> None:
+    alice = str(plane.kubeconfig_for("alice", ["developers"]))
+    with pytest.raises(KubectlError, match=r'User "alice" cannot list resource "pods"'):
+        plane.kubectl("get", "pods", f"--kubeconfig={alice}")
+
+    plane.kubectl("create", "role", "reader", "--verb=list", "--resource=pods")
+    plane.kubectl("create", "rolebinding", "reader", "--role=reader", "--group=developers")
+
+    def may_list() -> bool:
+        answer = plane.kubectl("get", "pods", f"--kubeconfig={alice}", check=False)
+        return answer.returncode == 0
+
+    wait_until(may_list, timeout_s=30, what="alice lists pods")
+
+
+def test_the_audit_log_has_a_line_for_each_write_once_it_is_answered(plane: ControlPlane) -> None:
+    writer = str(plane.kubeconfig_for("writer", ["system:masters"]))
+    for number in range(3):
+        plane.kubectl("create", "configmap", f"written-{number}", f"--kubeconfig={writer}")
+
+    events = [json.loads(line) for line in plane.audit_log.read_text().splitlines()]
+    writes = [one for one in events if one["user"]["username"] == "writer"]
+    names = [one["objectRef"]["name"] for one in writes if one["verb"] == "create"]
+    assert names == ["written-0", "written-1", "written-2"]
+
+
+def test_planes_stand_side_by_side(plane: ControlPlane, tmp_path: Path) -> None:
+    other = ControlPlane.start(tmp_path, controllers=False)
+    try:
+        other.kubectl("create", "namespace", "only-there")
+        assert plane.kubectl("get", "namespace", "only-there", check=False).returncode == 1
+    finally:
+        other.stop()
+    assert plane.kubectl("get", "--raw", "/readyz").stdout == "ok"
+
+
+def test_a_failed_node_turns_not_ready_and_recovers(plane: ControlPlane, tmp_path: Path) -> None:
+    (node,) = start_nodes(plane, 1, tmp_path, light=True)
+    try:
+        node.fail()
+        wait_until(lambda: not node.is_ready(), timeout_s=NOT_READY_TIMEOUT_S, what="NotReady")
+        node.recover()
+        node.await_ready()
+    finally:
+        node.stop()
+        plane.kubectl("delete", "node", node.name)
+
+
+def test_a_failed_start_shows_the_log_and_leaves_nothing_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    etcd = assets / "etcd"
+    etcd.write_text(f"#!/bin/sh\necho $$ >{tmp_path}/pid; echo the disk is on fire; exit 1\n")
+    etcd.chmod(0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(assets))
+
+    with pytest.raises(LocalClusterError, match=r"(?s)etcd has ended.*the disk is on fire"):
+        ControlPlane.start(tmp_path / "state")
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+def test_up_status_and_down_leave_no_trace_and_no_process(tmp_path: Path) -> None:
+    state, mine = tmp_path / "state", tmp_path / "kubeconfig"
+    mine.write_text("current-context: production\n")
+    settings = {"KUBECONFIG": str(mine), "HOME": str(tmp_path / "home")}
+
+    up = _run_command("up", state, settings)
+    processes = Records(state / "processes.json").read()
+    assert up.splitlines()[-1] == f"export KUBECONFIG={state}/control-plane/kubeconfig"
+    assert _run_command("up", state, settings) == up
+    assert "dead" not in _run_command("status", state, settings)
+
+    _run_command("down", state, settings)
+    assert not any(process.is_alive() for process in processes)
+    assert not state.exists()
+    assert mine.read_text() == "current-context: production\n"
+    assert not (tmp_path / "home").exists()
+
+
+def test_an_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
+    state, log = tmp_path / "state", tmp_path / "log"
+    records = Records(state / "processes.json")
+    command = [sys.executable, "-m", "local_cluster", "up", "--state", str(state)]
+    up = start_process("up", command, log=log, cwd=REPOSITORY)
+
+    def find_apiserver() -> list[Process]:
+        return [one for one in records.read() if one.name == "kube-apiserver"]
+
+    wait_until(find_apiserver, timeout_s=120, what="the API server's start")
+    started = records.read()
+    up.send_to_leader(signal.SIGINT)
+    wait_until(lambda: not up.is_alive(), timeout_s=60, what="the end of `up`")
+
+    assert (up.exit_code, [one for one in started if one.is_alive()]) == (130, [])
+    assert not state.exists()
+
+
+def test_a_process_outlives_the_thread_that_started_it(tmp_path: Path) -> None:
+    started: list[Process] = []
+
+    def start() -> None:
+        started.append(start_process("sleep", ["sleep", "60"], log=tmp_path / "log"))
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    (process,) = started
+    try:
+        assert not process.ends_within(0.5)
+    finally:
+        process.kill()
+    assert process.exit_code == -signal.SIGKILL
+
+
+def test_a_reused_pid_is_never_hit(tmp_path: Path) -> None:
+    process = start_process("sleep", ["sleep", "60"], log=tmp_path / "log")
+    assert process.started is not None
+    namesake = Process("earlier", process.pid, tmp_path / "log", started=process.started - 1)
+    try:
+        namesake.kill()
+        assert (namesake.is_alive(), process.is_alive()) == (False, True)
+    finally:
+        process.kill()
+
+
+def _pods(plane: ControlPlane, selector: str) -> list[dict[str, dict[str, str]]]:
+    answer = plane.kubectl("get", "pods", "--selector", selector, "--output=json")
+    items: list[dict[str, dict[str, str]]] = json.loads(answer.stdout)["items"]
+    return items
+
+
+def _run_command(command: str, state: Path, settings: dict[str, str]) -> str:
+    # The cache is named: with another HOME all would be built again.
+    cache = os.environ.get("PELOPS_CACHE") or str(Path.home() / ".cache" / "pelops")
+    return subprocess.run(
+        [sys.executable, "-m", "local_cluster", command, "--state", str(state)],
+        cwd=REPOSITORY,
+        env=os.environ | {"PELOPS_CACHE": cache} | settings,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout

@@ -1,0 +1,52 @@
+"""The operator's door to the servers of a test, and a few questions to what is behind it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.ownership import OwnerRecord
+from pelops.redis_streams.connection import ServerPool
+from pelops.redis_streams.server import Server
+
+BORN: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def endpoint_of(servers: RedisServers, **secret: str) -> RedisEndpoint:
+    """The endpoint of a resource that names these servers; `secret` adds keys to its Secret."""
+    fields = servers.secret() | secret
+    return build_endpoint(
+        secret={name.replace("_", "."): value.encode() for name, value in fields.items()},
+        sentinel_master=servers.sentinel_master,
+        sentinel_nodes=[f"{host}:{port}" for host, port in servers.sentinel_nodes],
+    )
+
+
+@asynccontextmanager
+async def connected(endpoint: RedisEndpoint) -> AsyncIterator[Server]:
+    """A server of a pool of its own, disconnected at the end."""
+    pool = ServerPool()
+    try:
+        yield await pool.server(endpoint)
+    finally:
+        await pool.close()
+
+
+def an_owner(
+    uid: str = "uid-1",
+    *,
+    age: timedelta = timedelta(),
+    cluster: str = "c",
+    name: str | None = None,
+) -> OwnerRecord:
+    """A resource, named after its uid unless said; the greater its age, the older."""
+    return OwnerRecord(
+        uid=uid, cluster=cluster, namespace="shop", name=name or f"of-{uid}", created=BORN - age
+    )
+
+
+def writes_so_far(servers: RedisServers) -> int:
+    """How many writes the server has counted."""
+    return int(servers.master().info("persistence")["rdb_changes_since_last_save"])

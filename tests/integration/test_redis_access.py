@@ -1,0 +1,140 @@
+"""The least ACL of the operator suffices for all that it does, and each word of it is needed."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+import pytest
+
+from local_cluster.redis_servers import ClusterServers, RedisServers, StandaloneServers
+from pelops.domain.access import Feature, Role, acl_rules
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.errors import PermissionDenied
+from pelops.redis_streams.groups import destroy_group, provision_group, release_group
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.server import Flavour, Server
+from tests.integration.redis_door import an_owner, connected, endpoint_of, writes_so_far
+
+KEYS = derive_keys("orders:ev ents", "proc*ssing", dead_letter="{orders:ev ents}:given-up")
+OWNER = an_owner()
+RULES: Final = acl_rules(KEYS, Role.OPERATOR, {Feature.DELETE_POLICY})
+GRANTS: Final = [rule for rule in RULES if rule[0] in "~+"]
+USER: Final = "pelops"
+PASSWORD: Final = "sesame"
+
+Act = Callable[[Server], Awaitable[object]]
+ACTS: Final[dict[str, Act]] = {
+    "observe": lambda server: observe_group(server, KEYS),
+    "provision": lambda server: provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER),
+    "observe again": lambda server: observe_group(server, KEYS),
+    "release": lambda server: release_group(server, KEYS, OWNER),
+    "provision again": lambda server: provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER),
+    "destroy": lambda server: destroy_group(server, KEYS, OWNER),
+}
+
+
+def grant(servers: RedisServers, rules: Sequence[str]) -> None:
+    servers.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *rules)
+
+
+async def denials(servers: RedisServers) -> list[PermissionDenied]:
+    """What the user is refused of all that the operator does; not even to know the server."""
+    denied: list[PermissionDenied] = []
+    async with connected(endpoint_of(servers, username=USER, password=PASSWORD)) as server:
+        for act in ACTS.values():
+            try:
+                await act(server)
+            except PermissionDenied as error:
+                denied.append(error)
+    return denied
+
+
+async def test_the_least_rules_suffice(empty_redis: StandaloneServers) -> None:
+    grant(empty_redis, RULES)
+    assert await denials(empty_redis) == []
+
+
+async def test_the_least_rules_suffice_on_a_cluster(empty_cluster: ClusterServers) -> None:
+    grant(
+        empty_cluster,
+        acl_rules(KEYS, Role.OPERATOR, {Feature.DELETE_POLICY, Feature.CLUSTER}),
+    )
+    assert await denials(empty_cluster) == []
+
+
+async def test_every_word_is_needed_and_named_when_it_is_missing(
+    empty_redis: StandaloneServers,
+) -> None:
+    for word in GRANTS:
+        empty_redis.flush()
+        grant(empty_redis, [rule for rule in RULES if rule != word])
+        if word == "+info":
+            continue  # without it nothing fails, but the server stays unknown: see below
+        if word == "+eval":
+            empty_redis.cli("SCRIPT", "FLUSH")
+        denied = await denials(empty_redis)
+        assert denied, f"{word} is not needed"
+        for error in denied:
+            assert error.command is not None
+            if word.startswith("+"):
+                assert f"+{error.command}" == word
+            else:
+                assert error.key is not None
+
+
+async def test_without_info_the_server_stays_unknown(empty_redis: StandaloneServers) -> None:
+    grant(empty_redis, [rule for rule in RULES if rule != "+info"])
+    async with connected(endpoint_of(empty_redis, username=USER, password=PASSWORD)) as server:
+        assert server.kind.flavour == Flavour.UNKNOWN
+
+
+async def test_a_missing_permission_stops_everything_before_a_write(
+    empty_redis: StandaloneServers,
+) -> None:
+    for word in ("+xgroup|create", "+xadd", "+xdel", "+hset"):
+        empty_redis.flush()
+        grant(empty_redis, [rule for rule in RULES if rule != word])
+        before = writes_so_far(empty_redis)
+        async with connected(endpoint_of(empty_redis, username=USER, password=PASSWORD)) as server:
+            with pytest.raises(PermissionDenied, match=word[1:].replace("|", r"\|")):
+                await ACTS["provision"](server)
+        assert writes_so_far(empty_redis) == before
+
+
+@pytest.mark.parametrize("role", list(Role))
+async def test_no_role_reaches_a_key_of_somebody_else(
+    empty_redis: StandaloneServers, role: Role
+) -> None:
+    grant(empty_redis, acl_rules(KEYS, role, {Feature.DELETE_POLICY, Feature.RECOVERY}))
+    # The wildcards of our own names must not match other names.
+    for key in ("orders", "{orders:ev ents}:processing:dlq", "other"):
+        verdict = empty_redis.cli("ACL", "DRYRUN", USER, "XADD", key, "*", "f", "v")
+        assert "permission" in verdict
+
+
+async def test_a_worker_may_read_and_acknowledge(empty_redis: StandaloneServers) -> None:
+    grant(empty_redis, acl_rules(KEYS, Role.WORKER))
+    allowed: list[tuple[str, ...]] = [
+        ("XREADGROUP", "GROUP", KEYS.group, "w", "STREAMS", KEYS.stream, KEYS.retry, ">", ">"),
+        ("XACK", KEYS.stream, KEYS.group, "1-1"),
+        ("PING",),
+    ]
+    for command in allowed:
+        assert empty_redis.cli("ACL", "DRYRUN", USER, *command) == "OK"
+    refused: list[tuple[str, ...]] = [
+        ("XADD", KEYS.stream, "*", "f", "v"),
+        ("XGROUP", "DESTROY", KEYS.stream, KEYS.group),
+        ("DEL", KEYS.stream),
+        ("FLUSHALL",),
+    ]
+    for command in refused:
+        assert "permission" in empty_redis.cli("ACL", "DRYRUN", USER, *command)
+
+
+async def test_every_rule_of_every_feature_is_known_to_the_server(
+    empty_redis: StandaloneServers,
+) -> None:
+    # XNACK is the newest of them: asked for only where the server has it.
+    features = set(Feature) - {Feature.RELEASE}
+    for role in Role:
+        grant(empty_redis, acl_rules(KEYS, role, features))

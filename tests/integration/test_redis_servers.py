@@ -1,0 +1,152 @@
+"""The servers that all other tests stand on are what they claim to be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from local_cluster.processes import Process, read_stat, wait_until
+from local_cluster.redis_servers import (
+    VERSIONS,
+    ClusterServers,
+    CommandFailed,
+    ServerFailed,
+    ServerOptions,
+    StandaloneServers,
+    start_cluster,
+    start_standalone,
+)
+
+START_DETACHED = """
+import json, sys
+from pathlib import Path
+from local_cluster.redis_servers import start_servers
+print(json.dumps(start_servers("8.6", "standalone", Path(sys.argv[1]), detached=True).describe()))
+"""
+
+
+# --- versions
+
+
+def test_each_server_is_the_version_it_was_asked_for(any_redis: StandaloneServers) -> None:
+    info = any_redis.server.info("server")
+    assert info[f"{any_redis.flavour}_version"] == any_redis.version
+
+
+def test_the_newest_redis_claims_idle_entries_while_it_reads(
+    redis_86: StandaloneServers, key_prefix: str
+) -> None:
+    stream = f"{key_prefix}stream"
+    redis_86.cli("XGROUP", "CREATE", stream, "group", "0", "MKSTREAM")
+    entry_id = redis_86.cli("XADD", stream, "*", "field", "value")
+    read = ["XREADGROUP", "GROUP", "group"]
+    redis_86.cli(*read, "dead", "STREAMS", stream, ">")
+    claimed = redis_86.cli(*read, "alive", "COUNT", "1", "CLAIM", "0", "STREAMS", stream, ">")
+    assert entry_id in claimed
+
+
+def test_the_oldest_redis_and_valkey_do_not(
+    redis_70: StandaloneServers, valkey: StandaloneServers
+) -> None:
+    for servers in (redis_70, valkey):
+        with pytest.raises(CommandFailed, match="syntax error"):
+            servers.cli("XREADGROUP", "GROUP", "g", "c", "CLAIM", "0", "STREAMS", "stream", ">")
+
+
+# --- one server
+
+
+def test_only_this_machine_can_reach_a_server(any_redis: StandaloneServers) -> None:
+    assert any_redis.cli("CONFIG", "GET", "bind").splitlines() == ["bind", "127.0.0.1"]
+
+
+def test_a_killed_server_comes_back_empty_on_its_port(empty_redis: StandaloneServers) -> None:
+    url = empty_redis.url
+    empty_redis.cli("SET", "key", "value")
+    empty_redis.server.kill()
+    assert not empty_redis.server.is_alive()
+    empty_redis.server.start()
+    assert empty_redis.url == url
+    assert empty_redis.cli("EXISTS", "key") == "0"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_with_an_append_only_file_nothing_is_lost(version: str) -> None:
+    with start_standalone(version, options=ServerOptions(append_only="always")) as servers:
+        servers.cli("XADD", "stream", "1-1", "field", "value")
+        servers.server.kill()
+        servers.server.start()
+        assert servers.cli("XLEN", "stream") == "1"
+
+
+def test_a_paused_server_answers_nothing_and_then_everything(
+    empty_redis_86: StandaloneServers,
+) -> None:
+    port = empty_redis_86.server.port
+    with redis.Redis(port=port, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)) as client:
+        client.ping()
+        empty_redis_86.server.pause()
+        with pytest.raises(redis.TimeoutError):
+            client.ping()
+    empty_redis_86.server.resume()
+    with redis.Redis(port=port) as client:
+        assert client.ping()
+
+
+def test_a_configuration_line_of_the_user_wins() -> None:
+    options = ServerOptions(config={"maxmemory": "64mb", "save": "", "appendonly": "yes"})
+    with start_standalone("8.6", options=options) as servers:
+        assert servers.cli("CONFIG", "GET", "maxmemory").splitlines()[1] == str(64 * 2**20)
+        assert servers.cli("CONFIG", "GET", "appendonly").splitlines()[1] == "yes"
+
+
+def test_a_failed_start_shows_the_log_and_leaves_nothing_running(tmp_path: Path) -> None:
+    with pytest.raises(ServerFailed, match="no-such-directive"):
+        start_standalone("8.6", tmp_path, options=ServerOptions(config={"no-such-directive": "1"}))
+
+
+def test_a_cluster_that_fails_at_one_node_leaves_no_other_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[Process] = []
+
+    def fail(servers: ClusterServers) -> None:
+        started.extend(servers.processes)
+        raise TimeoutError("never whole")
+
+    monkeypatch.setattr(ClusterServers, "await_readiness", fail)
+    with pytest.raises(TimeoutError, match="never whole"):
+        start_cluster("8.6")
+    assert len(started) == 3
+    assert not any(process.is_alive() for process in started)
+
+
+def test_stopping_twice_is_as_good_as_once(tmp_path: Path) -> None:
+    servers = start_standalone("8.6", tmp_path)
+    servers.stop()
+    servers.stop()
+    assert not any(process.is_alive() for process in servers.processes)
+    assert servers.server.log.exists()
+
+
+def test_a_detached_server_outlives_who_started_it(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, "-c", START_DETACHED, str(tmp_path)],
+        capture_output=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    (server,) = json.loads(answer.stdout)["servers"]
+    _, started = read_stat(server["pid"])
+    process = Process("standalone", server["pid"], Path(server["log"]), started=started)
+    try:
+        with redis.Redis(port=server["port"]) as client:
+            assert client.info("server")["process_id"] == server["pid"]
+    finally:
+        process.kill()
+    wait_until(lambda: not process.is_alive(), timeout_s=30, what="the server ends")

@@ -1,0 +1,196 @@
+"""Operator processes for tests, and what a user would do with kubectl beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import Process, free_port, start_process, wait_until
+
+ROOT = Path(__file__).parent.parent
+SERVICE_ACCOUNT = "system:serviceaccount:pelops-system:pelops-operator"
+GROUPS = ("system:serviceaccounts", "system:serviceaccounts:pelops-system", "system:authenticated")
+RIGHTS = ("namespace", "service_account", "cluster_role", "member_role", "user_roles")
+TIMEOUT_S = 60.0
+
+
+def install(plane: ControlPlane) -> None:
+    """The CRDs, the namespace and the rights of the operator, without its Deployment."""
+    plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+    for name in RIGHTS:
+        plane.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / f"{name}.yaml"))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+
+
+class Operators:
+    """Operator replicas as processes. They may do what the manifests allow, nothing more."""
+
+    def __init__(
+        self, plane: ControlPlane, directory: Path, *, environment: Mapping[str, str] | None = None
+    ) -> None:
+        self._plane = plane
+        self._directory = directory
+        self._environment = dict(environment or {})
+        self.processes: list[Process] = []
+        self.ports: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(
+        self, replicas: int = 1, *, kubeconfig: Path | None = None, wait: bool = True, **extra: str
+    ) -> list[Process]:
+        """Start replicas, and wait until they are ready unless told otherwise."""
+        config = kubeconfig or self._plane.kubeconfig_for(SERVICE_ACCOUNT, GROUPS)
+        started = [self._start_one(config, extra) for _ in range(replicas)]
+        if wait:
+            for process, port in zip(started, self.ports[-replicas:], strict=True):
+                wait_until(
+                    lambda port=port: is_ready(port),
+                    timeout_s=TIMEOUT_S,
+                    what=f"the operator to be ready:\n{process.tail()}",
+                )
+        return started
+
+    def stop(self) -> None:
+        """End all replicas by SIGTERM."""
+        for process in self.processes:
+            process.stop()
+        self.processes.clear()
+
+    def logs(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(process.tail(60) for process in self.processes)
+
+    def _start_one(self, config: Path, extra: Mapping[str, str]) -> Process:
+        number, port = len(self.ports), free_port()
+        environment = {
+            **{k: v for k, v in os.environ.items() if not k.startswith("PELOPS_")},
+            "PYTHONPATH": str(ROOT / "operator"),
+            "PELOPS_LOG_FORMAT": "console",
+            "PELOPS_IDENTITY": f"replica-{os.getpid()}-{port}",
+            **self._environment,
+            **extra,
+        }
+        process = start_process(
+            f"operator-{number}",
+            [
+                *(sys.executable, "-m", "pelops.controller"),
+                *("--kubeconfig", str(config), "--http-port", str(port)),
+            ],
+            log=self._directory / f"operator-{number}.log",
+            env=environment,
+            cwd=ROOT,
+        )
+        self.processes.append(process)
+        self.ports.append(port)
+        return process
+
+
+def is_ready(port: int) -> bool:
+    """Whether the operator on this port says that it is ready."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def metrics(port: int) -> str:
+    """The metrics of the operator on this port, as Prometheus would read them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+class Resources:
+    """StreamConsumerGroups of one namespace, as a user handles them."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        self.plane = plane
+        self.namespace = namespace
+
+    def apply(self, name: str, spec: Mapping[str, Any]) -> None:
+        """kubectl apply."""
+        self.apply_raw(
+            {
+                "apiVersion": "pelops.dev/v1alpha1",
+                "kind": "StreamConsumerGroup",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": dict(spec),
+            }
+        )
+
+    def apply_raw(self, *manifests: Mapping[str, Any]) -> None:
+        """kubectl apply of anything."""
+        text = yaml.safe_dump_all([dict(m) for m in manifests], allow_unicode=True)
+        self.plane.kubectl("apply", "-n", self.namespace, "-f", "-", stdin=text)
+
+    def get(self, kind: str, name: str) -> dict[str, Any] | None:
+        """The object, or None when it does not exist."""
+        answer = self.plane.kubectl(
+            "get", kind, name, "-n", self.namespace, "-o", "json", "--ignore-not-found"
+        )
+        found: dict[str, Any] | None = json.loads(answer.stdout) if answer.stdout.strip() else None
+        return found
+
+    def delete(self, name: str, *, wait: bool = False) -> None:
+        """kubectl delete scg."""
+        self.plane.kubectl("delete", "scg", name, "-n", self.namespace, f"--wait={str(wait).lower()}")
+
+    def condition(self, name: str, kind: str = "Ready") -> dict[str, Any]:
+        """One condition; empty while it is not there."""
+        status = (self.get("scg", name) or {}).get("status") or {}
+        return next((c for c in status.get("conditions") or () if c["type"] == kind), {})
+
+    def await_condition(
+        self, name: str, kind: str = "Ready", *, reason: str, timeout_s: float = TIMEOUT_S
+    ) -> dict[str, Any]:
+        """Wait until a condition has this reason."""
+
+        def found() -> dict[str, Any] | None:
+            condition = self.condition(name, kind)
+            return condition if condition.get("reason") == reason else None
+
+        try:
+            condition = wait_until(found, timeout_s=timeout_s, what=f"{kind} {reason}", every_s=0.2)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}; it is {self.condition(name, kind)}") from error
+        assert condition is not None
+        return condition
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """The Events about a resource, the oldest first."""
+        answer = self.plane.kubectl(
+            "get", "events.events.k8s.io", "-n", self.namespace, "-o", "json"
+        )
+        items = json.loads(answer.stdout)["items"]
+        ours = [e for e in items if e.get("regarding", {}).get("name") == name]
+        return sorted(ours, key=lambda e: str(e["eventTime"]))
+
+
+def sleeping_template(**pod: Any) -> dict[str, Any]:
+    """A template whose worker does nothing until it is told to end."""
+    return {
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [
+                {
+                    "name": "worker",
+                    "image": "local/worker",
+                    "command": [sys.executable, "-c", "import signal; signal.pause()"],
+                }
+            ],
+            **pod,
+        }
+    }

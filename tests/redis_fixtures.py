@@ -1,0 +1,130 @@
+"""Real servers for tests, started when the first test asks and shared until the session ends.
+
+A test that shares one either keeps to `key_prefix` or takes an `empty_` fixture, which also
+starts again what an earlier test has ended. A test that needs options of its own, or breaks
+things beyond repair, starts its own servers with `run_redis`.
+"""
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Protocol
+
+import pytest
+
+from local_cluster.redis_servers import (
+    ClusterServers,
+    RedisServers,
+    SentinelServers,
+    ServerOptions,
+    StandaloneServers,
+    start_cluster,
+    start_sentinel,
+    start_servers,
+    start_standalone,
+)
+
+PLAIN = ServerOptions()
+
+
+class RunRedis(Protocol):
+    """Start servers that end with the test."""
+
+    def __call__(
+        self, version: str = ..., topology: str = ..., options: ServerOptions = ...
+    ) -> RedisServers: ...
+
+
+@pytest.fixture(scope="session")
+def redis_86() -> Iterator[StandaloneServers]:
+    """The newest Redis from 8.4 on."""
+    with start_standalone("8.6") as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def redis_70() -> Iterator[StandaloneServers]:
+    """The oldest Redis that is supported."""
+    with start_standalone("7.0") as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[StandaloneServers]:
+    with start_standalone("valkey") as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session", params=["redis_86", "redis_70", "valkey"])
+def any_redis(request: pytest.FixtureRequest) -> StandaloneServers:
+    """Each of the three servers in turn."""
+    servers: StandaloneServers = request.getfixturevalue(request.param)
+    return servers
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[ClusterServers]:
+    """Three masters without replicas."""
+    with start_cluster("8.6") as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def redis_sentinel() -> Iterator[SentinelServers]:
+    with start_sentinel("8.6") as servers:
+        yield servers
+
+
+@pytest.fixture(scope="session")
+def redis_tls() -> Iterator[StandaloneServers]:
+    """A server that speaks TLS alone, and asks clients for a certificate."""
+    with start_standalone("8.6", options=ServerOptions(tls=True, tls_client_auth=True)) as servers:
+        yield servers
+
+
+@pytest.fixture
+def empty_redis(any_redis: StandaloneServers) -> StandaloneServers:
+    """Each of the three servers in turn, running and empty."""
+    any_redis.flush()
+    return any_redis
+
+
+@pytest.fixture
+def empty_redis_86(redis_86: StandaloneServers) -> StandaloneServers:
+    redis_86.flush()
+    return redis_86
+
+
+@pytest.fixture
+def empty_cluster(redis_cluster: ClusterServers) -> ClusterServers:
+    """The shared cluster, whole and empty; slots may lie where an earlier test moved them."""
+    redis_cluster.flush()
+    return redis_cluster
+
+
+@pytest.fixture
+def empty_sentinel(redis_sentinel: SentinelServers) -> SentinelServers:
+    """The shared Sentinel servers, settled and empty; any server may be the master."""
+    redis_sentinel.flush()
+    return redis_sentinel
+
+
+@pytest.fixture
+def key_prefix() -> str:
+    """The beginning of names of this test alone, which share one slot of a cluster."""
+    return f"{{test-{uuid.uuid4().hex[:12]}}}:"
+
+
+@pytest.fixture
+def run_redis() -> Iterator[RunRedis]:
+    """Start servers with options of their own; they end with the test."""
+    with ExitStack() as started:
+
+        def run(
+            version: str = "8.6",
+            topology: str = "standalone",
+            options: ServerOptions = PLAIN,
+        ) -> RedisServers:
+            return started.enter_context(start_servers(version, topology, options=options))
+
+        yield run

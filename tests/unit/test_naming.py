@@ -1,0 +1,109 @@
+"""Keys derived from a stream and a group: names that only change with a migration."""
+
+import pytest
+
+from pelops.domain.naming import (
+    DerivedKey,
+    derive_keys,
+    escape_glob,
+    hash_tag,
+    key_slot,
+    parse_derived_key,
+)
+from pelops.errors import InvalidSpec
+
+
+@pytest.mark.parametrize(
+    ("stream", "prefix"),
+    [
+        ("orders", "{orders}:g"),
+        ("orders:events", "{orders:events}:g"),
+        ("{shop}:orders", "{shop}:{shop}%3Aorders:g"),
+        ("{shop}", "{shop}:{shop}:g"),
+        ("a{b", "{a{b}:g"),
+        ("a}b", "{20658}:a}b:g"),
+        ("{}x", "{19354}:{}x:g"),
+        ("a{b}{c}", "{b}:a{b}{c}:g"),
+        ("{{a}", "{{a}:{{a}:g"),
+        ("50%:off", "{50%:off}:g"),
+        ("{t}50%", "{t}:{t}50%25:g"),
+    ],
+)
+def test_a_stream_gives_its_keys_this_prefix(stream: str, prefix: str) -> None:
+    keys = derive_keys(stream, "g")
+    assert keys.prefix == prefix
+    assert keys.dead_letter == f"{prefix}:dlq"
+    assert {key_slot(key) for key in keys.derived()} == {key_slot(stream)} == {keys.slot}
+
+
+def test_a_group_is_escaped_within_its_keys() -> None:
+    assert derive_keys("orders", "a:b%c").ledger == "{orders}:a%3Ab%25c:ledger"
+
+
+def test_the_derived_keys_have_the_names_that_docs_promise() -> None:
+    keys = derive_keys("orders", "g")
+    assert list(keys.derived()) == [
+        f"{{orders}}:g:{what}"
+        for what in ("dlq", "ledger", "state", "started", "retry", "handover")
+    ]
+
+
+def test_the_slot_is_that_of_the_cluster_specification() -> None:
+    assert key_slot("123456789") == 0x31C3 % 16384
+
+
+def test_a_dead_letter_stream_of_the_users_own_is_taken_in_the_same_slot() -> None:
+    assert derive_keys("orders", "g", dead_letter="{orders}:given-up").dead_letter == (
+        "{orders}:given-up"
+    )
+
+
+def test_groups_may_share_a_dead_letter_stream() -> None:
+    shared = derive_keys("orders", "g").dead_letter
+    assert derive_keys("orders", "h", dead_letter=shared).dead_letter == shared
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "said"),
+    [
+        ("given-up", r"another slot.*\{orders\}:dead-letters"),
+        ("orders", "the stream itself"),
+        ("{orders}:g:ledger", "a key that Pelops keeps"),
+        ("{orders}:other:state", "a key that Pelops keeps"),
+    ],
+)
+def test_a_dead_letter_stream_that_cannot_be_is_refused(dead_letter: str, said: str) -> None:
+    with pytest.raises(InvalidSpec, match=said):
+        derive_keys("orders", "g", dead_letter=dead_letter)
+
+
+@pytest.mark.parametrize(("stream", "group"), [("", "g"), ("s", ""), ("\ud800", "g")])
+def test_a_name_that_is_no_name_is_refused(stream: str, group: str) -> None:
+    with pytest.raises(InvalidSpec):
+        derive_keys(stream, group)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["orders", "{orders}", "{orders}:g", "{orders}:g:dlq:x", "{orders}:g:other", "orders:g:dlq"],
+)
+def test_a_key_of_somebody_else_is_not_taken_for_ours(key: str) -> None:
+    assert parse_derived_key(key) is None
+
+
+def test_a_key_that_no_stream_gives_is_not_taken_for_ours() -> None:
+    # {orders} has its own tag, so its keys repeat its name: this is the key of "orders" alone.
+    assert parse_derived_key("{shop}:shop:g:dlq") is None
+    assert parse_derived_key("{orders}:g:dlq") == ("orders", "g", DerivedKey.DEAD_LETTER)
+
+
+def test_a_lock_template_finds_the_tag_of_any_stream() -> None:
+    assert (hash_tag("{t1}:orders"), hash_tag("orders"), hash_tag("a}b")) == (
+        "t1",
+        "orders",
+        "20658",
+    )
+
+
+def test_a_pattern_matches_its_name_and_holds_no_white_space() -> None:
+    assert escape_glob("a*b?[c]\\ d\0") == "a\\*b\\?\\[c\\]\\\\?d?"

@@ -1,0 +1,197 @@
+"""The node stand-in gives containers the environment that a kubelet would."""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_cluster.node.environment import (
+    ConfigError,
+    PodFacts,
+    build_command,
+    build_environment,
+    expand,
+    find_references,
+)
+from local_cluster.node.fields import parse_quantity
+from local_cluster.node.mounts import Mount, build_mounts, rewrite, rewrite_argument
+
+POD = {
+    "metadata": {
+        "name": "orders-1",
+        "namespace": "shop",
+        "uid": "u-1",
+        "labels": {"app": "orders", "pelops.dev/group": "g"},
+        "annotations": {"note": 'say "hi"'},
+    },
+    "spec": {"nodeName": "n1", "serviceAccountName": "worker", "containers": []},
+}
+FACTS = PodFacts(
+    pod=POD,
+    addresses={"status.podIP": "127.20.0.1", "status.hostIP": "127.0.0.1"},
+    allocatable={"cpu": "64", "memory": "256Gi"},
+)
+SECRET = {"data": {"password": base64.b64encode(b"p w").decode(), "user": "bWU="}}
+OBJECTS = {
+    ("secrets", "redis"): SECRET,
+    ("configmaps", "colors"): {"data": {"sky": "blue"}},
+    ("secrets", "none"): None,
+}
+
+
+def resolve(*variables: dict[str, Any], **container: Any) -> dict[str, str]:
+    return build_environment({"env": list(variables)} | container, FACTS, OBJECTS)
+
+
+def field(path: str) -> dict[str, Any]:
+    return {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def secret_key(name: str, key: str, **more: Any) -> dict[str, Any]:
+    return {"name": "X", "valueFrom": {"secretKeyRef": {"name": name, "key": key} | more}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$(A)", "a"),
+        ("$(A)$(B)", "ab"),
+        ("x$(A)y", "xay"),
+        ("$$(A)", "$(A)"),
+        ("$$$(A)", "$a"),
+        ("$$$$(A)", "$$(A)"),
+        ("$(NOPE)", "$(NOPE)"),
+        ("$A $", "$A $"),
+        ("$(A", "$(A"),
+        ("$(A$(B)", "$(A$(B)"),
+        ("$()", "$()"),
+        ("$$", "$"),
+        ("$(R)", "$(A)"),
+    ],
+)
+def test_variables_expand_by_the_kubelets_rules(text: str, expanded: str) -> None:
+    assert expand(text, {"A": "a", "B": "b", "R": "$(A)"}) == expanded
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("metadata.name", "orders-1"),
+        ("metadata.namespace", "shop"),
+        ("metadata.uid", "u-1"),
+        ("metadata.labels['pelops.dev/group']", "g"),
+        ("metadata.labels['absent']", ""),
+        ("metadata.annotations['note']", 'say "hi"'),
+        ("spec.nodeName", "n1"),
+        ("spec.serviceAccountName", "worker"),
+        ("status.podIP", "127.20.0.1"),
+        ("status.hostIP", "127.0.0.1"),
+    ],
+)
+def test_a_pod_can_ask_for_its_own_fields(path: str, value: str) -> None:
+    assert resolve(field(path)) == {"X": value}
+
+
+def test_variables_see_only_those_before_them() -> None:
+    later = {"name": "A", "value": "a"}
+    assert resolve({"name": "B", "value": "$(A)"}, later, {"name": "C", "value": "$(A)"}) == {
+        "A": "a",
+        "B": "$(A)",
+        "C": "a",
+    }
+
+
+def test_only_written_values_are_expanded() -> None:
+    sources = {("secrets", "redis"): {"data": {"password": base64.b64encode(b"$(A)").decode()}}}
+    variables = [{"name": "A", "value": "a"}, secret_key("redis", "password")]
+    assert build_environment({"env": variables}, FACTS, sources)["X"] == "$(A)"
+
+
+def test_env_wins_over_env_from_and_prefixes_apply() -> None:
+    sources = [
+        {"secretRef": {"name": "redis"}, "prefix": "R_"},
+        {"configMapRef": {"name": "colors"}},
+        {"secretRef": {"name": "none", "optional": True}},
+    ]
+    resolved = resolve({"name": "sky", "value": "grey, $(R_user)"}, envFrom=sources)
+    assert resolved == {"R_password": "p w", "R_user": "me", "sky": "grey, me"}
+
+
+@pytest.mark.parametrize(
+    ("variable", "message"),
+    [
+        (secret_key("none", "password"), 'secret "none" not found'),
+        (secret_key("redis", "port"), "couldn't find key port in Secret shop/redis"),
+        (field("status.phase"), "unsupported fieldPath: status.phase"),
+        ({"name": "X", "valueFrom": {"fileKeyRef": {}}}, "X: unsupported valueFrom: fileKeyRef"),
+    ],
+)
+def test_what_is_missing_is_named(variable: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resolve(variable)
+    assert str(refused.value) == message
+
+
+def test_an_optional_key_that_is_missing_leaves_the_variable_out() -> None:
+    assert resolve(secret_key("redis", "port", optional=True)) == {}
+    assert resolve(secret_key("none", "port", optional=True)) == {}
+
+
+def test_every_source_is_asked_for() -> None:
+    container = {
+        "env": [secret_key("a", "k"), {"name": "V", "value": "v"}],
+        "envFrom": [{"configMapRef": {"name": "b"}}],
+    }
+    assert find_references(container) == {("secrets", "a"), ("configmaps", "b")}
+
+
+@pytest.mark.parametrize(
+    ("resource", "divisor", "value"),
+    [
+        ("limits.cpu", "1", "2"),
+        ("limits.cpu", "1m", "1500"),
+        ("limits.memory", "1Mi", "262144"),
+        ("requests.memory", "1", "0"),
+    ],
+)
+def test_resources_come_in_units_of_their_divisor(resource: str, divisor: str, value: str) -> None:
+    ref = {"resourceFieldRef": {"resource": resource, "divisor": divisor}}
+    limits = {"resources": {"limits": {"cpu": "1500m"}}}
+    assert resolve({"name": "X", "valueFrom": ref}, **limits) == {"X": value}
+
+
+def test_quantities_are_numbers() -> None:
+    texts = ["100m", "1Ki", "2G", "1e3", "0.5"]
+    assert [float(parse_quantity(text)) for text in texts] == [0.1, 1024, 2e9, 1000, 0.5]
+    with pytest.raises(ValueError, match="not a quantity"):
+        parse_quantity("lots")
+
+
+def test_command_and_args_are_expanded() -> None:
+    container = {"command": ["run", "$(A)"], "args": ["--a=$(A)", "$$(A)"]}
+    assert build_command(container, {"A": "a"}) == ["run", "a", "--a=a", "$(A)"]
+    assert build_command({"args": ["x"]}, {}) == []
+
+
+def test_paths_below_a_mount_are_rewritten_and_others_are_not() -> None:
+    container = {
+        "volumeMounts": [
+            {"name": "outer", "mountPath": "/etc/app/"},
+            {"name": "inner", "mountPath": "/etc/app/tls", "subPath": "certs"},
+            {"name": "unknown", "mountPath": "/etc"},
+        ]
+    }
+    mounts = build_mounts(container, {"outer": Path("/v/o"), "inner": Path("/v/i")}, {})
+    assert rewrite("/etc/app", mounts) == "/v/o"
+    assert rewrite("/etc/app/x", mounts) == "/v/o/x"
+    assert rewrite("/etc/app/tls/ca.crt", mounts) == "/v/i/certs/ca.crt"
+    assert rewrite("/etc/application", mounts) == "/etc/application"
+    assert rewrite("see /etc/app", mounts) == "see /etc/app"
+
+
+def test_an_option_may_name_a_mounted_path() -> None:
+    mounts = [Mount(path="/etc/app", directory=Path("/v"))]
+    assert rewrite_argument("--config=/etc/app/x", mounts) == "--config=/v/x"
+    assert rewrite_argument("/etc/app/x=y", mounts) == "/v/x=y"
+    assert rewrite_argument("a=/etc/app", mounts) == "a=/etc/app"

@@ -1,0 +1,120 @@
+"""Did it happen? What each error of Redis and of the connection means."""
+
+import pytest
+from redis import exceptions
+
+from pelops.errors import (
+    AuthenticationFailed,
+    CrossSlot,
+    InvalidSpec,
+    NoSuchGroup,
+    OutcomeUnknown,
+    PermissionDenied,
+    RedisError,
+    RedisUnavailable,
+    UnsupportedServer,
+    WrongType,
+)
+from pelops.redis_streams.outcomes import translate_failure, translate_reply
+
+
+def parsed(text: str) -> Exception:
+    """The exception that redis-py makes of an error on the wire."""
+    from redis._parsers.base import BaseParser
+
+    error: Exception = BaseParser.parse_error(text)  # type: ignore[no-untyped-call]
+    return error
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("LOADING Redis is loading the dataset in memory", RedisUnavailable),
+        ("BUSY Redis is busy running a script.", RedisUnavailable),
+        ("READONLY You can't write against a read only replica.", RedisUnavailable),
+        ("READONLY You can't write script: ab12, on @user_script:9.", RedisUnavailable),
+        ("OOM command not allowed when used memory > 'maxmemory'.", RedisUnavailable),
+        ("NOREPLICAS Not enough good replicas to write.", RedisUnavailable),
+        ("MISCONF Errors writing to the AOF file", RedisUnavailable),
+        ("MASTERDOWN Link with MASTER is down", RedisUnavailable),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", RedisUnavailable),
+        ("CLUSTERDOWN The cluster is down", RedisUnavailable),
+        ("MOVED 3999 127.0.0.1:6381", RedisUnavailable),
+        ("ERR max number of clients reached", RedisUnavailable),
+        ("WRONGPASS invalid username-password pair or user is disabled.", AuthenticationFailed),
+        ("NOAUTH Authentication required.", AuthenticationFailed),
+        ("NOPERM User x has no permissions to run the 'xadd' command", PermissionDenied),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", WrongType),
+        ("NOGROUP No such key 's' or consumer group 'g'", NoSuchGroup),
+        ("CROSSSLOT Keys in request don't hash to the same slot", CrossSlot),
+        ("ERR Script attempted to access a non local key in a cluster node", CrossSlot),
+        ("ERR unknown command 'XNACK', with args beginning with: 'pay'", UnsupportedServer),
+        ("ERR unknown subcommand 'SLOTS'. Try CLUSTER HELP.", UnsupportedServer),
+        ("ERR Unknown Redis command called from script", UnsupportedServer),
+        ("ERR DB index is out of range", InvalidSpec),
+        ("ERR SELECT is not allowed in cluster mode", InvalidSpec),
+        ("ERR something new", OutcomeUnknown),
+    ],
+)
+def test_an_answer_to_a_write_is_sorted(answer: str, kind: type[Exception]) -> None:
+    error = translate_reply(parsed(answer), command="EVALSHA", key="orders", writes=True)
+    assert type(error) is kind
+    assert "pay" not in str(error)
+
+
+def test_an_unknown_refusal_of_a_read_leaves_nothing_in_doubt() -> None:
+    error = translate_reply(parsed("ERR new"), command="XLEN", key="s", writes=False)
+    assert type(error) is RedisError
+
+
+@pytest.mark.parametrize(
+    ("answer", "command", "key"),
+    [
+        ("NOPERM User x has no permissions to run the 'xgroup|create' command",
+         "xgroup|create", None),
+        ("NOPERM this user has no permissions to run the 'evalsha' command", "evalsha", None),
+        ("ERR ACL failure in script: User x has no permissions to run the 'time' command "
+         "script: 57f0, on @user_script:5.", "time", None),
+        ("NOPERM No permissions to access a key", None, None),
+        ("ERR The user executing the script can't run this command or subcommand script: 57f0, "
+         "on @user_script:5.", None, None),
+    ],
+)  # fmt: skip
+def test_a_forbidden_command_is_named_where_redis_names_it(
+    answer: str, command: str | None, key: str | None
+) -> None:
+    error = translate_reply(parsed(answer), command="EVALSHA", key="s", writes=True)
+    assert isinstance(error, PermissionDenied)
+    assert (error.command, error.key) == (command, key)
+
+
+@pytest.mark.parametrize(
+    ("sent", "writes", "kind"),
+    [
+        (False, False, RedisUnavailable),
+        (False, True, RedisUnavailable),
+        (True, False, RedisUnavailable),
+        (True, True, OutcomeUnknown),
+    ],
+)
+def test_only_a_write_that_was_sent_leaves_the_outcome_unknown(
+    sent: bool, writes: bool, kind: type[Exception]
+) -> None:
+    cut = exceptions.ConnectionError("Connection closed by server.")
+    assert type(translate_failure(cut, address="a:1", sent=sent, writes=writes)) is kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("LOADING Redis is loading the dataset in memory", RedisUnavailable),
+        ("NOAUTH Authentication required.", AuthenticationFailed),
+        ("ERR invalid password", AuthenticationFailed),
+        ("ERR max number of clients reached", RedisUnavailable),
+    ],
+)
+def test_a_refusal_that_ends_the_connection_is_still_a_refusal(
+    answer: str, kind: type[Exception]
+) -> None:
+    error = translate_failure(parsed(answer), address="a:1", sent=True, writes=True)
+    assert type(error) is kind
