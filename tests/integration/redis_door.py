@@ -7,8 +7,12 @@ from typing import Final
 
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import parse_ledger_event
+from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
 from pelops.redis_streams.connection import ServerPool
+from pelops.redis_streams.groups import ProvisionVerdict, provision_group
 from pelops.redis_streams.server import Server
 
 BORN: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -50,3 +54,31 @@ def an_owner(
 def writes_so_far(servers: RedisServers) -> int:
     """How many writes the server has counted."""
     return int(servers.master().info("persistence")["rdb_changes_since_last_save"])
+
+
+async def provision(server: Server, keys: GroupKeys) -> ProvisionVerdict:
+    """Provision a group from the stream's beginning for the usual owner."""
+    return (await provision_group(server, keys, start=EntryId.MIN, owner=an_owner())).verdict
+
+
+async def add(server: Server, stream: str, entry_id: str = "*") -> EntryId:
+    """Add an entry; its ID."""
+    return parse_entry_id(await server.execute("XADD", stream, entry_id, "f", "v", key=stream))
+
+
+async def deliver(server: Server, keys: GroupKeys, count: int, consumer: str = "worker") -> None:
+    """Have a consumer read new entries and not acknowledge them."""
+    group = ("GROUP", keys.group, consumer, "COUNT", count)
+    await server.execute("XREADGROUP", *group, "STREAMS", keys.stream, ">", key=keys.stream)
+
+
+async def kinds_in_ledger(server: Server, keys: GroupKeys) -> list[str]:
+    """What the ledger says was done, the oldest first."""
+    entries = await server.execute("XRANGE", keys.ledger, "-", "+", key=keys.ledger)
+    events = [
+        parse_ledger_event(
+            parse_entry_id(entry_id), dict(zip(pairs[::2], pairs[1::2], strict=True))
+        )
+        for entry_id, pairs in entries
+    ]
+    return [event.kind for event in events]

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from local_cluster.processes import free_port
-from local_cluster.redis_servers import SentinelServers, ServerOptions, StandaloneServers
+from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.domain.endpoint import build_endpoint
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
@@ -177,53 +176,6 @@ async def test_a_password_for_a_server_that_has_none_is_refused(
             pass
 
 
-async def test_tls_with_a_client_certificate(redis_tls: StandaloneServers) -> None:
-    async with connected(endpoint_of(redis_tls)) as server:
-        assert server.kind.flavour == Flavour.REDIS
-        assert not (await observe_group(server, KEYS)).exists
-
-
-async def test_a_server_that_nobody_vouches_for_is_not_trusted(
-    redis_tls: StandaloneServers,
-) -> None:
-    with pytest.raises(RedisUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
-        async with connected(build_endpoint(url=redis_tls.url)):
-            pass
-
-
-async def test_a_client_certificate_that_is_missing_is_noticed(
-    redis_tls: StandaloneServers,
-) -> None:
-    secret = redis_tls.secret()
-    only_ca = build_endpoint(secret={name: secret[name].encode() for name in ("url", "ca.crt")})
-    with pytest.raises(RedisUnavailable):
-        async with connected(only_ca):
-            pass
-
-
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        ({"ca.crt": b"no certificate"}, "ca.crt"),
-        ({"tls.crt": b"x"}, "tls.crt and tls.key"),
-        ({"tls.key": b"x"}, "tls.crt and tls.key"),
-    ],
-)
-async def test_certificates_that_cannot_be_read_are_the_users_to_change(
-    redis_tls: StandaloneServers, damage: dict[str, bytes], said: str
-) -> None:
-    secret = {name: text.encode() for name, text in redis_tls.secret().items()} | damage
-    with pytest.raises(InvalidSpec, match=said):
-        async with connected(build_endpoint(secret=secret)):
-            pass
-
-
-async def test_plain_text_to_a_tls_port_is_unavailable(redis_tls: StandaloneServers) -> None:
-    with pytest.raises(RedisUnavailable):
-        async with connected(build_endpoint(url=redis_tls.url.replace("rediss", "redis"))):
-            pass
-
-
 async def test_a_proxy_without_cluster_commands_is_used_as_it_is(
     empty_redis_86: StandaloneServers,
 ) -> None:
@@ -272,62 +224,3 @@ async def load_scripts(servers: StandaloneServers) -> None:
         other = derive_keys("other", "g")
         await provision_group(server, other, start=EntryId.MIN, owner=OWNER)
         await observe_group(server, other)
-
-
-async def test_a_sentinel_failover_is_followed(empty_sentinel: SentinelServers) -> None:
-    async with connected(endpoint_of(empty_sentinel)) as server:
-        assert server.kind.topology == Topology.SENTINEL
-        await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)
-        await asyncio.to_thread(empty_sentinel.failover)
-        again = await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)
-        assert again.verdict == ProvisionVerdict.SETTLED
-        port = empty_sentinel.master().port
-        await server.execute("SET", "{orders:events}:seen", "x", writes=True)
-        assert empty_sentinel.cli("GET", "{orders:events}:seen", port=port) == "x"
-
-
-async def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(
-    empty_sentinel: SentinelServers,
-) -> None:
-    known, *others = empty_sentinel.sentinels
-    dead = free_port()
-    endpoint = build_endpoint(
-        sentinel_master=empty_sentinel.sentinel_master,
-        sentinel_nodes=[f"127.0.0.1:{dead}", f"127.0.0.1:{known.port}"],
-    )
-    async with connected(endpoint) as server:
-        known.stop()
-        master = empty_sentinel.master_address()[1]
-        empty_sentinel.server_at(master).restart()  # so that the door has to ask again
-        try:
-            assert others[0].is_alive()
-            assert not (await observe_group(server, KEYS)).exists
-        finally:
-            known.start()
-
-
-async def test_a_master_that_no_sentinel_knows_is_unavailable(
-    redis_sentinel: SentinelServers,
-) -> None:
-    nodes = [f"{host}:{port}" for host, port in redis_sentinel.sentinel_nodes]
-    endpoint = build_endpoint(sentinel_master="other", sentinel_nodes=nodes)
-    with pytest.raises(RedisUnavailable, match="no Sentinel names the master other"):
-        async with connected(endpoint):
-            pass
-
-
-async def test_the_address_of_a_sentinel_is_no_redis_url(redis_sentinel: SentinelServers) -> None:
-    host, port = redis_sentinel.sentinel_nodes[0]
-    with pytest.raises(InvalidSpec, match=r"spec\.redis\.sentinel"):
-        async with connected(build_endpoint(url=f"redis://{host}:{port}")):
-            pass
-
-
-async def test_a_replica_refuses_writes_and_says_what_to_do(
-    empty_sentinel: SentinelServers,
-) -> None:
-    master = empty_sentinel.master_address()[1]
-    replica = next(server for server in empty_sentinel.servers if server.port != master)
-    async with connected(build_endpoint(url=f"redis://127.0.0.1:{replica.port}")) as server:
-        with pytest.raises(RedisUnavailable, match="read-only replica"):
-            await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)

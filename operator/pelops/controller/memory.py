@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pelops.controller.cache import Name
+from pelops.domain.naming import GroupKeys
+from pelops.domain.ownership import OwnerRecord
 from pelops.policy.turn import wait_for_turn
+from pelops.redis_streams.server import Server
 
 FIRST_RETRY_S = 0.5
 LONGEST_RETRY_S = 5.0
@@ -34,6 +37,15 @@ class WriteBudget:
         return True
 
 
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A group that a resource acts on, and the way to it."""
+
+    server: Server
+    keys: GroupKeys
+    owner: OwnerRecord
+
+
 @dataclass(slots=True)
 class Memory:
     """One resource's memory."""
@@ -45,6 +57,7 @@ class Memory:
     settled: tuple[str, int, str] | None = None
     budget: WriteBudget = field(default_factory=WriteBudget)
     cleanup_failure: str | None = None
+    held: Hold | None = None  # the group that this resource acts on, to be let go at its end
     told: str | None = None  # the last failure that was logged
 
     def wait(self, rank: int, now: datetime) -> timedelta:

@@ -16,7 +16,7 @@ from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache, Name
 from pelops.controller.deletion import Deletion
 from pelops.controller.members import Members
-from pelops.controller.memory import Memories, Memory
+from pelops.controller.memory import Hold, Memories, Memory
 from pelops.controller.observe import Observer, View
 from pelops.controller.reporter import Reporter
 from pelops.controller.status import (
@@ -34,6 +34,7 @@ from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.metrics import STATUS_WRITES_LIMITED, forget_group
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.readiness import decide_conditions, refused
+from pelops.redis_streams.groups import release_group
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class Reconciler:
             KubernetesError: the API server could not be used; repeat.
         """
         manifest = self._doors.cache.resources.get(name)
+        await self._release_former(name, manifest)
         if manifest is None:
             self._memories.pop(name, None)
             forget_group(*name)
@@ -118,8 +120,23 @@ class Reconciler:
             Turn(resource=resource, manifest=manifest, memory=memory, rank=rank)
         )
 
+    async def _release_former(self, name: Name, manifest: Manifest | None) -> None:
+        """Let go of the group of a resource that is gone, so that another may act on it at once.
+
+        Every replica tries; when none can, the hold runs out by itself.
+        """
+        held = self._memories[name].held
+        if held is None or (manifest and manifest["metadata"]["uid"] == held.owner.uid):
+            return
+        self._memories[name].held = None
+        try:
+            await release_group(held.server, held.keys, held.owner)
+        except PelopsError as error:
+            log.info("cannot let go of the group: %s", error, extra={"resource": "/".join(name)})
+
     async def _proceed(self, turn: Turn) -> float:
         view = await self._doors.observer.observe(turn.resource)
+        turn.memory.held = _held(view) or turn.memory.held
         step, view = self._find_step(view, turn.memory)
         if step is not None and turn.wait_s() <= 0:
             done, view = await self._take(step, view, turn.memory)
@@ -222,6 +239,13 @@ class Reconciler:
         if compare(wished, manifest.get("status") or {}) is not Difference.NONE:
             await self._put_status(manifest, wished)
         return memory.retry_s(is_terminal=True)
+
+
+def _held(view: View) -> Hold | None:
+    facts = view.facts
+    if not facts.is_group_ready or view.server is None or facts.keys is None:
+        return None
+    return Hold(view.server, facts.keys, view.owner)
 
 
 def _previous(manifest: Manifest) -> Previous:

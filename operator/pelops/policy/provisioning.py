@@ -87,10 +87,13 @@ def needs_hold(hold: GroupHold | None, owner: OwnerRecord, server_time: datetime
 def decide_conflict(
     hold: GroupHold | None, owner: OwnerRecord, server_time: datetime
 ) -> Finding | None:
-    """None when this resource may act on the group, else who does: the oldest whose hold lives."""
-    if hold is None or hold.owner.is_same_as(owner) or hold.held_until <= server_time:
+    """None when this resource may act on the group, else who does: the oldest whose hold lives.
+
+    The provisioning script decides in the same way; this one only tells without writing.
+    """
+    if hold is None or hold.owner.is_same_as(owner) or not _lives(hold, server_time):
         return None
-    if (owner.created, owner.uid) < (hold.owner.created, hold.owner.uid):
+    if _comes_before(owner, hold.owner):
         return None
     other = hold.owner
     place = f" of cluster {other.cluster}" if other.cluster != owner.cluster else ""
@@ -103,3 +106,21 @@ def decide_conflict(
         ),
         is_terminal=True,
     )
+
+
+def _lives(hold: GroupHold, server_time: datetime) -> bool:
+    # A hold far in the future was written before the clock went back, and binds nobody.
+    return server_time < hold.held_until <= server_time + 2 * HOLD
+
+
+def _comes_before(one: OwnerRecord, other: OwnerRecord) -> bool:
+    if one.cluster and (one.cluster, one.namespace, one.name) == (
+        other.cluster,
+        other.namespace,
+        other.name,
+    ):
+        # One name in one cluster is one resource at a time: the younger has replaced the other.
+        return one.created >= other.created
+    if one.created != other.created:
+        return one.created < other.created
+    return (one.uid, one.cluster) < (other.uid, other.cluster)

@@ -43,7 +43,8 @@ if types[1] == 'stream' then
     end
   end
   if group and group[2] > 0 then
-    lowest = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)[1][1]
+    local first = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)[1]
+    lowest = first and first[1]
   end
 end
 

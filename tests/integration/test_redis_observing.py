@@ -1,0 +1,100 @@
+"""What is seen of streams and groups on real servers of each version."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.errors import WrongType
+from pelops.redis_streams.observing import observe_group, observe_groups
+from pelops.redis_streams.server import Server
+from tests.integration.redis_door import (
+    add,
+    connected,
+    deliver,
+    endpoint_of,
+    provision,
+)
+
+KEYS = derive_keys("orders:events", "processing")
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def test_what_is_missing_is_a_fact_and_not_an_error(server: Server) -> None:
+    seen = await observe_group(server, KEYS)
+    assert (seen.exists, seen.group, seen.hold, seen.is_provisioned) == (False, None, None, False)
+    assert (seen.length, seen.last_generated_id, seen.entries_added) == (0, EntryId.MIN, None)
+
+
+async def test_a_missing_group_of_a_stream_is_a_fact(server: Server) -> None:
+    last = await add(server, KEYS.stream)
+    seen = await observe_group(server, KEYS)
+    assert (seen.exists, seen.length, seen.first_id, seen.last_generated_id) == (
+        True,
+        1,
+        last,
+        last,
+    )
+    assert (seen.groups, seen.group) == (0, None)
+
+
+async def test_pending_lag_and_the_lowest_pending_entry_are_seen(server: Server) -> None:
+    ids = [await add(server, KEYS.stream) for _ in range(5)]
+    await provision(server, KEYS)
+    await deliver(server, KEYS, 3, "one")
+    await server.execute("XACK", KEYS.stream, KEYS.group, str(ids[0]))
+    group = (await observe_group(server, KEYS)).group
+    assert group is not None
+    assert (group.pending, group.lag, group.consumers) == (2, 2, 1)
+    assert (group.lowest_pending, group.last_delivered_id) == (ids[1], ids[2])
+
+
+async def test_a_position_ahead_of_the_stream_is_no_lag_of_zero(server: Server) -> None:
+    await add(server, KEYS.stream, "5-0")
+    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "900-0")
+    group = (await observe_group(server, KEYS)).group
+    assert group is not None
+    assert group.lag is None
+
+
+async def test_an_unknown_lag_is_unknown_and_the_end_is_zero(server: Server) -> None:
+    for number in (1, 2, 3, 4):
+        await add(server, KEYS.stream, f"{number}-0")
+    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "2-0")
+    group = (await observe_group(server, KEYS)).group
+    assert group is not None
+    assert group.lag is None
+    await deliver(server, KEYS, 10)
+    group = (await observe_group(server, KEYS)).group
+    assert group is not None
+    assert group.lag == 0
+
+
+async def test_only_our_group_is_seen_among_a_thousand(server: Server) -> None:
+    await add(server, KEYS.stream)
+    for number in range(1000):
+        await server.execute("XGROUP", "CREATE", KEYS.stream, f"other-{number}", "0")
+    await provision(server, KEYS)
+    seen = await observe_group(server, KEYS)
+    assert seen.groups == 1001
+    assert seen.group is not None
+    assert seen.group.lag == 1
+
+
+async def test_many_groups_are_seen_together_and_fail_one_by_one(server: Server) -> None:
+    groups = [derive_keys(f"stream-{number}", "g") for number in range(250)]
+    for number in (0, 249):
+        await provision(server, groups[number])
+    await server.execute("SET", groups[7].stream, "x")
+    seen = await observe_groups(server, groups)
+    assert list(seen) == groups
+    provisioned = {keys for keys, found in seen.items() if getattr(found, "is_provisioned", False)}
+    assert provisioned == {groups[0], groups[249]}
+    assert {keys for keys, found in seen.items() if isinstance(found, WrongType)} == {groups[7]}

@@ -1,0 +1,151 @@
+"""Who acts on a group: the oldest resource whose hold is alive, and nobody against it."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.domain.naming import derive_keys
+from pelops.redis_streams.groups import (
+    DestroyVerdict,
+    ProvisionVerdict,
+    destroy_group,
+    provision_group,
+    release_group,
+)
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.server import Server
+from tests.integration.redis_door import (
+    an_owner,
+    connected,
+    endpoint_of,
+    kinds_in_ledger,
+    provision,
+    writes_so_far,
+)
+
+KEYS = derive_keys("orders:events", "processing")
+OWNER = an_owner()
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def test_a_hold_that_is_a_third_used_up_is_renewed(server: Server) -> None:
+    short = timedelta(minutes=1)
+    first = await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, hold=short)
+    again = await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, hold=short * 2)
+    assert first.hold is not None
+    assert again.hold is not None
+    assert again.verdict == ProvisionVerdict.SETTLED
+    assert again.hold.held_until > first.hold.held_until
+
+
+async def test_the_older_of_two_resources_acts_and_the_other_is_told_who_does(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b", cluster="other")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
+    before = writes_so_far(empty_redis)
+    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
+    assert refused.verdict == ProvisionVerdict.CONFLICT
+    assert refused.hold is not None
+    assert refused.hold.owner == older
+    assert writes_so_far(empty_redis) == before
+
+
+async def test_an_older_resource_that_comes_later_takes_over(server: Server) -> None:
+    older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
+    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
+    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
+    assert (taken.verdict, refused.verdict) == (
+        ProvisionVerdict.ADOPTED,
+        ProvisionVerdict.CONFLICT,
+    )
+    assert await kinds_in_ledger(server, KEYS) == [
+        LedgerKind.GROUP_CREATED,
+        LedgerKind.OWNER_CHANGED,
+    ]
+
+
+@pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+async def test_of_two_resources_of_one_second_the_smaller_uid_acts(
+    server: Server, first: str, second: str
+) -> None:
+    outcomes = {}
+    for uid in (first, second, first):
+        outcomes[uid] = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner(uid))
+    assert outcomes["a"].verdict != ProvisionVerdict.CONFLICT
+    assert outcomes["b"].verdict == ProvisionVerdict.CONFLICT
+
+
+async def test_a_hold_that_ran_out_is_taken_over_by_a_younger_resource(server: Server) -> None:
+    older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
+    await server.execute("HSET", KEYS.state, "owner:held_until_ms", "1")
+    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
+    assert taken.verdict == ProvisionVerdict.ADOPTED
+
+
+async def test_a_resource_that_was_deleted_and_made_again_acts_at_once(server: Server) -> None:
+    old, new = an_owner("a", age=timedelta(days=1), name="orders"), an_owner("b", name="orders")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=old)
+    made_again = await provision_group(server, KEYS, start=EntryId.MIN, owner=new)
+    outdated = await provision_group(server, KEYS, start=EntryId.MIN, owner=old)
+    assert (made_again.verdict, outdated.verdict) == (
+        ProvisionVerdict.ADOPTED,
+        ProvisionVerdict.CONFLICT,
+    )
+
+
+async def test_the_same_name_in_another_cluster_is_another_resource(server: Server) -> None:
+    older = an_owner("a", age=timedelta(days=1), name="orders")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
+    other = an_owner("b", name="orders", cluster="other")
+    refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=other)
+    assert refused.verdict == ProvisionVerdict.CONFLICT
+
+
+@pytest.mark.parametrize("damage", ["x", "", "99999999999999999"])
+async def test_a_damaged_hold_binds_nobody(server: Server, damage: str) -> None:
+    await provision(server, KEYS)
+    await server.execute("HSET", KEYS.state, "owner:held_until_ms", damage)
+    await observe_group(server, KEYS)
+    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner("z"))
+    assert taken.verdict == ProvisionVerdict.ADOPTED
+
+
+async def test_a_released_group_stays_and_is_free_for_another(server: Server) -> None:
+    await provision(server, KEYS)
+    assert not await release_group(server, KEYS, an_owner("stranger"))
+    assert await release_group(server, KEYS, OWNER)
+    assert not await release_group(server, KEYS, OWNER)
+    seen = await observe_group(server, KEYS)
+    assert (seen.is_provisioned, seen.hold) == (True, None)
+    taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner("z"))
+    assert taken.verdict == ProvisionVerdict.ADOPTED
+
+
+async def test_a_group_of_another_resource_is_not_destroyed(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await provision(server, KEYS)
+    before = writes_so_far(empty_redis)
+    kept = await destroy_group(server, KEYS, an_owner("stranger"))
+    assert kept.verdict == DestroyVerdict.NOT_OWNER
+    assert kept.hold is not None
+    assert kept.hold.owner == OWNER
+    assert writes_so_far(empty_redis) == before
+
+
+async def test_a_group_that_nobody_adopted_is_not_destroyed(server: Server) -> None:
+    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "0", "MKSTREAM")
+    kept = await destroy_group(server, KEYS, OWNER)
+    assert (kept.verdict, kept.hold) == (DestroyVerdict.NOT_OWNER, None)

@@ -1,0 +1,101 @@
+"""Sentinel: the master is found, a failover is followed, and mistakes are explained."""
+
+import asyncio
+
+import pytest
+
+from local_cluster.processes import free_port
+from local_cluster.redis_servers import SentinelServers, ServerOptions
+from pelops.domain.endpoint import build_endpoint
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.errors import (
+    InvalidSpec,
+    RedisUnavailable,
+)
+from pelops.redis_streams.groups import ProvisionVerdict, provision_group
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.server import Topology
+from tests.integration.redis_door import an_owner, connected, endpoint_of
+from tests.redis_fixtures import RunRedis
+
+KEYS = derive_keys("orders:events", "processing")
+OWNER = an_owner()
+
+
+async def test_a_sentinel_failover_is_followed(empty_sentinel: SentinelServers) -> None:
+    async with connected(endpoint_of(empty_sentinel)) as server:
+        assert server.kind.topology == Topology.SENTINEL
+        await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)
+        await asyncio.to_thread(empty_sentinel.failover)
+        again = await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)
+        assert again.verdict == ProvisionVerdict.SETTLED
+        port = empty_sentinel.master().port
+        await server.execute("SET", "{orders:events}:seen", "x", writes=True)
+        assert empty_sentinel.cli("GET", "{orders:events}:seen", port=port) == "x"
+
+
+async def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(
+    empty_sentinel: SentinelServers,
+) -> None:
+    known, *others = empty_sentinel.sentinels
+    dead = free_port()
+    endpoint = build_endpoint(
+        sentinel_master=empty_sentinel.sentinel_master,
+        sentinel_nodes=[f"127.0.0.1:{dead}", f"127.0.0.1:{known.port}"],
+    )
+    async with connected(endpoint) as server:
+        known.stop()
+        master = empty_sentinel.master_address()[1]
+        empty_sentinel.server_at(master).restart()  # so that the door has to ask again
+        try:
+            assert others[0].is_alive()
+            assert not (await observe_group(server, KEYS)).exists
+        finally:
+            known.start()
+
+
+async def test_a_master_that_no_sentinel_knows_is_unavailable(
+    redis_sentinel: SentinelServers,
+) -> None:
+    nodes = [f"{host}:{port}" for host, port in redis_sentinel.sentinel_nodes]
+    endpoint = build_endpoint(sentinel_master="other", sentinel_nodes=nodes)
+    with pytest.raises(RedisUnavailable, match="no Sentinel names the master other"):
+        async with connected(endpoint):
+            pass
+
+
+async def test_the_address_of_a_sentinel_is_no_redis_url(redis_sentinel: SentinelServers) -> None:
+    host, port = redis_sentinel.sentinel_nodes[0]
+    with pytest.raises(InvalidSpec, match=r"spec\.redis\.sentinel"):
+        async with connected(build_endpoint(url=f"redis://{host}:{port}")):
+            pass
+
+
+async def test_a_replica_refuses_writes_and_says_what_to_do(
+    empty_sentinel: SentinelServers,
+) -> None:
+    master = empty_sentinel.master_address()[1]
+    replica = next(server for server in empty_sentinel.servers if server.port != master)
+    async with connected(build_endpoint(url=f"redis://127.0.0.1:{replica.port}")) as server:
+        with pytest.raises(RedisUnavailable, match="read-only replica"):
+            await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER)
+
+
+async def test_sentinels_that_ask_for_no_password_stand_before_servers_that_do(
+    run_redis: RunRedis,
+) -> None:
+    servers = run_redis(topology="sentinel", options=ServerOptions(password="sesame"))
+    async with connected(endpoint_of(servers)) as server:
+        assert not (await observe_group(server, KEYS)).exists
+
+
+async def test_a_sentinel_that_asks_for_a_password_is_given_that_of_the_servers(
+    run_redis: RunRedis,
+) -> None:
+    servers = run_redis(topology="sentinel", options=ServerOptions(password="sesame"))
+    endpoint = endpoint_of(servers)
+    for sentinel in servers.sentinels:
+        sentinel.cli("ACL", "SETUSER", "default", "resetpass", ">sesame")
+    async with connected(endpoint) as server:
+        assert not (await observe_group(server, KEYS)).exists

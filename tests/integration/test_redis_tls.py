@@ -1,0 +1,76 @@
+"""TLS: who is trusted, and what is said about certificates that cannot be used."""
+
+import pytest
+
+from local_cluster.redis_servers import ServerOptions, StandaloneServers
+from pelops.domain.endpoint import build_endpoint
+from pelops.domain.naming import derive_keys
+from pelops.errors import (
+    InvalidSpec,
+    RedisUnavailable,
+)
+from pelops.redis_streams.observing import observe_group, observe_groups
+from pelops.redis_streams.server import Flavour, Topology
+from tests.integration.redis_door import connected, endpoint_of
+from tests.redis_fixtures import RunRedis
+
+KEYS = derive_keys("orders:events", "processing")
+
+
+async def test_tls_with_a_client_certificate(redis_tls: StandaloneServers) -> None:
+    async with connected(endpoint_of(redis_tls)) as server:
+        assert server.kind.flavour == Flavour.REDIS
+        assert not (await observe_group(server, KEYS)).exists
+
+
+async def test_a_server_that_nobody_vouches_for_is_not_trusted(
+    redis_tls: StandaloneServers,
+) -> None:
+    with pytest.raises(RedisUnavailable, match="CERTIFICATE_VERIFY_FAILED"):
+        async with connected(build_endpoint(url=redis_tls.url)):
+            pass
+
+
+async def test_a_client_certificate_that_is_missing_is_noticed(
+    redis_tls: StandaloneServers,
+) -> None:
+    secret = redis_tls.secret()
+    only_ca = build_endpoint(secret={name: secret[name].encode() for name in ("url", "ca.crt")})
+    with pytest.raises(RedisUnavailable):
+        async with connected(only_ca):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ({"ca.crt": b"no certificate"}, "ca.crt"),
+        ({"tls.crt": b"x"}, "tls.crt and tls.key"),
+        ({"tls.key": b"x"}, "tls.crt and tls.key"),
+    ],
+)
+async def test_certificates_that_cannot_be_read_are_the_users_to_change(
+    redis_tls: StandaloneServers, damage: dict[str, bytes], said: str
+) -> None:
+    secret = {name: text.encode() for name, text in redis_tls.secret().items()} | damage
+    with pytest.raises(InvalidSpec, match=said):
+        async with connected(build_endpoint(secret=secret)):
+            pass
+
+
+async def test_plain_text_to_a_tls_port_is_unavailable(redis_tls: StandaloneServers) -> None:
+    with pytest.raises(RedisUnavailable):
+        async with connected(build_endpoint(url=redis_tls.url.replace("rediss", "redis"))):
+            pass
+
+
+@pytest.mark.parametrize("topology", ["cluster", "sentinel"])
+async def test_every_node_is_spoken_to_by_tls_and_password(
+    run_redis: RunRedis, topology: str
+) -> None:
+    options = ServerOptions(tls=True, tls_client_auth=True, password="sesame")
+    servers = run_redis(topology=topology, options=options)
+    async with connected(endpoint_of(servers)) as server:
+        assert server.kind.topology == Topology(topology)
+        seen = await observe_groups(server, [derive_keys(f"s{n}", "g") for n in range(20)])
+    assert {getattr(found, "exists", found) for found in seen.values()} == {False}

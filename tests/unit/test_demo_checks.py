@@ -1,0 +1,84 @@
+"""The demo's checks: each kind of damage is found by the check that names it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from demo.checks import Outcome, check_all, is_ready, is_settled, render_checks
+from demo.counting import FileCounts, count_source
+
+A, B = count_source(b"def f(): ...\n"), count_source(b"class C: ...\n")
+STATUS: dict[str, Any] = {
+    "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}],
+    "group": {"pending": 0, "lag": 0, "lagKnown": True},
+    "readyReplicas": 3,
+}
+GOOD = Outcome(
+    expected={"/a.py": A, "/b.py": B},
+    results={"/b.py": B, "/a.py": A},
+    entries=2,
+    pending=0,
+    lag=0,
+    dead_letters=0,
+    status=STATUS,
+    replicas=3,
+    pods=3,
+)
+ENTRIES, COMPLETE, DIGESTS, TOTALS, REDIS, STATUS_SETTLED, READY, WORKERS, LETTERS = range(9)
+
+
+def test_all_holds_when_all_is_well() -> None:
+    assert all(check.holds for check in check_all(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("damage", "found_by"),
+    [
+        ({"entries": 3}, {ENTRIES}),
+        ({"entries": 0}, {ENTRIES}),
+        ({"results": {"/a.py": A}}, {COMPLETE, TOTALS}),
+        ({"results": {"/a.py": A, "/b.py": B, "/c.py": FileCounts()}}, {COMPLETE, TOTALS}),
+        ({"results": {}}, {COMPLETE, DIGESTS, TOTALS}),
+        ({"results": {"/a.py": A, "/b.py": replace(B, digest="0")}}, {DIGESTS}),
+        ({"results": {"/a.py": A, "/b.py": replace(B, classes=2)}}, {TOTALS}),
+        ({"pending": 1}, {REDIS}),
+        ({"lag": 1}, {REDIS}),
+        ({"lag": None}, {REDIS}),
+        ({"pods": 2}, {WORKERS}),
+        ({"pods": 4}, {WORKERS}),
+        ({"dead_letters": 1}, {LETTERS}),
+        ({"dead_letters": None}, {LETTERS}),
+        ({"status": {}}, {STATUS_SETTLED, READY, WORKERS}),
+        ({"status": STATUS | {"readyReplicas": 2}}, {WORKERS}),
+        ({"status": STATUS | {"conditions": []}}, {READY}),
+        ({"status": STATUS | {"group": {"pending": 0, "lag": 0}}}, {STATUS_SETTLED}),
+        ({"status": STATUS | {"group": {"pending": 1, "lag": 0, "lagKnown": True}}}, {5}),
+    ],
+)
+def test_each_damage_is_found(damage: dict[str, Any], found_by: set[int]) -> None:
+    checks = check_all(replace(GOOD, **damage))
+    assert {number for number, check in enumerate(checks) if not check.holds} == found_by
+
+
+def test_two_errors_that_cancel_out_in_the_sums_are_found_by_file() -> None:
+    swapped = {"/a.py": B, "/b.py": A}
+    failed = [check.claim for check in check_all(replace(GOOD, results=swapped)) if not check.holds]
+    assert failed == [check_all(GOOD)[DIGESTS].claim]
+
+
+def test_an_empty_status_is_neither_ready_nor_settled() -> None:
+    assert not is_ready({})
+    assert not is_settled({})
+
+
+def test_a_failed_check_stands_out_and_names_its_numbers() -> None:
+    lines = render_checks(check_all(replace(GOOD, entries=7))).splitlines()
+    assert lines[0].startswith("  FAILED  ")
+    assert lines[0].endswith("7 entries, 2 files")
+    assert all(line.startswith("  ok ") for line in lines[1:])
+
+
+def test_a_missing_file_is_named() -> None:
+    checks = check_all(replace(GOOD, results={"/b.py": B}))
+    assert checks[COMPLETE].found == "1 results, 1 missing, 0 surplus, such as /a.py"

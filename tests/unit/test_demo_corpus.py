@@ -1,0 +1,57 @@
+"""The demo's input: the same files each time, and never fewer in silence."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo.corpus import Source, describe, find_corpus, find_files, interval, ordinal, take
+
+
+def test_files_are_found_in_order_and_other_peoples_packages_are_left_out(tmp_path: Path) -> None:
+    for name in ("b.py", "a/c.py", "a/notes.txt", "site-packages/x.py"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    found = find_files(tmp_path, without=["site-packages"])
+    assert [str(path.relative_to(tmp_path)) for path in found] == ["a/c.py", "b.py"]
+
+
+@given(count=st.integers(0, 10_000), most=st.integers(1, 10_000))
+def test_never_more_than_wished_and_all_where_they_fit(count: int, most: int) -> None:
+    taken = take([Path(str(number)) for number in range(count)], most)
+    assert len(taken) <= most
+    assert len(taken) == count or count > most
+    assert bool(taken) == bool(count)
+
+
+@given(count=st.integers(1, 10_000), most=st.integers(1, 10_000))
+def test_no_smaller_interval_would_do(count: int, most: int) -> None:
+    every = interval(count, most)
+    assert every == 1 or -(-count // (every - 1)) > most
+
+
+@pytest.mark.parametrize("most", [1, 10, 500])
+def test_the_corpus_is_the_same_each_time_and_says_what_it_leaves_out(most: int) -> None:
+    sources = find_corpus(most)
+    assert sources == find_corpus(most)
+    for source in sources:
+        assert len(source.paths) <= max(1, most)
+        assert source.paths == find_all(source)[:: source.every]
+        assert f"of {source.found:,} files" in describe(source)
+
+
+def find_all(source: Source) -> tuple[Path, ...]:
+    everything = find_corpus(10**9)
+    return next(one.paths for one in everything if one.label == source.label)
+
+
+def test_a_corpus_that_fits_is_told_as_whole() -> None:
+    assert describe(find_corpus(10**9)[0]).startswith("standard library: all ")
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(1, "1st"), (2, "2nd"), (3, "3rd"), (11, "11th"), (22, "22nd"), (4, "4th")]
+)
+def test_ordinals_read_well(number: int, word: str) -> None:
+    assert ordinal(number) == word

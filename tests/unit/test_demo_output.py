@@ -1,0 +1,86 @@
+"""What the demo applies and prints: manifest, kubectl's row, summary."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from demo.corpus import Source
+from demo.counting import FileCounts, count_source
+from demo.declaration import MANIFEST, render_declaration
+from demo.story import count_running
+from demo.summary import render_summary, render_unparsable
+from demo.watching import split_table, without_ages
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+
+TABLE = """\
+NAME       READY   OLDEST   DLQ   AGE
+indexers   True             0     7s
+"""
+
+
+def test_an_empty_cell_of_kubectls_row_stays_in_its_column() -> None:
+    header, cells = split_table(TABLE)
+    assert header == ["NAME", "READY", "OLDEST", "DLQ", "AGE"]
+    assert cells == ["indexers", "True", "", "0", "7s"]
+
+
+def test_growing_older_is_no_change() -> None:
+    header, cells = split_table(TABLE)
+    older = split_table(TABLE.replace("7s", "8s"))[1]
+    assert without_ages(header, cells) == without_ages(header, older)
+    assert without_ages(header, cells) != without_ages(header, [*cells[:3], "1", "7s"])
+
+
+@pytest.mark.parametrize("root", ["/src", "/with space/and: colon # hash", '/quo"te', "/$HOME"])
+def test_any_directory_can_hold_the_workers_code(root: str) -> None:
+    declaration = render_declaration(
+        MANIFEST.read_text(), redis_url="redis://localhost:6379", source_root=Path(root)
+    )
+    documents = list(yaml.safe_load_all(declaration.manifest))
+    container = documents[2]["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "PYTHONPATH", "value": root} in container["env"]
+    assert documents[1]["stringData"] == {"url": "redis://localhost:6379"}
+
+
+def test_the_manifest_declares_what_the_demo_goes_by() -> None:
+    declaration = render_declaration(MANIFEST.read_text(), redis_url="", source_root=Path("/"))
+    resource = list(yaml.safe_load_all(declaration.manifest))[2]
+    parsed = StreamConsumerGroup.model_validate(resource)
+    assert (declaration.stream, declaration.replicas) == (parsed.spec.stream, parsed.spec.replicas)
+    assert declaration.group == declaration.name == parsed.metadata.name
+    assert declaration.namespace == parsed.metadata.namespace
+
+
+def test_the_manifest_holds_no_path_of_this_machine() -> None:
+    assert str(Path(__file__).parents[2]) not in MANIFEST.read_text()
+
+
+def test_the_summary_has_a_row_for_each_source_and_one_for_all() -> None:
+    paths = (Path("/a.py"), Path("/b.py"))
+    sources = [
+        Source(label=label, found=1, every=1, paths=(path,))
+        for label, path in zip(("one", "two"), paths, strict=True)
+    ]
+    results = {"/a.py": count_source(b"def f(): ...\n" * 1200), "/b.py": count_source(b"print 1\n")}
+    header, one, two, together, *rest = render_summary(sources, results).splitlines()
+    assert header.split()[:3] == ["files", "lines", "functions"]
+    assert one.split() == ["one", "1", "1,200", "1,200", "0", "0", "0", "0"]
+    assert two.split() == ["two", "1", "1", "0", "0", "0", "0", "1"]
+    assert together.split() == ["together", "2", "1,201", "1,200", "0", "0", "0", "1"]
+    assert len(rest) == 2
+
+
+def test_at_most_three_unparsable_files_are_named() -> None:
+    results = {f"/{number}.py": FileCounts(error="SyntaxError: no") for number in range(10)}
+    lines = render_unparsable(results)
+    assert lines[0] == "10 cannot be parsed, such as"
+    assert len(lines) == 4
+    assert render_unparsable({"/a.py": FileCounts()}) == []
+
+
+def test_a_pod_on_its_way_out_does_not_run() -> None:
+    running = {"metadata": {}, "status": {"phase": "Running"}}
+    leaving = {"metadata": {"deletionTimestamp": "now"}, "status": {"phase": "Running"}}
+    failed = {"metadata": {}, "status": {"phase": "Failed"}}
+    assert count_running([running, leaving, failed]) == 1
