@@ -15,7 +15,7 @@ from pelops.errors import NotFound, PelopsError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening
 from pelops.policy.cleanup import CleanupAction, CleanupDecision, decide_cleanup
-from pelops.redis_streams.groups import destroy_group
+from pelops.redis_streams.groups import DestroyVerdict, destroy_group
 
 log = logging.getLogger(__name__)
 
@@ -35,14 +35,15 @@ class Deletion:
         decision = self._decide(resource, memory, now)
         if decision.action is CleanupAction.NOTHING:
             return None
+        note = decision.message
         if decision.action is CleanupAction.DESTROY:
             try:
-                await self._destroy(resource)
+                note = await self._destroy(resource)
             except PelopsError as error:
                 memory.cleanup_failure = str(error)
                 log.warning("cannot destroy the group of %s: %s", resource.metadata.key, error)
                 return memory.retry_s()
-        await self._report(resource, decision)
+        await self._reporter.tell(resource, _happening(decision, note))
         await self._let_go(resource)
         return None
 
@@ -57,9 +58,15 @@ class Deletion:
             now=now,
         )
 
-    async def _destroy(self, resource: StreamConsumerGroup) -> None:
+    async def _destroy(self, resource: StreamConsumerGroup) -> str:
+        """Destroy the group unless it is another's: what became of it."""
         server, keys = await self._observer.connect(resource)
-        await destroy_group(server, keys, self._observer.owner_of(resource))
+        destroyed = await destroy_group(server, keys, self._observer.owner_of(resource))
+        if destroyed.verdict is DestroyVerdict.DESTROYED:
+            return f"Destroyed group {keys.group}; its stream and dead letters stay"
+        if destroyed.verdict is DestroyVerdict.ABSENT:
+            return f"Group {keys.group} was gone already"
+        return f"Left group {keys.group} alone: this resource does not act on it"
 
     async def _let_go(self, resource: StreamConsumerGroup) -> None:
         try:
@@ -67,15 +74,12 @@ class Deletion:
         except NotFound:
             return
 
-    async def _report(self, resource: StreamConsumerGroup, decision: CleanupDecision) -> None:
-        left_behind = decision.action is CleanupAction.LET_GO and decision.reason == "LeftBehind"
-        note = decision.message
-        if decision.action is CleanupAction.DESTROY:
-            note = f"Destroyed group {resource.group_name}; its stream and dead letters stay"
-        happening = Happening(
-            type="Warning" if left_behind else "Normal",
-            reason=decision.reason if left_behind else "GroupRemoved",
-            action="Delete",
-            note=note,
-        )
-        await self._reporter.tell(resource, happening)
+
+def _happening(decision: CleanupDecision, note: str) -> Happening:
+    left_behind = decision.reason == "LeftBehind"
+    return Happening(
+        type="Warning" if left_behind else "Normal",
+        reason="LeftBehind" if left_behind else "GroupRemoved",
+        action="Delete",
+        note=note,
+    )

@@ -35,6 +35,8 @@ from pelops.redis_streams.server import Server
 
 log = logging.getLogger(__name__)
 
+FRESH_S = 2.0  # a Secret that was read so recently may decide what is written
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
@@ -127,6 +129,15 @@ class Observer:
             sentinel_master=redis.sentinel.master_name if redis.sentinel else None,
             sentinel_nodes=redis.sentinel.nodes if redis.sentinel else (),
         )
+
+    def forget_stale_secrets(self, resource: StreamConsumerGroup) -> bool:
+        """Read the resource's Secrets anew at the next look; False when they are fresh already."""
+        spec, namespace = resource.spec, resource.metadata.namespace
+        references = [r for r in (spec.redis.secret_ref, spec.worker_secret_ref) if r is not None]
+        stale = [r for r in references if self._secrets.age(namespace, r.name) > FRESH_S]
+        for reference in stale:
+            self._secrets.forget(namespace, reference.name)
+        return bool(stale)
 
     def _forget_secrets(self, resource: StreamConsumerGroup) -> None:
         reference = resource.spec.redis.secret_ref

@@ -27,7 +27,8 @@ from pelops.controller.status import (
     render_refusal,
     render_status,
 )
-from pelops.controller.steps import Part, Step, Steps
+from pelops.controller.step import Part, Step
+from pelops.controller.steps import Steps
 from pelops.errors import InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
@@ -139,6 +140,9 @@ class Reconciler:
         turn.memory.held = _held(view) or turn.memory.held
         step, view = self._find_step(view, turn.memory)
         if step is not None and turn.wait_s() <= 0:
+            if step.reads_secrets and self._doors.observer.forget_stale_secrets(turn.resource):
+                # A replica that still holds the old Secret would undo what the others wrote.
+                return 0.0
             done, view = await self._take(step, view, turn.memory)
             if done:
                 return 0.0
@@ -161,7 +165,10 @@ class Reconciler:
             level = logging.WARNING if memory.is_news(str(error)) else logging.DEBUG
             log.log(level, "%s failed: %s", step.what, error, extra={"resource": key})
             return False, _with_problem(view, step.part, error)
-        log.info(step.what, extra={"resource": key})
+        level = logging.DEBUG if step.is_routine else logging.INFO
+        log.log(level, step.what, extra={"resource": key})
+        if step.happening is not None:
+            await self._doors.reporter.tell(view.facts.resource, step.happening)
         memory.failures = 0
         memory.told = None
         memory.differing_since = None

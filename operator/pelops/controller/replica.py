@@ -26,6 +26,7 @@ from pelops.controller.settings import Settings
 from pelops.controller.steps import Steps
 from pelops.controller.targets import Targets
 from pelops.controller.watch import run_watch
+from pelops.controller.workload_steps import WorkloadSteps
 from pelops.errors import Forbidden, KubernetesError, KubernetesUnavailable, NotFound
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import NAMESPACE, NODE, Kind
@@ -88,7 +89,7 @@ class Replica:
         self._members = Members(
             api, identity=settings.identity, namespace=settings.member_namespace
         )
-        kinds, cluster = await self._until_stopped(self._prepare(api)) or ((), "")
+        kinds, cluster = await self._until_stopped(self._prepare(api, self._members)) or ((), "")
         if self._stop.is_set():
             return
         reconciler = self._build(api, self._members, cluster)
@@ -125,18 +126,22 @@ class Replica:
             cache=self._cache,
             members=members,
             observer=observer,
-            steps=Steps(api, self._cache, targets),
+            steps=Steps(api, self._cache, WorkloadSteps(api, self._cache, targets)),
             deletion=Deletion(api, self._cache, observer, reporter),
             reporter=reporter,
         )
         pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
         return Reconciler(doors, pace, self._clock)
 
-    async def _prepare(self, api: KubeApi) -> tuple[tuple[Kind, ...], str]:
-        """Fill the cache by a first LIST of everything: the kinds that may be read, the cluster."""
+    async def _prepare(self, api: KubeApi, members: Members) -> tuple[tuple[Kind, ...], str]:
+        """Fill the cache by a first LIST of everything: the kinds that may be read, the cluster.
+
+        The other members are known before the first turn, or every new replica would write.
+        """
         while True:
             try:
                 kinds = await self._list_all(api)
+                await members.try_beat()
                 return kinds, await _cluster_identity(api)
             except KubernetesError as error:
                 self._problem = str(error)

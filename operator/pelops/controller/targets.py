@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from pelops.kube.observing import observe_scale
 from pelops.kube.resources import DEPLOYMENT, Kind
 from pelops.kube.workloads import SCALE_MANAGER
 
-LOOK_S = 10.0  # a scale subresource is not watched
+LOOK_S = 5.0  # a scale subresource is not watched
 
 
 class Targets:
@@ -49,21 +50,18 @@ class Targets:
         Raises:
             KubernetesError: Forbidden when the role does not allow it for this kind.
         """
-        kind = await self._kind(target)
-        address = Address(
-            kind=kind, namespace=target.namespace, name=target.name, subresource="scale"
-        )
-        await self._api.merge(address, {"spec": {"replicas": replicas}}, manager=SCALE_MANAGER)
+        body: Manifest = {"spec": {"replicas": replicas}}
+        await self._api.merge(await self._address(target), body, manager=SCALE_MANAGER)
         self._looks.pop(target, None)
 
     async def _observe_foreign(self, target: Target) -> tuple[WorkloadObservation, Finding | None]:
-        absent = WorkloadObservation(target=target, exists=False)
         try:
             workload = await self._look(target)
-        except NotFound:
-            return absent, None
         except Forbidden as error:
+            absent = WorkloadObservation(target=target, exists=False)
             return absent, _not_allowed(target, error)
+        if not workload.exists:
+            return workload, None
         filled = self._cache.with_pods(workload)
         return replace(filled, ready=sum(pod.is_ready for pod in filled.pods)), None
 
@@ -71,13 +69,15 @@ class Targets:
         known = self._looks.get(target)
         if known is not None and self._clock() - known[0] < LOOK_S:
             return known[1]
-        kind = await self._kind(target)
-        address = Address(
-            kind=kind, namespace=target.namespace, name=target.name, subresource="scale"
-        )
-        workload = observe_scale(target, await self._api.get(address))
+        workload = WorkloadObservation(target=target, exists=False)
+        with contextlib.suppress(NotFound):
+            workload = observe_scale(target, await self._api.get(await self._address(target)))
         self._looks[target] = (self._clock(), workload)
         return workload
+
+    async def _address(self, target: Target) -> Address:
+        kind = await self._kind(target)
+        return Address(kind=kind, namespace=target.namespace, name=target.name, subresource="scale")
 
     async def _kind(self, target: Target) -> Kind:
         """The plural of a kind, by discovery. Raises NotFound when the server does not know it."""

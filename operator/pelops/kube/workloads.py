@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +17,7 @@ from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 
 RESOURCE_LABEL = "pelops.dev/stream-consumer-group"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "pelops"}
+APPLIED = "pelops.dev/applied"
 SCALE_MANAGER = "pelops-scale"
 
 
@@ -35,7 +38,7 @@ def build_deployment(
     """
     metadata = resource.metadata
     selector = {RESOURCE_LABEL: metadata.name}
-    return {
+    body: Manifest = {
         "apiVersion": DEPLOYMENT.api_version,
         "kind": DEPLOYMENT.kind,
         "metadata": {
@@ -51,6 +54,14 @@ def build_deployment(
             ),
         },
     }
+    # What the user takes out of the template shows here alone: all that is left is still there.
+    body["metadata"]["annotations"] = {APPLIED: fingerprint_of(body)}
+    return body
+
+
+def fingerprint_of(body: Manifest) -> str:
+    """A short name for the content: equal contents have equal ones."""
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def build_owner_reference(resource: StreamConsumerGroup) -> Manifest:

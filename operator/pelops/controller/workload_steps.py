@@ -1,0 +1,107 @@
+"""The next write to the workers: their Deployment as it should look, then its replicas."""
+
+from __future__ import annotations
+
+from pelops.controller.cache import Cache, Deployment, Name
+from pelops.controller.memory import Memory
+from pelops.controller.observe import View
+from pelops.controller.step import Part, Step
+from pelops.controller.targets import Targets
+from pelops.errors import InvalidSpec
+from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.kube.resources import DEPLOYMENT
+from pelops.kube.workloads import build_deployment, deployment_name, fingerprint_of, is_applied
+
+
+class WorkloadSteps:
+    """Finds the next step for the workers of a view whose group is ready."""
+
+    def __init__(self, api: KubeApi, cache: Cache, targets: Targets) -> None:
+        self._api = api
+        self._cache = cache
+        self._targets = targets
+
+    def next_step(self, view: View, memory: Memory) -> Step | None:
+        """The first thing that is not as it should be, or None. Raises InvalidSpec."""
+        if view.facts.workload_problem is not None:
+            return None
+        if view.facts.resource.spec.template is None:
+            return self._remove_former(view) or self._scale(view)
+        return self._apply_deployment(view, memory) or self._scale(view)
+
+    def _apply_deployment(self, view: View, memory: Memory) -> Step | None:
+        resource, keys = view.facts.resource, view.facts.keys
+        if keys is None:
+            raise InvalidSpec("the group's keys are not known")
+        body = build_deployment(resource, keys, view.access)
+        name = (resource.metadata.namespace, body["metadata"]["name"])
+        known = self._cache.deployments.get(name)
+        live = known.manifest if known else None
+        if live is not None and (is_applied(body, live) or memory.settled == _settled(body, live)):
+            return None
+        if known is None or known.replicas_owner is None:
+            # Nobody else owns the number: leaving it out would reset it to 1.
+            body["spec"]["replicas"] = _replicas(view)
+
+        async def write() -> None:
+            answer = await self._api.apply(_address(name), body)
+            if live is not None and _version(answer) == _version(live):
+                memory.settled = _settled(body, answer)
+            self._cache.put(DEPLOYMENT, answer)
+
+        what = f"applying Deployment {name[1]}" if live else f"creating Deployment {name[1]}"
+        return Step(part=Part.WORKLOAD, what=what, do=write, reads_secrets=True)
+
+    def _remove_former(self, view: View) -> Step | None:
+        """The Deployment of a `template` that the resource no longer has."""
+        metadata = view.facts.resource.metadata
+        name = (metadata.namespace, deployment_name(metadata.name))
+        known = self._cache.deployments.get(name)
+        if known is None or not _belongs_to(known, metadata.uid):
+            return None
+        uid = known.observation.uid
+
+        async def write() -> None:
+            await self._api.delete(_address(name), uid=uid)
+            self._cache.remove(DEPLOYMENT, name, uid)
+
+        what = f"removing Deployment {name[1]}, for which there is no template any more"
+        return Step(part=Part.WORKLOAD, what=what, do=write)
+
+    def _scale(self, view: View) -> Step | None:
+        facts = view.facts
+        replicas, workload = facts.scaling.replicas, facts.workload
+        if replicas is None or not workload.exists or workload.wished == replicas:
+            return None
+
+        async def write() -> None:
+            await self._targets.scale(workload.target, replicas)
+
+        what = f"scaling {workload.target} from {workload.wished} to {replicas}"
+        return Step(part=Part.WORKLOAD, what=what, do=write)
+
+
+def _belongs_to(deployment: Deployment, uid: str) -> bool:
+    return deployment.observation.controller_uid == uid
+
+
+def _address(name: Name) -> Address:
+    return Address(kind=DEPLOYMENT, namespace=name[0], name=name[1])
+
+
+def _replicas(view: View) -> int:
+    facts = view.facts
+    if facts.workload.exists and facts.workload.wished is not None:
+        return facts.workload.wished
+    if facts.scaling.replicas is not None:
+        return facts.scaling.replicas
+    return facts.resource.spec.replicas
+
+
+def _settled(body: Manifest, live: Manifest) -> tuple[str, int, str]:
+    metadata = live["metadata"]
+    return metadata["uid"], metadata.get("generation", 0), fingerprint_of(body)
+
+
+def _version(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["resourceVersion"])
