@@ -70,7 +70,7 @@ def _temporary() -> Iterator[Playground]:
             directory.remove()
             raise
         except Exception:
-            report(f"its logs stay in {directory.path} until the next demo")
+            report(f"the logs stay in {directory.path} until the next demo")
             raise
         directory.remove()
 
@@ -121,7 +121,9 @@ def _kept() -> Iterator[Playground]:
 def _explain_cold_start() -> None:
     cache = cache_directory()
     cold = []
-    if not any((cache / "control-plane").glob("*")) and not os.environ.get("KUBEBUILDER_ASSETS"):
+    if not any((cache / "control-plane").glob("[!.]*")) and not os.environ.get(
+        "KUBEBUILDER_ASSETS"
+    ):
         cold.append("builds the Kubernetes control plane from source (minutes)")
     if not (cache / "redis").exists():
         cold.append("fetches Redis, unless this machine has it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -57,7 +58,7 @@ class Operators:
         if wait:
             for process, port in zip(started, self.ports[-replicas:], strict=True):
                 wait_until(
-                    lambda port=port: is_ready(port),
+                    functools.partial(is_ready, port),
                     timeout_s=TIMEOUT_S,
                     what=f"the operator to be ready:\n{process.tail()}",
                 )
@@ -146,7 +147,9 @@ class Resources:
 
     def delete(self, name: str, *, wait: bool = False) -> None:
         """kubectl delete scg."""
-        self.plane.kubectl("delete", "scg", name, "-n", self.namespace, f"--wait={str(wait).lower()}")
+        self.plane.kubectl(
+            "delete", "scg", name, "-n", self.namespace, f"--wait={str(wait).lower()}"
+        )
 
     def condition(self, name: str, kind: str = "Ready") -> dict[str, Any]:
         """One condition; empty while it is not there."""

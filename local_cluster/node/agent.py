@@ -149,7 +149,9 @@ class Agent:
             self._heartbeat.hurry()
 
     async def shut_down(self) -> None:
-        """End all processes; reports nothing, so that the pods come back with the node."""
+        """End all processes; of pods nothing is reported, so that they come back with the node."""
+        if self._heartbeat is not None:
+            await self._heartbeat.retire()
         self._api.cut()
         await self._pods.shut_down()
         await self._api.close()

@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 _RETRY_S = 0.5
 _STATUS_S = 120
+_RETIRE_S = 1
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 _KUBELET_VERSION = "v1.36.0-processes"
 
@@ -65,6 +66,9 @@ _CONDITIONS = {
     "DiskPressure": ("False", "KubeletHasNoDiskPressure", "not measured"),
     "PIDPressure": ("False", "KubeletHasSufficientPID", "not measured"),
 }
+
+
+_SHUTTING_DOWN = ("False", "KubeletNotReady", "node is shutting down")
 
 
 def _condition(kind: str, wanted: tuple[str, str, str], now: datetime) -> KubeObject:
@@ -150,6 +154,14 @@ class NodeHeartbeat:
             self._hurry.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), self._settings.renew_s)
+
+    async def retire(self) -> None:
+        """Say once that the node is shutting down, so that no pod is sent to it any more."""
+        condition = _condition("Ready", _SHUTTING_DOWN, datetime.now(UTC))
+        path = f"/api/v1/nodes/{self._settings.name}/status"
+        with suppress(ApiError, ApiUnavailable, TimeoutError):
+            async with asyncio.timeout(_RETIRE_S):
+                await self._api.patch(path, {"status": {"conditions": [condition]}})
 
     async def _renew(self) -> None:
         leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"

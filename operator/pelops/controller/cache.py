@@ -29,6 +29,7 @@ from pelops.kube.selectors import Selector, parse_label_selector, parse_selector
 from pelops.kube.workloads import RESOURCE_LABEL, deployment_name, replicas_owner
 
 Name = tuple[str, str]  # namespace (empty for nodes) and name
+Identity = tuple[str, str, str, str]
 WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER)
 
 
@@ -60,7 +61,9 @@ class Cache:
         self.unready_nodes: set[str] = set()
         self.autoscalers: dict[Name, Target] = {}
         self._versions: dict[str, dict[Name, tuple[str, int]]] = {k.plural: {} for k in WATCHED}
-        self._targets: dict[Target, set[Name]] = defaultdict(set)
+        self._owned_pods: dict[Name, dict[Name, Pod]] = defaultdict(dict)  # by their resource
+        self._targets: dict[Identity, set[Name]] = defaultdict(set)
+        self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
 
     def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
         """Take in an object unless a newer one is known: the resources that it concerns."""
@@ -87,7 +90,7 @@ class Cache:
 
     def resources_of(self, target: Target) -> set[Name]:
         """The resources whose workers run in this target."""
-        return set(self._targets.get(target, ()))
+        return set(self._targets.get(target.identity, ()))
 
     def workload(self, target: Target) -> WorkloadObservation | None:
         """The Deployment behind a target with its pods, or None when it is not known here."""
@@ -101,11 +104,10 @@ class Cache:
     ) -> WorkloadObservation:
         """The workload with its pods, its unready nodes and its autoscaler filled in."""
         chosen = selector if selector is not None else parse_selector(workload.selector)
-        pods = tuple(
-            pod.observation
-            for pod in self.pods[workload.target.namespace].values()
-            if chosen.matches(pod.labels)
-        )
+        namespace = workload.target.namespace
+        owner = chosen.required_value(RESOURCE_LABEL)
+        near = self.pods[namespace] if owner is None else self._owned_pods[namespace, owner]
+        pods = tuple(pod.observation for pod in near.values() if chosen.matches(pod.labels))
         nodes = frozenset(pod.node for pod in pods if pod.node in self.unready_nodes and pod.node)
         return replace(
             workload,
@@ -115,8 +117,7 @@ class Cache:
         )
 
     def _autoscaler_of(self, target: Target) -> str | None:
-        names = [name for (_, name), goal in self.autoscalers.items() if _same(goal, target)]
-        return min(names, default=None)
+        return min(self._scaled.get(target.identity, ()), default=None)
 
     def _store(self, kind: Kind, name: Name, manifest: Manifest) -> set[Name]:
         if kind is STREAM_CONSUMER_GROUP:
@@ -127,15 +128,26 @@ class Cache:
             return self._store_pod(name, manifest)
         if kind is NODE:
             return self._store_node(name[1], is_ready=is_node_ready(manifest))
-        target = autoscaler_target(manifest)
-        self.autoscalers[name] = target
-        return self._concerned_by(target)
+        return self._store_autoscaler(name, autoscaler_target(manifest))
 
     def _store_resource(self, name: Name, manifest: Manifest) -> set[Name]:
         self._forget_target(name)
-        self.resources[name] = manifest
-        self._targets[target_of(manifest)].add(name)
+        self.resources[name] = _without_managers(manifest)
+        self._targets[target_of(manifest).identity].add(name)
         return {name}
+
+    def _store_autoscaler(self, name: Name, target: Target) -> set[Name]:
+        concerned = self._drop_autoscaler(name)
+        self.autoscalers[name] = target
+        self._scaled[target.identity].add(name[1])
+        return concerned | self._concerned_by(target)
+
+    def _drop_autoscaler(self, name: Name) -> set[Name]:
+        former = self.autoscalers.pop(name, None)
+        if former is None:
+            return set()
+        self._scaled[former.identity].discard(name[1])
+        return self._concerned_by(former)
 
     def _store_deployment(self, name: Name, manifest: Manifest) -> set[Name]:
         labels = manifest["metadata"].get("labels") or {}
@@ -143,7 +155,7 @@ class Cache:
         self.deployments[name] = Deployment(
             observation=observation,
             selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
-            manifest=manifest if RESOURCE_LABEL in labels else None,
+            manifest=_without_managers(manifest) if RESOURCE_LABEL in labels else None,
             replicas_owner=replicas_owner(manifest),
         )
         return self._concerned_by(observation.target)
@@ -152,7 +164,11 @@ class Cache:
         labels = manifest["metadata"].get("labels") or {}
         pod = Pod(labels, observe_pod(manifest))
         before = self.pods[name[0]].get(name)
+        if before is not None and before.labels != labels:
+            self._drop_pod(name)
         self.pods[name[0]][name] = pod
+        if RESOURCE_LABEL in labels:
+            self._owned_pods[name[0], labels[RESOURCE_LABEL]][name] = pod
         return set() if before == pod else self._concerned_by_pod(name[0], labels)
 
     def _store_node(self, name: str, *, is_ready: bool) -> set[Name]:
@@ -176,20 +192,24 @@ class Cache:
         if kind is DEPLOYMENT:
             return self._concerned_by(self.deployments.pop(name).observation.target)
         if kind is POD:
-            return self._concerned_by_pod(name[0], self.pods[name[0]].pop(name).labels)
+            return self._drop_pod(name)
         if kind is NODE:
             return self._store_node(name[1], is_ready=True)
-        return self._concerned_by(self.autoscalers.pop(name))
+        return self._drop_autoscaler(name)
+
+    def _drop_pod(self, name: Name) -> set[Name]:
+        labels = self.pods[name[0]].pop(name).labels
+        if RESOURCE_LABEL in labels:
+            self._owned_pods[name[0], labels[RESOURCE_LABEL]].pop(name, None)
+        return self._concerned_by_pod(name[0], labels)
 
     def _forget_target(self, name: Name) -> None:
         before = self.resources.get(name)
         if before is not None:
-            self._targets[target_of(before)].discard(name)
+            self._targets[target_of(before).identity].discard(name)
 
     def _concerned_by(self, target: Target) -> set[Name]:
-        return {
-            name for known, names in self._targets.items() if _same(known, target) for name in names
-        }
+        return set(self._targets.get(target.identity, ()))
 
     def _concerned_by_pod(self, namespace: str, labels: dict[str, str]) -> set[Name]:
         owner = labels.get(RESOURCE_LABEL)
@@ -197,13 +217,14 @@ class Cache:
             return {(namespace, owner)} & self.resources.keys()
         return {
             name
-            for target, names in self._targets.items()
-            if target.namespace == namespace and self._selects(target, labels)
+            for (_, _, kind, deployment), names in self._targets.items()
+            if kind == DEPLOYMENT.kind and self._selects((namespace, deployment), labels)
             for name in names
+            if name[0] == namespace
         }
 
-    def _selects(self, target: Target, labels: dict[str, str]) -> bool:
-        deployment = self.deployments.get((target.namespace, target.name))
+    def _selects(self, name: Name, labels: dict[str, str]) -> bool:
+        deployment = self.deployments.get(name)
         return deployment is not None and deployment.selector.matches(labels)
 
 
@@ -219,11 +240,10 @@ def target_of(manifest: Manifest) -> Target:
     )
 
 
-def _same(one: Target, other: Target) -> bool:
-    """Two references to one object, whatever version of its API group they name."""
-    return (one.namespace, one.kind, one.name) == (other.namespace, other.kind, other.name) and (
-        one.api_version.rpartition("/")[0] == other.api_version.rpartition("/")[0]
-    )
+def _without_managers(manifest: Manifest) -> Manifest:
+    """The object without its field managers, which take as much memory as all the rest."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
+    return {**manifest, "metadata": metadata}
 
 
 def ghosts(before: dict[Name, str], listed: Iterable[Manifest]) -> list[tuple[Name, str]]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Truth = Literal["True", "False", "Unknown"]
+
+# The schema allows 32768 characters; people read fewer, and every write carries all of them.
+MESSAGE_LIMIT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +34,11 @@ class Finding:
     reason: str  # becomes the condition's reason
     message: str  # says what is wrong and what to do
     is_terminal: bool = False  # True: waiting does not help, somebody must change something
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text with at most `limit` characters; `…` at its end shows that some are missing."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def render_time(moment: datetime) -> str:
@@ -61,7 +69,7 @@ def render_conditions(
                 "type": condition.type,
                 "status": condition.status,
                 "reason": condition.reason,
-                "message": condition.message,
+                "message": shorten(condition.message, MESSAGE_LIMIT),
                 "observedGeneration": generation,
                 "lastTransitionTime": since,
             }

@@ -17,6 +17,11 @@ class Target:
     def __str__(self) -> str:
         return f"{self.kind} {self.namespace}/{self.name}"
 
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What two references to one object have in common, whatever version they name."""
+        return self.namespace, self.api_version.rpartition("/")[0], self.kind, self.name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodObservation:

@@ -8,6 +8,7 @@ from typing import Any
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys
 
+POD_VARIABLES = frozenset({"POD_NAME", "POD_UID"})  # what PELOPS_CONSUMER is made of
 TLS_MOUNT = "/etc/pelops/redis"
 TLS_VOLUME = "pelops-redis-tls"
 # The Secret's keys, and the variables that name the mounted files.
@@ -48,8 +49,8 @@ def build_environment(
 
 
 def literal(text: str) -> str:
-    """Text that the kubelet passes on as it is: `$(NAME)` in a value would be expanded."""
-    return text.replace("$(", "$$(")
+    """Text that the kubelet passes on as it is, where `$(NAME)` is expanded and `$$` means `$`."""
+    return text.replace("$", "$$")
 
 
 def _identity() -> list[Variable]:

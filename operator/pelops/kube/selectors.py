@@ -53,6 +53,15 @@ class Selector:
         """Whether an object with these labels is selected."""
         return bool(self.requirements) and all(r.is_met(labels) for r in self.requirements)
 
+    def required_value(self, key: str) -> str | None:
+        """The one value that this label must have; None when others would do as well."""
+        for requirement in self.requirements:
+            if (requirement.key, requirement.operator) == (key, "In") and len(
+                requirement.values
+            ) == 1:
+                return requirement.values[0]
+        return None
+
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
 

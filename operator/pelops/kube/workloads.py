@@ -12,7 +12,13 @@ from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
 from pelops.kube.client import FIELD_MANAGER, Manifest
-from pelops.kube.environment import TLS_MOUNT, TLS_VOLUME, WorkerAccess, build_environment
+from pelops.kube.environment import (
+    POD_VARIABLES,
+    TLS_MOUNT,
+    TLS_VOLUME,
+    WorkerAccess,
+    build_environment,
+)
 from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 
 RESOURCE_LABEL = "pelops.dev/stream-consumer-group"
@@ -84,13 +90,19 @@ def _build_template(
     metadata["labels"] = {**MANAGED_BY, **labels, RESOURCE_LABEL: resource.metadata.name}
     pod = template.setdefault("spec", {})
     container = _reading_container(pod.get("containers") or [], resource.spec.container)
-    theirs = container.get("env") or []
-    names = {variable.get("name") for variable in theirs}
-    # Ours first: a variable may only refer to those before it.
-    container["env"] = [v for v in environment if v["name"] not in names] + theirs
+    container["env"] = _merge_environment(environment, container.get("env") or [])
     if access.tls_keys and access.secret:
         _mount_tls(pod, container, access.secret)
     return template
+
+
+def _merge_environment(ours: list[Manifest], theirs: list[Manifest]) -> list[Manifest]:
+    """Both, theirs in place of ours of the same name."""
+    names = {variable.get("name") for variable in theirs}
+    # A variable may only refer to those before it, and ours refer to these, whoever sets them.
+    first = [variable for variable in theirs if variable.get("name") in POD_VARIABLES]
+    rest = [variable for variable in theirs if variable.get("name") not in POD_VARIABLES]
+    return first + [variable for variable in ours if variable["name"] not in names] + rest
 
 
 def _reading_container(containers: list[Manifest], name: str | None) -> Manifest:

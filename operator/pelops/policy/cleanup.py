@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from pelops.policy.reasons import Reason
+
 PATIENCE = timedelta(seconds=30)
 
 
@@ -27,7 +29,7 @@ class CleanupDecision:
     """One step, why, and the sentence for people."""
 
     action: CleanupAction
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -50,21 +52,21 @@ def decide_cleanup(
     """
     if not has_finalizer:
         return CleanupDecision(
-            action=CleanupAction.NOTHING, reason="Retained", message="nothing to clean up"
+            action=CleanupAction.NOTHING, reason=Reason.RETAINED, message="nothing to clean up"
         )
     if not deletes_group:
         return CleanupDecision(
-            action=CleanupAction.LET_GO, reason="Retained", message="the group stays in Redis"
+            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="the group stays in Redis"
         )
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
             action=CleanupAction.LET_GO,
-            reason="LeftBehind",
+            reason=Reason.LEFT_BEHIND,
             message=(
                 f"The group could not be destroyed within {PATIENCE.seconds} s and stays in "
                 f"Redis: {failure}"
             ),
         )
     return CleanupDecision(
-        action=CleanupAction.DESTROY, reason="Destroying", message="destroying the group"
+        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="destroying the group"
     )

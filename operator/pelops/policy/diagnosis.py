@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.domain.condition import Finding
+from pelops.domain.condition import Finding, shorten
 from pelops.errors import (
     AuthenticationFailed,
     Conflict,
@@ -13,16 +13,24 @@ from pelops.errors import (
     DeadLetterInAnotherSlot,
     Forbidden,
     InvalidSpec,
+    KubernetesError,
     KubernetesUnavailable,
+    NoSuchGroup,
+    NoSuchStream,
     NotFound,
     OutcomeUnknown,
     PelopsError,
     PermissionDenied,
+    RedisError,
     RedisUnavailable,
     Rejected,
     UnsupportedServer,
     WrongType,
 )
+from pelops.policy.reasons import Reason
+
+# The advice that follows an error must not be cut off with it.
+_ERROR_LIMIT: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,68 +38,82 @@ class _Diagnosis:
     """`template` quotes the error as {error}; terminal: somebody must change something."""
 
     kind: type[PelopsError]
-    reason: str
+    reason: Reason
     template: str
     is_terminal: bool = True
 
 
 # The first match wins.
 _DIAGNOSES: Final = (
-    _Diagnosis(DeadLetterInAnotherSlot, "DeadLetterInAnotherSlot", "{error}"),
-    _Diagnosis(InvalidSpec, "InvalidSpec", "{error}"),
+    _Diagnosis(DeadLetterInAnotherSlot, Reason.DEAD_LETTER_IN_ANOTHER_SLOT, "{error}"),
+    _Diagnosis(InvalidSpec, Reason.INVALID_SPEC, "{error}"),
     _Diagnosis(
         AuthenticationFailed,
-        "AuthenticationFailed",
+        Reason.AUTHENTICATION_FAILED,
         "{error}. Correct the Secret that spec.redis.secretRef names; Pelops reads it again by "
         "itself",
     ),
     _Diagnosis(
         PermissionDenied,
-        "PermissionDenied",
+        Reason.PERMISSION_DENIED,
         "{error}. `pelops acl` prints the least rules; Pelops goes on by itself",
     ),
-    _Diagnosis(WrongType, "WrongType", "{error}. Nothing was changed"),
+    _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
     _Diagnosis(
         CrossSlot,
-        "CrossSlot",
+        Reason.CROSS_SLOT,
         "{error}. Give spec.deadLetter.stream the stream's hash tag, or leave it out",
     ),
-    _Diagnosis(UnsupportedServer, "UnsupportedServer", "{error}"),
+    _Diagnosis(UnsupportedServer, Reason.UNSUPPORTED_SERVER, "{error}"),
     _Diagnosis(
         RedisUnavailable,
-        "RedisUnreachable",
+        Reason.REDIS_UNREACHABLE,
         "{error}. Check spec.redis and the network; Pelops tries again by itself",
         is_terminal=False,
     ),
     _Diagnosis(
         OutcomeUnknown,
-        "RedisUnreachable",
+        Reason.REDIS_UNREACHABLE,
         "{error}. Pelops looks again by itself",
         is_terminal=False,
     ),
     _Diagnosis(
         KubernetesUnavailable,
-        "KubernetesUnavailable",
+        Reason.KUBERNETES_UNAVAILABLE,
         "{error}. Pelops tries again by itself",
         is_terminal=False,
     ),
-    _Diagnosis(Conflict, "WriteConflict", "Another writer was faster: {error}", is_terminal=False),
-    _Diagnosis(Forbidden, "Forbidden", "Kubernetes forbids it: {error}"),
-    _Diagnosis(Rejected, "Rejected", "The API server refuses it: {error}"),
-    _Diagnosis(NotFound, "NotFound", "Not found: {error}", is_terminal=False),
+    _Diagnosis(
+        Conflict, Reason.WRITE_CONFLICT, "Another writer was faster: {error}", is_terminal=False
+    ),
+    _Diagnosis(Forbidden, Reason.FORBIDDEN, "Kubernetes forbids it: {error}"),
+    _Diagnosis(Rejected, Reason.REJECTED, "The API server refuses it: {error}"),
+    _Diagnosis(NotFound, Reason.NOT_FOUND, "Not found: {error}", is_terminal=False),
+    _Diagnosis(
+        NoSuchGroup,
+        Reason.GROUP_VANISHED,
+        "{error}. Pelops looks again and creates it anew",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        NoSuchStream,
+        Reason.GROUP_VANISHED,
+        "{error}. Pelops looks again and creates it anew",
+        is_terminal=False,
+    ),
+    _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis answers: {error}"),
+    _Diagnosis(KubernetesError, Reason.KUBERNETES_ERROR, "The API server answers: {error}"),
+    _Diagnosis(PelopsError, Reason.UNEXPECTED_ERROR, "{error}"),
 )
 
 
 def diagnose(error: PelopsError) -> Finding:
-    """The finding for any error of Pelops. Total: an unknown kind is named by its class."""
-    for known in _DIAGNOSES:
-        if isinstance(error, known.kind):
-            message = known.template.format(error=str(error).rstrip("."))
-            return Finding(
-                reason=known.reason, message=_sentence(message), is_terminal=known.is_terminal
-            )
-    return Finding(reason=type(error).__name__, message=_sentence(str(error)))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    """The finding for any error of Pelops. Total."""
+    known = next(known for known in _DIAGNOSES if isinstance(error, known.kind))
+    told = shorten(str(error).rstrip(".") or type(error).__name__, _ERROR_LIMIT)
+    message = known.template.format(error=told)
+    return Finding(
+        reason=known.reason,
+        message=message[:1].upper() + message[1:],
+        is_terminal=known.is_terminal,
+    )

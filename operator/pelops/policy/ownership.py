@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pelops.domain.condition import Finding
+from pelops.policy.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -28,7 +29,7 @@ def decide_target_owner(own: Claim, claims: Iterable[Claim], *, target: str) -> 
     if oldest.uid == own.uid:
         return None
     return Finding(
-        reason="Conflict",
+        reason=Reason.CONFLICT,
         message=(
             f"{target} is the target of {oldest.namespace}/{oldest.name} as well, which is older "
             "and acts; name another target, or delete one of the two resources"

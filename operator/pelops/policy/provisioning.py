@@ -15,6 +15,7 @@ from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.policy.reasons import Reason
 
 
 class Lack(StrEnum):
@@ -32,7 +33,7 @@ class ProvisioningPlan:
 
     lacks: tuple[Lack, ...]
     start: StartPosition
-    reason: str
+    reason: Reason
     message: str
 
 
@@ -57,11 +58,11 @@ def plan_provisioning(
         message = f"creating the group at {where}"
         if was_created:
             message = f"the group is gone from Redis; creating it anew at {where}"
-        return ProvisioningPlan(lacks=lacks, start=start, reason="Creating", message=message)
+        return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
     return ProvisioningPlan(
         lacks=lacks,
         start=start,
-        reason="Completing" if lacks else "Complete",
+        reason=Reason.COMPLETING if lacks else Reason.COMPLETE,
         message=f"lacking: {', '.join(lacks)}" if lacks else "nothing is lacking",
     )
 
@@ -78,8 +79,8 @@ def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
 
 
 def needs_hold(hold: GroupHold | None, owner: OwnerRecord, server_time: datetime) -> bool:
-    """Whether the group's record has to be written: it is not ours, or half of its time is over."""
-    if hold is None or not hold.owner.is_same_as(owner):
+    """Whether the group's record has to be written: not ours, run out, or half used up."""
+    if hold is None or not hold.owner.is_same_as(owner) or not _lives(hold, server_time):
         return True
     return hold.held_until - server_time < HOLD / 2
 
@@ -98,7 +99,7 @@ def decide_conflict(
     other = hold.owner
     place = f" of cluster {other.cluster}" if other.cluster != owner.cluster else ""
     return Finding(
-        reason="Conflict",
+        reason=Reason.CONFLICT,
         message=(
             f"This group is managed by StreamConsumerGroup {other.namespace}/{other.name}{place}, "
             "which is older and acts; nothing is done here. Delete one of the two, or name another "

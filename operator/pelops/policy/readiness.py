@@ -15,7 +15,7 @@ from __future__ import annotations
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.policy.facts import Facts
-from pelops.policy.scaling import ScalingReason
+from pelops.policy.reasons import ConditionType, Reason, fit_reason
 
 _NOT_YET = "is not available in this version"
 
@@ -28,17 +28,19 @@ def decide_conditions(facts: Facts) -> list[Condition]:
 
 def refused(problem: Finding) -> list[Condition]:
     """The conditions of a resource whose spec cannot be read at all."""
-    return [_false("Ready", problem)]
+    return [_false(ConditionType.READY, problem)]
 
 
 def _ready(facts: Facts, details: list[Condition]) -> Condition:
-    failing = [c for c in details if not c.is_true and c.reason != ScalingReason.OFF]
+    failing = [c for c in details if not c.is_true and c.reason != Reason.SCALING_OFF]
     if failing:
         first = failing[0]
-        return Condition(type="Ready", status="False", reason=first.reason, message=first.message)
-    reason = "Suspended" if facts.resource.spec.suspend else "Ready"
+        return Condition(
+            type=ConditionType.READY, status="False", reason=first.reason, message=first.message
+        )
+    reason = Reason.SUSPENDED if facts.resource.spec.suspend else Reason.READY
     return Condition(
-        type="Ready",
+        type=ConditionType.READY,
         status="True",
         reason=reason,
         message=f"{details[0].message}; {details[1].message}",
@@ -47,18 +49,20 @@ def _ready(facts: Facts, details: list[Condition]) -> Condition:
 
 def _group(facts: Facts) -> Condition:
     if facts.redis_problem is not None:
-        return _false("GroupReady", facts.redis_problem)
+        return _false(ConditionType.GROUP_READY, facts.redis_problem)
     spec, keys = facts.resource.spec, facts.keys
     if keys is None or not facts.is_group_ready:
         if spec.suspend:
             message = "The group is not complete in Redis, and spec.suspend forbids creating it"
-            return _false("GroupReady", Finding(reason="Suspended", message=message))
-        waiting = Finding(reason="Creating", message="The group is being created")
-        return _false("GroupReady", waiting)
+            return _false(
+                ConditionType.GROUP_READY, Finding(reason=Reason.SUSPENDED, message=message)
+            )
+        waiting = Finding(reason=Reason.CREATING, message="The group is being created")
+        return _false(ConditionType.GROUP_READY, waiting)
     return Condition(
-        type="GroupReady",
+        type=ConditionType.GROUP_READY,
         status="True",
-        reason="GroupExists",
+        reason=Reason.GROUP_EXISTS,
         message=f"Group {keys.group} exists on stream {keys.stream}",
     )
 
@@ -66,19 +70,19 @@ def _group(facts: Facts) -> Condition:
 def _workload(facts: Facts) -> Condition:
     problem = facts.workload_problem or _workload_problem(facts)
     if problem is not None:
-        return _false("WorkloadReady", problem)
+        return _false(ConditionType.WORKLOAD_READY, problem)
     workload = facts.workload
     if workload.wished == 0:
         return Condition(
-            type="WorkloadReady",
+            type=ConditionType.WORKLOAD_READY,
             status="True",
-            reason="ScaledToZero",
+            reason=Reason.SCALED_TO_ZERO,
             message=f"{workload.target} is scaled to zero",
         )
     return Condition(
-        type="WorkloadReady",
+        type=ConditionType.WORKLOAD_READY,
         status="True",
-        reason="WorkersReady",
+        reason=Reason.WORKERS_READY,
         message=f"{workload.ready} of {workload.wished} workers are ready",
     )
 
@@ -90,7 +94,8 @@ def _workload_problem(facts: Facts) -> Finding | None:
     count = f"{workload.ready} of {workload.wished} workers are ready"
     if workload.failure is not None:
         return Finding(
-            reason="PodsRefused", message=f"{count}; pods cannot be created: {workload.failure}"
+            reason=Reason.PODS_REFUSED,
+            message=f"{count}; pods cannot be created: {workload.failure}",
         )
     if workload.ready >= (workload.wished or 0) and workload.is_rolled_out:
         return None
@@ -101,7 +106,7 @@ def _absent(facts: Facts) -> Finding:
     target = facts.workload.target
     if facts.resource.spec.template is None:
         return Finding(
-            reason="TargetMissing",
+            reason=Reason.TARGET_MISSING,
             message=(
                 f"{target} does not exist; create it, or correct spec.targetRef. "
                 "Pelops goes on by itself when it is there"
@@ -109,27 +114,27 @@ def _absent(facts: Facts) -> Finding:
         )
     if not facts.is_group_ready:
         return Finding(
-            reason="WaitingForGroup",
+            reason=Reason.WAITING_FOR_GROUP,
             message="The workers start when the group exists: see the condition GroupReady",
         )
-    return Finding(reason="Creating", message=f"{target} is being created")
+    return Finding(reason=Reason.CREATING, message=f"{target} is being created")
 
 
 def _unready(workload: WorkloadObservation, count: str) -> Finding:
     for pod in workload.pods:
         if pod.waiting_reason == "CrashLoopBackOff":
-            return Finding(reason="CrashLooping", message=f"{count}; {_crash(workload, pod)}")
+            return Finding(reason=Reason.CRASH_LOOPING, message=f"{count}; {_crash(workload, pod)}")
     for pod in workload.pods:
         if pod.waiting_reason not in (None, "ContainerCreating", "PodInitializing"):
             detail = f": {pod.waiting_message}" if pod.waiting_message else ""
             return Finding(
-                reason=pod.waiting_reason or "Waiting",
+                reason=fit_reason(pod.waiting_reason or ""),
                 message=f"{count}; pod {pod.name} waits with {pod.waiting_reason}{detail}",
             )
     if workload.unready_nodes:
         nodes = ", ".join(sorted(workload.unready_nodes))
-        return Finding(reason="NodeNotReady", message=f"{count}; not ready: node {nodes}")
-    return Finding(reason="WorkersNotReady", message=count)
+        return Finding(reason=Reason.NODE_NOT_READY, message=f"{count}; not ready: node {nodes}")
+    return Finding(reason=Reason.WORKERS_NOT_READY, message=count)
 
 
 def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
@@ -143,9 +148,9 @@ def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
 
 def _scaling(facts: Facts) -> Condition:
     decision = facts.scaling
-    active = decision.reason in (ScalingReason.MANUAL, ScalingReason.SCALED_BY_AUTOSCALER)
+    active = decision.reason in (Reason.MANUAL, Reason.SCALED_BY_AUTOSCALER)
     return Condition(
-        type="ScalingActive",
+        type=ConditionType.SCALING_ACTIVE,
         status="True" if active else "False",
         reason=decision.reason,
         message=decision.message,
@@ -157,11 +162,18 @@ def _not_available(facts: Facts) -> list[Condition]:
     spec = facts.resource.spec
     asked = []
     if spec.recovery.strategy != "Off":
-        asked.append(("RecoveryHealthy", f"spec.recovery.strategy {spec.recovery.strategy.value}"))
+        asked.append(
+            (
+                ConditionType.RECOVERY_HEALTHY,
+                f"spec.recovery.strategy {spec.recovery.strategy.value}",
+            )
+        )
     if spec.retention is not None:
-        asked.append(("RetentionActive", "spec.retention"))
+        asked.append((ConditionType.RETENTION_ACTIVE, "spec.retention"))
     return [
-        _false(kind, Finding(reason="NotImplemented", message=f"{what} {_NOT_YET}; leave it out"))
+        _false(
+            kind, Finding(reason=Reason.NOT_IMPLEMENTED, message=f"{what} {_NOT_YET}; leave it out")
+        )
         for kind, what in asked
     ]
 
@@ -170,7 +182,11 @@ def _suspended(facts: Facts) -> list[Condition]:
     if not facts.resource.spec.suspend:
         return []
     message = "spec.suspend is true: Pelops looks and changes nothing"
-    return [Condition(type="Suspended", status="True", reason="Suspended", message=message)]
+    return [
+        Condition(
+            type=ConditionType.SUSPENDED, status="True", reason=Reason.SUSPENDED, message=message
+        )
+    ]
 
 
 def _false(kind: str, problem: Finding) -> Condition:

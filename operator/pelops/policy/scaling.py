@@ -6,19 +6,10 @@ Facts in, decision out: nothing here reads Redis, Kubernetes or a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.workload import WorkloadObservation
-
-
-class ScalingReason(StrEnum):
-    """Why a replica count was chosen. Shown as the reason of the `ScalingActive` condition."""
-
-    MANUAL = "Manual"
-    OFF = "ScalingOff"
-    SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
-    NOT_IMPLEMENTED = "NotImplemented"
+from pelops.policy.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +17,7 @@ class ScalingDecision:
     """A replica count, or None to leave the replicas alone."""
 
     replicas: int | None
-    reason: ScalingReason
+    reason: Reason  # of the condition ScalingActive
     message: str  # for people: names the numbers that decided
 
 
@@ -40,7 +31,7 @@ def decide_replicas(
     if workload.autoscaler is not None:
         return ScalingDecision(
             replicas=None,
-            reason=ScalingReason.SCALED_BY_AUTOSCALER,
+            reason=Reason.SCALED_BY_AUTOSCALER,
             message=(
                 f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}; its "
                 "replicas are left to it"
@@ -49,13 +40,13 @@ def decide_replicas(
     if _says_number(spec):
         return ScalingDecision(
             replicas=spec.replicas,
-            reason=ScalingReason.MANUAL,
+            reason=Reason.MANUAL,
             message=f"{spec.replicas} wanted by spec.replicas",
         )
     if spec.scaling is not None and spec.scaling.mode == "Auto":
         return ScalingDecision(
             replicas=None,
-            reason=ScalingReason.NOT_IMPLEMENTED,
+            reason=Reason.NOT_IMPLEMENTED,
             message=(
                 "spec.scaling.mode Auto is not available in this version; the replicas are left "
                 "alone. Use mode Manual with spec.replicas, or leave the mode out"
@@ -63,7 +54,7 @@ def decide_replicas(
         )
     return ScalingDecision(
         replicas=None,
-        reason=ScalingReason.OFF,
+        reason=Reason.SCALING_OFF,
         message="automatic scaling is off: the replicas are left alone",
     )
 

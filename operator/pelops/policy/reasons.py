@@ -1,0 +1,166 @@
+"""Every condition type and every reason that Pelops shows, each with a sentence.
+
+They are part of the API: people search for them and programs match on them. `docs/conditions.md`
+says what to do about each.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+
+
+class ConditionType(StrEnum):
+    """What a condition states."""
+
+    # Everything that was asked for works; the first problem of the others is told here as well.
+    READY = "Ready"
+    # The group, its dead letters and its ledger exist in Redis, and are this resource's to act on.
+    GROUP_READY = "GroupReady"
+    # The workers run, as many as wanted.
+    WORKLOAD_READY = "WorkloadReady"
+    # Somebody decides the number of workers; the reason says who.
+    SCALING_ACTIVE = "ScalingActive"
+    # Stuck entries get moving again; present when spec.recovery asks for it.
+    RECOVERY_HEALTHY = "RecoveryHealthy"
+    # The stream is trimmed; present when spec.retention asks for it.
+    RETENTION_ACTIVE = "RetentionActive"
+    # Nothing is changed, since spec.suspend is true; absent otherwise.
+    SUSPENDED = "Suspended"
+
+
+class Reason(StrEnum):
+    """Why a condition is as it is, or why an Event was written."""
+
+    # --- what is well
+
+    # Everything that was asked for works.
+    READY = "Ready"
+    # The group is complete in Redis.
+    GROUP_EXISTS = "GroupExists"
+    # As many workers are ready as are wanted.
+    WORKERS_READY = "WorkersReady"
+    # No worker is wanted, and none runs.
+    SCALED_TO_ZERO = "ScaledToZero"
+
+    # --- who decides the number of workers
+
+    # spec.replicas says the number.
+    MANUAL = "Manual"
+    # Nobody here decides it: the workload keeps its own.
+    SCALING_OFF = "ScalingOff"
+    # A HorizontalPodAutoscaler has the same target, and is left to it.
+    SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
+
+    # --- what is under way, or asked for
+
+    # The group or the Deployment is being created.
+    CREATING = "Creating"
+    # The group exists, and something that belongs to it is being added.
+    COMPLETING = "Completing"
+    # Nothing is lacking in Redis.
+    COMPLETE = "Complete"
+    # spec.suspend is true: Pelops looks and changes nothing.
+    SUSPENDED = "Suspended"
+    # The workers start when the group exists.
+    WAITING_FOR_GROUP = "WaitingForGroup"
+    # The resource asks for something that this version does not do.
+    NOT_IMPLEMENTED = "NotImplemented"
+
+    # --- what is wrong with the resource
+
+    # A field of the resource, or of its Secret, cannot be used.
+    INVALID_SPEC = "InvalidSpec"
+    # An older resource acts on the same group or the same target.
+    CONFLICT = "Conflict"
+    # The dead-letter stream of the user's choice lies in another slot than the stream.
+    DEAD_LETTER_IN_ANOTHER_SLOT = "DeadLetterInAnotherSlot"
+
+    # --- what is wrong with Redis
+
+    # The Secret that spec.redis.secretRef names does not exist.
+    SECRET_MISSING = "SecretMissing"
+    # Redis does not answer.
+    REDIS_UNREACHABLE = "RedisUnreachable"
+    # Redis does not accept the username or password.
+    AUTHENTICATION_FAILED = "AuthenticationFailed"
+    # The ACL of the operator's Redis user forbids a command or a key.
+    PERMISSION_DENIED = "PermissionDenied"
+    # One of the group's keys holds another type than a stream.
+    WRONG_TYPE = "WrongType"
+    # Keys that belong together lie in different slots of the cluster.
+    CROSS_SLOT = "CrossSlot"
+    # The server lacks a command that is needed.
+    UNSUPPORTED_SERVER = "UnsupportedServer"
+    # The group or its stream was removed between two looks.
+    GROUP_VANISHED = "GroupVanished"
+    # Redis answered with an error that Pelops does not know.
+    REDIS_ERROR = "RedisError"
+
+    # --- what is wrong with the workload
+
+    # The object that spec.targetRef names does not exist.
+    TARGET_MISSING = "TargetMissing"
+    # The operator's role does not allow it to scale the target.
+    TARGET_FORBIDDEN = "TargetForbidden"
+    # An object of somebody else has the name of the Deployment that would be made.
+    NAME_TAKEN = "NameTaken"
+    # Pods cannot be created: a quota, a policy or an admission webhook refuses them.
+    PODS_REFUSED = "PodsRefused"
+    # A worker ends again and again.
+    CRASH_LOOPING = "CrashLooping"
+    # A worker waits for a reason that is no word fit to be shown as one.
+    WAITING = "Waiting"
+    # A worker waits for its image.
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+    # The image could not be pulled just now.
+    ERR_IMAGE_PULL = "ErrImagePull"
+    # The name of the image cannot be read.
+    INVALID_IMAGE_NAME = "InvalidImageName"
+    # A ConfigMap or Secret that the container's environment needs is missing.
+    CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"
+    # The container could not be made.
+    CREATE_CONTAINER_ERROR = "CreateContainerError"
+    # The container could not be started: the command is missing, for example.
+    RUN_CONTAINER_ERROR = "RunContainerError"
+    # A node that workers run on is not ready.
+    NODE_NOT_READY = "NodeNotReady"
+    # Fewer workers are ready than are wanted, and nothing says why.
+    WORKERS_NOT_READY = "WorkersNotReady"
+
+    # --- what is wrong with Kubernetes
+
+    # The API server does not answer.
+    KUBERNETES_UNAVAILABLE = "KubernetesUnavailable"
+    # Another writer was faster; the next turn looks again.
+    WRITE_CONFLICT = "WriteConflict"
+    # RBAC, a quota or an admission rule refuses a request of the operator.
+    FORBIDDEN = "Forbidden"
+    # The API server finds an object invalid that the resource asks for.
+    REJECTED = "Rejected"
+    # Something that the resource refers to is not there.
+    NOT_FOUND = "NotFound"
+    # The API server answered with an error that Pelops does not know.
+    KUBERNETES_ERROR = "KubernetesError"
+    # An error without a diagnosis: a gap in Pelops.
+    UNEXPECTED_ERROR = "UnexpectedError"
+
+    # --- the end of a resource, told by Events
+
+    # The group stays in Redis, as the resource asks.
+    RETAINED = "Retained"
+    # The group and its own keys are being destroyed.
+    DESTROYING = "Destroying"
+    # The resource is gone as it asked to: with its group, or without.
+    GROUP_REMOVED = "GroupRemoved"
+    # The group could not be destroyed in time; the resource went without it.
+    LEFT_BEHIND = "LeftBehind"
+
+
+# A condition may hold more, an Event no more than 128 characters (events.k8s.io/v1).
+_FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
+
+
+def fit_reason(found: str) -> str:
+    """The reason that Kubernetes gave for a waiting container, when it can be shown as ours."""
+    return found if _FIT.fullmatch(found) else Reason.WAITING
