@@ -1,0 +1,200 @@
+"""What a pod on the node stand-in gets: environment, volumes, rights, logs, order."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.e2e.node.pods import PATIENT, WAIT_S, Manifest, PodNamespace, build_pod, build_secret
+
+
+def test_pods_get_the_environment_and_volumes_they_ask_for(pods: PodNamespace) -> None:
+    env = [
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        {"name": "CONSUMER", "value": "$(POD_NAME):$(POD_UID) $$(POD_NAME) $(NOPE)"},
+        {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "redis", "key": "password"}}},
+        {"name": "CA_FILE", "value": "/etc/redis/ca.crt"},
+    ]
+    mounts = [{"name": "redis", "mountPath": "/etc/redis"}]
+    volumes = [{"name": "redis", "secret": {"secretName": "redis"}}]
+    pods.apply(build_secret("redis", **{"password": "p w", "ca.crt": "CERT"}))
+    template = build_pod(
+        "x", PATIENT, args=("$(POD_NAME)",), env=env, volumeMounts=mounts, volumes=volumes
+    )
+    labels = {"app": "web"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": 3,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": template["spec"]},
+        },
+    }
+    pods.apply(deployment)
+    pods.kubectl("rollout", "status", "deployment/web", f"--timeout={WAIT_S:.0f}s")
+
+    found = pods.all("-l", "app=web")
+    assert len({pod["status"]["podIP"] for pod in found}) == 3
+    for pod in found:
+        meta = pod["metadata"]
+        said = json.loads(pods.until_said(meta["name"]))
+        assert said["argv"] == [meta["name"]]
+        assert said["env"]["CONSUMER"] == f"{meta['name']}:{meta['uid']} $(POD_NAME) $(NOPE)"
+        assert said["env"]["PASSWORD"] == "p w"
+        ca_file = Path(said["env"]["CA_FILE"])
+        assert ca_file.read_text() == "CERT"
+        assert ca_file.stat().st_mode & 0o777 == 0o600
+        assert "VIRTUAL_ENV" not in said["env"]
+        assert "PYTHONPATH" not in said["env"]
+
+
+def test_a_changed_secret_reaches_the_volume(pods: PodNamespace) -> None:
+    mounts = [{"name": "token", "mountPath": "/token"}]
+    volumes = [{"name": "token", "secret": {"secretName": "token"}}]
+    pods.apply(build_secret("token", a="old", b="kept"))
+    env = [{"name": "DIR", "value": "/token"}]
+    pods.apply(build_pod("reader", PATIENT, env=env, volumeMounts=mounts, volumes=volumes))
+    pods.until_running("reader")
+    directory = Path(json.loads(pods.until_said("reader"))["env"]["DIR"])
+    assert (directory / "a").read_text() == "old"
+
+    pods.apply(build_secret("token", a="new", b="kept"))
+    pods.until(lambda: (directory / "a").read_text() == "new", "the new content")
+    assert (directory / "b").read_text() == "kept"
+
+
+def test_a_missing_secret_is_waited_for_and_named(pods: PodNamespace) -> None:
+    ref = {"secretKeyRef": {"name": "later", "key": "password"}}
+    pods.apply(build_pod("waits", PATIENT, env=[{"name": "PASSWORD", "valueFrom": ref}]))
+
+    pods.until(lambda: "message" in pods.container("waits")["state"].get("waiting", {}), "it")
+    waiting = pods.container("waits")["state"]["waiting"]
+    assert waiting == {
+        "reason": "CreateContainerConfigError",
+        "message": 'secret "later" not found',
+    }
+    assert pods.get("pod", "waits")["status"]["phase"] == "Pending"
+
+    pods.apply(build_secret("later", password="x"))
+    assert pods.until_running("waits")["restartCount"] == 0
+
+
+def test_a_container_that_cannot_start_says_why(pods: PodNamespace) -> None:
+    no_command = build_pod("image-only", PATIENT)
+    del no_command["spec"]["containers"][0]["command"]
+    no_program = build_pod("no-program", PATIENT)
+    no_program["spec"]["containers"][0]["command"] = ["/does/not/exist"]
+    pods.apply(no_command, no_program)
+
+    def reason(pod: str) -> Any:
+        return pods.container(pod)["state"].get("waiting", {}).get("reason")
+
+    pods.until(lambda: reason("image-only") == "ImageHasNoCommand", "ImageHasNoCommand")
+    pods.until(lambda: reason("no-program") == "RunContainerError", "RunContainerError")
+    ended = pods.container("no-program")["lastState"]["terminated"]
+    assert (ended["reason"], ended["exitCode"]) == ("StartError", 127)
+    assert "/does/not/exist" in ended["message"]
+
+
+def test_init_containers_run_in_order_and_sidecars_beside(
+    pods: PodNamespace, tmp_path: Path
+) -> None:
+    order = tmp_path / "order"
+
+    def build(name: str, then: str = "", **more: Any) -> Manifest:
+        note = f"printf '{name} ' >> {order}; {then}"
+        return {"name": name, "image": "none", "command": ["sh", "-c", note]} | more
+
+    pod = build_pod("staged", "", restartPolicy="Never")
+    pod["spec"]["initContainers"] = [
+        build("first"),
+        build("sidecar", "exec sleep 600", restartPolicy="Always"),
+        build("second", f"until grep -q sidecar {order}; do sleep 0.1; done"),
+    ]
+    pod["spec"]["containers"] = [build("main")]
+    pods.apply(pod)
+    status = pods.until_phase("staged", "Succeeded")["status"]
+    words = order.read_text().split()
+    assert (words[0], words[-1]) == ("first", "main")
+    assert set(words) == {"first", "sidecar", "second", "main"}
+    assert all("terminated" in one["state"] for one in status["initContainerStatuses"])
+
+
+def test_probes_decide_readiness_and_restart(pods: PodNamespace, tmp_path: Path) -> None:
+    ready, alive = tmp_path / "ready", tmp_path / "alive"
+    program = """
+    import http.server, os
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if os.path.exists(self.path) else 503)
+            self.end_headers()
+    http.server.ThreadingHTTPServer((os.environ["POD_IP"], 8080), Answer).serve_forever()
+    """
+    env = [{"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]
+
+    def build_probe(path: Path) -> Manifest:
+        get = {"port": 8080, "path": str(path)}
+        return {"httpGet": get, "periodSeconds": 1, "timeoutSeconds": 5}
+
+    alive.touch()
+    pod = build_pod(
+        "probed",
+        program,
+        env=env,
+        livenessProbe=build_probe(alive),
+        readinessProbe=build_probe(ready),
+    )
+    pods.apply(pod)
+    pods.until_running("probed")
+    assert not pods.container("probed")["ready"]
+    ready.touch()
+    pods.until(lambda: pods.container("probed")["ready"], "readiness")
+    restarts = pods.container("probed")["restartCount"]
+    alive.unlink()
+    pods.until(lambda: pods.container("probed")["restartCount"] > restarts, "the restart")
+
+
+def test_a_service_account_can_do_what_its_role_says_and_no_more(pods: PodNamespace) -> None:
+    program = """
+    import json, os, ssl, urllib.error, urllib.request
+    config = json.load(open(os.environ["KUBECONFIG"]))
+    server = config["clusters"][0]["cluster"]
+    token = open(config["users"][0]["user"]["tokenFile"]).read()
+    assert token == config["users"][0]["user"]["token"]
+    namespace = config["contexts"][0]["context"]["namespace"]
+    def ask(method, what):
+        url = f"{server['server']}/api/v1/namespaces/{namespace}/{what}"
+        headers = {"Authorization": "Bearer " + token}
+        request = urllib.request.Request(url, method=method, headers=headers)
+        tls = ssl.create_default_context(cafile=server["certificate-authority"])
+        try:
+            return urllib.request.urlopen(request, context=tls).status
+        except urllib.error.HTTPError as error:
+            return error.code
+    wishes = [("GET", "configmaps"), ("DELETE", "configmaps/kube-root-ca.crt"), ("GET", "secrets")]
+    print(*(ask(*wish) for wish in wishes))
+    """
+    pods.kubectl("create", "serviceaccount", "reader")
+    pods.kubectl("create", "role", "reader", "--verb=get,list", "--resource=configmaps")
+    account = f"--serviceaccount={pods.name}:reader"
+    pods.kubectl("create", "rolebinding", "reader", "--role=reader", account)
+    pod = build_pod("asks", program, serviceAccountName="reader", restartPolicy="Never")
+    pods.apply(pod)
+    pods.until_phase("asks", "Succeeded")
+    assert pods.logs("asks") == "200 403 403\n"
+
+    without = build_pod("mute", PATIENT, automountServiceAccountToken=False)
+    pods.apply(without)
+    pods.until_running("mute")
+    assert "KUBECONFIG" not in json.loads(pods.until_said("mute"))["env"]
+
+
+def test_logs_can_be_followed_and_cut(pods: PodNamespace) -> None:
+    program = "import time\nfor n in range(5):\n    print(n, flush=True); time.sleep(0.2)"
+    pods.apply(build_pod("counts", program, restartPolicy="Never"))
+    pods.until_said("counts")
+    assert pods.logs("counts", "--follow").split() == list("01234")
+    assert pods.logs("counts", "--tail=2").split() == ["3", "4"]
+    assert pods.logs("counts", "--limit-bytes=3") == "0\n1"
