@@ -2,116 +2,37 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 import sys
-import urllib.request
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import yaml
 
+from local_cluster.operators import (
+    GROUPS,
+    ROOT,
+    SERVICE_ACCOUNT,
+    TIMEOUT_S,
+    Operators,
+    install,
+    is_ready,
+    metrics,
+)
 from local_cluster.plane import ControlPlane
-from local_cluster.processes import Process, free_port, start_process, wait_until
+from local_cluster.processes import wait_until
 
-ROOT = Path(__file__).parent.parent
-SERVICE_ACCOUNT = "system:serviceaccount:pelops-system:pelops-operator"
-GROUPS = ("system:serviceaccounts", "system:serviceaccounts:pelops-system", "system:authenticated")
-RIGHTS = ("namespace", "service_account", "cluster_role", "member_role", "user_roles")
-TIMEOUT_S = 60.0
-
-
-def install(plane: ControlPlane) -> None:
-    """The CRDs, the namespace and the rights of the operator, without its Deployment."""
-    plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
-    for name in RIGHTS:
-        plane.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / f"{name}.yaml"))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
-
-
-class Operators:
-    """Operator replicas as processes. They may do what the manifests allow, nothing more."""
-
-    def __init__(
-        self, plane: ControlPlane, directory: Path, *, environment: Mapping[str, str] | None = None
-    ) -> None:
-        self._plane = plane
-        self._directory = directory
-        self._environment = dict(environment or {})
-        self.processes: list[Process] = []
-        self.ports: list[int] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def start(
-        self, replicas: int = 1, *, kubeconfig: Path | None = None, wait: bool = True, **extra: str
-    ) -> list[Process]:
-        """Start replicas, and wait until they are ready unless told otherwise."""
-        config = kubeconfig or self._plane.kubeconfig_for(SERVICE_ACCOUNT, GROUPS)
-        started = [self._start_one(config, extra) for _ in range(replicas)]
-        if wait:
-            for process, port in zip(started, self.ports[-replicas:], strict=True):
-                wait_until(
-                    functools.partial(is_ready, port),
-                    timeout_s=TIMEOUT_S,
-                    what=f"the operator to be ready:\n{process.tail()}",
-                )
-        return started
-
-    def stop(self) -> None:
-        """End all replicas by SIGTERM."""
-        for process in self.processes:
-            process.stop()
-        self.processes.clear()
-
-    def logs(self) -> str:
-        """The ends of all logs."""
-        return "\n".join(process.tail(60) for process in self.processes)
-
-    def _start_one(self, config: Path, extra: Mapping[str, str]) -> Process:
-        number, port = len(self.ports), free_port()
-        environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith("PELOPS_")},
-            "PYTHONPATH": str(ROOT / "operator"),
-            "PELOPS_LOG_FORMAT": "console",
-            "PELOPS_IDENTITY": f"replica-{os.getpid()}-{port}",
-            **self._environment,
-            **extra,
-        }
-        process = start_process(
-            f"operator-{number}",
-            [
-                *(sys.executable, "-m", "pelops.controller"),
-                *("--kubeconfig", str(config), "--http-port", str(port)),
-            ],
-            log=self._directory / f"operator-{number}.log",
-            env=environment,
-            cwd=ROOT,
-        )
-        self.processes.append(process)
-        self.ports.append(port)
-        return process
-
-
-def is_ready(port: int) -> bool:
-    """Whether the operator on this port says that it is ready."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
-
-
-def metrics(port: int) -> str:
-    """The metrics of the operator on this port, as Prometheus would read them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
-        return str(answer.read().decode())
+__all__ = [
+    "GROUPS",
+    "ROOT",
+    "SERVICE_ACCOUNT",
+    "Operators",
+    "Resources",
+    "install",
+    "is_ready",
+    "metrics",
+    "sleeping_template",
+]
 
 
 class Resources:

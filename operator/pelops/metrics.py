@@ -66,6 +66,6 @@ GROUP_FACTS = {
 
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
-    for gauge in GROUP_FACTS.values():
-        if (namespace, name) in gauge._metrics:
-            gauge.remove(namespace, name)
+    for series in (*GROUP_FACTS.values(), STATUS_WRITES_LIMITED):
+        if (namespace, name) in series._metrics:
+            series.remove(namespace, name)

@@ -87,7 +87,7 @@ class RedisSpec(ApiModel):
         " port is 6379 and the database 0 unless said. Standalone servers, any node of a Cluster"
         " and proxied endpoints are told apart by asking. Credentials are refused here: they"
         " belong into the Secret. Without url, the Secret's key url is the address; with both,"
-        " this one is. Beside sentinel only its scheme and its database count.",
+        " they must name the same one. Beside sentinel only its scheme and its database count.",
     )
     secret_ref: SecretRef | None = Field(
         default=None,

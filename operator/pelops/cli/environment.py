@@ -14,7 +14,7 @@ def render_environment(text: str) -> str:
     """YAML of the variables for the first StreamConsumerGroup in the text. Raises InvalidSpec."""
     try:
         documents = [d for d in yaml.safe_load_all(text) if isinstance(d, dict)]
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: the 31st of February, for example
         raise InvalidSpec(f"the file is no YAML: {error}") from error
     found = next((d for d in documents if d.get("kind") == "StreamConsumerGroup"), None)
     if found is None:
@@ -24,5 +24,7 @@ def render_environment(text: str) -> str:
     keys = derive_keys(spec.stream, resource.group_name, dead_letter=spec.dead_letter.stream)
     own = spec.redis.secret_ref.name if spec.redis.secret_ref else None
     worker = spec.worker_secret_ref.name if spec.worker_secret_ref else own
-    access = WorkerAccess(url=spec.redis.url, url_secret=own, secret=worker)
+    access = WorkerAccess(
+        url=spec.redis.url, url_secret=own if spec.redis.url is None else None, secret=worker
+    )
     return yaml.safe_dump({"env": build_environment(resource, keys, access)}, sort_keys=False)

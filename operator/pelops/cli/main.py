@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pelops import __version__
-from pelops.errors import PelopsError
+from pelops.errors import InvalidSpec, PelopsError
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -66,11 +66,29 @@ def _run_acl(arguments: argparse.Namespace) -> str:
 
     keys = derive_keys(arguments.stream, arguments.group)
     features = [Feature(name) for name in arguments.feature]
-    rules = " ".join(acl_rules(keys, Role(arguments.role), features=features))
-    return f"ACL SETUSER {arguments.user} on >PASSWORD {rules}"
+    rules = " ".join(map(_quote, acl_rules(keys, Role(arguments.role), features=features)))
+    return f"ACL SETUSER {_quote(arguments.user)} on >PASSWORD {rules}"
 
 
 def _run_env(arguments: argparse.Namespace) -> str:
     from pelops.cli.environment import render_environment
 
-    return render_environment(arguments.file.read_text(encoding="utf-8"))
+    try:
+        text = arguments.file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidSpec(f"{arguments.file} is no UTF-8 text") from error
+    return render_environment(text)
+
+
+def _quote(word: str) -> str:
+    """The word as redis-cli reads it back: quoted only when it has to be."""
+    if word and word.isprintable() and not any(character in " \"'" for character in word):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(map(_escape_unprintable, escaped)) + '"'
+
+
+def _escape_unprintable(character: str) -> str:
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode())

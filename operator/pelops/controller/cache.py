@@ -30,6 +30,7 @@ from pelops.kube.workloads import RESOURCE_LABEL, deployment_name, replicas_owne
 
 Name = tuple[str, str]  # namespace (empty for nodes) and name
 Identity = tuple[str, str, str, str]
+REMEMBERED = 10_000  # removed objects; what is under way comes within seconds
 WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER)
 
 
@@ -61,13 +62,19 @@ class Cache:
         self.unready_nodes: set[str] = set()
         self.autoscalers: dict[Name, Target] = {}
         self._versions: dict[str, dict[Name, tuple[str, int]]] = {k.plural: {} for k in WATCHED}
+        self._gone: dict[str, None] = {}  # uids of what was removed last, the oldest first
         self._owned_pods: dict[Name, dict[Name, Pod]] = defaultdict(dict)  # by their resource
         self._targets: dict[Identity, set[Name]] = defaultdict(set)
         self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
 
     def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
-        """Take in an object unless a newer one is known: the resources that it concerns."""
+        """Take in an object unless a newer one is known: the resources that it concerns.
+
+        One that was removed stays away: a LIST or an answer under way may still bring it.
+        """
         metadata = manifest["metadata"]
+        if metadata["uid"] in self._gone:
+            return set()
         name = (metadata.get("namespace", ""), metadata["name"])
         version = int(metadata.get("resourceVersion") or 0)
         known = self._versions[kind.plural].get(name)
@@ -77,12 +84,20 @@ class Cache:
         return self._store(kind, name, manifest)
 
     def remove(self, kind: Kind, name: Name, uid: str | None = None) -> set[Name]:
-        """Forget an object, if it still is the one with this uid: the resources concerned."""
+        """Forget an object for good, if it still is the one with this uid: who is concerned."""
         known = self._versions[kind.plural].get(name)
-        if known is None or (uid is not None and known[0] != uid):
+        gone = uid if uid is not None or known is None else known[0]
+        if gone is not None:
+            self._bury(gone)
+        if known is None or known[0] != gone:
             return set()
         del self._versions[kind.plural][name]
         return self._drop(kind, name)
+
+    def _bury(self, uid: str) -> None:
+        self._gone[uid] = None
+        if len(self._gone) > REMEMBERED:
+            del self._gone[next(iter(self._gone))]
 
     def names(self, kind: Kind) -> dict[Name, str]:
         """All names of a kind, with their uids."""

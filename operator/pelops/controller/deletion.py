@@ -5,16 +5,18 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 
+from pelops.api.meta import ObjectMeta
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
-from pelops.controller.memory import Memory
+from pelops.controller.memory import Hold, Memory
 from pelops.controller.observe import Observer
 from pelops.controller.reporter import Reporter
 from pelops.controller.steps import FINALIZER, write_finalizer
-from pelops.errors import NotFound, PelopsError
+from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening
 from pelops.policy.cleanup import CleanupAction, CleanupDecision, decide_cleanup
+from pelops.policy.reasons import Reason
 from pelops.redis_streams.groups import DestroyVerdict, destroy_group
 
 log = logging.getLogger(__name__)
@@ -38,14 +40,24 @@ class Deletion:
         note = decision.message
         if decision.action is CleanupAction.DESTROY:
             try:
-                note = await self._destroy(resource)
+                note = await self._destroy(resource, memory.held)
             except PelopsError as error:
                 memory.cleanup_failure = str(error)
                 log.warning("cannot destroy the group of %s: %s", resource.metadata.key, error)
                 return memory.retry_s()
-        await self._reporter.tell(resource, _happening(decision, note))
-        await self._let_go(resource)
+        if note:
+            await self._reporter.tell(resource.metadata, _happening(decision, note))
+        await self._let_go(resource.metadata)
         return None
+
+    async def give_up(self, metadata: ObjectMeta, problem: str) -> None:
+        """Let go of a resource whose spec cannot be read: nobody can tell what to destroy."""
+        if FINALIZER not in metadata.finalizers:
+            return
+        note = f"The group stays in Redis, for the spec cannot be read: {problem}"
+        happening = Happening(type="Warning", reason=Reason.LEFT_BEHIND, action="Delete", note=note)
+        await self._reporter.tell(metadata, happening)
+        await self._let_go(metadata)
 
     def _decide(
         self, resource: StreamConsumerGroup, memory: Memory, now: datetime
@@ -58,28 +70,34 @@ class Deletion:
             now=now,
         )
 
-    async def _destroy(self, resource: StreamConsumerGroup) -> str:
-        """Destroy the group unless it is another's: what became of it."""
-        server, keys = await self._observer.connect(resource)
+    async def _destroy(self, resource: StreamConsumerGroup, held: Hold | None) -> str:
+        """Destroy the group unless it is another's: what became of it; empty when it was gone."""
+        try:
+            server, keys = await self._observer.connect(resource)
+        except NotFound:
+            # With a whole namespace, the Secret often goes first; the connection is still there.
+            if held is None or held.redis != resource.spec.redis:
+                raise
+            server, keys = held.server, held.keys
         destroyed = await destroy_group(server, keys, self._observer.owner_of(resource))
         if destroyed.verdict is DestroyVerdict.DESTROYED:
             return f"Destroyed group {keys.group}; its stream and dead letters stay"
         if destroyed.verdict is DestroyVerdict.ABSENT:
-            return f"Group {keys.group} was gone already"
+            return ""  # most often another replica was faster, and tells
         return f"Left group {keys.group} alone: this resource does not act on it"
 
-    async def _let_go(self, resource: StreamConsumerGroup) -> None:
+    async def _let_go(self, metadata: ObjectMeta) -> None:
         try:
-            await write_finalizer(self._api, self._cache, resource, present=False)
-        except NotFound:
-            return
+            await write_finalizer(self._api, self._cache, metadata, present=False)
+        except (NotFound, Conflict):
+            return  # gone, or another one of the same name by now
 
 
 def _happening(decision: CleanupDecision, note: str) -> Happening:
-    left_behind = decision.reason == "LeftBehind"
+    left_behind = decision.reason is Reason.LEFT_BEHIND
     return Happening(
         type="Warning" if left_behind else "Normal",
-        reason="LeftBehind" if left_behind else "GroupRemoved",
+        reason=Reason.LEFT_BEHIND if left_behind else Reason.GROUP_REMOVED,
         action="Delete",
         note=note,
     )

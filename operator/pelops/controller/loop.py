@@ -18,7 +18,7 @@ from pelops.metrics import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES, RESOURCES
 
 log = logging.getLogger(__name__)
 
-WORKERS = 16
+WORKERS = 64  # turns mostly wait; one Redis that hangs must not hold up the others
 AFTER_ERROR_S = (1.0, 5.0)
 
 

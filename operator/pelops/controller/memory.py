@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from pelops.api.redis import RedisSpec
 from pelops.controller.cache import Name
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
@@ -44,6 +45,7 @@ class Hold:
     server: Server
     keys: GroupKeys
     owner: OwnerRecord
+    redis: RedisSpec  # what the resource said of its Redis then
 
 
 @dataclass(slots=True)

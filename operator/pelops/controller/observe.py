@@ -22,12 +22,21 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.domain.workload import WorkloadObservation
-from pelops.errors import AuthenticationFailed, Forbidden, NotFound, PelopsError
+from pelops.errors import (
+    AuthenticationFailed,
+    Forbidden,
+    InvalidSpec,
+    NotFound,
+    PelopsError,
+    PermissionDenied,
+    RedisUnavailable,
+)
 from pelops.kube.environment import WorkerAccess
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.facts import Facts
 from pelops.policy.ownership import Claim, decide_target_owner
 from pelops.policy.provisioning import decide_conflict
+from pelops.policy.reasons import Reason
 from pelops.policy.scaling import decide_replicas
 from pelops.redis_streams.connection import ServerPool
 from pelops.redis_streams.observing import observe_group
@@ -35,6 +44,8 @@ from pelops.redis_streams.server import Server
 
 log = logging.getLogger(__name__)
 
+_MENDABLE = (AuthenticationFailed, InvalidSpec, PermissionDenied, RedisUnavailable)
+OUTAGE_FRESH_S = 10.0  # how long a Secret is believed while its Redis cannot be reached
 FRESH_S = 2.0  # a Secret that was read so recently may decide what is written
 
 
@@ -113,8 +124,7 @@ class Observer:
             view = replace(view, server=server, keys=keys)
             stream = await observe_group(server, keys)
         except PelopsError as error:
-            if isinstance(error, AuthenticationFailed):
-                self._forget_secrets(resource)
+            self._forget_mendable_secret(resource, error)
             return replace(view, problem=_explain(error, resource))
         conflict = decide_conflict(stream.hold, owner, stream.server_time)
         return replace(view, stream=stream, problem=conflict)
@@ -139,10 +149,15 @@ class Observer:
             self._secrets.forget(namespace, reference.name)
         return bool(stale)
 
-    def _forget_secrets(self, resource: StreamConsumerGroup) -> None:
-        reference = resource.spec.redis.secret_ref
-        if reference is not None:
-            self._secrets.forget(resource.metadata.namespace, reference.name)
+    def _forget_mendable_secret(self, resource: StreamConsumerGroup, error: PelopsError) -> None:
+        """Read the Secret anew when another content of it might mend this failure."""
+        reference, namespace = resource.spec.redis.secret_ref, resource.metadata.namespace
+        if reference is None or not isinstance(error, _MENDABLE):
+            return
+        # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
+        is_outage = isinstance(error, RedisUnavailable)
+        if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
+            self._secrets.forget(namespace, reference.name)
 
     async def _worker_access(self, resource: StreamConsumerGroup) -> WorkerAccess:
         """Which Secrets the workers use. One that is not there yet counts as empty."""
@@ -150,7 +165,9 @@ class Observer:
         own = spec.redis.secret_ref.name if spec.redis.secret_ref else None
         name = spec.worker_secret_ref.name if spec.worker_secret_ref else own
         keys = await self._secret_keys(namespace, name)
-        url_secret = name if "url" in keys else own
+        own_keys = keys if name == own else await self._secret_keys(namespace, own)
+        # A Secret's url may hold credentials, which spec.redis.url cannot.
+        url_secret = name if "url" in keys else own if "url" in own_keys else None
         return WorkerAccess(
             url=spec.redis.url, url_secret=url_secret, secret=name, secret_keys=keys
         )
@@ -168,23 +185,23 @@ class Observer:
     ) -> tuple[WorkloadObservation, Finding | None]:
         workload, problem = await self._targets.observe(resource)
         if problem is None and resource.spec.template is not None:
-            return workload, _name_taken(resource, workload)
-        if problem is None:
-            problem = self._target_conflict(resource, workload)
-        return workload, problem
+            problem = _name_taken(resource, workload)
+        return workload, problem or self._target_conflict(resource, workload)
 
     def _target_conflict(
         self, resource: StreamConsumerGroup, workload: WorkloadObservation
     ) -> Finding | None:
-        others = self._cache.resources_of(workload.target)
-        claims = (self._claim(name) for name in others if name in self._cache.resources)
-        metadata = resource.metadata
-        own = self._claim((metadata.namespace, metadata.name))
-        return decide_target_owner(own, claims, target=str(workload.target))
+        names = self._cache.resources_of(workload.target)
+        claims = [self._claim(name) for name in names if name in self._cache.resources]
+        own = [claim for claim in claims if claim.uid == resource.metadata.uid]
+        # A resource that was deleted meanwhile claims nothing.
+        return decide_target_owner(own[0], claims, target=str(workload.target)) if own else None
 
     def _claim(self, name: Name) -> Claim:
-        metadata = self._cache.resources[name]["metadata"]
+        manifest = self._cache.resources[name]
+        metadata = manifest["metadata"]
         return Claim(
+            is_guest=not manifest["spec"].get("template"),
             created=metadata["creationTimestamp"],
             uid=metadata["uid"],
             namespace=name[0],
@@ -203,7 +220,7 @@ def _explain(error: PelopsError, resource: StreamConsumerGroup) -> Finding:
     reference = resource.spec.redis.secret_ref
     if reference is not None and isinstance(error, NotFound):
         return Finding(
-            reason="SecretMissing",
+            reason=Reason.SECRET_MISSING,
             message=(
                 f"Secret {resource.metadata.namespace}/{reference.name} does not exist; create it "
                 "with the key url, and username and password if Redis wants them. Pelops goes on "
@@ -217,7 +234,7 @@ def _name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) ->
     if not workload.exists or workload.controller_uid == resource.metadata.uid:
         return None
     return Finding(
-        reason="NameTaken",
+        reason=Reason.NAME_TAKEN,
         message=(
             f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
             "it in spec.targetRef instead of spec.template"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -23,6 +24,8 @@ class KeyedQueue(Generic[K]):
         self._count = 0  # keeps the heap from comparing keys
         self._taken: dict[K, float | None] = {}  # taken keys, and when they are wanted again
         self._changed = asyncio.Event()
+        # One worker waits for the clock and the others for their turn: nobody wakes in vain.
+        self._turns = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._due)
@@ -38,26 +41,17 @@ class KeyedQueue(Generic[K]):
             return
         self._push(key, due)
 
-    def discard(self, key: K) -> None:
-        """Drop the key if it waits."""
-        self._due.pop(key, None)
-
     async def take(self) -> K:
         """The next key that is due; the caller must say `done`."""
-        while True:
-            self._changed.clear()
-            wait = self._drop_outdated()
-            if wait is not None and wait <= 0:
-                _, _, key = heapq.heappop(self._heap)
-                del self._due[key]
-                self._taken[key] = None
-                # Another waiter may sleep on the time of this key.
-                self._changed.set()
-                return key
-            try:
-                await asyncio.wait_for(self._changed.wait(), wait)
-            except TimeoutError:
-                continue
+        async with self._turns:
+            while (wait_s := self._until_due()) is None or wait_s > 0:
+                self._changed.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._changed.wait(), wait_s)
+            _, _, key = heapq.heappop(self._heap)
+            del self._due[key]
+            self._taken[key] = None
+            return key
 
     def done(self, key: K, *, again_s: float | None = None) -> None:
         """Give a taken key back, due again after `again_s` unless it was wanted earlier."""
@@ -74,7 +68,7 @@ class KeyedQueue(Generic[K]):
         heapq.heappush(self._heap, (due, self._count, key))
         self._changed.set()
 
-    def _drop_outdated(self) -> float | None:
+    def _until_due(self) -> float | None:
         """Seconds until the first key is due; None when nothing waits."""
         while self._heap:
             due, _, key = self._heap[0]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from pelops.api.meta import ObjectMeta
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache, Name
 from pelops.controller.deletion import Deletion
@@ -168,7 +169,7 @@ class Reconciler:
         level = logging.DEBUG if step.is_routine else logging.INFO
         log.log(level, step.what, extra={"resource": key})
         if step.happening is not None:
-            await self._doors.reporter.tell(view.facts.resource, step.happening)
+            await self._doors.reporter.tell(view.facts.resource.metadata, step.happening)
         memory.failures = 0
         memory.told = None
         memory.differing_since = None
@@ -213,7 +214,7 @@ class Reconciler:
         await self._put_status(turn.manifest, wished)
         turn.memory.differing_since = None
         turn.memory.numbers_written = self._clock()
-        await self._doors.reporter.tell_transition(turn.resource, live, wished)
+        await self._doors.reporter.tell_transition(turn.resource.metadata, live, wished)
         return None
 
     def _stretched_pace(self) -> Pace:
@@ -245,6 +246,9 @@ class Reconciler:
         wished = render_refusal(refused(diagnose(error)), _previous(manifest), now)
         if compare(wished, manifest.get("status") or {}) is not Difference.NONE:
             await self._put_status(manifest, wished)
+        metadata = ObjectMeta.model_validate(manifest["metadata"])
+        if metadata.is_being_deleted:
+            await self._doors.deletion.give_up(metadata, str(error))
         return memory.retry_s(is_terminal=True)
 
 
@@ -252,7 +256,7 @@ def _held(view: View) -> Hold | None:
     facts = view.facts
     if not facts.is_group_ready or view.server is None or facts.keys is None:
         return None
-    return Hold(view.server, facts.keys, view.owner)
+    return Hold(view.server, facts.keys, view.owner, facts.resource.spec.redis)
 
 
 def _previous(manifest: Manifest) -> Previous:

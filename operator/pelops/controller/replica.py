@@ -94,26 +94,22 @@ class Replica:
             return
         reconciler = self._build(api, self._members, cluster)
         resync = Resync(api, self._cache, self._queue, settings.namespaces)
-        # Created before kopf starts: kopf cancels every task that is created after it.
-        tasks = [
-            asyncio.create_task(coroutine)
-            for coroutine in (
-                ReconcileLoop(reconciler, self._queue, self._cache).run(),
-                resync.run(kinds, every_s=settings.resync_s),
-                self._members.run(),
-                self._keep_house(),
-            )
-        ]
+        loops = (
+            ReconcileLoop(reconciler, self._queue, self._cache).run(),
+            resync.run(kinds, every_s=settings.resync_s),
+            self._members.run(),
+            self._keep_house(),
+        )
         self._problem = ""
         log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})
-        try:
+        # A loop that breaks takes the process along: better started anew than half alive.
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(loop) for loop in loops]
             await run_watch(
                 api, kinds, namespaces=settings.namespaces, listener=self._hear, stop=self._stop
             )
-        finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def _build(self, api: KubeApi, members: Members, cluster: str) -> Reconciler:
         settings = self._settings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -62,5 +61,5 @@ class Secrets:
 def _decode(name: str, key: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise InvalidSpec(f"the key {key} of the Secret {name} is no base64") from error

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final, get_args
 
 from pelops.logs import LogFormat
+
+LOG_FORMATS: Final = get_args(LogFormat)
+LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +37,10 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Setti
     """Settings from flags, else variables, else defaults. Exits with a usage message when wrong."""
     parser = _parser(environment)
     given = parser.parse_args(argv)
-    if min(given.observe_interval, given.status_interval, given.resync_interval) <= 0:
-        parser.error("intervals are seconds above 0")
+    _check(parser, given)
     return Settings(
         kubeconfig=given.kubeconfig,
-        namespaces=tuple(sorted(set(given.namespace))),
+        namespaces=_namespaces(given.namespace, environment),
         member_namespace=given.member_namespace,
         identity=given.identity,
         http_host=given.http_host,
@@ -47,6 +51,24 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Setti
         status_s=given.status_interval,
         resync_s=given.resync_interval,
     )
+
+
+def _namespaces(given: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
+    told = environment.get("PELOPS_NAMESPACE", "") if given is None else " ".join(given)
+    return tuple(sorted(set(told.replace(",", " ").split())))
+
+
+def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    intervals = (given.observe_interval, given.status_interval, given.resync_interval)
+    if not all(0 < interval < math.inf for interval in intervals):
+        parser.error("intervals are seconds above 0")
+    if not 0 <= given.http_port <= 65535:
+        parser.error(f"{given.http_port} is no port; give one from 0 to 65535")
+    # argparse checks the choices of flags, and not of what comes from variables.
+    if given.log_format not in LOG_FORMATS:
+        parser.error(f"the log format is one of {', '.join(LOG_FORMATS)}")
+    if given.log_level not in LOG_LEVELS:
+        parser.error(f"the log level is one of {', '.join(LOG_LEVELS)}")
 
 
 def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
@@ -61,15 +83,15 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add = parser.add_argument
     kubeconfig = environment.get("PELOPS_KUBECONFIG") or environment.get("KUBECONFIG")
     add("--kubeconfig", default=kubeconfig, help="default: KUBECONFIG, else the ServiceAccount")
-    namespaces = variable("NAMESPACE", "").replace(",", " ").split()
-    add("--namespace", nargs="*", default=namespaces, help="watch only these; default: all")
+    only = "watch only these; default: all"
+    add("--namespace", nargs="*", action="extend", metavar="NAME", help=only)
     add("--member-namespace", default=variable("MEMBER_NAMESPACE", "pelops-system"))
     identity = variable("IDENTITY", f"{socket.gethostname()}-{os.getpid()}".lower())
     add("--identity", default=identity, help="unique per replica; default: the host and process")
     add("--http-host", default=variable("HTTP_HOST", "127.0.0.1"))
     add("--http-port", type=int, default=variable("HTTP_PORT", "8080"), help="0: any free port")
-    add("--log-format", choices=("json", "console"), default=variable("LOG_FORMAT", "json"))
-    add("--log-level", default=variable("LOG_LEVEL", "INFO"))
+    add("--log-format", choices=LOG_FORMATS, default=variable("LOG_FORMAT", "json"))
+    add("--log-level", type=str.upper, choices=LOG_LEVELS, default=variable("LOG_LEVEL", "INFO"))
     add("--observe-interval", type=float, default=variable("OBSERVE_INTERVAL", "5"), metavar="S")
     add("--status-interval", type=float, default=variable("STATUS_INTERVAL", "10"), metavar="S")
     add("--resync-interval", type=float, default=variable("RESYNC_INTERVAL", "450"), metavar="S")

@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from pelops.domain.condition import Condition, render_conditions, render_time
+from pelops.api.bounds import MAX_EXACT_INTEGER
+from pelops.domain.condition import Condition, render_conditions, render_time, shorten
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import GroupObservation, StreamObservation
+from pelops.domain.ownership import OwnerRecord
 from pelops.policy.facts import Facts
 
 Status = dict[str, Any]
@@ -109,9 +111,14 @@ def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
         {
             "name": name,
             **_render_numbers(facts.stream.group),
-            "ownedBy": f"{hold.owner.namespace}/{hold.owner.name}" if is_foreign and hold else None,
+            "ownedBy": _name_owner(hold.owner) if is_foreign and hold else None,
         }
     )
+
+
+def _name_owner(owner: OwnerRecord) -> str:
+    # Whoever may write to the key in Redis may have written anything.
+    return shorten(f"{owner.namespace}/{owner.name}", 1024)
 
 
 def _render_numbers(group: GroupObservation) -> Status:
@@ -119,7 +126,8 @@ def _render_numbers(group: GroupObservation) -> Status:
     return {
         "lastDeliveredId": str(group.last_delivered_id),
         "pending": group.pending,
-        "lag": group.lag,
+        # Redis counts to 2**63; a status with more than JSON holds exactly would be refused.
+        "lag": None if group.lag is None else min(group.lag, MAX_EXACT_INTEGER),
         "lagKnown": group.lag is not None,
         "oldestPendingTime": None if lowest is None else _added_at(lowest),
         "consumers": group.consumers,

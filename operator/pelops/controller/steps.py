@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.api.meta import ObjectMeta
 from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
@@ -13,6 +13,7 @@ from pelops.kube.events import Happening
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.cleanup import decide_finalizer
 from pelops.policy.provisioning import Lack, ProvisioningPlan, plan_provisioning
+from pelops.policy.reasons import Reason
 from pelops.redis_streams.groups import provision_group
 
 FINALIZER = "pelops.dev/group"
@@ -47,7 +48,7 @@ class Steps:
             return None
 
         async def write() -> None:
-            await write_finalizer(self._api, self._cache, resource, present=wanted)
+            await write_finalizer(self._api, self._cache, resource.metadata, present=wanted)
 
         what = "adding the finalizer" if wanted else "removing the finalizer"
         return Step(part=Part.RESOURCE, what=what, do=write)
@@ -80,7 +81,7 @@ def _creation(plan: ProvisioningPlan, occurrence: str, *, existed: bool) -> Happ
         return None
     return Happening(
         type="Warning" if existed else "Normal",
-        reason="GroupRecreated" if existed else "GroupCreated",
+        reason=Reason.GROUP_RECREATED if existed else Reason.GROUP_CREATED,
         action="Provision",
         note=plan.message,
         occurrence=occurrence,
@@ -88,13 +89,12 @@ def _creation(plan: ProvisioningPlan, occurrence: str, *, existed: bool) -> Happ
 
 
 async def write_finalizer(
-    api: KubeApi, cache: Cache, resource: StreamConsumerGroup, *, present: bool
+    api: KubeApi, cache: Cache, metadata: ObjectMeta, *, present: bool
 ) -> None:
     """Own the finalizer or give it up, by a field manager that owns nothing else. Repeats safely.
 
     The uid keeps an apply from bringing a deleted resource back.
     """
-    metadata = resource.metadata
     body: Manifest = {
         "apiVersion": STREAM_CONSUMER_GROUP.api_version,
         "kind": STREAM_CONSUMER_GROUP.kind,

@@ -15,6 +15,7 @@ from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.observing import observe_scale
 from pelops.kube.resources import DEPLOYMENT, Kind
 from pelops.kube.workloads import SCALE_MANAGER
+from pelops.policy.reasons import Reason
 
 LOOK_S = 5.0  # a scale subresource is not watched
 
@@ -99,7 +100,7 @@ class Targets:
 def _not_allowed(target: Target, error: Forbidden) -> Finding:
     group = target.api_version.rpartition("/")[0]
     return Finding(
-        reason="TargetForbidden",
+        reason=Reason.TARGET_FORBIDDEN,
         message=(
             f"The operator may not scale {target}: {error}. Grant get and patch on the scale "
             f"subresource of API group {group!r} in a ClusterRole labelled "

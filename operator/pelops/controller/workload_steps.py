@@ -34,10 +34,13 @@ class WorkloadSteps:
         if keys is None:
             raise InvalidSpec("the group's keys are not known")
         body = build_deployment(resource, keys, view.access)
+        fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
         name = (resource.metadata.namespace, body["metadata"]["name"])
         known = self._cache.deployments.get(name)
         live = known.manifest if known else None
-        if live is not None and (is_applied(body, live) or memory.settled == _settled(body, live)):
+        if live is not None and (
+            is_applied(body, live) or memory.settled == _settled(live, fingerprint)
+        ):
             return None
         if known is None or known.replicas_owner is None:
             # Nobody else owns the number: leaving it out would reset it to 1.
@@ -46,7 +49,7 @@ class WorkloadSteps:
         async def write() -> None:
             answer = await self._api.apply(_address(name), body)
             if live is not None and _version(answer) == _version(live):
-                memory.settled = _settled(body, answer)
+                memory.settled = _settled(answer, fingerprint)
             self._cache.put(DEPLOYMENT, answer)
 
         what = f"applying Deployment {name[1]}" if live else f"creating Deployment {name[1]}"
@@ -98,9 +101,9 @@ def _replicas(view: View) -> int:
     return facts.resource.spec.replicas
 
 
-def _settled(body: Manifest, live: Manifest) -> tuple[str, int, str]:
+def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
     metadata = live["metadata"]
-    return metadata["uid"], metadata.get("generation", 0), fingerprint_of(body)
+    return metadata["uid"], metadata.get("generation", 0), fingerprint
 
 
 def _version(manifest: Manifest) -> str:

@@ -271,7 +271,7 @@ def _render_yaml(body: Manifest) -> str:
 
 def _error(status: int, text: bytes) -> KubernetesError:
     try:
-        message = json.loads(text).get("message") or text.decode(errors="replace")
+        message = str(json.loads(text).get("message") or text.decode(errors="replace"))
     except (ValueError, AttributeError):
         message = text.decode(errors="replace")[:500]
     if status == 500 and "failed to create typed patch object" in message:

@@ -25,8 +25,8 @@ Variable = dict[str, Any]
 class WorkerAccess:
     """Where workers find Redis: which Secrets exist and which keys they hold, never the values."""
 
-    url: str | None = None  # from the spec; the Secret's `url` is used without it
-    url_secret: str | None = None  # name of the Secret whose `url` the workers read
+    url: str | None = None  # from the spec
+    url_secret: str | None = None  # name of the Secret that has a `url`, which then serves
     secret: str | None = None  # name of the Secret with username, password and TLS files
     secret_keys: frozenset[str] = frozenset()
 
@@ -64,10 +64,10 @@ def _identity() -> list[Variable]:
 
 def _redis(resource: StreamConsumerGroup, access: WorkerAccess) -> list[Variable]:
     variables: list[Variable] = []
-    if access.url is not None:
-        variables.append({"name": "PELOPS_REDIS_URL", "value": literal(access.url)})
-    elif access.url_secret is not None:
+    if access.url_secret is not None:
         variables.append(_from_secret("PELOPS_REDIS_URL", access.url_secret, "url"))
+    elif access.url is not None:
+        variables.append({"name": "PELOPS_REDIS_URL", "value": literal(access.url)})
     if access.secret is not None:
         for key in ("username", "password"):
             name = f"PELOPS_REDIS_{key.upper()}"

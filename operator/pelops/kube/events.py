@@ -14,7 +14,7 @@ from pelops.errors import Conflict
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import EVENT, STREAM_CONSUMER_GROUP
 
-NOTE_LIMIT = 1024  # events.k8s.io/v1
+NOTE_LIMIT = 1024  # bytes, by events.k8s.io/v1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ def build_event(
     """The Event. Its name depends on the resource, the happening and its occurrence alone."""
     metadata = subject["metadata"]
     seed = "\0".join((metadata["uid"], happening.reason, happening.note, happening.occurrence))
-    digest = hashlib.blake2b(seed.encode(), digest_size=8).hexdigest()
+    digest = hashlib.blake2b(seed.encode(errors="backslashreplace"), digest_size=8).hexdigest()
     return {
         "apiVersion": EVENT.api_version,
         "kind": EVENT.kind,
@@ -47,7 +47,7 @@ def build_event(
         "type": happening.type,
         "reason": happening.reason,
         "action": happening.action,
-        "note": happening.note[:NOTE_LIMIT],
+        "note": _shorten(happening.note),
         "regarding": {
             "apiVersion": STREAM_CONSUMER_GROUP.api_version,
             "kind": STREAM_CONSUMER_GROUP.kind,
@@ -58,6 +58,11 @@ def build_event(
         "reportingController": "pelops.dev/operator",
         "reportingInstance": reporter[:128],
     }
+
+
+def _shorten(note: str) -> str:
+    """As much of the note as fits, in whole characters."""
+    return note.encode(errors="replace")[:NOTE_LIMIT].decode(errors="ignore")
 
 
 async def publish_event(api: KubeApi, event: Manifest) -> None:

@@ -85,15 +85,33 @@ def _build_template(
     resource: StreamConsumerGroup, environment: list[Manifest], access: WorkerAccess
 ) -> Manifest:
     template: Manifest = copy.deepcopy(dict(resource.spec.template or {}))
-    metadata = template.setdefault("metadata", {})
-    labels = metadata.get("labels") or {}
+    metadata = _object_in(template, "metadata")
+    labels = _object_in(metadata, "labels")
     metadata["labels"] = {**MANAGED_BY, **labels, RESOURCE_LABEL: resource.metadata.name}
-    pod = template.setdefault("spec", {})
-    container = _reading_container(pod.get("containers") or [], resource.spec.container)
-    container["env"] = _merge_environment(environment, container.get("env") or [])
+    pod = _object_in(template, "spec")
+    container = _reading_container(_objects_in(pod, "containers"), resource.spec.container)
+    container["env"] = _merge_environment(environment, _objects_in(container, "env"))
     if access.tls_keys and access.secret:
         _mount_tls(pod, container, access.secret)
     return template
+
+
+def _object_in(parent: Manifest, field: str) -> Manifest:
+    """The object in a field, made when absent. The CRD leaves most of a template unchecked."""
+    found = parent.get(field) or {}
+    if not isinstance(found, dict):
+        raise InvalidSpec(f"in spec.template, {field} must be an object; correct it")
+    parent[field] = found
+    return found
+
+
+def _objects_in(parent: Manifest, field: str) -> list[Manifest]:
+    """The list of objects in a field, made when absent."""
+    found = parent.get(field) or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise InvalidSpec(f"in spec.template, {field} must be a list of objects; correct it")
+    parent[field] = found
+    return found
 
 
 def _merge_environment(ours: list[Manifest], theirs: list[Manifest]) -> list[Manifest]:
@@ -120,14 +138,14 @@ def _reading_container(containers: list[Manifest], name: str | None) -> Manifest
 
 
 def _mount_tls(pod: Manifest, container: Manifest, secret: str) -> None:
-    volumes = pod.setdefault("volumes", [])
+    volumes = _objects_in(pod, "volumes")
     if any(volume.get("name") == TLS_VOLUME for volume in volumes):
         return
     items = [{"key": key, "path": key} for key in ("ca.crt", "tls.crt", "tls.key")]
     source = {"secretName": secret, "optional": True, "items": items}
     volumes.append({"name": TLS_VOLUME, "secret": source})
     mount = {"name": TLS_VOLUME, "mountPath": TLS_MOUNT, "readOnly": True}
-    container.setdefault("volumeMounts", []).append(mount)
+    _objects_in(container, "volumeMounts").append(mount)
 
 
 def is_applied(wished: Any, live: Any) -> bool:
@@ -141,6 +159,9 @@ def is_applied(wished: Any, live: Any) -> bool:
         return all(is_applied(value, found.get(key)) for key, value in wished.items())
     if isinstance(wished, list):
         found_items = live if isinstance(live, list) else []
+        if not any(isinstance(item, Mapping) for item in wished):
+            # Lists of plain values, such as arguments, are one value each: order and all.
+            return not wished or wished == found_items
         return all(any(is_applied(item, other) for other in found_items) for item in wished)
     # The API server leaves out what is empty.
     return bool(wished == live) or (wished in (None, "", False, 0) and live is None)

@@ -145,8 +145,12 @@ class Reason(StrEnum):
     # An error without a diagnosis: a gap in Pelops.
     UNEXPECTED_ERROR = "UnexpectedError"
 
-    # --- the end of a resource, told by Events
+    # --- told by Events alone
 
+    # The group was created for the first time.
+    GROUP_CREATED = "GroupCreated"
+    # The group had existed and was gone; it was created anew from the beginning.
+    GROUP_RECREATED = "GroupRecreated"
     # The group stays in Redis, as the resource asks.
     RETAINED = "Retained"
     # The group and its own keys are being destroyed.
@@ -159,6 +163,10 @@ class Reason(StrEnum):
 
 # A condition may hold more, an Event no more than 128 characters (events.k8s.io/v1).
 _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
+
+
+# What ends by itself within seconds: told, but no warning.
+UNDER_WAY = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
 
 
 def fit_reason(found: str) -> str:

@@ -1,0 +1,120 @@
+"""Thousands of StreamConsumerGroups, each with workers of its own, declared and watched."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from local_cluster.audit import AuditTrail, Request, writes
+from local_cluster.plane import ControlPlane
+from local_cluster.progress import Step
+from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.resources import NAMESPACE, STREAM_CONSUMER_GROUP
+
+PER_NAMESPACE = 500
+CONNECTIONS = 16
+QUIET_S = 10.0  # twice the pace at which a small fleet's groups are looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How many resources, and on which Redis."""
+
+    size: int
+    redis_url: str
+
+    @property
+    def namespaces(self) -> list[str]:
+        return [f"shop-{number}" for number in range(-(-self.size // PER_NAMESPACE))]
+
+    def manifests(self) -> Iterator[Manifest]:
+        """Each resource has a stream of its own and asks for one worker from a template."""
+        for number in range(self.size):
+            yield {
+                "apiVersion": STREAM_CONSUMER_GROUP.api_version,
+                "kind": STREAM_CONSUMER_GROUP.kind,
+                "metadata": {
+                    "name": f"orders-{number}",
+                    "namespace": self.namespaces[number // PER_NAMESPACE],
+                },
+                "spec": {
+                    "redis": {"url": self.redis_url},
+                    "stream": f"orders:events:{number}",
+                    "template": _template(),
+                    "replicas": 1,
+                },
+            }
+
+
+def _template() -> Manifest:
+    container = {"name": "worker", "image": "local/worker", "command": ["worker"]}
+    return {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}
+
+
+async def declare(plane: ControlPlane, fleet: Fleet) -> None:
+    """Create all of it, as fast as the API server takes it."""
+    api = await KubeApi.connect(str(plane.kubeconfig))
+    try:
+        for name in fleet.namespaces:
+            # A namespace is created like an object without one.
+            body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+            await api.create(NAMESPACE, "", body)
+        manifests = fleet.manifests()  # shared: each takes the next
+        await asyncio.gather(*(_create_each(api, manifests) for _ in range(CONNECTIONS)))
+    finally:
+        await api.close()
+
+
+async def _create_each(api: KubeApi, manifests: Iterable[Manifest]) -> None:
+    for manifest in manifests:
+        await api.create(STREAM_CONSUMER_GROUP, manifest["metadata"]["namespace"], manifest)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Convergence:
+    """How far it came."""
+
+    ready: int
+    writes: list[Request]
+    is_quiet: bool  # all Ready and nothing written for as long as was asked
+    last_write: datetime | None
+
+
+def await_convergence(
+    plane: ControlPlane, fleet: Fleet, trail: AuditTrail, shown: Step, *, timeout_s: float
+) -> Convergence:
+    """Wait until every resource is Ready and the operator has written nothing for `QUIET_S`."""
+    until = time.monotonic() + timeout_s
+    written: list[Request] = []
+    ready = 0
+    while True:
+        written += writes(trail.read())
+        if ready < fleet.size:
+            ready = _count_ready(plane)
+        shown.detail = f"{ready} of {fleet.size} Ready, {len(written)} writes"
+        last = written[-1].answered if written else None
+        is_quiet = ready == fleet.size and last is not None and _age_s(last) >= QUIET_S
+        if is_quiet or time.monotonic() >= until:
+            return Convergence(ready=ready, writes=written, is_quiet=is_quiet, last_write=last)
+        # Listing thousands of resources is work for the API server that all others wait for.
+        time.sleep(max(0.5, fleet.size / 1000))
+
+
+def _age_s(instant: datetime) -> float:
+    return (datetime.now(UTC) - instant).total_seconds()
+
+
+def _count_ready(plane: ControlPlane) -> int:
+    """How many resources of all namespaces are Ready."""
+    # Version 0: from the API server's memory, and not from etcd.
+    listed = plane.get(f"{STREAM_CONSUMER_GROUP.path(None)}?resourceVersion=0")
+    return sum(_is_ready(item) for item in json.loads(listed)["items"])
+
+
+def _is_ready(manifest: Manifest) -> bool:
+    conditions = manifest.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)

@@ -1,0 +1,69 @@
+"""What the audit log of the API server says about one user's requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from local_cluster.plane import ControlPlane
+
+WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+LEASES = "leases"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request that was answered, or a watch that began."""
+
+    verb: str
+    api_group: str
+    resource: str  # with its subresource: deployments/scale
+    namespace: str
+    name: str
+    code: int
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource} {self.namespace}/{self.name} -> {self.code}"
+
+
+class AuditTrail:
+    """The requests of one user since this object was made; `read` goes on where it ended."""
+
+    def __init__(self, plane: ControlPlane, user: str) -> None:
+        self._path = plane.audit_log
+        self._user = user
+        self._offset = self._path.stat().st_size
+
+    def read(self) -> list[Request]:
+        """What was answered since the last call, the oldest first."""
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            # The last line may be half written.
+            whole = log.read().rpartition(b"\n")[0]
+        self._offset += len(whole) + 1 if whole else 0
+        events = (json.loads(line) for line in whole.splitlines() if line)
+        return [
+            _request(event)
+            for event in events
+            if event["user"]["username"] == self._user and "objectRef" in event
+        ]
+
+
+def _request(event: dict[str, Any]) -> Request:
+    subject = event["objectRef"]
+    suffix = f"/{subject['subresource']}" if "subresource" in subject else ""
+    return Request(
+        verb=event["verb"],
+        api_group=subject.get("apiGroup", ""),
+        resource=f"{subject['resource']}{suffix}",
+        namespace=subject.get("namespace", ""),
+        name=subject.get("name", ""),
+        code=event.get("responseStatus", {}).get("code", 0),
+    )
+
+
+def writes(requests: Iterable[Request]) -> list[Request]:
+    """The writes among them, the Leases of the members aside."""
+    return [one for one in requests if one.verb in WRITES and one.resource != LEASES]

@@ -1,0 +1,64 @@
+"""The rights that the manifests give the operator, taken apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tests.operators import ROOT
+
+BASE = ROOT / "manifests" / "base"
+NAMESPACED = ROOT / "manifests" / "overlays" / "namespaced"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Right:
+    """One verb on one resource."""
+
+    resource: str  # with its subresource
+    verb: str
+    api_group: str
+    names: tuple[str, ...] = ()  # empty: all
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+    def as_rule(self) -> dict[str, Any]:
+        """The rule that grants it."""
+        rule = {"apiGroups": [self.api_group], "resources": [self.resource], "verbs": [self.verb]}
+        return {**rule, "resourceNames": list(self.names)} if self.names else rule
+
+
+def operator_rights() -> list[Right]:
+    """Every right of manifests/base, on the whole cluster and in the operator's namespace."""
+    cluster = _rules((BASE / "cluster_role.yaml").read_text(), "ClusterRole")
+    members = _rules((BASE / "member_role.yaml").read_text(), "Role")
+    return sorted(_take_apart([*cluster, *members]))
+
+
+def namespaced_rights() -> list[Right]:
+    """Every right of the overlay for one namespace, the members' aside."""
+    return sorted(_take_apart(_rules((NAMESPACED / "role.yaml").read_text(), "Role")))
+
+
+def _rules(text: str, kind: str) -> list[dict[str, Any]]:
+    manifests = [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
+    return [rule for manifest in manifests for rule in manifest["rules"]]
+
+
+def _take_apart(rules: Iterable[dict[str, Any]]) -> set[Right]:
+    return {
+        Right(
+            resource=resource,
+            verb=verb,
+            api_group=group,
+            names=tuple(rule.get("resourceNames", ())),
+        )
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }

@@ -1,0 +1,159 @@
+"""Invariant 7: in the steady state replicas write nothing, however many there are."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_cluster.nodes import start_nodes
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import Process, wait_until
+from local_cluster.redis_servers import StandaloneServers
+from tests.audit import LEASES, AuditTrail, Request, writes
+from tests.control_plane.counting import await_members, await_ready
+from tests.control_plane.own_plane import own_plane
+from tests.operators import (
+    SERVICE_ACCOUNT,
+    Operators,
+    Resources,
+    sleeping_template,
+)
+
+WATCHED_S = 60.0
+QUIET_S = 15.0  # numbers that moved are written after 10 s
+SETTLE_TIMEOUT_S = 240.0
+PER_KIND = 50  # of each of two kinds, in each of two namespaces: 200 resources
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: no other operator writes here."""
+    with own_plane(tmp_path_factory.mktemp("idle")) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def light_node(
+    plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    (node,) = start_nodes(plane, 1, tmp_path_factory.mktemp("light"), light=True)
+    yield plane
+    node.stop()
+
+
+@pytest.mark.timeout(900)
+def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_than_of_one(
+    light_node: ControlPlane,
+    redis_86: StandaloneServers,
+    key_prefix: str,
+    tmp_path: Path,
+) -> None:
+    plane = light_node
+    trail = AuditTrail(plane, SERVICE_ACCOUNT)
+    with Operators(plane, tmp_path) as operators:
+        operators.start(1)
+        alone = _settle(plane, trail, "alone", redis_86.url, key_prefix)
+        operators.start(2)
+        await_members(operators, 3)
+        together = _settle(plane, trail, "together", redis_86.url, key_prefix)
+
+        before = [_Usage.of(process) for process in operators.processes]
+        trail.read()
+        time.sleep(WATCHED_S)
+        requests = trail.read()
+        after = [_Usage.of(process) for process in operators.processes]
+
+    for one, other in zip(before, after, strict=True):
+        print(f"idle: {other.since(one)}")
+    leases = [one for one in requests if one.resource == LEASES and one.verb == "patch"]
+    assert len({one.name for one in leases}) == 3, "the audit log sees all three replicas"
+    assert [str(one) for one in writes(requests)] == []
+    # Three that write whatever they see write three times as much. On a slow machine the first in
+    # rank is now and then too late.
+    assert len(together) <= 1.5 * len(alone), f"{_count(together)} instead of {_count(alone)}"
+
+
+def _count(requests: list[Request]) -> dict[str, int]:
+    return dict(Counter(f"{one.verb} {one.resource} {one.code}" for one in requests))
+
+
+def _settle(
+    plane: ControlPlane, trail: AuditTrail, namespace: str, url: str, prefix: str
+) -> list[Request]:
+    """Apply resources of both kinds and wait until all is quiet: the writes that it took."""
+    plane.kubectl("create", "namespace", namespace)
+    resources = Resources(plane, namespace)
+    resources.apply_raw(*_manifests(url, prefix + namespace))
+    await_ready(plane, namespace, 2 * PER_KIND)
+    written: list[Request] = []
+    quiet_since = time.monotonic()
+
+    def is_quiet() -> bool:
+        nonlocal quiet_since
+        fresh = writes(trail.read())
+        written.extend(fresh)
+        if fresh:
+            quiet_since = time.monotonic()
+        return time.monotonic() - quiet_since > QUIET_S
+
+    wait_until(is_quiet, timeout_s=SETTLE_TIMEOUT_S, what="no more writes", every_s=0.5)
+    return [one for one in written if one.namespace == namespace]
+
+
+def _manifests(url: str, prefix: str) -> list[dict[str, Any]]:
+    manifests = []
+    for number in range(PER_KIND):
+        owned = {"template": sleeping_template(), "replicas": 1}
+        manifests.append(_resource(f"owns-{number}", url, prefix, owned))
+        manifests.append(_deployment(f"workers-{number}"))
+        target = {"targetRef": {"name": f"workers-{number}"}}
+        manifests.append(_resource(f"adopts-{number}", url, prefix, target))
+    return manifests
+
+
+def _resource(name: str, url: str, prefix: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamConsumerGroup",
+        "metadata": {"name": name},
+        "spec": {"redis": {"url": url}, "stream": f"{prefix}:{name}", **spec},
+    }
+
+
+def _deployment(name: str) -> dict[str, Any]:
+    template = sleeping_template()
+    template["metadata"] = {"labels": {"app": name}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Usage:
+    at: float
+    cpu_s: float
+    rss_mib: float
+
+    @classmethod
+    def of(cls, process: Process) -> _Usage:
+        stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
+        return cls(
+            at=time.monotonic(),
+            cpu_s=(int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"),
+            rss_mib=pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+        )
+
+    def since(self, before: _Usage) -> str:
+        share = (self.cpu_s - before.cpu_s) / (self.at - before.at)
+        return f"{share:.1%} of a core, {self.rss_mib:.0f} MiB resident"

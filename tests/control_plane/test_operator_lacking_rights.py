@@ -1,0 +1,257 @@
+"""A right less than the manifests give: something fails where people see it."""
+
+from __future__ import annotations
+
+import signal
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import wait_until
+from local_cluster.redis_servers import StandaloneServers
+from tests.cluster_fixtures import FAST
+from tests.control_plane.own_plane import own_plane
+from tests.control_plane.rights import Right, operator_rights
+from tests.control_plane.rights_cases import (
+    only,
+    owning,
+    retargeted,
+    secret,
+    stateful_set,
+    targeting,
+)
+from tests.operators import Operators, Resources, metrics
+
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: no operator with other rights does the work here."""
+    with own_plane(tmp_path_factory.mktemp("rights")) as plane:
+        yield plane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """An operator that lacks one right, in a namespace of its own."""
+
+    resources: Resources
+    redis: StandaloneServers
+    operators: Operators
+    kubeconfig: Path
+
+    @property
+    def namespace(self) -> str:
+        """The one that it works in, and where its Lease is."""
+        return self.resources.namespace
+
+    def start(self, *, wait: bool = True) -> None:
+        self.operators.start(1, kubeconfig=self.kubeconfig, wait=wait)
+
+    def await_log(self, text: str) -> None:
+        wait_until(lambda: text in self.operators.logs(), timeout_s=WAIT_S, what=text, every_s=0.2)
+
+    def await_ready(self, spec: dict[str, Any]) -> None:
+        self.start()
+        self.resources.apply("orders", spec)
+        self.resources.await_condition("orders", reason="Ready")
+
+    def await_forbidden(
+        self, right: Right, kind: str = "Ready", *, reason: str = "Forbidden"
+    ) -> None:
+        condition = self.resources.await_condition("orders", kind, reason=reason)
+        assert f"cannot {right.verb} resource" in condition["message"]
+
+
+Symptom = Callable[[Trial, Right], None]
+
+
+def _is_not_ready(trial: Trial, right: Right) -> None:
+    """The operator is not ready, and says what it lacks."""
+    trial.start(wait=False)
+    wait_until(
+        lambda: f'cannot list resource "{right.resource}"' in _readiness(trial.operators.ports[0]),
+        timeout_s=WAIT_S,
+        what="the operator to say why it is not ready",
+    )
+
+
+def _watch_ends(trial: Trial, right: Right) -> None:
+    """The watch begins anew and anew; a metric counts it, and the log says why."""
+    trial.start()
+    trial.await_log(f'cannot watch resource "{right.resource}"')
+    wait_until(
+        lambda: "pelops_watch_restarts_total 0.0" not in metrics(trial.operators.ports[0]),
+        timeout_s=WAIT_S,
+        what="a restart to be counted",
+    )
+
+
+def _nodes_are_not_told_of(trial: Trial, right: Right) -> None:
+    trial.start()
+    trial.await_log("nodes are not watched")
+
+
+def _members_are_not_known(trial: Trial, right: Right) -> None:
+    trial.start()
+    trial.await_log("cannot renew the member Lease")
+    trial.await_log(f'cannot {right.verb} resource "leases"')
+
+
+def _member_does_not_leave(trial: Trial, right: Right) -> None:
+    trial.start()
+    (process,) = trial.operators.processes
+    process.send_to_leader(signal.SIGTERM)
+    trial.await_log('cannot delete resource "leases"')
+
+
+def _finalizer_is_refused(trial: Trial, right: Right) -> None:
+    trial.start()
+    trial.resources.apply("orders", targeting(trial.redis.url, trial.namespace, "Delete"))
+    trial.await_forbidden(right, "WorkloadReady")
+
+
+def _status_stays_empty(trial: Trial, right: Right) -> None:
+    trial.start()
+    trial.resources.apply("orders", targeting(trial.redis.url, trial.namespace))
+    trial.await_log('cannot patch resource "streamconsumergroups/status"')
+    assert "status" not in (trial.resources.get("scg", "orders") or {})
+
+
+def _deployment_is_refused(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.start()
+    trial.resources.apply("orders", owning(trial.namespace))
+    trial.await_forbidden(right)
+
+
+def _former_deployment_stays(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply("orders", retargeted(trial.redis.url, trial.namespace))
+    trial.await_forbidden(right)
+
+
+def _number_is_refused(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply("orders", owning(trial.namespace, replicas=1))
+    trial.await_forbidden(right)
+
+
+def _target_is_forbidden(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(stateful_set("own"))
+    trial.start()
+    trial.resources.apply("orders", targeting(trial.redis.url, trial.namespace))
+    trial.await_forbidden(right, reason="TargetForbidden" if right.verb == "get" else "Forbidden")
+
+
+def _secret_is_forbidden(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.start()
+    trial.resources.apply("orders", owning(trial.namespace))
+    trial.await_forbidden(right)
+
+
+def _events_are_missing(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.await_log('cannot create resource "events"')
+    assert trial.resources.events("orders") == []
+
+
+def _cluster_stays_nameless(trial: Trial, right: Right) -> None:
+    """A second cluster with a resource of the same name could not be told from this one."""
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    state = f"{{{trial.namespace}-owned}}:workers:state"
+    assert trial.redis.cli("HGET", state, "owner:uid") != ""
+    assert trial.redis.cli("HGET", state, "owner:cluster") == ""
+
+
+SYMPTOMS: dict[str, Symptom] = {
+    "list streamconsumergroups": _is_not_ready,
+    "list deployments": _is_not_ready,
+    "list pods": _is_not_ready,
+    "list horizontalpodautoscalers": _is_not_ready,
+    "list nodes": _nodes_are_not_told_of,
+    "watch streamconsumergroups": _watch_ends,
+    "watch deployments": _watch_ends,
+    "watch pods": _watch_ends,
+    "watch horizontalpodautoscalers": _watch_ends,
+    "watch nodes": _watch_ends,
+    "patch streamconsumergroups": _finalizer_is_refused,
+    "patch streamconsumergroups/status": _status_stays_empty,
+    "create deployments": _deployment_is_refused,
+    "patch deployments": _deployment_is_refused,
+    "delete deployments": _former_deployment_stays,
+    "patch deployments/scale": _number_is_refused,
+    "get statefulsets/scale": _target_is_forbidden,
+    "patch statefulsets/scale": _target_is_forbidden,
+    "get secrets": _secret_is_forbidden,
+    "create events": _events_are_missing,
+    "get namespaces": _cluster_stays_nameless,
+    "list leases": _members_are_not_known,
+    "create leases": _members_are_not_known,
+    "patch leases": _members_are_not_known,
+    "delete leases": _member_does_not_leave,
+}
+
+
+@pytest.mark.parametrize("right", operator_rights(), ids=str)
+def test_without_one_right_something_fails_visibly(
+    plane: ControlPlane,
+    redis_86: StandaloneServers,
+    namespace: str,
+    tmp_path: Path,
+    right: Right,
+) -> None:
+    user = f"without-{right.verb}-{right.resource.replace('/', '-')}"[:64]
+    rest = [other.as_rule() for other in operator_rights() if other != right]
+    resources = Resources(plane, namespace)
+    resources.apply_raw(*grant(user, rest))
+    with Operators(plane, tmp_path, environment=FAST | only(namespace)) as operators:
+        trial = Trial(
+            resources=resources,
+            redis=redis_86,
+            operators=operators,
+            kubeconfig=plane.kubeconfig_for(user),
+        )
+        SYMPTOMS[str(right)](trial, right)
+
+
+def grant(user: str, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    api = "rbac.authorization.k8s.io"
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": user},
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+        },
+    ]
+
+
+def _readiness(port: int) -> str:
+    """What the operator answers to a readiness probe; empty while it does not listen."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return ""

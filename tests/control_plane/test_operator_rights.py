@@ -1,0 +1,133 @@
+"""The manifests grant what the operator uses, no more and no less."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import wait_until
+from local_cluster.redis_servers import StandaloneServers
+from tests.audit import AuditTrail, Request
+from tests.cluster_fixtures import FAST
+from tests.control_plane.own_plane import own_plane
+from tests.control_plane.rights import NAMESPACED, namespaced_rights, operator_rights
+from tests.control_plane.rights_cases import (
+    MEMBERS,
+    autoscaler,
+    dead_member,
+    only,
+    owning,
+    retargeted,
+    secret,
+    stateful_set,
+    targeting,
+    wished,
+)
+from tests.operators import SERVICE_ACCOUNT, Operators, Resources
+
+WAIT_S = 60.0
+# The parts of a manifest that apply to one namespace alone need no such reads.
+WHOLE_CLUSTER = {"nodes", "namespaces"}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own: no operator with other rights does the work here."""
+    with own_plane(tmp_path_factory.mktemp("rights")) as plane:
+        yield plane
+
+
+def test_every_right_is_used_and_nothing_else_is_asked_for(
+    plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
+) -> None:
+    trail = AuditTrail(plane, SERVICE_ACCOUNT)
+    resources = Resources(plane, namespace)
+    with Operators(plane, tmp_path, environment=FAST) as operators:
+        _live_through_everything(operators, resources, redis_86.url)
+    requests = trail.read()
+    assert [str(one) for one in requests if one.code == 403] == []
+    used = {used for one in requests if one.code < 400 for used in _uses(one)}
+    unused = [str(r) for r in operator_rights() if (r.api_group, r.resource, r.verb) not in used]
+    assert unused == []
+
+
+def test_one_namespace_can_be_served_with_rights_in_it_alone(
+    plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
+) -> None:
+    (tmp_path / "kustomization.yaml").write_text(
+        yaml.safe_dump(
+            {"namespace": namespace, "resources": [os.path.relpath(NAMESPACED, tmp_path)]}
+        )
+    )
+    plane.kubectl("apply", "-k", str(tmp_path))
+    user = f"system:serviceaccount:{namespace}:pelops-operator"
+    trail = AuditTrail(plane, user)
+    resources = Resources(plane, namespace)
+    resources.apply_raw(secret(redis_86.url), stateful_set("own"))
+    with Operators(plane, tmp_path, environment=FAST | only(namespace)) as operators:
+        operators.start(1, kubeconfig=plane.kubeconfig_for(user))
+        resources.apply("orders", owning(namespace, deletionPolicy="Delete"))
+        resources.apply("stateful", targeting(redis_86.url, namespace))
+        for name in ("orders", "stateful"):
+            resources.await_condition(name, "GroupReady", reason="GroupExists")
+        wait_until(
+            lambda: wished(resources, "statefulset", "own") == 1, timeout_s=WAIT_S, what="scaled"
+        )
+        resources.await_condition("orders", reason="Ready")
+        resources.delete("orders", wait=True)
+    forbidden = {one.resource for one in trail.read() if one.code == 403}
+    assert forbidden == WHOLE_CLUSTER
+
+
+def test_the_rights_in_one_namespace_are_those_of_the_whole_cluster() -> None:
+    members = {"leases"}  # have a Role of their own in both
+    whole = [r for r in operator_rights() if r.resource not in WHOLE_CLUSTER | members]
+    assert namespaced_rights() == whole
+
+
+def _live_through_everything(operators: Operators, resources: Resources, url: str) -> None:
+    plane, namespace = resources.plane, resources.namespace
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(dead_member()))
+    leaving, _ = operators.start(2)
+    resources.apply_raw(secret(url), stateful_set("own"), autoscaler("orders-workers"))
+    resources.apply("orders", owning(namespace, deletionPolicy="Delete"))
+    resources.apply("stateful", targeting(url, namespace))
+    resources.await_condition("orders", "ScalingActive", reason="ScaledByAutoscaler")
+    resources.await_condition("orders", reason="Ready")
+    wait_until(
+        lambda: wished(resources, "statefulset", "own") == 1, timeout_s=WAIT_S, what="scaled"
+    )
+    plane.kubectl("delete", "hpa", "autoscaler", "-n", namespace)
+    resources.apply("orders", owning(namespace, deletionPolicy="Delete", replicas=1))
+    wait_until(
+        lambda: wished(resources, "deployment", "orders-workers") == 1,
+        timeout_s=WAIT_S,
+        what="the owned Deployment to be scaled",
+    )
+    resources.apply("orders", retargeted(url, namespace))
+    wait_until(
+        lambda: resources.get("deployment", "orders-workers") is None,
+        timeout_s=WAIT_S,
+        what="the Deployment of the former template to go",
+    )
+    resources.delete("orders", wait=True)
+    assert {one["reason"] for one in resources.events("orders")} >= {"Ready", "GroupRemoved"}
+    leaving.send_to_leader(signal.SIGTERM)
+    wait_until(lambda: _members(plane) == 1, timeout_s=WAIT_S, what="one member is left")
+
+
+def _uses(request: Request) -> set[tuple[str, str, str]]:
+    """The rights that a request needs: an apply that creates needs two."""
+    creates = (request.verb, request.code) == ("patch", 201)
+    verbs = {request.verb, "create"} if creates else {request.verb}
+    return {(request.api_group, request.resource, verb) for verb in verbs}
+
+
+def _members(plane: ControlPlane) -> int:
+    return len(plane.kubectl("get", "leases", "-n", MEMBERS, "-o", "name").stdout.split())

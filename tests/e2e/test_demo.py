@@ -1,0 +1,92 @@
+"""`make demo` as a person runs it: what it says, its exit code, and what it leaves behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_cluster.binaries import cache_directory
+from local_cluster.processes import wait_until
+from local_cluster.state_directory import StateDirectory
+
+ROOT = Path(__file__).parents[2]
+FEW = "100"  # files
+
+Demo = subprocess.Popen[str]
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    """The demo on a few files, with both of its outputs in one, as on a terminal."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "demo", "--files", FEW],
+        cwd=ROOT,
+        env=os.environ | {"KEEP": "", "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with started:
+        yield started
+        started.kill()
+    leftover = StateDirectory(state_of(started))
+    if leftover.is_ours():
+        leftover.remove()  # a demo that failed keeps its logs, and a killed one all it had
+
+
+def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> None:
+    said, _ = demo.communicate()
+    assert demo.returncode == 0, said
+    assert said.count("  ok      ") == 9, said
+    assert "FAILED" not in said
+    assert said.count("REPLICAS") == 1, "the header comes once"
+    assert "to keep this short" in said, "what is left out is said"
+    await_nothing_left(demo)
+    assert not state_of(demo).exists()
+
+
+@pytest.mark.parametrize("moment", ["starting 1 node", "added "])
+def test_an_interrupt_at_any_moment_leaves_nothing(demo: Demo, moment: str) -> None:
+    assert demo.stdout is not None
+    said = next((line for line in demo.stdout if line.startswith(moment)), None)
+    assert said is not None, "the demo ended before"
+    demo.send_signal(signal.SIGINT)
+    rest, _ = demo.communicate()
+    assert demo.returncode == 130, rest
+    await_nothing_left(demo)
+    assert not state_of(demo).exists()
+
+
+def test_a_killed_demo_leaves_no_process(demo: Demo) -> None:
+    assert demo.stdout is not None
+    assert any(line.startswith("added ") for line in demo.stdout)
+    demo.kill()
+    demo.communicate()
+    await_nothing_left(demo)
+
+
+def state_of(demo: Demo) -> Path:
+    return cache_directory() / "clusters" / f"demo-{demo.pid}"
+
+
+def await_nothing_left(demo: Demo) -> None:
+    """Killed processes end in their own time; what the demo started names its directory."""
+    wait_until(lambda: not find_processes(str(state_of(demo))), timeout_s=30, what="nothing left")
+
+
+def find_processes(word: str) -> list[str]:
+    """The command lines of processes which have `word` in command line or environment."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (directory / "cmdline").read_bytes()
+            known = command + (directory / "environ").read_bytes()
+        except OSError:
+            continue
+        if word.encode() in known:
+            found.append(command.replace(b"\0", b" ").decode(errors="replace"))
+    return found

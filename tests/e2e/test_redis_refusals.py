@@ -1,0 +1,154 @@
+"""What Redis refuses is told with its cause and a remedy, and work goes on when it is mended."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from local_cluster.redis_servers import RedisServers, ServerOptions, StandaloneServers
+from local_cluster.redis_servers.tls import make_tls_files
+from pelops.domain.access import Role, acl_rules
+from pelops.domain.naming import derive_keys
+from tests.e2e.declaring import NAME, a_spec, group_of, secret
+from tests.operators import Resources
+from tests.redis_fixtures import RunRedis
+
+REFERENCE = {"secretRef": {"name": "redis"}}
+
+
+def test_a_wrong_password_is_told_and_a_corrected_secret_is_read_again(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    servers = run_redis(options=ServerOptions(password="right"))
+    resources.apply_raw(secret("redis", url=servers.url, password="wrong-password"))
+    resources.apply(NAME, a_spec("", stream, redis=REFERENCE))
+    failed = resources.await_condition(NAME, reason="AuthenticationFailed")
+    assert "Secret" in failed["message"] and "wrong-password" not in failed["message"]
+    resources.apply_raw(secret("redis", url=servers.url, password="right"))
+    resources.await_condition(NAME, reason="Ready")
+
+
+def test_a_missing_password_is_told(resources: Resources, run_redis: RunRedis, stream: str) -> None:
+    servers = run_redis(options=ServerOptions(password="right"))
+    resources.apply(NAME, a_spec(servers.url, stream))
+    failed = resources.await_condition(NAME, reason="AuthenticationFailed")
+    assert "password" in failed["message"]
+
+
+def test_a_secret_that_comes_later_is_waited_for(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    resources.apply(NAME, a_spec("", stream, redis=REFERENCE))
+    missing = resources.await_condition(NAME, reason="SecretMissing")
+    assert f"{resources.namespace}/redis" in missing["message"]
+    resources.apply_raw(secret("redis", url=redis_86.url))
+    resources.await_condition(NAME, reason="Ready")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({}, "the key url"),
+        ({"url": "redis://me:very-secret@"}, "host"),
+        ({"url": "http://redis:6379"}, "redis://"),
+        ({"url": "redis://redis:6379?ssl=x"}, "options"),
+        ({"url": "redis://redis:6379", "username": "me"}, "password"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_told_without_its_content(
+    resources: Resources, stream: str, fields: dict[str, str], named: str
+) -> None:
+    resources.apply_raw(secret("redis", **fields))
+    resources.apply(NAME, a_spec("", stream, redis=REFERENCE))
+    refused = resources.await_condition(NAME, reason="InvalidSpec")
+    assert named in refused["message"] and "very-secret" not in refused["message"]
+
+
+@pytest.mark.parametrize("command", ["xgroup|create", "xadd", "xinfo|groups", "hset", "evalsha"])
+def test_a_command_that_the_acl_forbids_is_named_and_tried_again(
+    resources: Resources, redis_86: RedisServers, stream: str, command: str
+) -> None:
+    rules = acl_rules(derive_keys(stream, NAME), Role.OPERATOR)
+    user = f"user-{stream}"
+    # EVAL would stand in for EVALSHA.
+    taken = [f"-{command}", *(["-eval"] if command == "evalsha" else [])]
+    redis_86.acl_setuser(user, "on", ">password", *rules, *taken)
+    resources.apply_raw(secret("redis", url=redis_86.url, username=user, password="password"))
+    resources.apply(NAME, a_spec("", stream, redis=REFERENCE))
+    denied = resources.await_condition(NAME, reason="PermissionDenied")
+    assert command in denied["message"]
+    redis_86.acl_setuser(user, *rules)
+    resources.await_condition(NAME, reason="Ready")
+
+
+def test_a_key_that_the_acl_forbids_is_named(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    rules = acl_rules(derive_keys(stream, "another-group"), Role.OPERATOR)
+    user = f"user-{stream}"
+    redis_86.acl_setuser(user, "on", ">password", *rules)
+    resources.apply_raw(secret("redis", url=redis_86.url, username=user, password="password"))
+    resources.apply(NAME, a_spec("", stream, redis=REFERENCE))
+    denied = resources.await_condition(NAME, reason="PermissionDenied")
+    assert stream in denied["message"]
+
+
+@pytest.mark.parametrize("which", ["stream", "dead_letter", "ledger", "state"])
+def test_a_key_of_another_type_is_left_as_it_is_until_it_is_gone(
+    resources: Resources, redis_86: RedisServers, stream: str, which: str
+) -> None:
+    keys = derive_keys(stream, NAME)
+    key = getattr(keys, which)
+    redis_86.cli("SET", key, "precious")
+    resources.apply(NAME, a_spec(redis_86.url, stream))
+    wrong = resources.await_condition(NAME, reason="WrongType")
+    assert key in wrong["message"] and "string" in wrong["message"]
+    others = {stream, *keys.derived()} - {key}
+    assert (redis_86.cli("GET", key), redis_86.cli("EXISTS", *others)) == ("precious", "0")
+    redis_86.cli("DEL", key)
+    resources.await_condition(NAME, reason="Ready")
+
+
+def test_a_dead_letter_key_in_another_slot_is_refused_before_it_is_needed_in_a_cluster(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    spec = a_spec(redis_86.url, stream, deadLetter={"stream": "elsewhere"})
+    resources.apply(NAME, spec)
+    refused = resources.await_condition(NAME, reason="DeadLetterInAnotherSlot")
+    assert "elsewhere" in refused["message"] and f"{{{stream}}}" in refused["message"]
+    assert redis_86.cli("EXISTS", stream) == "0"
+    resources.apply(NAME, {**spec, "deadLetter": {"stream": f"{{{stream}}}:elsewhere"}})
+    resources.await_condition(NAME, reason="Ready")
+
+
+def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
+    resources: Resources, redis_tls: StandaloneServers, stream: str, tmp_path: Path
+) -> None:
+    strange = make_tls_files(tmp_path / "another-authority")
+    entries = redis_tls.secret()
+    resources.apply_raw(secret("redis", **{**entries, "ca.crt": strange.ca.read_text()}))
+    resources.apply(NAME, a_spec("", stream, redis=REFERENCE))
+    untrusted = resources.await_condition(NAME, reason="RedisUnreachable")
+    assert "certificate verify failed" in untrusted["message"]
+    resources.apply_raw(secret("redis", **entries))
+    resources.await_condition(NAME, reason="Ready", timeout_s=120)
+    assert group_of(redis_tls, stream, NAME)
+
+
+def test_plain_text_to_a_server_that_speaks_tls_is_told(
+    resources: Resources, redis_tls: StandaloneServers, stream: str
+) -> None:
+    resources.apply(NAME, a_spec(redis_tls.url.replace("rediss:", "redis:"), stream))
+    told = resources.await_condition(NAME, reason="RedisUnreachable")
+    assert told["message"]
+
+
+def test_a_sentinel_that_does_not_know_the_master_is_told(
+    resources: Resources, run_redis: RunRedis, redis_86: RedisServers, stream: str
+) -> None:
+    node = redis_86.url.removeprefix("redis://")
+    redis = {"sentinel": {"masterName": "nobody", "nodes": [node]}}
+    resources.apply(NAME, a_spec("", stream, redis=redis))
+    told = resources.await_condition(NAME, reason="RedisUnreachable")
+    assert "entinel" in told["message"]

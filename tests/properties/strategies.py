@@ -1,0 +1,158 @@
+"""What Hypothesis may find in the world: any facts that the doors can observe."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pelops import errors
+from pelops.domain.condition import Finding
+from pelops.domain.entry_id import EntryId
+from pelops.domain.observation import GroupObservation, StreamObservation
+from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.policy.diagnosis import diagnose
+from pelops.policy.facts import Facts
+from pelops.policy.scaling import decide_replicas
+from tests.builders import NOW, TARGET, TEMPLATE, keys, resource
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+LONG = st.integers(0, 200_000).map(lambda n: "boom " * (n // 5))
+# Names as Redis and an environment variable can hold them, rich in what means something to others.
+NAME = st.one_of(
+    st.lists(
+        st.sampled_from(["$", "$(", ")", "$$", "(", "A", "é", "😀", "{", "}", ":", "%", " ", "\\"]),
+        min_size=1,
+        max_size=8,
+    ).map("".join),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1),
+)
+COUNT = st.one_of(st.integers(0, 5), st.integers(0, 2**53 - 1))
+# XSETID ... ENTRIESADDED lets anybody give a stream more entries than any memory holds.
+LAG = st.one_of(st.integers(0, 5), st.integers(0, 2**63 - 1))
+HALF_ID = st.one_of(st.integers(0, 5), st.integers(0, 2**64 - 1))
+ENTRY_ID = st.builds(EntryId, HALF_ID, HALF_ID)
+MOMENT = st.integers(-3600, 3600).map(lambda s: NOW + timedelta(seconds=s))
+OWNER = st.builds(
+    OwnerRecord,
+    uid=st.sampled_from(["uid-1", "uid-2", "uid-3"]),
+    cluster=st.sampled_from(["", "c1", "c2"]),
+    namespace=st.sampled_from(["shop", "store"]),
+    name=st.sampled_from(["order-processing", "orders"]),
+    created=st.integers(-2, 2).map(lambda s: NOW + timedelta(seconds=s)),
+)
+UNTIL = st.integers(-3, 3).map(lambda n: NOW + n * HOLD)
+GROUP_HOLD = st.builds(GroupHold, owner=OWNER, held_until=st.one_of(UNTIL, MOMENT))
+GROUP = st.builds(
+    GroupObservation,
+    last_delivered_id=ENTRY_ID,
+    pending=COUNT,
+    lag=st.none() | LAG,
+    consumers=COUNT,
+    entries_read=st.none() | COUNT,
+    lowest_pending=st.none() | ENTRY_ID,
+)
+STREAM = st.builds(
+    StreamObservation,
+    server_time=st.just(NOW),
+    exists=st.booleans(),
+    length=COUNT,
+    last_generated_id=ENTRY_ID,
+    first_id=st.none() | ENTRY_ID,
+    entries_added=st.none() | COUNT,
+    groups=st.integers(0, 3),
+    group=st.none() | GROUP,
+    dead_letters=COUNT,
+    dead_letter_exists=st.booleans(),
+    ledger_exists=st.booleans(),
+    hold=st.none() | GROUP_HOLD,
+)
+POD = st.builds(
+    PodObservation,
+    name=st.sampled_from(["w-1", "w-2"]),
+    uid=st.sampled_from(["pod-1", "pod-2"]),
+    node=st.sampled_from([None, "n1"]),
+    phase=st.sampled_from(["Pending", "Running", "Failed", "Unknown"]),
+    is_ready=st.booleans(),
+    is_deleting=st.booleans(),
+    waiting_reason=st.sampled_from(
+        [
+            None,
+            "",
+            "CrashLoopBackOff",
+            "ImagePullBackOff",
+            "ContainerCreating",
+            "no word",
+            "x" * 999,
+        ]
+    ),
+    waiting_message=st.none() | TEXT | LONG,
+    exit_code=st.none() | st.integers(0, 255),
+)
+WORKLOAD = st.builds(
+    WorkloadObservation,
+    target=st.just(TARGET),
+    exists=st.booleans(),
+    uid=st.none() | st.just("dep-1"),
+    wished=st.none() | st.integers(0, 3),
+    current=st.integers(0, 3),
+    ready=st.integers(0, 3),
+    selector=st.sampled_from(["", "app=orders"]),
+    is_rolled_out=st.booleans(),
+    failure=st.none() | TEXT | LONG,
+    autoscaler=st.none() | st.just("orders"),
+    pods=st.lists(POD, max_size=2).map(tuple),
+    unready_nodes=st.frozensets(st.sampled_from(["n1", "n2"])),
+)
+
+
+def _errors() -> list[type[errors.PelopsError]]:
+    found: list[type[errors.PelopsError]] = [errors.PelopsError]
+    for kind in found:
+        found += kind.__subclasses__()
+    return found
+
+
+@st.composite
+def pelops_errors(draw: st.DrawFn) -> errors.PelopsError:
+    """Any error of Pelops, with any text."""
+    kind, text = draw(st.sampled_from(_errors())), draw(TEXT | LONG)
+    if kind is errors.WrongType:
+        return errors.WrongType(text, key="k", found="list")
+    return kind(text)
+
+
+PROBLEM: st.SearchStrategy[Finding] = pelops_errors().map(diagnose)
+
+
+@st.composite
+def resources(draw: st.DrawFn) -> Any:
+    """Resources that differ in what conditions depend on."""
+    spec: dict[str, Any] = {"stream": draw(NAME), "group": draw(st.none() | NAME)}
+    if draw(st.booleans()):
+        spec["template"] = TEMPLATE
+    if draw(st.booleans()):
+        spec["scaling"] = {"mode": draw(st.sampled_from(["Auto", "Manual", "Off"]))}
+    spec["recovery"] = {"strategy": draw(st.sampled_from(["Off", "Requeue", "Release"]))}
+    spec["retention"] = draw(st.none() | st.just({"maxLength": 5}))
+    spec["suspend"] = draw(st.booleans())
+    return resource(**spec)
+
+
+@st.composite
+def facts(draw: st.DrawFn) -> Facts:
+    """Whatever may be known of a resource in one turn."""
+    asked, seen = draw(resources()), draw(WORKLOAD)
+    return Facts(
+        resource=asked,
+        workload=seen,
+        scaling=decide_replicas(asked.spec, seen),
+        keys=draw(st.sampled_from([None, keys(asked)])),
+        stream=draw(st.none() | STREAM),
+        server_version=draw(st.sampled_from([None, "8.6.0", "Valkey 9.0.1"])),
+        topology=draw(st.sampled_from([None, "Cluster"])),
+        redis_problem=draw(st.none() | PROBLEM),
+        workload_problem=draw(st.none() | PROBLEM),
+    )

@@ -1,0 +1,101 @@
+"""Whatever is seen, the conditions say it in the form that Kubernetes wants, and always alike."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pelops.api.status import Condition as WireCondition
+from pelops.api.status import StreamConsumerGroupStatus
+from pelops.controller.status import Difference, Previous, compare, render_status
+from pelops.domain.condition import MESSAGE_LIMIT, Condition, render_conditions, render_time
+from pelops.errors import PelopsError
+from pelops.policy.diagnosis import diagnose
+from pelops.policy.facts import Facts
+from pelops.policy.readiness import decide_conditions, refused
+from pelops.policy.reasons import ConditionType, Reason
+from tests.builders import NOW, later
+from tests.properties.strategies import MOMENT, PROBLEM, TEXT, facts, pelops_errors
+
+CONDITION = st.builds(
+    Condition,
+    type=st.sampled_from(list(ConditionType)),
+    status=st.sampled_from(["True", "False", "Unknown"]),
+    reason=st.sampled_from(list(Reason)),
+    message=TEXT,
+)
+NONE = Previous(status={}, generation=1)
+
+
+def rendered(seen: Facts, previous: Previous = NONE, now: datetime = NOW) -> dict[str, Any]:
+    return render_status(seen, decide_conditions(seen), previous, now)
+
+
+@given(facts())
+def test_each_condition_stands_once_and_ready_comes_first(seen: Facts) -> None:
+    kinds = [condition.type for condition in decide_conditions(seen)]
+    assert kinds[:4] == ["Ready", "GroupReady", "WorkloadReady", "ScalingActive"]
+    assert len(set(kinds)) == len(kinds)
+    assert set(kinds) <= set(ConditionType)
+
+
+@given(facts())
+def test_the_api_server_accepts_every_condition(seen: Facts) -> None:
+    for condition in render_conditions(decide_conditions(seen), (), generation=1, now=NOW):
+        WireCondition.model_validate(condition)
+        assert 0 < len(condition["message"]) <= MESSAGE_LIMIT
+        assert len(condition["reason"]) <= 128  # as an Event allows
+
+
+@given(facts())
+def test_the_api_server_accepts_every_status(seen: Facts) -> None:
+    StreamConsumerGroupStatus.model_validate(rendered(seen))
+
+
+@given(facts())
+def test_ready_says_what_the_first_failing_condition_says(seen: Facts) -> None:
+    ready, *details = decide_conditions(seen)
+    failing = [c for c in details if not c.is_true and c.reason != Reason.SCALING_OFF]
+    assert ready.is_true == (not failing)
+    if failing:
+        assert (ready.reason, ready.message) == (failing[0].reason, failing[0].message)
+
+
+@given(facts(), MOMENT)
+def test_the_same_facts_give_the_same_bytes_whoever_writes(seen: Facts, now: datetime) -> None:
+    first = rendered(seen)
+    again = rendered(seen, Previous(status=first, generation=1), now)
+    assert json.dumps(again) == json.dumps(first)
+    assert compare(again, json.loads(json.dumps(first))) is Difference.NONE
+
+
+@given(PROBLEM)
+def test_a_spec_that_cannot_be_read_gives_one_condition(problem: Any) -> None:
+    (condition,) = refused(problem)
+    assert (condition.type, condition.status) == ("Ready", "False")
+
+
+@given(pelops_errors())
+def test_every_error_has_a_reason_of_the_table_and_keeps_its_advice(error: PelopsError) -> None:
+    finding = diagnose(error)
+    assert finding.reason in set(Reason)
+    assert 0 < len(finding.message) <= MESSAGE_LIMIT
+    if finding.reason == Reason.REDIS_UNREACHABLE:
+        assert finding.message.endswith("by itself")
+
+
+@given(st.lists(CONDITION, unique_by=lambda c: c.type), st.lists(CONDITION))
+def test_a_transition_time_changes_only_when_the_status_flips(
+    wished: list[Condition], before: list[Condition]
+) -> None:
+    unique = list({condition.type: condition for condition in before}.values())
+    old = render_conditions(unique, (), generation=1, now=NOW)
+    new = render_conditions(wished, old, generation=2, now=later(seconds=9))
+    was = {condition["type"]: condition for condition in old}
+    for condition in new:
+        same = was.get(condition["type"], {}).get("status") == condition["status"]
+        expected = NOW if same else later(seconds=9)
+        assert condition["lastTransitionTime"] == render_time(expected)
+        assert condition["observedGeneration"] == 2

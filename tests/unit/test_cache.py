@@ -1,0 +1,254 @@
+"""What a replica knows of the cluster, and whom each change concerns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.controller.cache import Cache, Name, ghosts, target_of
+from pelops.domain.workload import Target
+from pelops.kube.resources import (
+    AUTOSCALER,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    STREAM_CONSUMER_GROUP,
+    Kind,
+)
+from pelops.kube.workloads import RESOURCE_LABEL
+
+Manifest = dict[str, Any]
+ORDERS: Name = ("shop", "orders")
+RETURNS: Name = ("shop", "returns")
+WORKERS = Target(api_version="apps/v1", kind="Deployment", namespace="shop", name="workers")
+
+
+def build(name: str, *, version: int = 1, uid: str = "", **more: Any) -> Manifest:
+    """An object in the namespace shop; `labels` and `namespace` belong to its metadata."""
+    metadata = {
+        "name": name,
+        "namespace": more.pop("namespace", "shop"),
+        "uid": uid or f"uid-{name}",
+        "resourceVersion": str(version),
+        "labels": more.pop("labels", {}),
+    }
+    return {"metadata": metadata, **more}
+
+
+def resource(name: str, target: str | None = None, **more: Any) -> Manifest:
+    """A resource with a target, or with a template of its own."""
+    spec = {"template": {}} if target is None else {"targetRef": {"name": target}}
+    return build(name, spec=spec, **more)
+
+
+def deployment(name: str, labels: dict[str, str], **more: Any) -> Manifest:
+    """A Deployment whose pods have these labels."""
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}}
+    return build(name, spec=spec, status={"readyReplicas": 1}, **more)
+
+
+def pod(name: str, labels: dict[str, str], phase: str = "Running", **more: Any) -> Manifest:
+    spec = {"nodeName": "node-1", "containers": [{"name": "worker"}]}
+    return build(name, labels=labels, spec=spec, status={"phase": phase}, **more)
+
+
+def node(name: str, ready: str, *, version: int = 1) -> Manifest:
+    conditions = [{"type": "Ready", "status": ready}]
+    return build(name, namespace="", version=version, status={"conditions": conditions})
+
+
+def autoscaler(name: str, target: str, *, api: str = "apps/v1", version: int = 1) -> Manifest:
+    reference = {"apiVersion": api, "kind": "Deployment", "name": target}
+    return build(name, version=version, spec={"scaleTargetRef": reference})
+
+
+@pytest.fixture
+def cache() -> Cache:
+    """orders adopts the Deployment workers; returns owns one of its own."""
+    cache = Cache()
+    cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers"))
+    cache.put(STREAM_CONSUMER_GROUP, resource("returns"))
+    cache.put(DEPLOYMENT, deployment("workers", {"app": "w"}))
+    return cache
+
+
+def test_a_resource_concerns_itself(cache: Cache) -> None:
+    assert cache.put(STREAM_CONSUMER_GROUP, resource("new")) == {("shop", "new")}
+    assert cache.remove(STREAM_CONSUMER_GROUP, ("shop", "new"), "uid-new") == {("shop", "new")}
+    assert ("shop", "new") not in cache.resources
+
+
+@pytest.mark.parametrize(
+    ("kind", "manifest", "concerned"),
+    [
+        (DEPLOYMENT, deployment("workers", {"app": "w"}, version=2), {ORDERS}),
+        (DEPLOYMENT, deployment("returns-workers", {"app": "r"}), {RETURNS}),
+        (DEPLOYMENT, deployment("somebody-elses", {"app": "x"}), set()),
+        (DEPLOYMENT, deployment("workers", {"app": "w"}, namespace="other"), set()),
+        (POD, pod("w-1", {"app": "w", "more": "x"}), {ORDERS}),
+        (POD, pod("r-1", {RESOURCE_LABEL: "returns"}), {RETURNS}),
+        (POD, pod("x-1", {"app": "x"}), set()),
+        (POD, pod("g-1", {RESOURCE_LABEL: "gone"}), set()),
+        (POD, pod("w-1", {"app": "w"}, namespace="other"), set()),
+        (AUTOSCALER, autoscaler("hpa", "workers"), {ORDERS}),
+        (AUTOSCALER, autoscaler("hpa", "workers", api="apps/v2beta1"), {ORDERS}),
+        (AUTOSCALER, autoscaler("hpa", "workers", api="example.com/v1"), set()),
+    ],
+)
+def test_an_object_concerns_the_resources_whose_workers_it_is_about(
+    cache: Cache, kind: Kind, manifest: Manifest, concerned: set[Name]
+) -> None:
+    assert cache.put(kind, manifest) == concerned
+
+
+def test_a_pod_that_did_not_change_concerns_nobody(cache: Cache) -> None:
+    cache.put(POD, pod("w-1", {"app": "w"}))
+    assert cache.put(POD, pod("w-1", {"app": "w"}, version=2)) == set()
+    assert cache.put(POD, pod("w-1", {"app": "w"}, phase="Failed", version=3)) == {ORDERS}
+
+
+def test_an_older_version_of_an_object_is_not_taken_in(cache: Cache) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=9))
+    assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=8)) == set()
+    assert target_of(cache.resources[ORDERS]).name == "others"
+
+
+def test_versions_are_numbers_and_not_texts(cache: Cache) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=9))
+    assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=10)) == {ORDERS}
+
+
+def test_the_event_of_an_own_write_still_concerns_its_resource(cache: Cache) -> None:
+    # The answer of a write may bring a change of the user's that no event has told of yet.
+    assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
+    assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
+
+
+def test_an_object_made_anew_under_the_same_name_replaces_the_former(cache: Cache) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", uid="second", version=2))
+    assert cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders") == set()
+    assert cache.names(STREAM_CONSUMER_GROUP)[ORDERS] == "second"
+
+
+def test_a_removed_object_is_not_brought_back_by_an_answer_that_was_under_way(
+    cache: Cache,
+) -> None:
+    cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders")
+    assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=7)) == set()
+    assert ORDERS not in cache.resources
+
+
+def test_an_object_that_was_removed_before_it_was_known_stays_away(cache: Cache) -> None:
+    cache.remove(POD, ("shop", "w-1"), "uid-w-1")
+    assert cache.put(POD, pod("w-1", {"app": "w"})) == set()
+    assert ("shop", "w-1") not in cache.names(POD)
+
+
+def test_a_resource_that_changed_its_target_is_concerned_by_the_new_one_alone(
+    cache: Cache,
+) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=2))
+    assert cache.put(DEPLOYMENT, deployment("workers", {"app": "w"}, version=2)) == set()
+    assert cache.put(DEPLOYMENT, deployment("others", {"app": "o"})) == {ORDERS}
+
+
+def test_two_resources_on_one_target_are_both_concerned(cache: Cache) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("second", "workers"))
+    assert cache.resources_of(WORKERS) == {ORDERS, ("shop", "second")}
+    assert cache.put(POD, pod("w-1", {"app": "w"})) == {ORDERS, ("shop", "second")}
+
+
+def test_a_workload_has_the_pods_that_its_selector_names(cache: Cache) -> None:
+    for manifest in (
+        pod("w-2", {"app": "w"}),
+        pod("w-1", {"app": "w", "more": "x"}),
+        pod("x-1", {"app": "x"}),
+        pod("w-3", {"app": "w"}, namespace="other"),
+    ):
+        cache.put(POD, manifest)
+    workload = cache.workload(WORKERS)
+    assert workload is not None
+    assert [one.name for one in workload.pods] == ["w-1", "w-2"]
+
+
+def test_a_pod_that_lost_its_label_is_no_worker_any_more(cache: Cache) -> None:
+    owned = {"selector": {"matchLabels": {RESOURCE_LABEL: "returns"}}}
+    cache.put(DEPLOYMENT, build("returns-workers", labels={RESOURCE_LABEL: "returns"}, spec=owned))
+    cache.put(POD, pod("r-1", {RESOURCE_LABEL: "returns"}))
+    target = target_of(cache.resources[RETURNS])
+    assert [one.name for one in _known(cache, target).pods] == ["r-1"]
+    cache.put(POD, pod("r-1", {}, version=2))
+    assert _known(cache, target).pods == ()
+
+
+def test_a_removed_pod_concerns_its_resource_and_is_no_worker_any_more(cache: Cache) -> None:
+    cache.put(POD, pod("w-1", {"app": "w"}))
+    assert cache.remove(POD, ("shop", "w-1"), "uid-w-1") == {ORDERS}
+    assert _known(cache, WORKERS).pods == ()
+
+
+def test_a_removed_deployment_concerns_its_resource_and_is_not_known_any_more(
+    cache: Cache,
+) -> None:
+    assert cache.remove(DEPLOYMENT, ("shop", "workers"), "uid-workers") == {ORDERS}
+    assert cache.workload(WORKERS) is None
+
+
+def test_a_node_that_turns_concerns_the_resources_with_pods_on_it(cache: Cache) -> None:
+    cache.put(NODE, node("node-1", "True"))
+    cache.put(POD, pod("w-1", {"app": "w"}))
+    assert cache.put(NODE, node("node-1", "Unknown", version=2)) == {ORDERS}
+    assert _known(cache, WORKERS).unready_nodes == {"node-1"}
+    assert cache.put(NODE, node("node-1", "False", version=3)) == set()
+    assert cache.put(NODE, node("node-1", "True", version=4)) == {ORDERS}
+    assert _known(cache, WORKERS).unready_nodes == set()
+
+
+def test_a_node_that_is_gone_is_not_unready(cache: Cache) -> None:
+    cache.put(POD, pod("w-1", {"app": "w"}))
+    cache.put(NODE, node("node-1", "False"))
+    assert cache.remove(NODE, ("", "node-1"), "uid-node-1") == {ORDERS}
+    assert _known(cache, WORKERS).unready_nodes == set()
+
+
+def test_an_autoscaler_is_told_of_until_it_turns_to_another_target(cache: Cache) -> None:
+    cache.put(AUTOSCALER, autoscaler("hpa", "workers"))
+    assert _known(cache, WORKERS).autoscaler == "hpa"
+    moved = autoscaler("hpa", "returns-workers", version=2)
+    assert cache.put(AUTOSCALER, moved) == {ORDERS, RETURNS}
+    assert _known(cache, WORKERS).autoscaler is None
+    assert cache.remove(AUTOSCALER, ("shop", "hpa"), "uid-hpa") == {RETURNS}
+
+
+def test_ghosts_are_what_was_known_before_and_is_not_listed() -> None:
+    before = {ORDERS: "uid-orders", RETURNS: "first"}
+    listed = [build("orders"), build("returns", uid="second")]
+    assert ghosts(before, listed) == [(RETURNS, "first")]
+    assert ghosts(before, []) == [(ORDERS, "uid-orders"), (RETURNS, "first")]
+    assert ghosts({}, listed) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"template": {}}, ("apps/v1", "Deployment", "orders-workers")),
+        ({"targetRef": {"name": "mine"}}, ("apps/v1", "Deployment", "mine")),
+        (
+            {"targetRef": {"apiVersion": "example.com/v1", "kind": "Crew", "name": "mine"}},
+            ("example.com/v1", "Crew", "mine"),
+        ),
+    ],
+)
+def test_the_target_is_what_the_resource_names_or_the_deployment_that_it_owns(
+    spec: Manifest, expected: tuple[str, str, str]
+) -> None:
+    target = target_of(build("orders", spec=spec))
+    assert (target.api_version, target.kind, target.name) == expected
+    assert target.namespace == "shop"
+
+
+def _known(cache: Cache, target: Target) -> Any:
+    workload = cache.workload(target)
+    assert workload is not None
+    return workload

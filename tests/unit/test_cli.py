@@ -1,0 +1,116 @@
+"""The `pelops` command answers, or says in a sentence why it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pelops.cli.main import main
+from tests.builders import manifest
+
+NAMES = ["--stream", "orders:events", "--group", "order-processing"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    main(arguments)
+    return capsys.readouterr().out
+
+
+def test_keys_are_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    keys = json.loads(run(capsys, "keys", *NAMES))
+    assert keys["ledger"] == "{orders:events}:order-processing:ledger"
+    assert keys["slot"] == 7863
+
+
+def test_an_acl_is_told_as_a_line_for_redis_cli(capsys: pytest.CaptureFixture[str]) -> None:
+    line = run(capsys, "acl", *NAMES, "--role", "worker", "--user", "orders")
+    assert line.startswith("ACL SETUSER orders on >PASSWORD resetkeys resetchannels -@all ~orders")
+    assert line.endswith("+xreadgroup +xack\n")
+
+
+@pytest.mark.parametrize(
+    ("stream", "shown"),
+    [
+        ("orders", " ~orders ~{orders}:g:* "),
+        ("my orders", " ~my?orders ~{my?orders}:g:* "),
+        ("a*", " ~a\\* ~{a\\*}:g:* "),
+        ('say "hi"', ' "~say?\\"hi\\"" "~{say?\\"hi\\"}:g:*" '),
+        ("it's", ' "~it\'s" "~{it\'s}:g:*" '),
+        ("a\x07", ' "~a\\x07" "~{a\\x07}:g:*" '),
+        ("é", " ~é ~{é}:g:* "),
+    ],
+)
+def test_a_name_is_quoted_as_redis_cli_reads_it(
+    stream: str, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert shown in run(capsys, "acl", "--stream", stream, "--group", "g")
+
+
+def test_the_name_of_the_user_is_quoted_too(capsys: pytest.CaptureFixture[str]) -> None:
+    line = run(capsys, "acl", *NAMES, "--user", "o'hara")
+    assert line.startswith('ACL SETUSER "o\'hara" on >PASSWORD ')
+
+
+def test_features_add_their_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "+unlink" in run(capsys, "acl", *NAMES, "--feature", "delete-policy")
+
+
+def test_the_environment_is_told_as_yaml(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "resource.yaml"
+    other = {"kind": "Secret", "metadata": {"name": "redis"}}
+    file.write_text(yaml.safe_dump_all([other, None, manifest(stream="a$b")]))
+    block = yaml.safe_load(run(capsys, "env", "-f", str(file)))
+    values = {variable["name"]: variable.get("value") for variable in block["env"]}
+    assert values["PELOPS_STREAM"] == "a$$b"
+    assert values["PELOPS_CONSUMER"] == "$(POD_NAME):$(POD_UID)"
+
+
+def wrong(**changes: Any) -> bytes:
+    return yaml.safe_dump({**manifest(), **changes}).encode()
+
+
+FILES: dict[str, tuple[bytes | None, str]] = {
+    "there is none": (None, "No such file"),
+    "it is no YAML": (b"a: [", "no YAML"),
+    "it is no text": (b"\xff\xfe\x00", "no UTF-8 text"),
+    "it holds control characters": (b"a: \x01", "no YAML"),
+    "it holds a day that never was": (b"a: 2026-02-31", "no YAML"),
+    "it is empty": (b"", "no StreamConsumerGroup"),
+    "it holds something else": (b"kind: Deployment", "no StreamConsumerGroup"),
+    "the spec is missing": (wrong(spec=None), "spec: "),
+    "a field has a wrong type": (wrong(spec={"stream": 5}), "spec.stream: "),
+    "the resource has no name": (wrong(metadata={}), "empty name"),
+}
+
+
+@pytest.mark.parametrize("case", FILES.values(), ids=FILES)
+def test_a_file_that_cannot_be_used_is_refused_in_a_sentence(
+    case: tuple[bytes | None, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content, words = case
+    file = tmp_path / "resource.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    refused(["env", "--file", str(file)], words, capsys)
+
+
+@pytest.mark.parametrize("command", ["keys", "acl"])
+def test_an_empty_name_is_refused_in_a_sentence(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refused([command, "--stream", "", "--group", "g"], "the stream has an empty name", capsys)
+
+
+def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (1, "")
+    assert told.err.startswith("pelops: ")
+    assert words in told.err

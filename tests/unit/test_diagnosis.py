@@ -1,0 +1,88 @@
+"""What an error means to the person who wrote the resource."""
+
+from __future__ import annotations
+
+import pytest
+
+from pelops import errors
+from pelops.domain.condition import shorten
+from pelops.policy.diagnosis import diagnose
+
+DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
+    "a wrong password": (
+        errors.AuthenticationFailed("WRONGPASS invalid"),
+        "AuthenticationFailed",
+        True,
+        "Correct the Secret",
+    ),
+    "a missing permission": (
+        errors.PermissionDenied("xgroup|create is not allowed", command="xgroup|create"),
+        "PermissionDenied",
+        True,
+        "`pelops acl`",
+    ),
+    "a key of another type": (
+        errors.WrongType("s holds a list.", key="s", found="list"),
+        "WrongType",
+        True,
+        "S holds a list. Nothing was changed",
+    ),
+    "Redis is down": (
+        errors.RedisUnavailable("connection refused"),
+        "RedisUnreachable",
+        False,
+        "Connection refused. Check spec.redis",
+    ),
+    "an answer is lost": (
+        errors.OutcomeUnknown("timeout"),
+        "RedisUnreachable",
+        False,
+        "looks again",
+    ),
+    "dead letters elsewhere are more than an invalid spec": (
+        errors.DeadLetterInAnotherSlot("in another slot"),
+        "DeadLetterInAnotherSlot",
+        True,
+        "In another slot",
+    ),
+    "a group that vanished": (errors.NoSuchGroup("NOGROUP"), "GroupVanished", False, "anew"),
+    "an unknown refusal by Redis": (errors.RedisError("ERR odd"), "RedisError", True, "ERR odd"),
+    "a refused template": (errors.Rejected("spec.x: Invalid"), "Rejected", True, "refuses it"),
+    "an unknown refusal by Kubernetes": (
+        errors.KubernetesError("teapot"),
+        "KubernetesError",
+        True,
+        "teapot",
+    ),
+    "an error without words is named by its class": (
+        errors.PelopsError(""),
+        "UnexpectedError",
+        True,
+        "PelopsError",
+    ),
+    "braces in an error are no template": (
+        errors.InvalidSpec("{stream} {0}"),
+        "InvalidSpec",
+        True,
+        "{stream} {0}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DIAGNOSES.values(), ids=DIAGNOSES)
+def test_diagnosis(case: tuple[errors.PelopsError, str, bool, str]) -> None:
+    error, reason, is_terminal, words = case
+    finding = diagnose(error)
+    assert (finding.reason, finding.is_terminal) == (reason, is_terminal)
+    assert words in finding.message
+
+
+def test_a_long_error_is_cut_and_the_advice_stays() -> None:
+    message = diagnose(errors.RedisUnavailable("x" * 100_000)).message
+    assert len(message) < 3000
+    assert message.endswith("…. Check spec.redis and the network; Pelops tries again by itself")
+
+
+def test_a_shortened_text_shows_that_some_is_missing() -> None:
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcd", 3) == "ab…"

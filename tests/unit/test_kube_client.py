@@ -1,0 +1,88 @@
+"""What the API server's refusals mean, how bodies are written, and the Events about a resource."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pelops import errors
+from pelops.kube.client import _error, _render_yaml
+from pelops.kube.events import Happening, build_event
+from tests.builders import NOW, later
+
+STATUS = b'{"kind": "Status", "message": "because"}'
+
+REFUSALS: dict[str, tuple[int, bytes, type[errors.KubernetesError], str]] = {
+    "a bad request": (400, STATUS, errors.Rejected, "because"),
+    "an invalid object": (422, STATUS, errors.Rejected, "because"),
+    "a body that is too large": (413, b"too large", errors.Rejected, "too large"),
+    "no permission": (403, STATUS, errors.Forbidden, "because"),
+    "no such object": (404, STATUS, errors.NotFound, "because"),
+    "another writer": (409, STATUS, errors.Conflict, "because"),
+    "a list that is too old": (410, STATUS, errors.Conflict, "because"),
+    "an expired token": (401, STATUS, errors.KubernetesUnavailable, "answers 401: because"),
+    "too many requests": (429, STATUS, errors.KubernetesUnavailable, "answers 429"),
+    "a broken server": (500, STATUS, errors.KubernetesUnavailable, "answers 500"),
+    "a page of a proxy": (502, b"<html>", errors.KubernetesUnavailable, "<html>"),
+    "a template of the wrong shape": (
+        500,
+        b'{"message": "failed to create typed patch object (shop/w): .spec: expected map"}',
+        errors.Rejected,
+        "expected map",
+    ),
+    "a message that is no text": (422, b'{"message": 5}', errors.Rejected, "5"),
+    "an answer that is a list": (422, b"[1]", errors.Rejected, "[1]"),
+    "bytes that are no text": (422, b"\xff", errors.Rejected, "\ufffd"),
+    "a status of its own": (418, b"teapot", errors.KubernetesError, "teapot"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS.values(), ids=REFUSALS)
+def test_a_refusal_becomes(case: tuple[int, bytes, type[errors.KubernetesError], str]) -> None:
+    status, body, kind, words = case
+    error = _error(status, body)
+    assert type(error) is kind
+    assert words in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("é", '"\\u00e9"'),
+        ("😀", '"😀"'),
+        ("\\😀", '"\\\\😀"'),
+        ("\\ud83d\\ude00", '"\\\\ud83d\\\\ude00"'),
+        ("\x07\x7f\u2028", '"\\u0007\\u007f\\u2028"'),
+    ],
+)
+def test_an_apply_writes_no_surrogates_and_no_raw_control_characters(
+    text: str, written: str
+) -> None:
+    assert _render_yaml({"a": text}) == f'{{"a": {written}}}'
+
+
+SUBJECT = {"metadata": {"name": "orders", "namespace": "shop", "uid": "u-1"}}
+HAPPENING = Happening(type="Warning", reason="Conflict", action="Reconcile", note="two want it")
+
+
+def test_an_event_speaks_of_the_resource_and_of_who_reports() -> None:
+    event = build_event(SUBJECT, HAPPENING, reporter="operator-1", now=NOW)
+    assert event["metadata"]["namespace"] == "shop"
+    assert event["regarding"]["uid"] == "u-1"
+    assert event["eventTime"] == "2026-05-04T03:02:01.000000Z"
+    assert (event["type"], event["reason"], event["note"]) == ("Warning", "Conflict", "two want it")
+
+
+def test_every_replica_names_an_event_alike_and_each_occurrence_differently() -> None:
+    def name(happening: Happening, reporter: str = "a") -> str:
+        now = later(seconds=len(reporter))
+        return str(build_event(SUBJECT, happening, reporter=reporter, now=now)["metadata"]["name"])
+
+    assert name(HAPPENING) == name(HAPPENING, "another replica, later")
+    assert name(replace(HAPPENING, occurrence="2")) != name(HAPPENING)
+
+
+def test_a_note_keeps_within_the_bytes_that_an_event_holds() -> None:
+    long = replace(HAPPENING, note="é" * 1000)
+    assert build_event(SUBJECT, long, reporter="r", now=NOW)["note"] == "é" * 512

@@ -1,0 +1,37 @@
+"""A resource that is gone leaves no series behind."""
+
+from prometheus_client import REGISTRY
+
+from pelops.metrics import GROUP_FACTS, STATUS_WRITES_LIMITED, forget_group
+
+
+def series(name: str) -> int:
+    """How many series speak of the resource."""
+    labels = {"namespace": "metrics-test", "name": name}
+    return sum(
+        sample.labels == labels for metric in REGISTRY.collect() for sample in metric.samples
+    )
+
+
+def tell(name: str) -> None:
+    for gauge in GROUP_FACTS.values():
+        gauge.labels("metrics-test", name).set(1)
+    STATUS_WRITES_LIMITED.labels("metrics-test", name).inc()
+
+
+def test_a_forgotten_resource_is_in_no_series_and_others_stay() -> None:
+    tell("gone")
+    tell("stays")
+    told = series("stays")
+    assert told >= len(GROUP_FACTS) + 1
+    forget_group("metrics-test", "gone")
+    assert (series("gone"), series("stays")) == (0, told)
+    forget_group("metrics-test", "gone")
+    forget_group("metrics-test", "never seen")
+    forget_group("metrics-test", "stays")
+
+
+def test_every_metric_says_what_it_is() -> None:
+    ours = [metric for metric in REGISTRY.collect() if metric.name.startswith("pelops_")]
+    assert len(ours) > len(GROUP_FACTS)
+    assert all(metric.documentation.endswith(".") for metric in ours)

@@ -1,0 +1,177 @@
+"""Who acts, what is lacking in Redis, and how many workers there should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ownership import HOLD
+from pelops.policy.ownership import Claim, decide_target_owner
+from pelops.policy.provisioning import Lack, decide_conflict, decide_start, plan_provisioning
+from pelops.policy.scaling import decide_replicas
+from tests.builders import (
+    NOW,
+    TEMPLATE,
+    empty_redis,
+    hold,
+    later,
+    owner,
+    resource,
+    stream,
+    workload,
+)
+
+SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
+    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingOff"),
+    "a template without scaling runs spec.replicas": (
+        {"template": TEMPLATE, "replicas": 3},
+        {},
+        3,
+        "Manual",
+    ),
+    "mode Manual says the number for a target": (
+        {"scaling": {"mode": "Manual"}, "replicas": 4},
+        {},
+        4,
+        "Manual",
+    ),
+    "zero is a number": ({"scaling": {"mode": "Manual"}, "replicas": 0}, {}, 0, "Manual"),
+    "mode Off leaves a template alone": (
+        {"template": TEMPLATE, "scaling": {"mode": "Off"}},
+        {},
+        None,
+        "ScalingOff",
+    ),
+    "mode Auto is refused in words": ({"scaling": {"mode": "Auto"}}, {}, None, "NotImplemented"),
+    "the smallest scaling leaves a target alone": (
+        {"scaling": {"maxReplicas": 20}},
+        {},
+        None,
+        "ScalingOff",
+    ),
+    "an autoscaler wins over spec.replicas": (
+        {"template": TEMPLATE, "replicas": 3},
+        {"autoscaler": "orders"},
+        None,
+        "ScaledByAutoscaler",
+    ),
+    "an autoscaler wins over mode Auto": (
+        {"scaling": {"mode": "Auto"}},
+        {"autoscaler": "orders"},
+        None,
+        "ScaledByAutoscaler",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCALING.values(), ids=SCALING)
+def test_scaling(case: tuple[dict[str, Any], dict[str, Any], int | None, str]) -> None:
+    spec, seen, replicas, reason = case
+    decision = decide_replicas(resource(**spec).spec, workload(**seen))
+    assert (decision.replicas, decision.reason) == (replicas, reason)
+    assert decision.message
+
+
+PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
+    "a complete group lacks nothing": ({}, True, (), "nothing is lacking"),
+    "a group of nobody is taken into hold": ({"hold": None}, True, (Lack.HOLD,), "lacking: hold"),
+    "a hold of which half is used is renewed": (
+        {"hold": hold(held_until=NOW + HOLD / 2 - HOLD / 600)},
+        True,
+        (Lack.HOLD,),
+        "lacking: hold",
+    ),
+    "a fresh hold is left alone": ({"hold": hold(held_until=NOW + HOLD / 2)}, True, (), "nothing"),
+    "a hold beyond a clock that went back is renewed": (
+        {"hold": hold(held_until=NOW + 3 * HOLD)},
+        True,
+        (Lack.HOLD,),
+        "lacking: hold",
+    ),
+    "another's hold is to be taken over": (
+        {"hold": hold(owner=owner(uid="other", cluster="c2"))},
+        True,
+        (Lack.HOLD,),
+        "lacking: hold",
+    ),
+    "a missing ledger is made": ({"ledger_exists": False}, True, (Lack.LEDGER,), "ledger"),
+    "missing dead letters are made": (
+        {"dead_letter_exists": False},
+        True,
+        (Lack.DEAD_LETTERS,),
+        "dead-letter stream",
+    ),
+    "a lost group is created at the beginning": (
+        {"group": None},
+        True,
+        (Lack.GROUP,),
+        "the group is gone from Redis; creating it anew at 0-0",
+    ),
+    "a new group is created where it was asked for": (
+        {"group": None},
+        False,
+        (Lack.GROUP,),
+        "creating the group at the end of the stream",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PLANS.values(), ids=PLANS)
+def test_provisioning(case: tuple[dict[str, Any], bool, tuple[Lack, ...], str]) -> None:
+    seen, existed, lacks, words = case
+    spec = resource(start_from="End").spec
+    plan = plan_provisioning(spec, stream(**seen), owner(), was_created=existed)
+    assert plan.lacks == lacks
+    assert words in plan.message
+
+
+def test_an_empty_redis_lacks_everything() -> None:
+    plan = plan_provisioning(resource().spec, empty_redis(), owner(), was_created=False)
+    assert plan.lacks == tuple(Lack)
+
+
+@pytest.mark.parametrize(
+    ("start_from", "existed", "start"),
+    [
+        ("Beginning", False, EntryId.MIN),
+        ("End", False, "$"),
+        ("7-3", False, EntryId(7, 3)),
+        ("End", True, EntryId.MIN),
+        ("7-3", True, EntryId.MIN),
+    ],
+)
+def test_a_start_is_for_the_very_first_creation(
+    start_from: str, existed: bool, start: object
+) -> None:
+    assert decide_start(start_from, was_created=existed) == start
+
+
+def test_a_conflict_names_the_other_and_its_cluster() -> None:
+    theirs = hold(owner=owner(uid="old", cluster="c2", name="orders", created=later(days=-1)))
+    finding = decide_conflict(theirs, owner(), NOW)
+    assert finding is not None
+    assert "StreamConsumerGroup shop/orders of cluster c2" in finding.message
+    assert finding.is_terminal
+
+
+def test_the_successor_of_a_resource_does_not_wait_for_the_hold_of_the_former() -> None:
+    former = hold(owner=owner(uid="former", created=later(days=-1)))
+    assert decide_conflict(former, owner(), NOW) is None
+
+
+def test_a_target_goes_to_the_older_and_then_to_the_smaller_uid() -> None:
+    def claim(uid: str, created: str) -> Claim:
+        return Claim(created=created, uid=uid, namespace="shop", name=f"n-{uid}")
+
+    young, old, twin = (
+        claim("a", "2026-05-04T03:02:02Z"),
+        claim("b", "2026-05-04T03:02:01Z"),
+        claim("c", "2026-05-04T03:02:01Z"),
+    )
+    assert decide_target_owner(old, [young, twin], target="Deployment shop/w") is None
+    for loser in (young, twin):
+        finding = decide_target_owner(loser, [old], target="Deployment shop/w")
+        assert finding is not None
+        assert "Deployment shop/w is the target of shop/n-b as well" in finding.message

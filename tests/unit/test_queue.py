@@ -1,0 +1,135 @@
+"""The queue of keys: when each is due, and never twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from pelops.controller.queue import KeyedQueue
+from tests.virtual_time import run_virtually
+
+Scenario = Callable[[KeyedQueue[str]], Awaitable[None]]
+
+
+def play(scenario: Scenario) -> None:
+    """Run a scenario with an empty queue, in virtual time."""
+
+    async def main() -> None:
+        await scenario(KeyedQueue(asyncio.get_running_loop().time))
+
+    run_virtually(main())
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def test_keys_come_when_they_are_due() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        for key, delay_s in (("late", 7.0), ("soon", 2.0), ("now", 0.0)):
+            queue.add(key, delay_s=delay_s)
+        taken = [(await queue.take(), now()) for _ in range(3)]
+        assert taken == [("now", 0.0), ("soon", 2.0), ("late", 7.0)]
+        assert len(queue) == 0
+
+    play(scenario)
+
+
+def test_keys_that_are_due_at_once_come_in_the_order_of_their_adding() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        for key in "bac":
+            queue.add(key)
+        assert [await queue.take() for _ in range(3)] == ["b", "a", "c"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("delays_s", [(5.0, 1.0), (1.0, 5.0), (1.0, 1.0)])
+def test_a_key_added_twice_comes_once_at_the_earlier_time(delays_s: tuple[float, float]) -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        for delay_s in delays_s:
+            queue.add("key", delay_s=delay_s)
+        assert len(queue) == 1
+        assert (await queue.take(), now()) == ("key", 1.0)
+        queue.done("key")
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(queue.take(), 100)
+
+    play(scenario)
+
+
+def test_a_waiting_worker_hears_of_a_key_that_is_due_before_the_one_it_waits_for() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("late", delay_s=60)
+        worker = asyncio.create_task(queue.take())
+        await asyncio.sleep(3)
+        queue.add("now")
+        assert (await worker, now()) == ("now", 3.0)
+
+    play(scenario)
+
+
+def test_many_workers_share_the_keys_and_none_waits_longer_than_it_must() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        async def work() -> None:
+            while True:
+                key = await queue.take()
+                seen.append((now(), key))
+                await asyncio.sleep(1)
+                queue.done(key)
+
+        seen: list[tuple[float, str]] = []
+        workers = [asyncio.create_task(work()) for _ in range(3)]
+        for key, delay_s in (("a", 0.0), ("b", 0.0), ("c", 0.5), ("d", 0.5), ("e", 9.0)):
+            queue.add(key, delay_s=delay_s)
+        await asyncio.sleep(20)
+        assert seen == [(0.0, "a"), (0.0, "b"), (0.5, "c"), (1.0, "d"), (9.0, "e")]
+        for worker in workers:
+            worker.cancel()
+
+    play(scenario)
+
+
+def test_a_taken_key_is_given_to_nobody_else_and_comes_again_when_it_was_added_meanwhile() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("key")
+        key = await queue.take()
+        queue.add("key")
+        other = asyncio.create_task(queue.take())
+        await asyncio.sleep(50)
+        assert not other.done()
+        queue.done(key)
+        assert (await other, now()) == ("key", 50.0)
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("added_s", "again_s", "due_s"), [(None, 5.0, 5.0), (2.0, 5.0, 2.0), (9.0, 5.0, 5.0)]
+)
+def test_a_key_given_back_comes_at_the_earlier_of_its_own_and_the_added_time(
+    added_s: float | None, again_s: float, due_s: float
+) -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("key")
+        key = await queue.take()
+        if added_s is not None:
+            queue.add(key, delay_s=added_s)
+        queue.done(key, again_s=again_s)
+        assert (await queue.take(), now()) == ("key", due_s)
+
+    play(scenario)
+
+
+def test_a_worker_that_gives_up_takes_no_key_along() -> None:
+    async def scenario(queue: KeyedQueue[str]) -> None:
+        queue.add("key", delay_s=5)
+        impatient = asyncio.create_task(queue.take())
+        patient = asyncio.create_task(queue.take())
+        await asyncio.sleep(1)
+        impatient.cancel()
+        assert (await patient, now()) == ("key", 5.0)
+
+    play(scenario)

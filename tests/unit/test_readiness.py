@@ -1,0 +1,224 @@
+"""What a person reads in the conditions, case by case."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.domain.condition import Condition, Finding
+from pelops.policy.facts import Facts
+from pelops.policy.readiness import decide_conditions, refused
+from tests.builders import TEMPLATE, empty_redis, facts, pod, resource, stream, workload
+
+PROBLEM = Finding(reason="RedisUnreachable", message="Redis does not answer. Check it")
+TAKEN = Finding(reason="NameTaken", message="rename it")
+SUSPENDED = resource(suspend=True)
+OWNED = resource(template=TEMPLATE)
+GONE = workload(exists=False, wished=None, current=0, ready=0, pods=())
+
+
+def crashing(**changes: Any) -> Any:
+    return pod(is_ready=False, waiting_reason="CrashLoopBackOff", **changes)
+
+
+def waiting(reason: str, message: str | None = None) -> Any:
+    return pod(is_ready=False, waiting_reason=reason, waiting_message=message)
+
+
+# The sentence of a case: facts, the condition, its status, its reason, what its message says.
+CASES: dict[str, tuple[Facts, str, str, str, str]] = {
+    "all is well": (facts(), "Ready", "True", "Ready", "2 of 2 workers are ready"),
+    "the group exists": (facts(), "GroupReady", "True", "GroupExists", "order-processing"),
+    "Redis is down": (
+        facts(redis_problem=PROBLEM),
+        "GroupReady",
+        "False",
+        "RedisUnreachable",
+        "Redis does not answer",
+    ),
+    "the group is not there yet": (
+        facts(stream=empty_redis()),
+        "GroupReady",
+        "False",
+        "Creating",
+        "being created",
+    ),
+    "its ledger is not there yet": (
+        facts(stream=stream(ledger_exists=False)),
+        "GroupReady",
+        "False",
+        "Creating",
+        "being created",
+    ),
+    "a suspended resource does not create its group": (
+        facts(resource=SUSPENDED, stream=empty_redis()),
+        "GroupReady",
+        "False",
+        "Suspended",
+        "spec.suspend forbids",
+    ),
+    "a suspended resource with all in place is ready": (
+        facts(resource=SUSPENDED),
+        "Ready",
+        "True",
+        "Suspended",
+        "exists on stream",
+    ),
+    "the target is missing": (
+        facts(workload=GONE),
+        "WorkloadReady",
+        "False",
+        "TargetMissing",
+        "Deployment shop/order-workers does not exist; create it",
+    ),
+    "the Deployment waits for the group": (
+        facts(resource=OWNED, workload=GONE, stream=empty_redis()),
+        "WorkloadReady",
+        "False",
+        "WaitingForGroup",
+        "GroupReady",
+    ),
+    "the Deployment is being created": (
+        facts(resource=OWNED, workload=GONE),
+        "WorkloadReady",
+        "False",
+        "Creating",
+        "Deployment shop/order-workers",
+    ),
+    "somebody else has the name": (
+        facts(resource=OWNED, workload_problem=TAKEN),
+        "WorkloadReady",
+        "False",
+        "NameTaken",
+        "rename it",
+    ),
+    "nobody is wanted": (
+        facts(workload=workload(wished=0, current=0, ready=0, pods=())),
+        "WorkloadReady",
+        "True",
+        "ScaledToZero",
+        "scaled to zero",
+    ),
+    "a quota refuses pods": (
+        facts(workload=workload(ready=0, failure="exceeded quota: pods")),
+        "WorkloadReady",
+        "False",
+        "PodsRefused",
+        "0 of 2 workers are ready; pods cannot be created: exceeded quota: pods",
+    ),
+    "a worker crashes": (
+        facts(workload=workload(ready=1, pods=(pod(), crashing(exit_code=137)))),
+        "WorkloadReady",
+        "False",
+        "CrashLooping",
+        "(exit code 137) and waits to be started again; see kubectl logs -n shop w-1 --previous",
+    ),
+    "a crash tells more than a pull": (
+        facts(workload=workload(ready=0, pods=(waiting("ImagePullBackOff"), crashing()))),
+        "WorkloadReady",
+        "False",
+        "CrashLooping",
+        "w-1 crashed and waits",
+    ),
+    "an image cannot be pulled": (
+        facts(workload=workload(ready=1, pods=(waiting("ImagePullBackOff", "no such image"),))),
+        "WorkloadReady",
+        "False",
+        "ImagePullBackOff",
+        "waits with ImagePullBackOff: no such image",
+    ),
+    "a container waits for something odd": (
+        facts(workload=workload(ready=1, pods=(waiting("my own reason"),))),
+        "WorkloadReady",
+        "False",
+        "Waiting",
+        "waits with my own reason",
+    ),
+    "containers are being made": (
+        facts(workload=workload(ready=1, pods=(waiting("ContainerCreating"),))),
+        "WorkloadReady",
+        "False",
+        "WorkersNotReady",
+        "1 of 2 workers are ready",
+    ),
+    "a node is lost": (
+        facts(workload=workload(ready=1, unready_nodes=frozenset({"n2", "n1"}))),
+        "WorkloadReady",
+        "False",
+        "NodeNotReady",
+        "not ready: node n1, n2",
+    ),
+    "a roll-out is not seen yet": (
+        facts(workload=workload(is_rolled_out=False)),
+        "WorkloadReady",
+        "False",
+        "WorkersNotReady",
+        "2 of 2",
+    ),
+    "the replicas are nobody's": (facts(), "ScalingActive", "False", "ScalingOff", "left alone"),
+    "the replicas are said": (
+        facts(resource=resource(template=TEMPLATE, replicas=2)),
+        "ScalingActive",
+        "True",
+        "Manual",
+        "2 wanted by spec.replicas",
+    ),
+    "automatic scaling is asked for": (
+        facts(resource=resource(scaling={"mode": "Auto"})),
+        "Ready",
+        "False",
+        "NotImplemented",
+        "not available in this version",
+    ),
+    "recovery is asked for": (
+        facts(resource=resource(recovery={"strategy": "Requeue"})),
+        "RecoveryHealthy",
+        "False",
+        "NotImplemented",
+        "spec.recovery.strategy Requeue is not available",
+    ),
+    "retention is asked for": (
+        facts(resource=resource(retention={"maxLength": 5})),
+        "RetentionActive",
+        "False",
+        "NotImplemented",
+        "spec.retention is not available",
+    ),
+    "it is suspended": (
+        facts(resource=SUSPENDED),
+        "Suspended",
+        "True",
+        "Suspended",
+        "changes nothing",
+    ),
+    "the first problem is the one of Redis": (
+        facts(redis_problem=PROBLEM, workload=GONE),
+        "Ready",
+        "False",
+        "RedisUnreachable",
+        "Check it",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_a_condition_tells_that(case: tuple[Facts, str, str, str, str]) -> None:
+    seen, kind, status, reason, words = case
+    condition = find(decide_conditions(seen), kind)
+    assert (condition.status, condition.reason) == (status, reason)
+    assert words in condition.message
+
+
+def test_what_was_not_asked_for_is_not_told() -> None:
+    kinds = {condition.type for condition in decide_conditions(facts())}
+    assert kinds == {"Ready", "GroupReady", "WorkloadReady", "ScalingActive"}
+
+
+def test_a_refused_spec_tells_its_problem_and_nothing_else() -> None:
+    (condition,) = refused(Finding(reason="InvalidSpec", message="spec.stream: too long"))
+    assert (condition.type, condition.reason) == ("Ready", "InvalidSpec")
+
+
+def find(conditions: list[Condition], kind: str) -> Condition:
+    return next(condition for condition in conditions if condition.type == kind)

@@ -1,0 +1,52 @@
+"""Every reason and condition type that people may meet stands in docs/conditions.md."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from pelops.policy.reasons import ConditionType, Reason, fit_reason
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "conditions.md").read_text(encoding="utf-8")
+SOURCES = [ROOT / "operator" / "pelops" / part for part in ("policy", "controller")]
+
+
+@pytest.mark.parametrize("word", [*ConditionType, *Reason])
+def test_the_page_about_conditions_explains(word: str) -> None:
+    assert f"`{word}`" in PAGE
+
+
+def test_the_page_names_no_reason_that_the_code_cannot_give() -> None:
+    first_cells = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
+    named = {word for cell in first_cells for word in re.findall(r"`(\w+)`", cell)}
+    assert named <= {*ConditionType, *Reason}
+
+
+def test_reasons_are_words_that_kubernetes_accepts() -> None:
+    for reason in Reason:
+        assert fit_reason(reason) == reason
+
+
+@pytest.mark.parametrize("found", ["", "no word", "x" * 200, "-", "Déjà", "a-b", "Ends:"])
+def test_a_reason_that_cannot_be_shown_becomes_waiting(found: str) -> None:
+    assert fit_reason(found) == Reason.WAITING
+
+
+def test_no_module_has_a_reason_of_its_own() -> None:
+    own = [
+        f"{path.name}:{node.lineno}"
+        for source in SOURCES
+        for path in sorted(source.glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.keyword) and node.arg == "reason" and _literals(node.value)
+    ]
+    assert own == []
+
+
+def _literals(value: ast.expr) -> bool:
+    # A subscript such as new["reason"] reads a reason, it does not make one up.
+    if isinstance(value, ast.IfExp):
+        return _literals(value.body) or _literals(value.orelse)
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)

@@ -1,0 +1,51 @@
+"""The operator's own HTTP endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from pelops.controller.serving import start_serving
+
+
+class Health:
+    """What is not well, to be changed by a test."""
+
+    alive = ""
+    ready = "the cache is not filled yet"
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[tuple[str, Health]]:
+    health = Health()
+    runner, port = await start_serving(
+        host="127.0.0.1", port=0, is_alive=lambda: health.alive, is_ready=lambda: health.ready
+    )
+    yield f"http://127.0.0.1:{port}", health
+    await runner.cleanup()
+
+
+async def get(url: str) -> tuple[int, str, str]:
+    async with aiohttp.ClientSession() as session, session.get(url) as answer:
+        return answer.status, await answer.text(), answer.headers["Content-Type"]
+
+
+async def test_a_probe_says_what_is_not_well(endpoint: tuple[str, Health]) -> None:
+    url, health = endpoint
+    assert (await get(f"{url}/livez"))[:2] == (200, "ok\n")
+    assert (await get(f"{url}/readyz"))[:2] == (503, "the cache is not filled yet\n")
+    health.ready = ""
+    assert (await get(f"{url}/readyz"))[:2] == (200, "ok\n")
+
+
+async def test_metrics_are_served_for_prometheus(endpoint: tuple[str, Health]) -> None:
+    status, text, kind = await get(f"{endpoint[0]}/metrics")
+    assert status == 200
+    assert kind.startswith("text/plain")
+    assert "# HELP pelops_reconciles_total" in text
+
+
+async def test_nothing_else_is_served(endpoint: tuple[str, Health]) -> None:
+    assert (await get(f"{endpoint[0]}/"))[0] == 404

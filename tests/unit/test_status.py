@@ -1,0 +1,162 @@
+"""The status that people and `kubectl get` read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.controller.status import (
+    Difference,
+    Previous,
+    compare,
+    render_refusal,
+    render_status,
+)
+from pelops.domain.condition import Condition, Finding
+from pelops.domain.entry_id import EntryId
+from pelops.policy.facts import Facts
+from pelops.policy.scaling import decide_replicas
+from tests.builders import (
+    NOW,
+    TEMPLATE,
+    empty_redis,
+    facts,
+    group,
+    hold,
+    owner,
+    resource,
+    stream,
+    workload,
+)
+
+FRESH = Previous(status={}, generation=3)
+READY = [Condition(type="Ready", status="True", reason="Ready", message="well")]
+
+
+def rendered(seen: Facts, previous: Previous = FRESH) -> dict[str, Any]:
+    return render_status(seen, READY, previous, NOW)
+
+
+def owing(**changes: Any) -> Facts:
+    return facts(stream=stream(group=group(**changes)))
+
+
+def test_a_settled_resource_tells_everything() -> None:
+    assert rendered(facts()) == {
+        "observedGeneration": 3,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "reason": "Ready",
+                "message": "well",
+                "observedGeneration": 3,
+                "lastTransitionTime": "2026-05-04T03:02:01Z",
+            }
+        ],
+        "replicas": 2,
+        "readyReplicas": 2,
+        "desiredReplicas": 2,
+        "selector": "app=orders",
+        "group": {
+            "name": "order-processing",
+            "lastDeliveredId": "1700000000000-0",
+            "pending": 0,
+            "lag": 0,
+            "lagKnown": True,
+            "consumers": 1,
+        },
+        "stream": {"length": 3},
+        "deadLetter": {"stream": "{orders:events}:order-processing:dlq", "length": 0},
+        "redis": {"topology": "Standalone", "version": "8.6.0"},
+        "summary": {"lag": "0", "replicas": "2/2", "redis": "8.6.0 Standalone"},
+    }
+
+
+def test_an_unknown_lag_is_never_a_number() -> None:
+    status = rendered(owing(lag=None))
+    assert "lag" not in status["group"]
+    assert status["group"]["lagKnown"] is False
+    assert status["summary"]["lag"] == "unknown"
+
+
+def test_a_lag_beyond_all_memory_is_still_a_status_that_can_be_written() -> None:
+    assert rendered(owing(lag=2**62))["group"]["lag"] == 2**53 - 1
+
+
+def test_the_oldest_pending_entry_tells_since_when() -> None:
+    group_status = rendered(owing(pending=2, lowest_pending=EntryId(1700000000123)))["group"]
+    assert group_status["oldestPendingTime"] == "2023-11-14T22:13:20Z"
+
+
+def test_an_id_that_is_no_time_tells_no_time() -> None:
+    status = rendered(owing(pending=1, lowest_pending=EntryId(2**64 - 1)))
+    assert "oldestPendingTime" not in status["group"]
+
+
+def test_what_cannot_be_seen_is_left_out() -> None:
+    seen = facts(stream=None, keys=None, server_version=None, topology=None)
+    status = rendered(seen)
+    assert not {"stream", "deadLetter", "redis"} & status.keys()
+    assert status["summary"] == {"replicas": "2/2"}
+
+
+def test_a_lost_group_is_remembered_by_its_position() -> None:
+    before = Previous(status=rendered(facts()), generation=3)
+    lost = rendered(facts(stream=empty_redis()), before)
+    assert lost["group"]["lastDeliveredId"] == "1700000000000-0"
+    assert "pending" not in lost["group"]
+
+
+def test_the_owner_of_a_contested_group_is_named_to_the_one_who_waits() -> None:
+    theirs = stream(hold=hold(owner=owner(uid="other", namespace="store", name="old")))
+    conflict = Finding(reason="Conflict", message="older")
+    assert rendered(facts(stream=theirs, redis_problem=conflict))["group"]["ownedBy"] == "store/old"
+    assert "ownedBy" not in rendered(facts(stream=theirs))["group"]
+
+
+def test_a_written_name_of_any_length_does_not_spoil_the_status() -> None:
+    theirs = stream(hold=hold(owner=owner(uid="other", name="x" * 9000)))
+    conflict = Finding(reason="Conflict", message="older")
+    status = rendered(facts(stream=theirs, redis_problem=conflict))
+    assert len(status["group"]["ownedBy"]) == 1024
+
+
+def test_the_wanted_replicas_are_those_decided_else_those_of_the_target() -> None:
+    asked, seen = resource(template=TEMPLATE, replicas=5), workload(wished=2)
+    decided = facts(resource=asked, workload=seen, scaling=decide_replicas(asked.spec, seen))
+    assert rendered(decided)["desiredReplicas"] == 5
+    assert rendered(facts(workload=seen))["desiredReplicas"] == 2
+
+
+def test_a_refused_spec_keeps_what_was_known() -> None:
+    before = Previous(status=rendered(facts()), generation=4)
+    refusal = [Condition(type="Ready", status="False", reason="InvalidSpec", message="no")]
+    status = render_refusal(refusal, before, NOW)
+    assert status["observedGeneration"] == 4
+    assert [c["reason"] for c in status["conditions"]] == ["InvalidSpec"]
+    assert status["group"] == before.status["group"]
+
+
+BASE = rendered(facts())
+
+COMPARED: dict[str, tuple[dict[str, Any], Difference]] = {
+    "the same facts": (BASE, Difference.NONE),
+    "an entry was added": (rendered(owing(lag=1)), Difference.NUMBERS),
+    "an entry was delivered": (
+        rendered(owing(pending=1, last_delivered_id=EntryId(9), lowest_pending=EntryId(9))),
+        Difference.NUMBERS,
+    ),
+    "an entry was given up": (rendered(facts(stream=stream(dead_letters=1))), Difference.NUMBERS),
+    "the lag was lost": (rendered(owing(lag=None)), Difference.NUMBERS),
+    "a worker became ready": (rendered(facts(workload=workload(ready=1))), Difference.FACTS),
+    "the server was upgraded": (rendered(facts(server_version="8.8.0")), Difference.FACTS),
+    "there is no status yet": ({}, Difference.FACTS),
+}
+
+
+@pytest.mark.parametrize("case", COMPARED.values(), ids=COMPARED)
+def test_a_difference_is_as_urgent_as_it_deserves(case: tuple[dict[str, Any], Difference]) -> None:
+    other, difference = case
+    assert compare(other, BASE) is difference
