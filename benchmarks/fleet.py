@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -30,6 +31,11 @@ class Fleet:
     @property
     def namespaces(self) -> list[str]:
         return [f"shop-{number}" for number in range(-(-self.size // PER_NAMESPACE))]
+
+    def sizes(self) -> dict[str, int]:
+        """How many resources each namespace has; only the last may have fewer than the others."""
+        full = dict.fromkeys(self.namespaces, PER_NAMESPACE)
+        return full | {self.namespaces[-1]: (self.size - 1) % PER_NAMESPACE + 1}
 
     def manifests(self) -> Iterator[Manifest]:
         """Each resource has a stream of its own and asks for one worker from a template."""
@@ -89,30 +95,60 @@ def await_convergence(
 ) -> Convergence:
     """Wait until every resource is Ready and the operator has written nothing for `QUIET_S`."""
     until = time.monotonic() + timeout_s
+    roll = _Roll(plane, fleet)
     written: list[Request] = []
-    ready = 0
     while True:
+        roll.call_missing()
         written += writes(trail.read())
-        if ready < fleet.size:
-            ready = _count_ready(plane)
-        shown.detail = f"{ready} of {fleet.size} Ready, {len(written)} writes"
+        shown.detail = f"{roll.ready} of {fleet.size} Ready, {len(written)} writes"
         last = written[-1].answered if written else None
-        is_quiet = ready == fleet.size and last is not None and _age_s(last) >= QUIET_S
+        is_quiet = last is not None and _age_s(last) >= QUIET_S and roll.is_complete()
         if is_quiet or time.monotonic() >= until:
-            return Convergence(ready=ready, writes=written, is_quiet=is_quiet, last_write=last)
-        # Listing thousands of resources is work for the API server that all others wait for.
+            return Convergence(ready=roll.ready, writes=written, is_quiet=is_quiet, last_write=last)
         time.sleep(max(0.5, fleet.size / 1000))
+
+
+class _Roll:
+    """How many resources are Ready, namespace by namespace.
+
+    To list thousands of resources is work for the API server that all others wait for: a
+    namespace is looked at again only while one is missing, and once more at the end.
+    """
+
+    def __init__(self, plane: ControlPlane, fleet: Fleet) -> None:
+        self._plane = plane
+        self._fleet = fleet
+        self._ready = dict.fromkeys(fleet.namespaces, 0)
+
+    @property
+    def ready(self) -> int:
+        return sum(self._ready.values())
+
+    def call_missing(self) -> None:
+        """Look at the namespaces that had unready resources when last looked at."""
+        for namespace, wanted in self._fleet.sizes().items():
+            if self._ready[namespace] < wanted:
+                self._call(namespace)
+
+    def is_complete(self) -> bool:
+        """Whether everything is Ready now."""
+        if self.ready < self._fleet.size:
+            return False
+        for namespace in self._ready:
+            self._call(namespace)
+        return self.ready == self._fleet.size
+
+    def _call(self, namespace: str) -> None:
+        # Version 0: from the API server's memory, and not from etcd. One that is too busy to
+        # answer in time is asked again at the next call.
+        with contextlib.suppress(OSError):
+            path = f"{STREAM_CONSUMER_GROUP.path(namespace)}?resourceVersion=0"
+            listed = json.loads(self._plane.get(path))["items"]
+            self._ready[namespace] = sum(map(_is_ready, listed))
 
 
 def _age_s(instant: datetime) -> float:
     return (datetime.now(UTC) - instant).total_seconds()
-
-
-def _count_ready(plane: ControlPlane) -> int:
-    """How many resources of all namespaces are Ready."""
-    # Version 0: from the API server's memory, and not from etcd.
-    listed = plane.get(f"{STREAM_CONSUMER_GROUP.path(None)}?resourceVersion=0")
-    return sum(_is_ready(item) for item in json.loads(listed)["items"])
 
 
 def _is_ready(manifest: Manifest) -> bool:

@@ -115,7 +115,7 @@ def _member_does_not_leave(trial: Trial, right: Right) -> None:
 def _finalizer_is_refused(trial: Trial, right: Right) -> None:
     trial.start()
     trial.resources.apply("orders", targeting(trial.redis.url, trial.namespace, "Delete"))
-    trial.await_forbidden(right, "WorkloadReady")
+    trial.await_forbidden(right, "Ready")
 
 
 def _status_stays_empty(trial: Trial, right: Right) -> None:

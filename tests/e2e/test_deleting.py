@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from local_cluster.nodes import Node
@@ -17,6 +21,7 @@ from tests.e2e.declaring import (
     get,
     group_of,
     ledger_of,
+    patch,
     secret,
 )
 from tests.operators import Resources
@@ -175,3 +180,35 @@ def _await_no_pods(resources: Resources) -> None:
         return answer.stdout.strip()
 
     wait_until(lambda: not pods(), timeout_s=WAIT_S, what="no pods", every_s=0.2)
+
+
+def test_a_resource_whose_spec_cannot_be_read_is_told_and_still_goes(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    resources.apply(NAME, a_spec(redis_86.url, stream, deletionPolicy="Delete"))
+    resources.await_condition(NAME, reason="Ready")
+    bound = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    with _patched_crd(resources, f"{bound}/batchSize/maximum", 9999):
+        patch(resources, "scg", NAME, {"spec": {"recovery": {"batchSize": 5000}}})
+        told = resources.await_condition(NAME, reason="InvalidSpec")
+        assert "batchSize" in told["message"]
+        resources.delete(NAME)
+        await_absence(resources, "scg", NAME)
+    assert "LeftBehind" in {event["reason"] for event in resources.events(NAME)}
+    assert group_of(redis_86, stream, NAME)
+
+
+@contextmanager
+def _patched_crd(resources: Resources, path: str, value: int) -> Iterator[None]:
+    """A CRD of another version than the operator's: it lets more through."""
+
+    def replace(number: int) -> None:
+        change = json.dumps([{"op": "replace", "path": path, "value": number}])
+        name = "streamconsumergroups.pelops.dev"
+        resources.plane.kubectl("patch", "crd", name, "--type=json", "-p", change)
+
+    replace(value)
+    try:
+        yield
+    finally:
+        replace(1000)

@@ -175,3 +175,15 @@ def test_a_target_goes_to_the_older_and_then_to_the_smaller_uid() -> None:
         finding = decide_target_owner(loser, [old], target="Deployment shop/w")
         assert finding is not None
         assert "Deployment shop/w is the target of shop/n-b as well" in finding.message
+
+
+def test_a_target_belongs_to_the_resource_that_runs_it_however_young() -> None:
+    def claim(uid: str, *, is_guest: bool, created: str) -> Claim:
+        return Claim(is_guest=is_guest, created=created, uid=uid, namespace="shop", name=f"n-{uid}")
+
+    guest = claim("a", is_guest=True, created="2026-05-04T03:02:01Z")
+    host = claim("b", is_guest=False, created="2026-05-04T03:02:02Z")
+    assert decide_target_owner(host, [guest, host], target="Deployment shop/w") is None
+    finding = decide_target_owner(guest, [guest, host], target="Deployment shop/w")
+    assert finding is not None
+    assert "which runs it" in finding.message

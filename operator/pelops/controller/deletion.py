@@ -11,7 +11,7 @@ from pelops.controller.cache import Cache
 from pelops.controller.memory import Hold, Memory
 from pelops.controller.observe import Observer
 from pelops.controller.reporter import Reporter
-from pelops.controller.steps import FINALIZER, write_finalizer
+from pelops.controller.steps import FINALIZER, remove_finalizer
 from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening
@@ -20,6 +20,8 @@ from pelops.policy.reasons import Reason
 from pelops.redis_streams.groups import DestroyVerdict, destroy_group
 
 log = logging.getLogger(__name__)
+
+AGAIN_S = 0.5  # the resource changed under our hands; the watch brings the new one
 
 
 class Deletion:
@@ -47,17 +49,16 @@ class Deletion:
                 return memory.retry_s()
         if note:
             await self._reporter.tell(resource.metadata, _happening(decision, note))
-        await self._let_go(resource.metadata)
-        return None
+        return await self._let_go(resource.metadata)
 
-    async def give_up(self, metadata: ObjectMeta, problem: str) -> None:
+    async def give_up(self, metadata: ObjectMeta, problem: str) -> float | None:
         """Let go of a resource whose spec cannot be read: nobody can tell what to destroy."""
         if FINALIZER not in metadata.finalizers:
-            return
+            return None
         note = f"The group stays in Redis, for the spec cannot be read: {problem}"
         happening = Happening(type="Warning", reason=Reason.LEFT_BEHIND, action="Delete", note=note)
         await self._reporter.tell(metadata, happening)
-        await self._let_go(metadata)
+        return await self._let_go(metadata)
 
     def _decide(
         self, resource: StreamConsumerGroup, memory: Memory, now: datetime
@@ -86,11 +87,15 @@ class Deletion:
             return ""  # most often another replica was faster, and tells
         return f"Left group {keys.group} alone: this resource does not act on it"
 
-    async def _let_go(self, metadata: ObjectMeta) -> None:
+    async def _let_go(self, metadata: ObjectMeta) -> float | None:
+        """Remove the finalizer: seconds until another try, or None when it is done."""
         try:
-            await write_finalizer(self._api, self._cache, metadata, present=False)
-        except (NotFound, Conflict):
-            return  # gone, or another one of the same name by now
+            await remove_finalizer(self._api, self._cache, metadata)
+        except NotFound:
+            return None
+        except Conflict:
+            return AGAIN_S
+        return None
 
 
 def _happening(decision: CleanupDecision, note: str) -> Happening:

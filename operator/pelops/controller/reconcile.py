@@ -240,7 +240,7 @@ class Reconciler:
             return  # deleted meanwhile: the watch will say so
         self._doors.cache.put(STREAM_CONSUMER_GROUP, answer)
 
-    async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float:
+    async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
         """Tell that the spec cannot be read; nothing else is done."""
         now = datetime.now(UTC)
         wished = render_refusal(refused(diagnose(error)), _previous(manifest), now)
@@ -248,7 +248,7 @@ class Reconciler:
             await self._put_status(manifest, wished)
         metadata = ObjectMeta.model_validate(manifest["metadata"])
         if metadata.is_being_deleted:
-            await self._doors.deletion.give_up(metadata, str(error))
+            return await self._doors.deletion.give_up(metadata, str(error))
         return memory.retry_s(is_terminal=True)
 
 
@@ -269,6 +269,6 @@ def _previous(manifest: Manifest) -> Previous:
 def _with_problem(view: View, part: Part, error: PelopsError) -> View:
     problem = diagnose(error)
     changes: dict[str, Any] = (
-        {"redis_problem": problem} if part is Part.GROUP else {"workload_problem": problem}
+        {"workload_problem": problem} if part is Part.WORKLOAD else {"redis_problem": problem}
     )
     return replace(view, facts=replace(view.facts, **changes))

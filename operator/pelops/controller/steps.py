@@ -48,7 +48,8 @@ class Steps:
             return None
 
         async def write() -> None:
-            await write_finalizer(self._api, self._cache, resource.metadata, present=wanted)
+            change = add_finalizer if wanted else remove_finalizer
+            await change(self._api, self._cache, resource.metadata)
 
         what = "adding the finalizer" if wanted else "removing the finalizer"
         return Step(part=Part.RESOURCE, what=what, do=write)
@@ -88,10 +89,8 @@ def _creation(plan: ProvisioningPlan, occurrence: str, *, existed: bool) -> Happ
     )
 
 
-async def write_finalizer(
-    api: KubeApi, cache: Cache, metadata: ObjectMeta, *, present: bool
-) -> None:
-    """Own the finalizer or give it up, by a field manager that owns nothing else. Repeats safely.
+async def add_finalizer(api: KubeApi, cache: Cache, metadata: ObjectMeta) -> None:
+    """Add our finalizer and nothing else. Repeats safely.
 
     The uid keeps an apply from bringing a deleted resource back.
     """
@@ -102,12 +101,33 @@ async def write_finalizer(
             "name": metadata.name,
             "namespace": metadata.namespace,
             "uid": metadata.uid,
-            "finalizers": [FINALIZER] if present else [],
+            "finalizers": [FINALIZER],
         },
     }
-    address = Address(kind=STREAM_CONSUMER_GROUP, namespace=metadata.namespace, name=metadata.name)
-    answer = await api.apply(address, body, manager=FINALIZER_MANAGER)
+    answer = await api.apply(_address(metadata), body, manager=FINALIZER_MANAGER)
     cache.put(STREAM_CONSUMER_GROUP, answer)
+
+
+async def remove_finalizer(api: KubeApi, cache: Cache, metadata: ObjectMeta) -> None:
+    """Remove our finalizer, whoever else claims it, and no other.
+
+    An apply would leave it to a co-owner (whoever applied an exported manifest), and the resource
+    would never go. Raises Conflict when the resource has changed meanwhile: look again.
+    """
+    others = [name for name in metadata.finalizers if name != FINALIZER]
+    body: Manifest = {
+        "metadata": {
+            "uid": metadata.uid,
+            "resourceVersion": metadata.resource_version,
+            "finalizers": others,
+        }
+    }
+    answer = await api.merge(_address(metadata), body, manager=FINALIZER_MANAGER)
+    cache.put(STREAM_CONSUMER_GROUP, answer)
+
+
+def _address(metadata: ObjectMeta) -> Address:
+    return Address(kind=STREAM_CONSUMER_GROUP, namespace=metadata.namespace, name=metadata.name)
 
 
 def was_created(view: View) -> bool:

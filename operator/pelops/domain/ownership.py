@@ -34,8 +34,11 @@ class OwnerRecord:
         return f"{self.namespace}/{self.name}{place}"
 
     def is_same_as(self, other: OwnerRecord) -> bool:
-        """Whether both records speak of one resource."""
-        return (self.uid, self.cluster) == (other.uid, other.cluster)
+        """Whether both records speak of one resource, known by its uid alone.
+
+        The cluster may be unknown for a while: a namespaced install cannot read who it is.
+        """
+        return self.uid == other.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

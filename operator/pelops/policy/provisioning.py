@@ -124,4 +124,4 @@ def _comes_before(one: OwnerRecord, other: OwnerRecord) -> bool:
         return one.created >= other.created
     if one.created != other.created:
         return one.created < other.created
-    return (one.uid, one.cluster) < (other.uid, other.cluster)
+    return one.uid < other.uid

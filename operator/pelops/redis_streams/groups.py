@@ -97,7 +97,7 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     call = ScriptCall(
         script=_DESTROY,
         keys=(*(keys.stream, keys.state, keys.started), *(keys.retry, keys.handover, keys.ledger)),
-        args=(keys.group, owner.uid, owner.cluster),
+        args=(keys.group, owner.uid),
         needs=partial(_destroy_needs, keys),
     )
     verdict, *details = await server.run(call)
@@ -110,7 +110,7 @@ async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     call = ScriptCall(
         script=_RELEASE,
         keys=(keys.state,),
-        args=(owner.uid, owner.cluster),
+        args=(owner.uid,),
         needs=partial(_release_needs, keys),
     )
     return bool(await server.run(call) == b"released")

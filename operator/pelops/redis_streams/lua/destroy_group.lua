@@ -1,7 +1,7 @@
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
 -- KEYS  stream, state, started, retry, handover, ledger  (same slot)
--- ARGV  group, uid, cluster
+-- ARGV  group, uid
 -- Returns  verdict, then
 --            destroyed | absent
 --            not-owner       uid, cluster, namespace, name, created_ms, held_until_ms, each or false
@@ -11,7 +11,7 @@
 -- its dead letters stay. Dying before the last line leaves the record, and the next run goes on.
 
 local stream, state = KEYS[1], KEYS[2]
-local group, uid, cluster = ARGV[1], ARGV[2], ARGV[3]
+local group, uid = ARGV[1], ARGV[2]
 
 if redis.acl_check_cmd then
   if not redis.acl_check_cmd('XGROUP', 'DESTROY', stream, group) then
@@ -38,7 +38,7 @@ if redis.call('TYPE', state).ok == 'hash' then
     'owner:name', 'owner:created_ms', 'owner:held_until_ms')
 end
 
-if held[1] ~= uid or held[2] ~= cluster then
+if held[1] ~= uid then
   if not held[1] and not group_exists() then
     return { 'absent' }
   end

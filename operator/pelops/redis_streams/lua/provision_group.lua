@@ -46,7 +46,7 @@ local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:namespace',
   'owner:name', 'owner:created_ms', 'owner:held_until_ms')
-local is_ours = held[1] == uid and held[2] == cluster
+local is_ours = held[1] == uid
 local left_ms = (tonumber(held[6] or 0) or 0) - now_ms
 -- A hold far in the future was written before the clock went back, and binds nobody.
 local is_alive = held[1] and left_ms > 0 and left_ms <= 2 * hold_ms
@@ -60,7 +60,7 @@ local function is_theirs()
   if theirs_ms ~= created_ms then
     return theirs_ms < created_ms
   end
-  return held[1] .. ' ' .. (held[2] or '') < uid .. ' ' .. cluster
+  return held[1] < uid
 end
 
 if is_alive and not is_ours and is_theirs() then

@@ -1,7 +1,7 @@
 -- Stop acting on a group: take our record out of its state, and leave everything else.
 --
 -- KEYS  state
--- ARGV  uid, cluster
+-- ARGV  uid
 -- Returns  released | not-owner
 -- Costs  constant.
 -- Repeats safely: the second run finds another's record, or none, and changes nothing.
@@ -9,8 +9,7 @@
 if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then
   return 'not-owner'
 end
-local held = redis.call('HMGET', KEYS[1], 'owner:uid', 'owner:cluster')
-if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] then
+if redis.call('HMGET', KEYS[1], 'owner:uid')[1] ~= ARGV[1] then
   return 'not-owner'
 end
 redis.call('HDEL', KEYS[1], 'owner:uid', 'owner:cluster', 'owner:namespace', 'owner:name',

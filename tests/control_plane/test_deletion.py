@@ -1,0 +1,71 @@
+"""A deletion in one replica, against a real API server and a real Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from local_cluster.plane import ControlPlane
+from local_cluster.redis_servers import RedisServers
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.cache import Cache
+from pelops.controller.deletion import Deletion
+from pelops.controller.memory import Hold, Memory
+from pelops.controller.observe import Observer
+from pelops.controller.reporter import Reporter
+from pelops.controller.secrets import Secrets
+from pelops.controller.steps import FINALIZER
+from pelops.controller.targets import Targets
+from pelops.domain.endpoint import parse_redis_url
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.kube.client import KubeApi
+from pelops.redis_streams.connection import ServerPool
+from pelops.redis_streams.groups import provision_group
+from tests.operators import Resources, sleeping_template
+
+
+def _delete_with_finalizer(resources: Resources, stream: str) -> StreamConsumerGroup:
+    """A resource that is being deleted, whose Secret is gone already."""
+    spec = {
+        "redis": {"secretRef": {"name": "gone"}},
+        "stream": stream,
+        "template": sleeping_template(),
+        "deletionPolicy": "Delete",
+    }
+    resources.apply_raw(
+        {
+            "apiVersion": "pelops.dev/v1alpha1",
+            "kind": "StreamConsumerGroup",
+            "metadata": {"name": "orders", "finalizers": [FINALIZER]},
+            "spec": spec,
+        }
+    )
+    resources.delete("orders")
+    found = resources.get("scg", "orders")
+    assert found is not None
+    return StreamConsumerGroup.parse(found)
+
+
+async def test_a_group_is_destroyed_through_the_open_connection_when_its_secret_went_first(
+    plane: ControlPlane, namespace: str, redis_86: RedisServers, key_prefix: str
+) -> None:
+    resource = _delete_with_finalizer(Resources(plane, namespace), key_prefix)
+    api, pool, cache = await KubeApi.connect(str(plane.kubeconfig)), ServerPool(), Cache()
+    clock = asyncio.get_running_loop().time
+    try:
+        targets = Targets(api, cache, clock)
+        observer = Observer(cache, pool, Secrets(api, clock), targets, cluster="here")
+        server = await pool.server(parse_redis_url(redis_86.url))
+        keys, owner = derive_keys(key_prefix, "orders"), observer.owner_of(resource)
+        await provision_group(server, keys, start=EntryId.MIN, owner=owner)
+
+        deletion = Deletion(api, cache, observer, Reporter(api, identity="test"))
+        memory = Memory(held=Hold(server, keys, owner, resource.spec.redis))
+        assert await deletion.proceed(resource, memory) is None
+    finally:
+        await pool.close()
+        await api.close()
+    assert redis_86.cli("XINFO", "GROUPS", key_prefix) == ""
+    left = plane.kubectl("get", "scg", "-n", namespace, "-o", "json")
+    assert json.loads(left.stdout)["items"] == []
