@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
+BENCHMARKS := operator_scale
 VENV := .venv/.installed
 
 .DEFAULT_GOAL := help
@@ -27,7 +28,7 @@ test: $(VENV) ## Run all tests against real servers
 check: $(VENV) ## Lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p pelops -p local_cluster -p demo -p tests
+	$(BIN)/mypy -p pelops -p local_cluster -p demo -p tests -p benchmarks
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pelops.api.crd --check
 
