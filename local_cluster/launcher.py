@@ -22,9 +22,10 @@ def die_with(parent: int) -> None:
 def main() -> None:
     """Replace this process; returns never."""
     parent, cwd, program, *argv = sys.argv[1:]
-    # Python ignores SIGPIPE, and an ignored signal stays ignored in the program that follows.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    # An ignored signal stays ignored in the program that follows: Python ignores the first two, and
+    # a shell the third for what it starts in the background.
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
     os.chdir(cwd)
     if parent != "0":
         die_with(int(parent))

@@ -2,4 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+
+# Started in the background of a shell, a test run inherits an ignored SIGINT and would hand it on
+# to the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 pytest_plugins = ["tests.redis_fixtures", "tests.cluster_fixtures"]

@@ -14,7 +14,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from tests.control_plane.counting import WAIT_S, await_members, await_ready
+from tests.control_plane.counting import WAIT_S, await_members, await_ready, gauge
 from tests.control_plane.own_plane import own_plane
 from tests.operators import Operators, Resources, metrics, sleeping_template
 
@@ -68,6 +68,23 @@ def test_replicas_killed_amid_the_work_leave_nothing_undone_and_nothing_done_twi
     await_ready(plane, namespace, len(names))
     times = {name: _times_created(redis_86, f"{namespace}-{name}") for name in names}
     assert {name: count for name, count in times.items() if count != 1} == {}
+
+
+def test_a_replica_that_hangs_holds_nothing_up_while_it_still_counts_as_alive(
+    plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
+) -> None:
+    hangs, _ = operators.start(2)
+    await_members(operators, 2)
+    hangs.pause()
+    try:
+        resources = Resources(plane, namespace)
+        names = [f"orders-{number}" for number in range(12)]
+        resources.apply_raw(*(_resource(name, redis_86.url, namespace) for name in names))
+        await_ready(plane, namespace, len(names))
+        # Half of them belong to it by rank: the other did not wait until its Lease ran out.
+        assert gauge(operators.ports[1], "pelops_members") == 2
+    finally:
+        hangs.resume()
 
 
 @pytest.mark.timeout(600)

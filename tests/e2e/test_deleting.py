@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
+from local_cluster.errors import KubectlError
 from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
@@ -16,6 +17,7 @@ from tests.e2e.declaring import (
     NAME,
     WAIT_S,
     WORKERS,
+    Object,
     a_spec,
     await_absence,
     get,
@@ -189,13 +191,25 @@ def test_a_resource_whose_spec_cannot_be_read_is_told_and_still_goes(
     resources.await_condition(NAME, reason="Ready")
     bound = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
     with _patched_crd(resources, f"{bound}/batchSize/maximum", 9999):
-        patch(resources, "scg", NAME, {"spec": {"recovery": {"batchSize": 5000}}})
+        _patch_when_served(resources, {"spec": {"recovery": {"batchSize": 5000}}})
         told = resources.await_condition(NAME, reason="InvalidSpec")
         assert "batchSize" in told["message"]
         resources.delete(NAME)
         await_absence(resources, "scg", NAME)
     assert "LeftBehind" in {event["reason"] for event in resources.events(NAME)}
     assert group_of(redis_86, stream, NAME)
+
+
+def _patch_when_served(resources: Resources, change: Object) -> None:
+    """Patch the resource as soon as the API server goes by the changed CRD."""
+
+    def is_accepted() -> bool:
+        with suppress(KubectlError):
+            patch(resources, "scg", NAME, change)
+            return True
+        return False
+
+    wait_until(is_accepted, timeout_s=WAIT_S, what="the changed CRD", every_s=0.2)
 
 
 @contextmanager

@@ -223,9 +223,9 @@ def test_an_autoscaler_is_told_of_until_it_turns_to_another_target(cache: Cache)
 
 def test_ghosts_are_what_was_known_before_and_is_not_listed() -> None:
     before = {ORDERS: "uid-orders", RETURNS: "first"}
-    listed = [build("orders"), build("returns", uid="second")]
+    listed = {"uid-orders", "second"}
     assert ghosts(before, listed) == [(RETURNS, "first")]
-    assert ghosts(before, []) == [(ORDERS, "uid-orders"), (RETURNS, "first")]
+    assert ghosts(before, set()) == [(ORDERS, "uid-orders"), (RETURNS, "first")]
     assert ghosts({}, listed) == []
 
 

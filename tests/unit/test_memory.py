@@ -42,16 +42,24 @@ def test_a_success_between_failures_starts_the_retries_anew() -> None:
 
 def test_the_wait_counts_from_the_first_look_at_a_difference() -> None:
     memory = Memory()
-    assert memory.wait(2, NOW) == 2 * STEP
-    assert memory.wait(2, NOW + STEP) == STEP
-    assert memory.wait(2, NOW + 5 * STEP) == timedelta(0)
+    assert memory.wait("group", 2, NOW) == 2 * STEP
+    assert memory.wait("group", 2, NOW + STEP) == STEP
+    assert memory.wait("group", 2, NOW + 5 * STEP) == timedelta(0)
 
 
 def test_the_next_difference_has_a_wait_of_its_own() -> None:
     memory = Memory()
-    memory.wait(1, NOW)
-    memory.differing_since = None
-    assert memory.wait(1, NOW + 5 * STEP) == STEP
+    memory.wait("group", 1, NOW)
+    assert memory.wait("status", 1, NOW + 5 * STEP) == STEP
+
+
+def test_a_difference_that_comes_back_after_it_was_mended_waits_anew() -> None:
+    memory = Memory()
+    memory.wait("group", 1, NOW)
+    memory.wait("status", 1, NOW)
+    memory.sees_only("status")
+    assert memory.wait("group", 1, NOW + 5 * STEP) == STEP
+    assert memory.wait("status", 1, NOW + STEP) == timedelta(0)
 
 
 def test_a_failure_is_news_once() -> None:

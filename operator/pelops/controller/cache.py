@@ -6,7 +6,7 @@ The watch fills it; a periodic LIST repairs it, because a watch that was cut los
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from pelops.domain.workload import PodObservation, Target, WorkloadObservation
@@ -98,6 +98,13 @@ class Cache:
         self._gone[uid] = None
         if len(self._gone) > REMEMBERED:
             del self._gone[next(iter(self._gone))]
+
+    def knows(self, kind: Kind, manifest: Manifest) -> bool:
+        """Whether exactly this state of the object is known already."""
+        metadata = manifest["metadata"]
+        name = (metadata.get("namespace", ""), metadata["name"])
+        state = (metadata["uid"], int(metadata.get("resourceVersion") or 0))
+        return self._versions[kind.plural].get(name) == state
 
     def names(self, kind: Kind) -> dict[Name, str]:
         """All names of a kind, with their uids."""
@@ -261,7 +268,6 @@ def _without_managers(manifest: Manifest) -> Manifest:
     return {**manifest, "metadata": metadata}
 
 
-def ghosts(before: dict[Name, str], listed: Iterable[Manifest]) -> list[tuple[Name, str]]:
-    """What was known before a LIST began and is not in it: gone, and nobody said so."""
-    alive = {item["metadata"]["uid"] for item in listed}
+def ghosts(before: dict[Name, str], alive: Collection[str]) -> list[tuple[Name, str]]:
+    """What was known before a LIST began and whose uid is not in it: gone, and nobody said so."""
     return [(name, uid) for name, uid in before.items() if uid not in alive]

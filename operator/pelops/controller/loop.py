@@ -12,7 +12,7 @@ from pelops.controller.cache import Cache, Name, ghosts
 from pelops.controller.queue import KeyedQueue
 from pelops.controller.reconcile import Reconciler
 from pelops.errors import KubernetesError, PelopsError
-from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.client import KubeApi
 from pelops.kube.resources import Kind
 from pelops.metrics import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES, RESOURCES, RESYNC_AGE
 
@@ -87,13 +87,15 @@ class Resync:
     async def resync(self, kind: Kind) -> None:
         """One LIST of one kind: take in what is new, drop what is gone. Raises KubernetesError."""
         before = self._cache.names(kind)
-        listed: list[Manifest] = []
-        for namespace in self._namespaces if kind.namespaced else (None,):
-            listed += await self._api.list_all(kind, namespace)
+        alive: set[str] = set()
         concerned: set[Name] = set()
-        for item in listed:
-            concerned |= self._cache.put(kind, item)
-        for name, uid in ghosts(before, listed):
+        for namespace in self._namespaces if kind.namespaced else (None,):
+            # Page by page: thousands of whole objects at once would stay in the process's memory.
+            async for page in self._api.list_pages(kind, namespace):
+                alive.update(item["metadata"]["uid"] for item in page)
+                news = (item for item in page if not self._cache.knows(kind, item))
+                concerned.update(*(self._cache.put(kind, item) for item in news))
+        for name, uid in ghosts(before, alive):
             log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
             concerned |= self._cache.remove(kind, name, uid)
         for name in concerned:

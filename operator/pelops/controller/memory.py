@@ -52,7 +52,7 @@ class Hold:
 class Memory:
     """One resource's memory."""
 
-    differing_since: datetime | None = None
+    differing: dict[str, datetime] = field(default_factory=dict)  # what differs, and since when
     failures: int = 0
     numbers_written: float = float("-inf")
     # An apply that changed nothing: the uid, generation and content that need no second one.
@@ -60,13 +60,18 @@ class Memory:
     budget: WriteBudget = field(default_factory=WriteBudget)
     cleanup_failure: str | None = None
     held: Hold | None = None  # the group that this resource acts on, to be let go at its end
+    is_leaving: bool = False  # the resource is gone; its hold is let go in the next turn
     told: str | None = None  # the last failure that was logged
 
-    def wait(self, rank: int, now: datetime) -> timedelta:
-        """How long this replica leaves the difference that it sees to others; starts the wait."""
-        if self.differing_since is None:
-            self.differing_since = now
-        return wait_for_turn(rank, self.differing_since, now)
+    def wait(self, what: str, rank: int, now: datetime) -> timedelta:
+        """How long this replica leaves a difference that it sees to others; starts the wait."""
+        return wait_for_turn(rank, self.differing.setdefault(what, now), now)
+
+    def sees_only(self, *differences: str) -> None:
+        """Forget all other differences: somebody has mended them."""
+        self.differing = {
+            what: since for what, since in self.differing.items() if what in differences
+        }
 
     def retry_s(self, *, is_terminal: bool = False) -> float:
         """How long to wait after one more failure."""

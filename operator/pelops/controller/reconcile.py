@@ -40,6 +40,8 @@ from pelops.redis_streams.groups import release_group
 
 log = logging.getLogger(__name__)
 
+STATUS = "status"  # the difference between the status wished for and the one that is there
+RELEASE_AFTER_S = 1.0
 LIMITED_S = 10.0  # the next look when the write budget is used up
 
 
@@ -84,9 +86,9 @@ class Turn:
     def name(self) -> Name:
         return self.resource.metadata.namespace, self.resource.metadata.name
 
-    def wait_s(self) -> float:
-        """How long the difference is still left to replicas of lower rank."""
-        return self.memory.wait(self.rank, datetime.now(UTC)).total_seconds()
+    def wait_s(self, what: str) -> float:
+        """How long this difference is still left to replicas of lower rank."""
+        return self.memory.wait(what, self.rank, datetime.now(UTC)).total_seconds()
 
 
 class Reconciler:
@@ -105,7 +107,9 @@ class Reconciler:
             KubernetesError: the API server could not be used; repeat.
         """
         manifest = self._doors.cache.resources.get(name)
-        await self._release_former(name, manifest)
+        wait = await self._release_former(name, manifest)
+        if wait is not None:
+            return wait
         if manifest is None:
             self._memories.pop(name, None)
             forget_group(*name)
@@ -122,25 +126,33 @@ class Reconciler:
             Turn(resource=resource, manifest=manifest, memory=memory, rank=rank)
         )
 
-    async def _release_former(self, name: Name, manifest: Manifest | None) -> None:
-        """Let go of the group of a resource that is gone, so that another may act on it at once.
+    async def _release_former(self, name: Name, manifest: Manifest | None) -> float | None:
+        """Let go of the group of a resource that is gone, so that another may act on it soon.
 
-        Every replica tries; when none can, the hold runs out by itself.
+        Seconds to wait for that, or None when nothing is left to do. Every replica tries; when
+        none can, the hold runs out by itself.
         """
-        held = self._memories[name].held
+        memory = self._memories[name]
+        held = memory.held
         if held is None or (manifest and manifest["metadata"]["uid"] == held.owner.uid):
-            return
-        self._memories[name].held = None
+            return None
+        if not memory.is_leaving:
+            # A replica that has not heard of the deletion yet would take the hold again.
+            memory.is_leaving = True
+            return RELEASE_AFTER_S
+        memory.held, memory.is_leaving = None, False
         try:
             await release_group(held.server, held.keys, held.owner)
         except PelopsError as error:
             log.info("cannot let go of the group: %s", error, extra={"resource": "/".join(name)})
+        return None
 
     async def _proceed(self, turn: Turn) -> float:
         view = await self._doors.observer.observe(turn.resource)
         turn.memory.held = _held(view) or turn.memory.held
         step, view = self._find_step(view, turn.memory)
-        if step is not None and turn.wait_s() <= 0:
+        turn.memory.sees_only(STATUS, *([step.what] if step else []))
+        if step is not None and turn.wait_s(step.what) <= 0:
             if step.reads_secrets and self._doors.observer.forget_stale_secrets(turn.resource):
                 # A replica that still holds the old Secret would undo what the others wrote.
                 return 0.0
@@ -172,7 +184,7 @@ class Reconciler:
             await self._doors.reporter.tell(view.facts.resource.metadata, step.happening)
         memory.failures = 0
         memory.told = None
-        memory.differing_since = None
+        memory.sees_only(STATUS)
         return True, view
 
     async def _tell(self, view: View, turn: Turn, *, has_step: bool) -> float:
@@ -200,11 +212,11 @@ class Reconciler:
         live = turn.manifest.get("status") or {}
         difference = compare(wished, live)
         if difference is Difference.FACTS:
-            wait = turn.wait_s()
+            wait = turn.wait_s(STATUS)
         elif difference is Difference.NUMBERS and turn.rank == 0:
             wait = turn.memory.numbers_written + self._stretched_pace().status_s - self._clock()
         else:
-            turn.memory.differing_since = None
+            turn.memory.differing.pop(STATUS, None)
             return None
         if wait > 0:
             return wait
@@ -212,7 +224,7 @@ class Reconciler:
             STATUS_WRITES_LIMITED.labels(*turn.name).inc()
             return LIMITED_S
         await self._put_status(turn.manifest, wished)
-        turn.memory.differing_since = None
+        turn.memory.differing.pop(STATUS, None)
         turn.memory.numbers_written = self._clock()
         await self._doors.reporter.tell_transition(turn.resource.metadata, live, wished)
         return None

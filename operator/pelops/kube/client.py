@@ -140,15 +140,15 @@ class KubeApi:
 
     async def list_pages(
         self, kind: Kind, namespace: str | None = None, *, selector: str = "", page: int = 500
-    ) -> AsyncIterator[tuple[list[Manifest], str]]:
-        """All objects page by page, with the resourceVersion of the list."""
+    ) -> AsyncIterator[list[Manifest]]:
+        """All objects page by page."""
         query: dict[str, str] = {"limit": str(page)}
         if selector:
             query["labelSelector"] = selector
         while True:
             answer = await self._request("GET", kind.path(namespace), query, resource=kind.plural)
             metadata = answer.get("metadata", {})
-            yield answer.get("items") or [], metadata.get("resourceVersion", "")
+            yield answer.get("items") or []
             if not metadata.get("continue"):
                 return
             query["continue"] = metadata["continue"]
@@ -159,7 +159,7 @@ class KubeApi:
         """All objects of a kind, in one list."""
         return [
             item
-            async for items, _ in self.list_pages(kind, namespace, selector=selector)
+            async for items in self.list_pages(kind, namespace, selector=selector)
             for item in items
         ]
 
