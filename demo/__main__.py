@@ -5,13 +5,11 @@ KEEP=1 in the environment leaves the cluster up.
 
 import argparse
 import os
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from demo.corpus import DEFAULT_FILES, Source, describe, find_corpus
 from demo.direct import DirectComputation, DirectFailed
@@ -19,6 +17,7 @@ from demo.playground import Playground, open_playground, print_access
 from demo.story import ChecksFailed, run_demo
 from demo.watching import Stalled
 from local_cluster.errors import LocalClusterError
+from local_cluster.interrupts import raise_first_interrupt
 from local_cluster.progress import report
 from local_cluster.redis_servers import NoSuchServer, ServerFailed
 
@@ -41,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=DEFAULT_FILES, metavar="N", help=most)
     files = max(1, parser.parse_args(arguments).files)
     keep = os.environ.get("KEEP", "") not in {"", "0"}
-    _interrupt_once()
+    raise_first_interrupt()
     left_up: list[Playground] = []
     began = time.monotonic()
     try:
@@ -74,21 +73,6 @@ def _run(sources: Sequence[Source], left_up: list[Playground], *, keep: bool) ->
                 run_demo(cluster, sources, direct)
         finally:
             direct.process.kill()
-
-
-def _interrupt_once() -> None:
-    """Have what ends the demo raise KeyboardInterrupt, once: cleaning up is not cut short."""
-    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    # One that is ignored already, as under nohup, stays so.
-    signals = [one for one in ends if signal.getsignal(one) is not signal.SIG_IGN]
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        for one in signals:
-            signal.signal(one, signal.SIG_IGN)
-        raise KeyboardInterrupt
-
-    for one in signals:
-        signal.signal(one, interrupt)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 import io
 import os
 import shlex
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -12,7 +11,8 @@ from pathlib import Path
 from local_cluster.binaries import cache_directory, find_binaries
 from local_cluster.cluster import Cluster, ClusterOptions
 from local_cluster.commands import bring_down, bring_up
-from local_cluster.errors import KubectlError, LocalClusterError
+from local_cluster.errors import LocalClusterError
+from local_cluster.kubectl import run_kubectl
 from local_cluster.progress import report, step
 from local_cluster.records import Records
 from local_cluster.state_directory import StateDirectory
@@ -30,17 +30,7 @@ class Playground:
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
         """What kubectl prints, errors included unless `check`, with which they raise."""
-        answer = subprocess.run(
-            [str(self.kubectl_path), *args],
-            env=os.environ | {"KUBECONFIG": str(self.kubeconfig), "KUBERC": "off"},
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if check and answer.returncode:
-            raise KubectlError(answer)
+        answer = run_kubectl(self.kubectl_path, self.kubeconfig, *args, stdin=stdin, check=check)
         return answer.stdout if check else answer.stdout + answer.stderr
 
 

@@ -4,6 +4,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -13,6 +14,19 @@ def raise_interrupts() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
+
+
+def raise_first_interrupt() -> None:
+    """As `raise_interrupts`, but once: the clean-up that follows the first is left alone."""
+    signals = [one for one in SIGNALS if signal.getsignal(one) is not signal.SIG_IGN]
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        for one in signals:
+            signal.signal(one, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for one in signals:
+        signal.signal(one, interrupt)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """A Kubernetes control plane as four processes, each of which a test may kill, pause or restart."""
 
 import hashlib
-import os
 import ssl
 import subprocess
 import urllib.request
@@ -10,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from local_cluster.binaries import Binaries, find_binaries
-from local_cluster.errors import KubectlError, LocalClusterError
+from local_cluster.errors import LocalClusterError
+from local_cluster.kubectl import run_kubectl
 from local_cluster.parts import SERVERS, Layout, build_arguments
 from local_cluster.processes import Process, start_process, wait_until
 from local_cluster.progress import step
@@ -94,23 +94,7 @@ class ControlPlane:
 
         With `check`, KubectlError is raised when it fails.
         """
-        settings = {
-            "KUBECONFIG": str(self.kubeconfig),  # the flag would not reach plugins
-            "KUBECACHEDIR": str(self.state / "kubectl-cache"),
-            "KUBERC": "off",
-        }
-        answer = subprocess.run(
-            [str(self.kubectl_path), *args],
-            env=os.environ | settings,
-            input=stdin,
-            stdin=subprocess.DEVNULL if stdin is None else None,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if check and answer.returncode:
-            raise KubectlError(answer)
-        return answer
+        return run_kubectl(self.kubectl_path, self.kubeconfig, *args, stdin=stdin, check=check)
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
         """A kubeconfig for `user` in `groups`, by a client certificate; the same file when asked

@@ -10,6 +10,7 @@ from pelops.api.redis import RedisSpec
 from pelops.controller.cache import Name
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
+from pelops.kube.environment import WorkerAccess
 from pelops.policy.turn import wait_for_turn
 from pelops.redis_streams.server import Server
 
@@ -57,6 +58,8 @@ class Memory:
     numbers_written: float = float("-inf")
     # An apply that changed nothing: the uid, generation and content that need no second one.
     settled: tuple[str, int, str] | None = None
+    # A look at the Deployment that found nothing to apply: spares building it again every time.
+    confirmed: tuple[str, int, WorkerAccess, str] | None = None
     budget: WriteBudget = field(default_factory=WriteBudget)
     cleanup_failure: str | None = None
     held: Hold | None = None  # the group that this resource acts on, to be let go at its end

@@ -33,14 +33,19 @@ class WorkloadSteps:
         resource, keys = view.facts.resource, view.facts.keys
         if keys is None:
             raise InvalidSpec("the group's keys are not known")
-        body = build_deployment(resource, keys, view.access)
-        fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
-        name = (resource.metadata.namespace, body["metadata"]["name"])
+        metadata = resource.metadata
+        name = (metadata.namespace, deployment_name(metadata.name))
         known = self._cache.deployments.get(name)
         live = known.manifest if known else None
+        look = (metadata.uid, metadata.generation, view.access, _version(live) if live else "")
+        if memory.confirmed == look:
+            return None
+        body = build_deployment(resource, keys, view.access)
+        fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
         if live is not None and (
             is_applied(body, live) or memory.settled == _settled(live, fingerprint)
         ):
+            memory.confirmed = look
             return None
         if known is None or known.replicas_owner is None:
             # Nobody else owns the number: leaving it out would reset it to 1.
