@@ -114,8 +114,16 @@ def test_a_failed_start_shows_the_log_and_leaves_nothing_running(
     assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
 
 
-def test_up_status_and_down_leave_no_trace_and_no_process(tmp_path: Path) -> None:
-    state, mine = tmp_path / "state", tmp_path / "kubeconfig"
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    """Where a command keeps its cluster; whatever a failed test leaves running ends with it."""
+    path = tmp_path / "state"
+    yield path
+    Records(path / "processes.json").stop_all()
+
+
+def test_up_status_and_down_leave_no_trace_and_no_process(tmp_path: Path, state: Path) -> None:
+    mine = tmp_path / "kubeconfig"
     mine.write_text("current-context: production\n")
     settings = {"KUBECONFIG": str(mine), "HOME": str(tmp_path / "home")}
 
@@ -132,8 +140,8 @@ def test_up_status_and_down_leave_no_trace_and_no_process(tmp_path: Path) -> Non
     assert not (tmp_path / "home").exists()
 
 
-def test_an_interrupted_up_leaves_no_process(tmp_path: Path) -> None:
-    state, log = tmp_path / "state", tmp_path / "log"
+def test_an_interrupted_up_leaves_no_process(tmp_path: Path, state: Path) -> None:
+    log = tmp_path / "log"
     records = Records(state / "processes.json")
     command = [sys.executable, "-m", "local_cluster", "up", "--state", str(state)]
     up = start_process("up", command, log=log, cwd=REPOSITORY)
