@@ -55,11 +55,11 @@ def valkey() -> Iterator[StandaloneServers]:
         yield servers
 
 
-@pytest.fixture(scope="session", params=["redis_86", "redis_70", "valkey"])
-def any_redis(request: pytest.FixtureRequest) -> StandaloneServers:
-    """Each of the three servers in turn."""
-    servers: StandaloneServers = request.getfixturevalue(request.param)
-    return servers
+@pytest.fixture(scope="session", params=["8.6", "7.0", "valkey"])
+def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """A server of each of the three in turn, of its own: operators may be writing to the others."""
+    with start_standalone(request.param) as servers:
+        yield servers
 
 
 @pytest.fixture(scope="session")

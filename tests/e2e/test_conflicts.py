@@ -96,3 +96,15 @@ def test_of_two_resources_on_one_target_the_older_acts_until_it_is_deleted(
         what="the younger to act",
         every_s=0.2,
     )
+
+
+def test_the_former_deployment_goes_even_when_the_new_target_is_anothers(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    resources.apply_raw(a_deployment("workers"))
+    guest = {"template": None, "targetRef": {"name": "workers"}}
+    _apply_in_order(resources, a_spec(redis_86.url, stream, **guest), a_spec(redis_86.url, stream))
+    resources.await_condition(YOUNGER, reason="Ready")
+    resources.apply(YOUNGER, a_spec(redis_86.url, stream, **guest))
+    resources.await_condition(YOUNGER, reason="Conflict")
+    await_absence(resources, "deployment", f"{YOUNGER}-workers")

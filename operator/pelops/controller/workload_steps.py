@@ -23,11 +23,14 @@ class WorkloadSteps:
 
     def next_step(self, view: View, memory: Memory) -> Step | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""
-        if view.facts.workload_problem is not None:
-            return None
-        if view.facts.resource.spec.template is None:
-            return self._remove_former(view) or self._scale(view)
-        return self._apply_deployment(view, memory) or self._scale(view)
+        has_template = view.facts.resource.spec.template is not None
+        # What is no longer asked for goes, whatever keeps the new target from being used.
+        step = None if has_template else self._remove_former(view)
+        if step is not None or view.facts.workload_problem is not None:
+            return step
+        if has_template:
+            step = self._apply_deployment(view, memory)
+        return step or self._scale(view)
 
     def _apply_deployment(self, view: View, memory: Memory) -> Step | None:
         resource, keys = view.facts.resource, view.facts.keys
