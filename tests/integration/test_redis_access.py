@@ -94,11 +94,11 @@ async def test_a_missing_permission_stops_everything_before_a_write(
     for word in ("+xgroup|create", "+xadd", "+xdel", "+hset"):
         empty_redis.flush()
         grant(empty_redis, [rule for rule in RULES if rule != word])
-        before = writes_so_far(empty_redis)
+        before = writes_so_far(empty_redis, KEYS)
         async with connected(endpoint_of(empty_redis, username=USER, password=PASSWORD)) as server:
             with pytest.raises(PermissionDenied, match=word[1:].replace("|", r"\|")):
                 await ACTS["provision"](server)
-        assert writes_so_far(empty_redis) == before
+        assert writes_so_far(empty_redis, KEYS) == before
 
 
 @pytest.mark.parametrize("role", list(Role))

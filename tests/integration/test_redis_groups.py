@@ -56,9 +56,9 @@ async def test_a_settled_group_is_not_written_to(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     await provision(server, KEYS)
-    before = writes_so_far(empty_redis)
+    before = writes_so_far(empty_redis, KEYS)
     assert await provision(server, KEYS) == ProvisionVerdict.SETTLED
-    assert writes_so_far(empty_redis) == before
+    assert writes_so_far(empty_redis, KEYS) == before
 
 
 async def test_an_existing_group_is_adopted_untouched(server: Server) -> None:
@@ -127,12 +127,12 @@ async def test_a_key_of_another_type_stops_everything_before_a_write(
 ) -> None:
     key = getattr(KEYS, which)
     await server.execute("SET", key, "x", key=key)
-    before = writes_so_far(empty_redis)
+    before = writes_so_far(empty_redis, KEYS)
     for attempt in (provision(server, KEYS), observe_group(server, KEYS)):
         with pytest.raises(WrongType, match="holds a string") as refused:
             await attempt
         assert (refused.value.key, refused.value.found) == (key, "string")
-    assert writes_so_far(empty_redis) == before
+    assert writes_so_far(empty_redis, KEYS) == before
 
 
 async def test_a_destroyed_group_leaves_the_stream_and_its_dead_letters(server: Server) -> None:

@@ -203,6 +203,12 @@ def test_with_replicas_a_killed_master_of_a_cluster_is_replaced(version: str) ->
         cluster.cli("SET", "key", "value")
         slot = cluster.slot_of("key")
         killed = cluster.owner_of(slot)
+
+        def is_replicated() -> bool:
+            told = killed.info("replication")
+            return f"offset={told['master_repl_offset']}," in told.get("slave0", "")
+
+        wait_until(is_replicated, timeout_s=60, what="the replica has the key")
         killed.kill()
 
         wait_until(lambda: len(cluster.masters()) == 3, timeout_s=60, what="a replica is promoted")
