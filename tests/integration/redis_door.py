@@ -1,11 +1,18 @@
 """The operator's door to the servers of a test, and a few questions to what is behind it."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from local_cluster.redis_servers import RedisServers
+import pytest
+
+from local_cluster.redis_servers import (
+    RedisServers,
+    ServerOptions,
+    StandaloneServers,
+    start_standalone,
+)
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
@@ -51,14 +58,9 @@ def an_owner(
     )
 
 
-def writes_so_far(servers: RedisServers, keys: GroupKeys) -> str:
-    """A digest of a group's keys: another one when any of them was written to.
-
-    Not the server's own count of writes: an operator that an earlier test left a resource to may
-    find this server behind a port that it knows.
-    """
-    names = (keys.stream, *keys.derived())
-    return servers.master().cli("DEBUG", "DIGEST-VALUE", *names)
+def writes_so_far(servers: RedisServers) -> int:
+    """How many writes the server has counted."""
+    return int(servers.master().info("persistence")["rdb_changes_since_last_save"])
 
 
 async def provision(server: Server, keys: GroupKeys) -> ProvisionVerdict:
@@ -87,3 +89,10 @@ async def kinds_in_ledger(server: Server, keys: GroupKeys) -> list[str]:
         for entry_id, pairs in entries
     ]
     return [event.kind for event in events]
+
+
+@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
+def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """A server that asks for a password: an operator that knows its port cannot write to it."""
+    with start_standalone(request.param, options=ServerOptions(password="of-the-door")) as servers:
+        yield servers

@@ -13,7 +13,13 @@ from pelops.errors import PermissionDenied
 from pelops.redis_streams.groups import destroy_group, provision_group, release_group
 from pelops.redis_streams.observing import observe_group
 from pelops.redis_streams.server import Flavour, Server
-from tests.integration.redis_door import an_owner, connected, endpoint_of, writes_so_far
+from tests.integration.redis_door import (
+    an_owner,
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+    writes_so_far,
+)
 
 KEYS = derive_keys("orders:ev ents", "proc*ssing", dead_letter="{orders:ev ents}:given-up")
 OWNER = an_owner()
@@ -94,11 +100,11 @@ async def test_a_missing_permission_stops_everything_before_a_write(
     for word in ("+xgroup|create", "+xadd", "+xdel", "+hset"):
         empty_redis.flush()
         grant(empty_redis, [rule for rule in RULES if rule != word])
-        before = writes_so_far(empty_redis, KEYS)
+        before = writes_so_far(empty_redis)
         async with connected(endpoint_of(empty_redis, username=USER, password=PASSWORD)) as server:
             with pytest.raises(PermissionDenied, match=word[1:].replace("|", r"\|")):
                 await ACTS["provision"](server)
-        assert writes_so_far(empty_redis, KEYS) == before
+        assert writes_so_far(empty_redis) == before
 
 
 @pytest.mark.parametrize("role", list(Role))

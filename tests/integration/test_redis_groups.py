@@ -23,6 +23,7 @@ from pelops.redis_streams.server import Server
 from tests.integration.redis_door import (
     add,
     an_owner,
+    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,
@@ -56,9 +57,9 @@ async def test_a_settled_group_is_not_written_to(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     await provision(server, KEYS)
-    before = writes_so_far(empty_redis, KEYS)
+    before = writes_so_far(empty_redis)
     assert await provision(server, KEYS) == ProvisionVerdict.SETTLED
-    assert writes_so_far(empty_redis, KEYS) == before
+    assert writes_so_far(empty_redis) == before
 
 
 async def test_an_existing_group_is_adopted_untouched(server: Server) -> None:
@@ -127,12 +128,12 @@ async def test_a_key_of_another_type_stops_everything_before_a_write(
 ) -> None:
     key = getattr(KEYS, which)
     await server.execute("SET", key, "x", key=key)
-    before = writes_so_far(empty_redis, KEYS)
+    before = writes_so_far(empty_redis)
     for attempt in (provision(server, KEYS), observe_group(server, KEYS)):
         with pytest.raises(WrongType, match="holds a string") as refused:
             await attempt
         assert (refused.value.key, refused.value.found) == (key, "string")
-    assert writes_so_far(empty_redis, KEYS) == before
+    assert writes_so_far(empty_redis) == before
 
 
 async def test_a_destroyed_group_leaves_the_stream_and_its_dead_letters(server: Server) -> None:

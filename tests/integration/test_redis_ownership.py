@@ -20,6 +20,7 @@ from pelops.redis_streams.observing import observe_group
 from pelops.redis_streams.server import Server
 from tests.integration.redis_door import (
     an_owner,
+    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     kinds_in_ledger,
@@ -52,12 +53,12 @@ async def test_the_older_of_two_resources_acts_and_the_other_is_told_who_does(
 ) -> None:
     older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b", cluster="other")
     await provision_group(server, KEYS, start=EntryId.MIN, owner=older)
-    before = writes_so_far(empty_redis, KEYS)
+    before = writes_so_far(empty_redis)
     refused = await provision_group(server, KEYS, start=EntryId.MIN, owner=younger)
     assert refused.verdict == ProvisionVerdict.CONFLICT
     assert refused.hold is not None
     assert refused.hold.owner == older
-    assert writes_so_far(empty_redis, KEYS) == before
+    assert writes_so_far(empty_redis) == before
 
 
 async def test_an_older_resource_that_comes_later_takes_over(server: Server) -> None:
@@ -137,12 +138,12 @@ async def test_a_group_of_another_resource_is_not_destroyed(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     await provision(server, KEYS)
-    before = writes_so_far(empty_redis, KEYS)
+    before = writes_so_far(empty_redis)
     kept = await destroy_group(server, KEYS, an_owner("stranger"))
     assert kept.verdict == DestroyVerdict.NOT_OWNER
     assert kept.hold is not None
     assert kept.hold.owner == OWNER
-    assert writes_so_far(empty_redis, KEYS) == before
+    assert writes_so_far(empty_redis) == before
 
 
 async def test_a_group_that_nobody_adopted_is_not_destroyed(server: Server) -> None:
