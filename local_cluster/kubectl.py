@@ -11,14 +11,9 @@ def run_kubectl(
     program: Path, kubeconfig: Path, *args: str, stdin: str | None = None, check: bool = True
 ) -> subprocess.CompletedProcess[str]:
     """What kubectl says. With `check`, KubectlError is raised when it fails."""
-    settings = {
-        "KUBECONFIG": str(kubeconfig),  # the flag would not reach plugins
-        "KUBECACHEDIR": str(kubeconfig.parent / "kubectl-cache"),
-        "KUBERC": "off",
-    }
     answer = subprocess.run(
         [str(program), *args],
-        env=os.environ | settings,
+        env=kubectl_environment(kubeconfig),
         input=stdin,
         stdin=subprocess.DEVNULL if stdin is None else None,
         capture_output=True,
@@ -28,3 +23,12 @@ def run_kubectl(
     if check and answer.returncode:
         raise KubectlError(answer)
     return answer
+
+
+def kubectl_environment(kubeconfig: Path) -> dict[str, str]:
+    """The environment in which kubectl is to be started."""
+    return os.environ | {
+        "KUBECONFIG": str(kubeconfig),  # the flag would not reach plugins
+        "KUBECACHEDIR": str(kubeconfig.parent / "kubectl-cache"),
+        "KUBERC": "off",
+    }

@@ -16,7 +16,10 @@ from local_cluster.processes import Process, free_port, start_process, wait_unti
 ROOT = Path(__file__).parent.parent
 SERVICE_ACCOUNT = "system:serviceaccount:pelops-system:pelops-operator"
 GROUPS = ("system:serviceaccounts", "system:serviceaccounts:pelops-system", "system:authenticated")
-RIGHTS = ("namespace", "service_account", "cluster_role", "member_role", "user_roles")
+RIGHTS = (
+    *("namespace", "service_account", "cluster_role", "member_role", "node_clock_role"),
+    "user_roles",
+)
 TIMEOUT_S = 60.0
 
 

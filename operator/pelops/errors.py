@@ -7,6 +7,7 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   └── DeadLetterInAnotherSlot
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
+    │   │   └── SlotMigrating     the keys are on their way to another node
     │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
@@ -14,6 +15,10 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   ├── CrossSlot             keys of one script live in different slots
     │   ├── NoSuchStream
     │   ├── NoSuchGroup
+    │   ├── NotOurs               another resource acts on the group
+    │   ├── WouldDuplicate        other groups of the stream would see a copy too
+    │   ├── PositionAhead         the group would never be given a copy
+    │   ├── ChunkChanged          another replica was faster; look again
     │   └── UnsupportedServer     this server lacks a needed command
     └── KubernetesError
         ├── NotFound
@@ -46,6 +51,10 @@ class RedisError(PelopsError):
 
 class RedisUnavailable(RedisError):
     """Not sent, or refused before it began: it did not happen."""
+
+
+class SlotMigrating(RedisUnavailable):
+    """The slot of the keys is being migrated: refused until all of them have arrived."""
 
 
 class OutcomeUnknown(RedisError):
@@ -84,6 +93,22 @@ class NoSuchStream(RedisError):
 
 class NoSuchGroup(RedisError):
     """The consumer group does not exist."""
+
+
+class NotOurs(RedisError):
+    """Another resource acts on the group, or none is known to."""
+
+
+class WouldDuplicate(RedisError):
+    """The stream has other groups, which would be given the copy of a stuck entry as well."""
+
+
+class PositionAhead(RedisError):
+    """The group's position lies beyond the end of the stream: it would never be given a copy."""
+
+
+class ChunkChanged(RedisError):
+    """Another replica has released suspects since they were looked at."""
 
 
 class UnsupportedServer(RedisError):

@@ -64,8 +64,75 @@ GROUP_FACTS = {
 }
 
 
+# What was done to groups. A trigger says what had a group swept: lock-expiry, pod-death, sweep (the
+# timer) or start-up.
+REQUEUED = Counter(
+    "pelops_requeued_total",
+    "Stuck entries copied to the end and acknowledged.",
+    ["namespace", "name", "trigger"],
+)
+RELEASED = Counter(
+    "pelops_released_total",
+    "Stuck entries handed to other workers under their own IDs.",
+    ["namespace", "name", "trigger"],
+)
+SKIPPED_ALIVE = Counter(
+    "pelops_skipped_alive_total",
+    "Entries left where they are because their worker may be alive.",
+    ["namespace", "name"],
+)
+ALREADY_HANDLED = Counter(
+    "pelops_already_handled_total",
+    "Entries that somebody else had moved or acknowledged meanwhile, such as another replica.",
+    ["namespace", "name"],
+)
+DEAD_LETTERED = Counter(
+    "pelops_dead_lettered_total",
+    "Entries moved to the dead-letter stream, by reason.",
+    ["namespace", "name", "reason"],
+)
+PAYLOAD_GONE = Counter(
+    "pelops_payload_gone_total",
+    "Pending entries acknowledged because their body was deleted.",
+    ["namespace", "name"],
+)
+GROUP_ACTS = (REQUEUED, RELEASED, SKIPPED_ALIVE, ALREADY_HANDLED, DEAD_LETTERED, PAYLOAD_GONE)
+
+SCANS = Counter(
+    "pelops_scans_total", "Sweeps of a group, by trigger and outcome.", ["trigger", "outcome"]
+)
+SCAN_SECONDS = Histogram(
+    "pelops_scan_duration_seconds",
+    "Duration of one sweep of a group, all its calls together.",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+RECOVERY_LATENCY = Histogram(
+    "pelops_recovery_latency_seconds",
+    "From the death of a pod, as this replica was told, until its entries were deliverable again.",
+    buckets=(0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 300),
+)
+VERDICTS = Counter(
+    "pelops_recovery_verdicts_total",
+    "What the scripts answered about single entries.",
+    ["verdict"],
+)
+SCRIPT_OUTCOMES = Counter(
+    "pelops_script_outcomes_total",
+    "Calls of Lua scripts by outcome: ok, refused, unavailable (did not happen) or unknown.",
+    ["script", "outcome"],
+)
+SERVER_SECONDS = Counter(
+    "pelops_redis_call_seconds_total",
+    "Time that calls took as the client sees it: an upper bound of the server's own time.",
+    ["script"],
+)
+
+
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
     for series in (*GROUP_FACTS.values(), STATUS_WRITES_LIMITED):
         if (namespace, name) in series._metrics:
             series.remove(namespace, name)
+    for act in GROUP_ACTS:
+        for labels in [told for told in list(act._metrics) if told[:2] == (namespace, name)]:
+            act.remove(*labels)

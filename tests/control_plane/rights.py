@@ -33,10 +33,15 @@ class Right:
 
 
 def operator_rights() -> list[Right]:
-    """Every right of manifests/base, on the whole cluster and in the operator's namespace."""
+    """Every right of manifests/base that the operator cannot do without, wherever it holds."""
     cluster = _rules((BASE / "cluster_role.yaml").read_text(), "ClusterRole")
     members = _rules((BASE / "member_role.yaml").read_text(), "Role")
     return sorted(_take_apart([*cluster, *members]))
+
+
+def optional_rights() -> list[Right]:
+    """Those without which a setting is believed instead: nothing fails."""
+    return sorted(_take_apart(_rules((BASE / "node_clock_role.yaml").read_text(), "Role")))
 
 
 def namespaced_rights() -> list[Right]:

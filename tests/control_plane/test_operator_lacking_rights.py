@@ -26,6 +26,7 @@ from tests.control_plane.rights_cases import (
     stateful_set,
     targeting,
 )
+from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources, metrics
 
 WAIT_S = 60.0
@@ -167,6 +168,20 @@ def _events_are_missing(trial: Trial, right: Right) -> None:
     assert trial.resources.events("orders") == []
 
 
+def _deaths_cannot_be_confirmed(trial: Trial, right: Right) -> None:
+    """What a dead worker held waits for the idle limit, and the resource says why."""
+    trial.start()
+    group = Group(trial.resources, trial.redis, f"{trial.namespace}-dying")
+    group.apply(replicas=1)
+    group.resources.await_condition(group.name, "GroupReady", reason="GroupExists")
+    (pod,) = group.until(group.manifests, "the worker's pod")
+    metadata = pod["metadata"]
+    lost = group.give(f"{metadata['name']}:{metadata['uid']}", 1)
+    group.resources.plane.kubectl("delete", "pod", metadata["name"], "-n", trial.namespace)
+    trial.await_forbidden(right, "RecoveryHealthy")
+    assert group.pending().keys() == set(lost)
+
+
 def _cluster_stays_nameless(trial: Trial, right: Right) -> None:
     """A second cluster with a resource of the same name could not be told from this one."""
     trial.resources.apply_raw(secret(trial.redis.url))
@@ -182,6 +197,7 @@ SYMPTOMS: dict[str, Symptom] = {
     "list pods": _is_not_ready,
     "list horizontalpodautoscalers": _is_not_ready,
     "list nodes": _nodes_are_not_told_of,
+    "get pods": _deaths_cannot_be_confirmed,
     "watch streamconsumergroups": _watch_ends,
     "watch deployments": _watch_ends,
     "watch pods": _watch_ends,

@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 import yaml
 
+from local_cluster.nodes import Node, start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from tests.audit import AuditTrail, Request
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
-from tests.control_plane.rights import NAMESPACED, namespaced_rights, operator_rights
+from tests.control_plane.rights import (
+    NAMESPACED,
+    namespaced_rights,
+    operator_rights,
+    optional_rights,
+)
 from tests.control_plane.rights_cases import (
     MEMBERS,
     autoscaler,
@@ -29,6 +35,7 @@ from tests.control_plane.rights_cases import (
     targeting,
     wished,
 )
+from tests.e2e.recovering import LONG_BEFORE_MS, Group
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources
 
 WAIT_S = 60.0
@@ -43,17 +50,31 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
+@pytest.fixture
+def node(plane: ControlPlane, tmp_path: Path) -> Iterator[Node]:
+    """A node for the one test that needs workers which run."""
+    (started,) = start_nodes(plane, 1, tmp_path / "nodes")
+    yield started
+    started.stop()
+
+
 def test_every_right_is_used_and_nothing_else_is_asked_for(
-    plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
+    plane: ControlPlane,
+    node: Node,
+    redis_86: StandaloneServers,
+    namespace: str,
+    tmp_path: Path,
 ) -> None:
     trail = AuditTrail(plane, SERVICE_ACCOUNT)
     resources = Resources(plane, namespace)
     with Operators(plane, tmp_path, environment=FAST) as operators:
         _live_through_everything(operators, resources, redis_86.url)
+        _recover_a_worker_that_crashed(Group(resources, redis_86, f"{namespace}-recovered"))
     requests = trail.read()
     assert [str(one) for one in requests if one.code == 403] == []
     used = {used for one in requests if one.code < 400 for used in _uses(one)}
-    unused = [str(r) for r in operator_rights() if (r.api_group, r.resource, r.verb) not in used]
+    rights = [*operator_rights(), *optional_rights()]
+    unused = [str(r) for r in rights if (r.api_group, r.resource, r.verb) not in used]
     assert unused == []
 
 
@@ -120,6 +141,14 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
     assert {one["reason"] for one in resources.events("orders")} >= {"Ready", "GroupRemoved"}
     leaving.send_to_leader(signal.SIGTERM)
     wait_until(lambda: _members(plane) == 1, timeout_s=WAIT_S, what="one member is left")
+
+
+def _recover_a_worker_that_crashed(group: Group) -> None:
+    (pod,) = group.declare(1)
+    lost = group.give(pod.consumer, 1)
+    group.await_idle(lost, LONG_BEFORE_MS)
+    pod.crash()
+    group.await_moved(lost)
 
 
 def _uses(request: Request) -> set[tuple[str, str, str]]:

@@ -68,6 +68,11 @@ def ledger_of(servers: RedisServers, ledger: str) -> list[Mapping[str, str]]:
     return [dict(event) for event in _rows("\n".join(lines), "kind")]
 
 
+def acts_of(servers: RedisServers, ledger: str) -> list[Mapping[str, str]]:
+    """The events of a ledger that tell of acts: all but the bookmarks, which come with time."""
+    return [event for event in ledger_of(servers, ledger) if event["kind"] != "bookmark"]
+
+
 def _rows(text: str, first: str) -> Iterator[list[tuple[str, str]]]:
     """Flat replies of redis-cli as rows of pairs, each beginning with the field `first`."""
     lines = text.splitlines()

@@ -9,10 +9,10 @@ from tests.e2e.declaring import (
     NAME,
     a_deployment,
     a_spec,
+    acts_of,
     await_absence,
     get,
     group_of,
-    ledger_of,
 )
 from tests.operators import Resources
 
@@ -25,20 +25,24 @@ def _apply_in_order(
     """The API server's creation times have whole seconds: let them differ."""
     resources.apply(OLDER, older)
     resources.await_condition(OLDER, reason="Ready")
-    born = get(resources, "scg", OLDER)["metadata"]["creationTimestamp"]
+    await_next_second(resources, OLDER)
+    resources.apply(YOUNGER, younger)
+
+
+def await_next_second(resources: Resources, name: str) -> None:
+    """Return once what is created is younger than this resource by the API server's clock."""
+    born = get(resources, "scg", name)["metadata"]["creationTimestamp"]
     marker = {"apiVersion": "v1", "kind": "ConfigMap"}
 
     def is_later() -> bool:
-        name = "clock"
         resources.plane.kubectl(
-            "delete", "configmap", name, "-n", resources.namespace, "--ignore-not-found"
+            "delete", "configmap", "clock", "-n", resources.namespace, "--ignore-not-found"
         )
-        resources.apply_raw({**marker, "metadata": {"name": name}})
-        now = get(resources, "configmap", name)["metadata"]["creationTimestamp"]
+        resources.apply_raw({**marker, "metadata": {"name": "clock"}})
+        now = get(resources, "configmap", "clock")["metadata"]["creationTimestamp"]
         return bool(now > born)
 
     wait_until(is_later, timeout_s=30, what="the next second")
-    resources.apply(YOUNGER, younger)
 
 
 def test_of_two_resources_on_one_group_the_older_acts_until_it_is_deleted(
@@ -69,8 +73,8 @@ def test_deleting_the_younger_of_two_leaves_the_group_to_the_older(
     resources.delete(YOUNGER)
     await_absence(resources, "scg", YOUNGER)
     assert group_of(redis_86, stream, NAME)
-    ledger = ledger_of(redis_86, derive_keys(stream, NAME).ledger)
-    assert [event["kind"] for event in ledger] == ["group-created"]
+    acts = acts_of(redis_86, derive_keys(stream, NAME).ledger)
+    assert [event["kind"] for event in acts] == ["group-created"]
     resources.await_condition(OLDER, reason="Ready")
 
 
@@ -102,9 +106,11 @@ def test_the_former_deployment_goes_even_when_the_new_target_is_anothers(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(a_deployment("workers"))
-    guest = {"template": None, "targetRef": {"name": "workers"}}
-    _apply_in_order(resources, a_spec(redis_86.url, stream, **guest), a_spec(redis_86.url, stream))
+    spec = a_spec(redis_86.url, stream, recovery={"requeueTo": "RetryStream"})
+    guest = {**spec, "targetRef": {"name": "workers"}}
+    del guest["template"]
+    _apply_in_order(resources, guest, spec)
     resources.await_condition(YOUNGER, reason="Ready")
-    resources.apply(YOUNGER, a_spec(redis_86.url, stream, **guest))
+    resources.apply(YOUNGER, guest)
     resources.await_condition(YOUNGER, reason="Conflict")
     await_absence(resources, "deployment", f"{YOUNGER}-workers")

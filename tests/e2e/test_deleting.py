@@ -19,10 +19,10 @@ from tests.e2e.declaring import (
     WORKERS,
     Object,
     a_spec,
+    acts_of,
     await_absence,
     get,
     group_of,
-    ledger_of,
     patch,
     secret,
 )
@@ -48,8 +48,8 @@ def test_a_retained_group_stays_as_it_is_and_may_be_acted_on_at_once(
     assert before["pending"] == "1"
     await_absence(resources, "deployment", "former-workers")
     _await_no_pods(resources)
-    ledger = ledger_of(redis_86, derive_keys(stream, NAME).ledger)
-    assert [event["name"] for event in ledger] == ["former", "next"]
+    acts = acts_of(redis_86, derive_keys(stream, NAME).ledger)
+    assert [event["name"] for event in acts] == ["former", "next"]
 
 
 def test_the_hold_of_a_deleted_resource_is_released(
@@ -73,7 +73,9 @@ def test_a_destroyed_group_leaves_its_stream_and_its_dead_letters(
     keys = derive_keys(stream, NAME)
     redis_86.cli("XADD", stream, "5-0", "sku", "A")
     redis_86.cli("XGROUP", "CREATE", stream, "neighbour", "0")
-    resources.apply(NAME, a_spec(redis_86.url, stream, deletionPolicy="Delete"))
+    recovery = {"requeueTo": "RetryStream"}
+    spec = a_spec(redis_86.url, stream, deletionPolicy="Delete", recovery=recovery)
+    resources.apply(NAME, spec)
     resources.await_condition(NAME, reason="Ready")
     assert get(resources, "scg", NAME)["metadata"]["finalizers"] == ["pelops.dev/group"]
     redis_86.cli("XADD", keys.dead_letter, "*", "sku", "B")
@@ -156,7 +158,9 @@ def test_a_deleted_namespace_goes_with_all_that_is_declared_in_it(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(secret("redis", url=redis_86.url))
-    spec = a_spec("", stream, redis={"secretRef": {"name": "redis"}}, replicas=1)
+    recovery = {"requeueTo": "RetryStream"}  # there are two groups
+    redis = {"secretRef": {"name": "redis"}}
+    spec = a_spec("", stream, redis=redis, replicas=1, recovery=recovery)
     resources.apply("retained", spec)
     resources.apply("destroyed", {**spec, "deletionPolicy": "Delete"})
     for name in ("retained", "destroyed"):

@@ -7,7 +7,7 @@ import pytest
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys, key_slot
-from tests.e2e.declaring import NAME, a_spec, await_observed, get, group_of, ledger_of
+from tests.e2e.declaring import NAME, a_spec, acts_of, await_observed, get, group_of, ledger_of
 from tests.operators import Resources
 
 COLUMNS = (
@@ -28,10 +28,7 @@ def test_a_new_group_begins_where_start_from_says(
     resources.await_condition(NAME, reason="Ready")
     assert group_of(redis_86, stream, NAME)["last-delivered-id"] == position
     event = ledger_of(redis_86, derive_keys(stream, NAME).ledger)[0]
-    assert (event["kind"], event["position"]) == (
-        "group-created",
-        "$" if start_from == "End" else position,
-    )
+    assert (event["kind"], event["position"]) == ("group-created", position)
 
 
 def test_a_stream_that_does_not_exist_is_made_empty_with_all_that_belongs_to_its_group(
@@ -44,7 +41,7 @@ def test_a_stream_that_does_not_exist_is_made_empty_with_all_that_belongs_to_its
     assert any_redis.cli("XLEN", stream) == "0"
     assert any_redis.cli("TYPE", keys.dead_letter) == "stream"
     assert any_redis.cli("XLEN", keys.dead_letter) == "0"
-    assert [event["kind"] for event in ledger_of(any_redis, keys.ledger)] == ["group-created"]
+    assert [event["kind"] for event in acts_of(any_redis, keys.ledger)] == ["group-created"]
     assert {key_slot(key) for key in keys.derived()} == {key_slot(stream)}
 
 
@@ -72,7 +69,7 @@ def test_an_existing_group_is_adopted_untouched(
     resources.apply(NAME, a_spec(redis_86.url, stream, startFrom="End"))
     resources.await_condition(NAME, reason="Ready")
     assert _everything_about(redis_86, stream) == before
-    kinds = [event["kind"] for event in ledger_of(redis_86, derive_keys(stream, NAME).ledger)]
+    kinds = [event["kind"] for event in acts_of(redis_86, derive_keys(stream, NAME).ledger)]
     assert kinds == ["group-adopted"]
 
 
@@ -91,7 +88,8 @@ def test_two_groups_on_one_stream_stand_side_by_side(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     for group in ("billing", "shipping"):
-        resources.apply(group, a_spec(redis_86.url, stream))
+        alone = {"requeueTo": "RetryStream"}
+        resources.apply(group, a_spec(redis_86.url, stream, recovery=alone))
     for group in ("billing", "shipping"):
         resources.await_condition(group, reason="Ready")
         assert group_of(redis_86, stream, group)["last-delivered-id"] == "0-0"

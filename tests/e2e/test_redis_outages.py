@@ -9,10 +9,10 @@ from tests.e2e.declaring import (
     NAME,
     WAIT_S,
     a_spec,
+    acts_of,
     await_observed,
     get,
     group_of,
-    ledger_of,
     secret,
 )
 from tests.operators import Operators, Resources
@@ -62,16 +62,38 @@ def test_a_redis_that_came_back_empty_gets_its_group_anew_from_the_very_beginnin
     assert _last_event(servers, stream) == ("group-created", "0-0")
 
 
-def test_a_group_that_somebody_destroyed_is_made_anew_from_the_very_beginning(
+def test_a_group_that_somebody_destroyed_is_made_anew_where_it_was(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
-    redis_86.cli("XADD", stream, "5-0", "sku", "A")
-    resources.apply(NAME, a_spec(redis_86.url, stream, startFrom="End"))
-    resources.await_condition(NAME, reason="Ready")
-    assert group_of(redis_86, stream, NAME)["last-delivered-id"] == "5-0"
+    state = _declare_at_the_end(resources, redis_86, stream)
+    wait_until(
+        lambda: redis_86.cli("HGET", state, "seen:last_delivered") == "5-0",
+        timeout_s=WAIT_S,
+        what="the position to be remembered",
+    )
     redis_86.cli("XGROUP", "DESTROY", stream, NAME)
+    wait_until(lambda: group_of(redis_86, stream, NAME), timeout_s=WAIT_S, what="the group")
+    assert _last_event(redis_86, stream) == ("group-created", "5-0")
+
+
+def test_a_group_of_which_nothing_is_left_is_made_anew_from_the_very_beginning(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    state = _declare_at_the_end(resources, redis_86, stream)
+    # Both at once: the operator would remember the position again.
+    destroy = "redis.call('DEL', KEYS[2]) return redis.call('XGROUP', 'DESTROY', KEYS[1], ARGV[1])"
+    redis_86.cli("EVAL", destroy, "2", stream, state, NAME)
     _await_group_at(redis_86, stream, "0-0")
     assert _last_event(redis_86, stream) == ("group-created", "0-0")
+
+
+def _declare_at_the_end(resources: Resources, servers: RedisServers, stream: str) -> str:
+    """A group at 5-0, the end of its stream; the name of its state."""
+    servers.cli("XADD", stream, "5-0", "sku", "A")
+    resources.apply(NAME, a_spec(servers.url, stream, startFrom="End"))
+    resources.await_condition(NAME, reason="Ready")
+    assert group_of(servers, stream, NAME)["last-delivered-id"] == "5-0"
+    return derive_keys(stream, NAME).state
 
 
 def test_lost_keys_beside_the_group_are_made_anew(
@@ -151,5 +173,5 @@ def _await_group_at(servers: RedisServers, stream: str, position: str) -> None:
 
 
 def _last_event(servers: RedisServers, stream: str) -> tuple[str, str]:
-    event = ledger_of(servers, derive_keys(stream, NAME).ledger)[-1]
+    event = acts_of(servers, derive_keys(stream, NAME).ledger)[-1]
     return event["kind"], event["position"]

@@ -135,8 +135,6 @@ def test_the_number_of_an_autoscaled_deployment_is_left_to_its_autoscaler(
     ("more", "condition", "named"),
     [
         ({"scaling": {"mode": "Auto"}}, "ScalingActive", "scaling.mode Auto"),
-        ({"recovery": {"strategy": "Requeue"}}, "RecoveryHealthy", "recovery.strategy Requeue"),
-        ({"retention": {"maxLength": 1000}}, "RetentionActive", "spec.retention"),
     ],
 )
 def test_what_this_version_cannot_do_is_said_and_all_else_works(

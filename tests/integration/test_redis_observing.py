@@ -7,6 +7,8 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.domain.observation import RetryObservation
+from pelops.domain.state import FIXED_FIELDS, GroupState
 from pelops.errors import WrongType
 from pelops.redis_streams.observing import observe_group, observe_groups
 from pelops.redis_streams.server import Server
@@ -75,6 +77,52 @@ async def test_an_unknown_lag_is_unknown_and_the_end_is_zero(server: Server) -> 
     group = (await observe_group(server, KEYS)).group
     assert group is not None
     assert group.lag == 0
+
+
+async def test_the_greatest_entry_deleted_by_hand_is_seen(server: Server) -> None:
+    ids = [await add(server, KEYS.stream) for _ in range(4)]
+    assert (await observe_group(server, KEYS)).max_deleted_id == EntryId.MIN
+    await server.execute("XDEL", KEYS.stream, str(ids[2]), str(ids[1]))
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", "0")
+    assert (await observe_group(server, KEYS)).max_deleted_id == ids[2]
+
+
+async def test_the_state_is_seen_with_the_group_whatever_it_holds(server: Server) -> None:
+    await provision(server, KEYS)
+    seen = (await observe_group(server, KEYS)).state.seen
+    assert seen is not None
+    assert (seen.last_delivered_id, seen.lowest_pending) == (EntryId.MIN, None)
+    await server.execute("HSET", KEYS.state, "total:requeued", "7", "sweep:report", "{")
+    assert (await observe_group(server, KEYS)).state.totals.requeued == 7
+    for field in FIXED_FIELDS:
+        await server.execute("HSET", KEYS.state, field, b"\xff\x00 no number", key=KEYS.state)
+    assert (await observe_group(server, KEYS)).state == GroupState()
+
+
+async def test_streams_beside_it_are_seen_when_asked_for(server: Server) -> None:
+    seen = await observe_group(server, KEYS, with_retry=True, with_handover=True)
+    assert (seen.retry, seen.has_handover) == (RetryObservation(exists=False), False)
+    await server.execute("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", "MKSTREAM")
+    await server.execute("XGROUP", "CREATE", KEYS.handover, KEYS.group, "0", "MKSTREAM")
+    ids = [await add(server, KEYS.retry) for _ in range(3)]
+    words = ("GROUP", KEYS.group, "w", "COUNT", 2, "STREAMS", KEYS.retry, ">")
+    await server.execute("XREADGROUP", *words, key=KEYS.retry)
+    seen = await observe_group(server, KEYS, with_retry=True, with_handover=True)
+    assert seen.has_handover
+    assert seen.retry == RetryObservation(
+        exists=True,
+        length=3,
+        first_id=ids[0],
+        last_delivered_id=ids[1],
+        pending=2,
+        lag=1,
+        lowest_pending=ids[0],
+    )
+    assert (await observe_group(server, KEYS)).retry is None
+    await server.execute("DEL", KEYS.handover)
+    await server.execute("SET", KEYS.handover, "x")
+    with pytest.raises(WrongType):
+        await observe_group(server, KEYS, with_handover=True)
 
 
 async def test_only_our_group_is_seen_among_a_thousand(server: Server) -> None:

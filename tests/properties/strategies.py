@@ -12,9 +12,11 @@ from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.state import GroupState, Loss, SweepReport, Totals, WentBack
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.facts import Facts
+from pelops.policy.reasons import ALARMS, Reason
 from pelops.policy.scaling import decide_replicas
 from tests.builders import NOW, TARGET, TEMPLATE, keys, resource
 
@@ -44,6 +46,35 @@ OWNER = st.builds(
     created=st.integers(-2, 2).map(lambda s: NOW + timedelta(seconds=s)),
 )
 UNTIL = st.integers(-3, 3).map(lambda n: NOW + n * HOLD)
+TOTAL = st.one_of(st.just(0), st.integers(-(2**63), 2**63 - 1))
+# Whoever may write to the state key in Redis may have written anything.
+WRITTEN = st.one_of(TEXT, LONG, st.sampled_from(["\udcff", "\ud800", "\0", ""]))
+REPORT = st.builds(
+    SweepReport,
+    reason=st.sampled_from(["", "", *Reason, "no word", "x" * 999]),
+    message=WRITTEN,
+    unmovable=st.sampled_from([0, 0, 1, 2**70]),
+    unmovable_example=WRITTEN,
+    unmatched=st.lists(WRITTEN, max_size=7).map(tuple),
+    waiting=st.sampled_from([0, 1, 2**70]),
+)
+STATE = st.builds(
+    GroupState,
+    back=st.none()
+    | st.builds(WentBack, since=MOMENT, before=ENTRY_ID, after=ENTRY_ID, hold_until=MOMENT),
+    loss=st.none()
+    | st.builds(Loss, at_least=COUNT, at_most=st.none() | COUNT, position=ENTRY_ID, seen=MOMENT),
+    totals=st.builds(
+        Totals,
+        requeued=TOTAL,
+        released=TOTAL,
+        dead_lettered=TOTAL,
+        payload_gone=TOTAL,
+        trimmed=TOTAL,
+    ),
+    report=REPORT,
+    swept_at=st.none() | MOMENT,
+)
 GROUP_HOLD = st.builds(GroupHold, owner=OWNER, held_until=st.one_of(UNTIL, MOMENT))
 GROUP = st.builds(
     GroupObservation,
@@ -68,6 +99,7 @@ STREAM = st.builds(
     dead_letter_exists=st.booleans(),
     ledger_exists=st.booleans(),
     hold=st.none() | GROUP_HOLD,
+    state=STATE,
 )
 POD = st.builds(
     PodObservation,
@@ -127,6 +159,31 @@ def pelops_errors(draw: st.DrawFn) -> errors.PelopsError:
 PROBLEM: st.SearchStrategy[Finding] = pelops_errors().map(diagnose)
 
 
+RECOVERIES: list[dict[str, Any]] = [
+    {"strategy": "Off"},
+    {"strategy": "Requeue"},
+    {"strategy": "Requeue", "requeueTo": "RetryStream"},
+    {"strategy": "Release", "minIdleSeconds": 5},
+    # The last template breaks a rule that only the API server checks.
+    *({"locks": {"keyTemplate": template}} for template in ("lock:{$tag}:$id", "l:$id", "l:id")),
+]
+# The status of an earlier turn, in which some alarms were told.
+TOLD = st.lists(st.sampled_from([*ALARMS]), unique=True).map(
+    lambda kinds: {
+        "conditions": [
+            {
+                "type": kind,
+                "status": "True",
+                "reason": kind,
+                "message": "told before",
+                "lastTransitionTime": "2026-05-04T03:00:00Z",
+            }
+            for kind in kinds
+        ]
+    }
+)
+
+
 @st.composite
 def resources(draw: st.DrawFn) -> Any:
     """Resources that differ in what conditions depend on."""
@@ -135,10 +192,10 @@ def resources(draw: st.DrawFn) -> Any:
         spec["template"] = TEMPLATE
     if draw(st.booleans()):
         spec["scaling"] = {"mode": draw(st.sampled_from(["Auto", "Manual", "Off"]))}
-    spec["recovery"] = {"strategy": draw(st.sampled_from(["Off", "Requeue", "Release"]))}
-    spec["retention"] = draw(st.none() | st.just({"maxLength": 5}))
+    spec["recovery"] = draw(st.sampled_from(RECOVERIES))
+    spec["retention"] = draw(st.sampled_from([None, {"maxLength": 5}, {"maxAgeSeconds": 60}]))
     spec["suspend"] = draw(st.booleans())
-    return resource(**spec)
+    return resource(**spec, status=draw(st.none() | TOLD))
 
 
 @st.composite
@@ -153,6 +210,7 @@ def facts(draw: st.DrawFn) -> Facts:
         stream=draw(st.none() | STREAM),
         server_version=draw(st.sampled_from([None, "8.6.0", "Valkey 9.0.1"])),
         topology=draw(st.sampled_from([None, "Cluster"])),
+        evicts_any_key=draw(st.booleans()),
         redis_problem=draw(st.none() | PROBLEM),
         workload_problem=draw(st.none() | PROBLEM),
     )

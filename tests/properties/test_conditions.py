@@ -1,23 +1,34 @@
 """Whatever is seen, the conditions say it in the form that Kubernetes wants, and always alike."""
 
 import json
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pelops.api.status import Condition as WireCondition
 from pelops.api.status import StreamConsumerGroupStatus
 from pelops.controller.status import Difference, Previous, compare, render_status
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, render_conditions, render_time
+from pelops.domain.state import GroupState, Totals
 from pelops.errors import PelopsError
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.facts import Facts
 from pelops.policy.readiness import decide_conditions, refused
-from pelops.policy.reasons import ConditionType, Reason
+from pelops.policy.reasons import ALARMS, ConditionType, Reason
 from tests.builders import NOW, later
-from tests.properties.strategies import MOMENT, PROBLEM, TEXT, facts, pelops_errors
+from tests.properties.strategies import (
+    COUNT,
+    LAG,
+    MOMENT,
+    PROBLEM,
+    STATE,
+    TEXT,
+    facts,
+    pelops_errors,
+)
 
 CONDITION = st.builds(
     Condition,
@@ -58,9 +69,43 @@ def test_the_api_server_accepts_every_status(seen: Facts) -> None:
 def test_ready_says_what_the_first_failing_condition_says(seen: Facts) -> None:
     ready, *details = decide_conditions(seen)
     failing = [c for c in details if not c.is_true and c.reason != Reason.SCALING_OFF]
+    assert not {condition.type for condition in failing} & {*ALARMS}
     assert ready.is_true == (not failing)
     if failing:
         assert (ready.reason, ready.message) == (failing[0].reason, failing[0].message)
+
+
+@given(facts())
+def test_alarms_are_told_only_while_they_hold_and_change_nothing_else(seen: Facts) -> None:
+    conditions = decide_conditions(seen)
+    alarms = [condition for condition in conditions if condition.type in {*ALARMS}]
+    assert all(alarm.is_true for alarm in alarms)
+    assert conditions[len(conditions) - len(alarms) :] == alarms
+
+
+@given(facts(), STATE, st.data())
+def test_no_number_that_moves_changes_a_condition(
+    seen: Facts, state: GroupState, data: st.DataObject
+) -> None:
+    """Else every entry that is added, delivered or recovered would cost each replica a write."""
+    assume(seen.stream is not None and seen.stream.group is not None)
+    assert seen.stream is not None and seen.stream.group is not None  # for the type checker
+    stream, group = replace(seen.stream, state=state), seen.stream.group
+    moved = replace(
+        stream,
+        server_time=data.draw(MOMENT),
+        length=data.draw(COUNT),
+        dead_letters=data.draw(COUNT),
+        group=replace(group, pending=data.draw(COUNT), lag=data.draw(st.none() | LAG)),
+        state=replace(
+            state,
+            totals=Totals(requeued=data.draw(COUNT), trimmed=data.draw(COUNT)),
+            report=replace(state.report, waiting=data.draw(COUNT)),
+            swept_at=data.draw(MOMENT),
+        ),
+    )
+    before, after = (decide_conditions(replace(seen, stream=s)) for s in (stream, moved))
+    assert before == after
 
 
 @given(facts(), MOMENT)

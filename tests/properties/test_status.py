@@ -19,7 +19,8 @@ MOVING = {
     "group": {"lastDeliveredId", "pending", "lag", "lagKnown", "oldestPendingTime", "consumers"},
     "stream": {"length"},
     "deadLetter": {"length"},
-    "summary": {"lag"},
+    "recovery": {"requeued", "released", "deadLettered", "payloadGone", "waiting", "unmovable"},
+    "summary": {"lag", "recovered"},
 }
 PREVIOUS = Previous(status={}, generation=1)
 

@@ -32,10 +32,22 @@ def test_a_name_with_wildcards_grants_no_other_name() -> None:
 
 def test_nobody_is_given_more_than_what_is_asked_for() -> None:
     least = set(acl_rules(KEYS, Role.OPERATOR))
-    assert not {"+xgroup|destroy", "+unlink", "+xtrim", "+xread", "~lock:{orders:events}:*"} & least
+    assert not {"+xgroup|destroy", "+unlink", "+xack", "+xread", "~lock:{orders:events}:*"} & least
     everything = set(acl_rules(KEYS, Role.OPERATOR, frozenset(Feature)))
     assert least < everything
     assert {"+xgroup|destroy", "+unlink", "~lock:{orders:events}:*"} <= everything
+
+
+def test_no_word_is_said_twice() -> None:
+    for role in Role:
+        rules = acl_rules(KEYS, role, frozenset(Feature))
+        assert len(rules) == len(set(rules))
+
+
+def test_recovery_may_move_entries_and_remove_consumers() -> None:
+    words = set(acl_rules(KEYS, Role.OPERATOR, {Feature.RECOVERY}))
+    assert {"+xrange", "+xack", "+xpending", "+xinfo|consumers", "+xgroup|delconsumer"} <= words
+    assert not {"+xgroup|destroy", "+xgroup|setid", "+xreadgroup", "+del"} & words
 
 
 def test_no_role_may_do_what_is_never_needed() -> None:

@@ -14,12 +14,11 @@ from pelops.api import (
     Condition,
     ConditionStatus,
     GroupStatus,
-    RecoverySpec,
     ScalingSpec,
     StreamConsumerGroup,
     StreamConsumerGroupStatus,
 )
-from pelops.api.recovery import DEFAULT_RECOVERY_STRATEGY
+from pelops.api.recovery import DEFAULT_RECOVERY_STRATEGY, RecoverySpec, RecoveryStrategy
 from pelops.api.scaling import DEFAULT_SCALING_MODE
 from pelops.errors import InvalidSpec
 
@@ -50,7 +49,7 @@ def test_the_smallest_resource_has_every_default() -> None:
     assert parsed.spec.scaling.mode is DEFAULT_SCALING_MODE
     assert parsed.spec.scaling.max_replicas == 20
     assert parsed.spec.scaling.behavior.scale_down.stabilization_window_seconds == 60
-    assert parsed.spec.recovery.strategy is DEFAULT_RECOVERY_STRATEGY
+    assert parsed.spec.recovery.strategy is DEFAULT_RECOVERY_STRATEGY is RecoveryStrategy.REQUEUE
     assert parsed.spec.dead_letter.retention_seconds == 14 * 24 * 3600
     assert parsed.spec.retention is None
     assert parsed.status is None

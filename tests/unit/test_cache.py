@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pelops.controller.cache import Cache, Name, ghosts, target_of
-from pelops.domain.workload import Target
 from pelops.kube.resources import (
     AUTOSCALER,
     DEPLOYMENT,
@@ -17,60 +14,25 @@ from pelops.kube.resources import (
     Kind,
 )
 from pelops.kube.workloads import RESOURCE_LABEL
-
-Manifest = dict[str, Any]
-ORDERS: Name = ("shop", "orders")
-RETURNS: Name = ("shop", "returns")
-WORKERS = Target(api_version="apps/v1", kind="Deployment", namespace="shop", name="workers")
-
-
-def build(name: str, *, version: int = 1, uid: str = "", **more: Any) -> Manifest:
-    """An object in the namespace shop; `labels` and `namespace` belong to its metadata."""
-    metadata = {
-        "name": name,
-        "namespace": more.pop("namespace", "shop"),
-        "uid": uid or f"uid-{name}",
-        "resourceVersion": str(version),
-        "labels": more.pop("labels", {}),
-    }
-    return {"metadata": metadata, **more}
-
-
-def resource(name: str, target: str | None = None, **more: Any) -> Manifest:
-    """A resource with a target, or with a template of its own."""
-    spec = {"template": {}} if target is None else {"targetRef": {"name": target}}
-    return build(name, spec=spec, **more)
-
-
-def deployment(name: str, labels: dict[str, str], **more: Any) -> Manifest:
-    """A Deployment whose pods have these labels."""
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}}
-    return build(name, spec=spec, status={"readyReplicas": 1}, **more)
-
-
-def pod(name: str, labels: dict[str, str], phase: str = "Running", **more: Any) -> Manifest:
-    spec = {"nodeName": "node-1", "containers": [{"name": "worker"}]}
-    return build(name, labels=labels, spec=spec, status={"phase": phase}, **more)
-
-
-def node(name: str, ready: str, *, version: int = 1) -> Manifest:
-    conditions = [{"type": "Ready", "status": ready}]
-    return build(name, namespace="", version=version, status={"conditions": conditions})
-
-
-def autoscaler(name: str, target: str, *, api: str = "apps/v1", version: int = 1) -> Manifest:
-    reference = {"apiVersion": api, "kind": "Deployment", "name": target}
-    return build(name, version=version, spec={"scaleTargetRef": reference})
+from tests.cached_objects import (
+    ORDERS,
+    RETURNS,
+    WORKERS,
+    Manifest,
+    autoscaler,
+    build,
+    deployment,
+    known,
+    node,
+    pod,
+    resource,
+    shop,
+)
 
 
 @pytest.fixture
 def cache() -> Cache:
-    """orders adopts the Deployment workers; returns owns one of its own."""
-    cache = Cache()
-    cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers"))
-    cache.put(STREAM_CONSUMER_GROUP, resource("returns"))
-    cache.put(DEPLOYMENT, deployment("workers", {"app": "w"}))
-    return cache
+    return shop()
 
 
 def test_a_resource_concerns_itself(cache: Cache) -> None:
@@ -177,15 +139,15 @@ def test_a_pod_that_lost_its_label_is_no_worker_any_more(cache: Cache) -> None:
     cache.put(DEPLOYMENT, build("returns-workers", labels={RESOURCE_LABEL: "returns"}, spec=owned))
     cache.put(POD, pod("r-1", {RESOURCE_LABEL: "returns"}))
     target = target_of(cache.resources[RETURNS])
-    assert [one.name for one in _known(cache, target).pods] == ["r-1"]
+    assert [one.name for one in known(cache, target).pods] == ["r-1"]
     cache.put(POD, pod("r-1", {}, version=2))
-    assert _known(cache, target).pods == ()
+    assert known(cache, target).pods == ()
 
 
 def test_a_removed_pod_concerns_its_resource_and_is_no_worker_any_more(cache: Cache) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.remove(POD, ("shop", "w-1"), "uid-w-1") == {ORDERS}
-    assert _known(cache, WORKERS).pods == ()
+    assert known(cache, WORKERS).pods == ()
 
 
 def test_a_removed_deployment_concerns_its_resource_and_is_not_known_any_more(
@@ -199,25 +161,44 @@ def test_a_node_that_turns_concerns_the_resources_with_pods_on_it(cache: Cache) 
     cache.put(NODE, node("node-1", "True"))
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.put(NODE, node("node-1", "Unknown", version=2)) == {ORDERS}
-    assert _known(cache, WORKERS).unready_nodes == {"node-1"}
+    assert known(cache, WORKERS).unready_nodes == {"node-1"}
     assert cache.put(NODE, node("node-1", "False", version=3)) == set()
     assert cache.put(NODE, node("node-1", "True", version=4)) == {ORDERS}
-    assert _known(cache, WORKERS).unready_nodes == set()
+    assert known(cache, WORKERS).unready_nodes == set()
 
 
 def test_a_node_that_is_gone_is_not_unready(cache: Cache) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     cache.put(NODE, node("node-1", "False"))
     assert cache.remove(NODE, ("", "node-1"), "uid-node-1") == {ORDERS}
-    assert _known(cache, WORKERS).unready_nodes == set()
+    assert known(cache, WORKERS).unready_nodes == set()
+
+
+def test_a_node_tells_whether_it_is_there_and_vouched_to_be_off(cache: Cache) -> None:
+    assert cache.node("node-1") is None
+    assert not cache.are_all_nodes_ready()
+    cache.put(NODE, node("node-1", "True"))
+    assert cache.are_all_nodes_ready()
+    gone = cache.node("node-2")
+    assert gone is not None
+    assert (gone.exists, gone.is_ready) == (False, None)
+    taint = {"key": "node.kubernetes.io/out-of-service"}
+    cache.put(NODE, {**node("node-1", "Unknown", version=2), "spec": {"taints": [taint]}})
+    found = cache.node("node-1")
+    assert found is not None
+    assert (found.exists, found.is_ready, found.is_out_of_service) == (True, False, True)
+    assert not cache.are_all_nodes_ready()
+    cache.put(NODE, node("node-2", "True"))
+    cache.remove(NODE, ("", "node-1"))
+    assert cache.are_all_nodes_ready()
 
 
 def test_an_autoscaler_is_told_of_until_it_turns_to_another_target(cache: Cache) -> None:
     cache.put(AUTOSCALER, autoscaler("hpa", "workers"))
-    assert _known(cache, WORKERS).autoscaler == "hpa"
+    assert known(cache, WORKERS).autoscaler == "hpa"
     moved = autoscaler("hpa", "returns-workers", version=2)
     assert cache.put(AUTOSCALER, moved) == {ORDERS, RETURNS}
-    assert _known(cache, WORKERS).autoscaler is None
+    assert known(cache, WORKERS).autoscaler is None
     assert cache.remove(AUTOSCALER, ("shop", "hpa"), "uid-hpa") == {RETURNS}
 
 
@@ -246,9 +227,3 @@ def test_the_target_is_what_the_resource_names_or_the_deployment_that_it_owns(
     target = target_of(build("orders", spec=spec))
     assert (target.api_version, target.kind, target.name) == expected
     assert target.namespace == "shop"
-
-
-def _known(cache: Cache, target: Target) -> Any:
-    workload = cache.workload(target)
-    assert workload is not None
-    return workload

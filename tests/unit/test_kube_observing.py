@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from pelops.domain.workload import PodObservation
+from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
 from pelops.kube.observing import (
     autoscaler_target,
     is_node_ready,
     observe_deployment,
+    observe_node,
     observe_pod,
     observe_scale,
 )
@@ -106,6 +108,161 @@ def test_a_pod_shows_that(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
     manifest, expected = case
     seen: PodObservation = observe_pod(manifest)
     assert {name: getattr(seen, name) for name in expected} == expected
+
+
+AT = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+TIME = "2026-05-04T03:02:01Z"
+ENDED = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": TIME}}
+CONTAINERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "runs": (
+        {"state": {"running": {"startedAt": TIME}}},
+        {"state": "running", "started": AT, "has_restarted": False},
+    ),
+    "runs again": (
+        {"state": {"running": {"startedAt": TIME}}, "lastState": ENDED, "restartCount": 1},
+        {
+            "state": "running",
+            "last_finished": AT,
+            "last_exit_code": 137,
+            "last_reason": "OOMKilled",
+            "restarts": 1,
+            "has_restarted": True,
+        },
+    ),
+    "has ended": (
+        {"state": ENDED},
+        {"state": "terminated", "finished": AT, "exit_code": 137, "reason": "OOMKilled"},
+    ),
+    "has ended, nobody knows when": (
+        {"state": {"terminated": {"exitCode": 137, "finishedAt": None}}},
+        {"state": "terminated", "finished": None},
+    ),
+    "waits in a crash loop": (
+        {
+            "state": {
+                "waiting": {
+                    "reason": "CrashLoopBackOff",
+                    "message": "back-off 2m40s restarting failed container=worker pod=w_shop(1)",
+                }
+            },
+            "lastState": ENDED,
+        },
+        {"state": "waiting", "waiting_reason": "CrashLoopBackOff", "back_off_s": 160.0},
+    ),
+    "waits for its image": (
+        {"state": {"waiting": {"reason": "ErrImagePull", "message": "back-off pulling image"}}},
+        {"state": "waiting", "back_off_s": None},
+    ),
+    "has no state yet": ({"state": {}}, {"state": "unknown", "has_restarted": False}),
+}
+
+
+@pytest.mark.parametrize("case", CONTAINERS.values(), ids=CONTAINERS)
+def test_a_container_shows_that_it(case: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    status, expected = case
+    (seen,) = observe_pod(state(name="worker", **status)).containers
+    assert {name: getattr(seen, name) for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("10s", 10.0), ("1.5s", 1.5), ("5m0s", 300.0), ("1h0m0s", 3600.0)]
+)
+def test_the_pause_of_a_crash_loop_is_read_from_its_message(said: str, seconds: float) -> None:
+    message = f"back-off {said} restarting failed container=worker pod=w_shop(1)"
+    waiting = {"reason": "CrashLoopBackOff", "message": message}
+    (seen,) = observe_pod(state(name="worker", state={"waiting": waiting})).containers
+    assert seen.back_off_s == seconds
+
+
+def test_a_container_without_a_status_is_not_forgotten_and_init_containers_are() -> None:
+    manifest = {
+        "spec": {
+            "containers": [{"name": "worker"}, {"name": "proxy"}],
+            "initContainers": [{"name": "sidecar", "restartPolicy": "Always"}],
+        },
+        "status": {
+            "containerStatuses": [{"name": "proxy", "state": ENDED}],
+            "initContainerStatuses": [{"name": "sidecar", "state": ENDED}],
+        },
+    }
+    seen = {one.name: one.state for one in observe_pod(manifest).containers}
+    assert seen == {"worker": "unknown", "proxy": "terminated"}
+    assert observe_pod({}).containers == ()
+
+
+def test_a_deletion_was_requested_when_its_grace_began() -> None:
+    metadata = {"deletionTimestamp": TIME, "deletionGracePeriodSeconds": 30}
+    assert observe_pod({"metadata": metadata}).deletion_requested == AT - timedelta(seconds=30)
+    kubelets = {"deletionTimestamp": TIME, "deletionGracePeriodSeconds": 0}
+    assert observe_pod({"metadata": kubelets}).deletion_requested == AT
+    assert observe_pod({"metadata": {}}).deletion_requested is None
+    assert observe_pod({"metadata": {"creationTimestamp": TIME}}).created == AT
+
+
+@pytest.mark.parametrize(
+    ("spec", "metadata", "expected"),
+    [
+        ({}, {}, 30.0),
+        ({"terminationGracePeriodSeconds": 0}, {}, 0.0),
+        ({"terminationGracePeriodSeconds": 5}, {"deletionGracePeriodSeconds": 0}, 5.0),
+        ({"terminationGracePeriodSeconds": 5}, {"deletionGracePeriodSeconds": 90}, 90.0),
+    ],
+)
+def test_the_longest_grace_that_was_given_counts(
+    spec: dict[str, Any], metadata: dict[str, Any], expected: float
+) -> None:
+    assert observe_pod({"spec": spec, "metadata": metadata}).grace_period_s == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "is_disrupted", "is_collected"),
+    [
+        ({}, False, False),
+        ({"reason": "Evicted"}, True, False),
+        ({"reason": "Terminated"}, True, False),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "True"}]}, True, False),
+        ({"conditions": [{"type": "DisruptionTarget", "status": "False"}]}, False, False),
+        (
+            {
+                "conditions": [
+                    {"type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC"}
+                ]
+            },
+            True,
+            True,
+        ),
+    ],
+)
+def test_an_end_that_somebody_wanted_shows_as_a_disruption(
+    status: dict[str, Any], is_disrupted: bool, is_collected: bool
+) -> None:
+    seen = observe_pod({"status": status})
+    assert (seen.is_disrupted, seen.is_collected) == (is_disrupted, is_collected)
+
+
+def test_a_hostname_is_the_name_cut_to_63_characters_unless_it_was_chosen() -> None:
+    name = "a" * 62 + "-7d9f"
+    assert observe_pod({"metadata": {"name": name}}).hostname == "a" * 62
+    assert observe_pod({"metadata": {"name": name}, "spec": {"hostname": "h"}}).hostname == "h"
+
+
+def test_a_node_tells_its_readiness_since_when_and_that_it_is_out_of_service() -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
+    seen = observe_node({"metadata": {"name": "n1"}, "status": {"conditions": [ready]}})
+    assert seen == NodeObservation(name="n1", is_ready=True, ready_since=AT)
+    taints = [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]
+    off = observe_node({"metadata": {"name": "n1"}, "spec": {"taints": taints}})
+    assert (off.is_ready, off.is_out_of_service, off.exists) == (None, True, True)
+
+
+def test_the_same_words_of_many_pods_take_memory_once() -> None:
+    def seen(name: str) -> ContainerObservation:
+        # Each as if it came in an answer of its own.
+        status = {"name": "".join(["wor", "ker"]), "state": {"waiting": {"reason": name + "Off"}}}
+        return observe_pod({"status": {"containerStatuses": [status]}}).containers[0]
+
+    assert seen("Back").name is seen("Back").name
+    assert seen("Back").waiting_reason is seen("Back").waiting_reason
 
 
 @pytest.mark.parametrize(

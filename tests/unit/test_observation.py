@@ -1,9 +1,134 @@
-"""Which lag can be believed."""
+"""Which lag can be believed, what a group's state says, and what provisioning left undone."""
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import judge_lag
+from pelops.domain.observation import RetryObservation, judge_lag
+from pelops.domain.state import (
+    FIXED_FIELDS,
+    GroupState,
+    Loss,
+    RememberedPosition,
+    SweepReport,
+    Totals,
+    WentBack,
+    parse_state,
+)
+from tests.builders import stream
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FULL: dict[str, str | None] = {
+    "master:since_ms": "1000",
+    "sweep:at_ms": "2000",
+    "sweep:report": '{"reason": "SlotMigrating", "waiting": 3, "unmatched": ["w-1"], "new": [1]}',
+    "bookmark:at_ms": "3000",
+    "group:created_ms": "4000",
+    "trim:at_ms": "9000",
+    "seen:last_delivered": "6-0",
+    "seen:lowest_pending": "3-0",
+    "seen:entries_added": "10",
+    "seen:last_generated": "10-0",
+    "seen:at_ms": "5000",
+    "back:since_ms": "6000",
+    "back:from": "6-0",
+    "back:to": "2-0",
+    "back:hold_until_ms": "7000",
+    "loss:at_least": "3",
+    "loss:at_most": "",
+    "loss:position": "6-0",
+    "loss:seen_ms": "8000",
+    "total:requeued": "1",
+    "total:released": "2",
+    "total:dead_lettered": "3",
+    "total:payload_gone": "4",
+    "total:trimmed": "5",
+}
+
+
+def at(seconds: int) -> datetime:
+    return EPOCH + timedelta(seconds=seconds)
+
+
+def test_a_state_is_read_field_by_field() -> None:
+    assert set(FULL) == set(FIXED_FIELDS)
+    assert parse_state(FULL) == GroupState(
+        seen=RememberedPosition(
+            last_delivered_id=EntryId(6),
+            lowest_pending=EntryId(3),
+            entries_added=10,
+            last_generated_id=EntryId(10),
+            at=at(5),
+        ),
+        back=WentBack(since=at(6), before=EntryId(6), after=EntryId(2), hold_until=at(7)),
+        loss=Loss(at_least=3, at_most=None, position=EntryId(6), seen=at(8)),
+        totals=Totals(requeued=1, released=2, dead_lettered=3, payload_gone=4, trimmed=5),
+        report=SweepReport(reason="SlotMigrating", waiting=3, unmatched=("w-1",)),
+        swept_at=at(2),
+        bookmarked_at=at(3),
+        master_since=at(1),
+        created_at=at(4),
+        trim_tried_at=at(9),
+    )
+
+
+def test_what_was_never_written_is_absent() -> None:
+    assert parse_state({}) == parse_state(dict.fromkeys(FIXED_FIELDS)) == GroupState()
+
+
+@pytest.mark.parametrize("field", FIXED_FIELDS)
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "x",
+        "-1",
+        "nan",
+        "1e9",
+        "²",
+        "9" * 400,
+        "[" * 100_000,
+        "6",
+        "6-0-0",
+        "\0",
+        "\ud800",
+        "[]",
+    ],
+)
+def test_a_damaged_field_stops_nobody(field: str, damage: str) -> None:
+    state = parse_state({**FULL, field: damage})
+    spoilt = [name for name in ("seen", "back", "loss") if getattr(state, name) is None]
+    assert spoilt in ([], [field.partition(":")[0]])
+
+
+def test_a_time_beyond_all_calendars_is_still_a_time() -> None:
+    assert parse_state({"sweep:at_ms": "9" * 19}).swept_at is not None
+
+
+def test_a_position_without_its_lowest_pending_entry_is_not_remembered() -> None:
+    assert parse_state({**FULL, "seen:lowest_pending": None}).seen is None
+    nothing_pending = parse_state({**FULL, "seen:lowest_pending": ""}).seen
+    assert nothing_pending is not None
+    assert nothing_pending.lowest_pending is None
+
+
+def test_an_acknowledged_loss_is_known_and_not_told() -> None:
+    state = parse_state({**FULL, "loss:seen_ms": None})
+    assert state.loss is None
+    assert state.acknowledged_loss is not None
+    assert state.acknowledged_loss.at_least == 3
+
+
+def test_the_first_master_was_the_master_from_the_beginning() -> None:
+    assert parse_state({"master:since_ms": "0"}).master_since is None
+
+
+def test_a_group_is_provisioned_with_all_of_its_streams() -> None:
+    assert stream().is_provisioned
+    assert stream(retry=RetryObservation(exists=True)).is_provisioned
+    assert not stream(retry=RetryObservation(exists=False)).is_provisioned
+    assert not stream(has_handover=False).is_provisioned
 
 
 @pytest.mark.parametrize(

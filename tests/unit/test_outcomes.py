@@ -12,6 +12,7 @@ from pelops.errors import (
     PermissionDenied,
     RedisError,
     RedisUnavailable,
+    SlotMigrating,
     UnsupportedServer,
     WrongType,
 )
@@ -37,7 +38,7 @@ def parsed(text: str) -> Exception:
         ("NOREPLICAS Not enough good replicas to write.", RedisUnavailable),
         ("MISCONF Errors writing to the AOF file", RedisUnavailable),
         ("MASTERDOWN Link with MASTER is down", RedisUnavailable),
-        ("TRYAGAIN Multiple keys request during rehashing of slot", RedisUnavailable),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", SlotMigrating),
         ("CLUSTERDOWN The cluster is down", RedisUnavailable),
         ("MOVED 3999 127.0.0.1:6381", RedisUnavailable),
         ("ERR max number of clients reached", RedisUnavailable),

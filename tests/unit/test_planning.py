@@ -7,9 +7,18 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
+from pelops.domain.observation import RetryObservation
 from pelops.domain.ownership import HOLD
+from pelops.domain.state import GroupState, RememberedPosition
 from pelops.policy.ownership import Claim, decide_target_owner
-from pelops.policy.provisioning import Lack, decide_conflict, decide_start, plan_provisioning
+from pelops.policy.provisioning import (
+    Lack,
+    decide_conflict,
+    decide_start,
+    needs_handover_stream,
+    needs_retry_stream,
+    plan_provisioning,
+)
 from pelops.policy.scaling import decide_replicas
 from tests.builders import (
     NOW,
@@ -74,6 +83,17 @@ def test_scaling(case: tuple[dict[str, Any], dict[str, Any], int | None, str]) -
     assert decision.message
 
 
+def remembered() -> RememberedPosition:
+    """A group that was seen at 7-0."""
+    return RememberedPosition(
+        last_delivered_id=EntryId(7),
+        lowest_pending=None,
+        entries_added=7,
+        last_generated_id=EntryId(7),
+        at=NOW,
+    )
+
+
 PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
     "a complete group lacks nothing": ({}, True, (), "nothing is lacking"),
     "a group of nobody is taken into hold": ({"hold": None}, True, (Lack.HOLD,), "lacking: hold"),
@@ -109,6 +129,30 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         (Lack.GROUP,),
         "the group is gone from Redis; creating it anew at 0-0",
     ),
+    "a lost group is created anew where it loses nothing": (
+        {"group": None, "state": GroupState(seen=remembered())},
+        True,
+        (Lack.GROUP,),
+        "creating it anew where nothing is skipped, at 7-0 or before",
+    ),
+    "a missing retry stream is made": (
+        {"retry": RetryObservation(exists=False)},
+        True,
+        (Lack.RETRY,),
+        "lacking: retry stream",
+    ),
+    "a retry stream that is there is left alone": (
+        {"retry": RetryObservation(exists=True)},
+        True,
+        (),
+        "nothing",
+    ),
+    "a missing hand-over stream is made": (
+        {"has_handover": False},
+        True,
+        (Lack.HANDOVER,),
+        "lacking: hand-over stream",
+    ),
     "a new group is created where it was asked for": (
         {"group": None},
         False,
@@ -128,8 +172,26 @@ def test_provisioning(case: tuple[dict[str, Any], bool, tuple[Lack, ...], str]) 
 
 
 def test_an_empty_redis_lacks_everything() -> None:
-    plan = plan_provisioning(resource().spec, empty_redis(), owner(), was_created=False)
+    empty = empty_redis(retry=RetryObservation(exists=False), has_handover=False)
+    plan = plan_provisioning(resource().spec, empty, owner(), was_created=False)
     assert plan.lacks == tuple(Lack)
+
+
+@pytest.mark.parametrize(
+    ("recovery", "needs"),
+    [
+        ({"strategy": "Off"}, (False, False)),
+        ({"strategy": "Requeue"}, (False, False)),
+        ({"strategy": "Requeue", "requeueTo": "RetryStream"}, (True, False)),
+        ({"strategy": "Release"}, (False, True)),
+        ({"strategy": "Off", "requeueTo": "RetryStream"}, (False, False)),
+    ],
+)
+def test_streams_beside_the_stream_are_made_for_who_uses_them(
+    recovery: dict[str, Any], needs: tuple[bool, bool]
+) -> None:
+    spec = resource(recovery=recovery).spec
+    assert (needs_retry_stream(spec), needs_handover_stream(spec)) == needs
 
 
 @pytest.mark.parametrize(

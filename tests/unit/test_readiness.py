@@ -171,20 +171,6 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "NotImplemented",
         "not available in this version",
     ),
-    "recovery is asked for": (
-        facts(resource=resource(recovery={"strategy": "Requeue"})),
-        "RecoveryHealthy",
-        "False",
-        "NotImplemented",
-        "spec.recovery.strategy Requeue is not available",
-    ),
-    "retention is asked for": (
-        facts(resource=resource(retention={"maxLength": 5})),
-        "RetentionActive",
-        "False",
-        "NotImplemented",
-        "spec.retention is not available",
-    ),
     "it is suspended": (
         facts(resource=SUSPENDED),
         "Suspended",
@@ -212,7 +198,24 @@ def test_a_condition_tells_that(case: tuple[Facts, str, str, str, str]) -> None:
 
 def test_what_was_not_asked_for_is_not_told() -> None:
     kinds = {condition.type for condition in decide_conditions(facts())}
-    assert kinds == {"Ready", "GroupReady", "WorkloadReady", "ScalingActive"}
+    assert kinds == {"Ready", "GroupReady", "WorkloadReady", "ScalingActive", "RecoveryHealthy"}
+
+
+def test_recovery_that_is_off_is_not_told() -> None:
+    off = facts(resource=resource(recovery={"strategy": "Off"}))
+    assert "RecoveryHealthy" not in {condition.type for condition in decide_conditions(off)}
+
+
+def test_recovery_that_cannot_be_makes_the_resource_unready_though_all_else_works() -> None:
+    conditions = decide_conditions(facts(stream=stream(groups=2)))
+    assert find(conditions, "GroupReady").is_true
+    assert find(conditions, "Ready").reason == "RequeueWouldDuplicate"
+
+
+def test_an_alarm_leaves_the_resource_ready() -> None:
+    conditions = decide_conditions(facts(evicts_any_key=True))
+    assert find(conditions, "EvictionPossible").is_true
+    assert find(conditions, "Ready").is_true
 
 
 def test_a_refused_spec_tells_its_problem_and_nothing_else() -> None:

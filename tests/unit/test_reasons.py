@@ -49,4 +49,6 @@ def _literals(value: ast.expr) -> bool:
     # A subscript such as new["reason"] reads a reason, it does not make one up.
     if isinstance(value, ast.IfExp):
         return _literals(value.body) or _literals(value.orelse)
-    return isinstance(value, ast.Constant) and isinstance(value.value, str)
+    # A sentence is what a ledger or a dead letter tells, where no program looks for a word.
+    text = value.value if isinstance(value, ast.Constant) else None
+    return isinstance(text, str) and " " not in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pelops.controller.status import (
 )
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
+from pelops.domain.state import GroupState, SweepReport, Totals
 from pelops.policy.facts import Facts
 from pelops.policy.scaling import decide_replicas
 from tests.builders import (
@@ -40,6 +42,10 @@ def rendered(seen: Facts, previous: Previous = FRESH) -> dict[str, Any]:
 
 def owing(**changes: Any) -> Facts:
     return facts(stream=stream(group=group(**changes)))
+
+
+def remembering(**changes: Any) -> Facts:
+    return facts(stream=stream(state=GroupState(**changes)))
 
 
 def test_a_settled_resource_tells_everything() -> None:
@@ -69,9 +75,55 @@ def test_a_settled_resource_tells_everything() -> None:
         },
         "stream": {"length": 3},
         "deadLetter": {"stream": "{orders:events}:order-processing:dlq", "length": 0},
+        "recovery": {
+            "requeued": 0,
+            "released": 0,
+            "deadLettered": 0,
+            "payloadGone": 0,
+            "waiting": 0,
+            "unmovable": 0,
+        },
         "redis": {"topology": "Standalone", "version": "8.6.0"},
-        "summary": {"lag": "0", "replicas": "2/2", "redis": "8.6.0 Standalone"},
+        "summary": {
+            "lag": "0",
+            "replicas": "2/2",
+            "recovered": 0,
+            "redis": "8.6.0 Standalone",
+        },
     }
+
+
+def test_what_recovery_did_is_told_from_what_redis_remembers() -> None:
+    totals = Totals(requeued=5, released=2, dead_lettered=1, payload_gone=3, trimmed=9)
+    status = rendered(remembering(totals=totals))
+    told = status["recovery"]
+    assert (told["requeued"], told["released"]) == (5, 2)
+    assert (told["deadLettered"], told["payloadGone"]) == (1, 3)
+    assert status["summary"]["recovered"] == 7
+
+
+def test_what_recovery_cannot_do_is_told_as_long_as_it_is_asked_for() -> None:
+    report = SweepReport(waiting=4, unmovable=2, unmatched=("w-2", "w-1"))
+    asked = rendered(remembering(report=report))["recovery"]
+    assert (asked["waiting"], asked["unmovable"]) == (4, 2)
+    assert asked["unmatchedConsumers"] == ["w-1", "w-2"]
+    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Off"}))
+    assert not {"waiting", "unmovable", "unmatchedConsumers"} & rendered(off)["recovery"].keys()
+
+
+def test_totals_beyond_all_memory_are_still_a_status_that_can_be_written() -> None:
+    status = rendered(remembering(totals=Totals(requeued=2**62, released=2**62)))
+    assert status["summary"]["recovered"] == status["recovery"]["requeued"] == 2**53 - 1
+
+
+def test_names_of_consumers_are_told_in_a_form_that_json_holds() -> None:
+    names = ("\udcff", "x" * 9000, "", *(f"w-{number}" for number in range(9)))
+    told = rendered(remembering(report=SweepReport(unmatched=names)))["recovery"]
+    assert len(told["unmatchedConsumers"]) == 5
+    assert told["unmatchedConsumers"][0] == "?"
+    long = remembering(report=SweepReport(unmatched=("x" * 9000,)))
+    (name,) = rendered(long)["recovery"]["unmatchedConsumers"]
+    assert len(name) == 256
 
 
 def test_an_unknown_lag_is_never_a_number() -> None:
@@ -98,7 +150,7 @@ def test_an_id_that_is_no_time_tells_no_time() -> None:
 def test_what_cannot_be_seen_is_left_out() -> None:
     seen = facts(stream=None, keys=None, server_version=None, topology=None)
     status = rendered(seen)
-    assert not {"stream", "deadLetter", "redis"} & status.keys()
+    assert not {"stream", "deadLetter", "redis", "recovery"} & status.keys()
     assert status["summary"] == {"replicas": "2/2"}
 
 
@@ -149,6 +201,22 @@ COMPARED: dict[str, tuple[dict[str, Any], Difference]] = {
         Difference.NUMBERS,
     ),
     "an entry was given up": (rendered(facts(stream=stream(dead_letters=1))), Difference.NUMBERS),
+    "an entry was requeued": (
+        rendered(remembering(totals=Totals(requeued=1))),
+        Difference.NUMBERS,
+    ),
+    "an entry was dead-lettered, one released, one found gone": (
+        rendered(remembering(totals=Totals(released=1, dead_lettered=1, payload_gone=1))),
+        Difference.NUMBERS,
+    ),
+    "entries wait for their turn": (
+        rendered(remembering(report=SweepReport(waiting=3, unmovable=1))),
+        Difference.NUMBERS,
+    ),
+    "a consumer matches no pod": (
+        rendered(remembering(report=SweepReport(unmatched=("w-1",)))),
+        Difference.FACTS,
+    ),
     "the lag was lost": (rendered(owing(lag=None)), Difference.NUMBERS),
     "a worker became ready": (rendered(facts(workload=workload(ready=1))), Difference.FACTS),
     "the server was upgraded": (rendered(facts(server_version="8.8.0")), Difference.FACTS),

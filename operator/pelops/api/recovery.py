@@ -21,7 +21,7 @@ class RecoveryStrategy(StrEnum):
     OFF = "Off"
 
 
-DEFAULT_RECOVERY_STRATEGY: Final = RecoveryStrategy.OFF
+DEFAULT_RECOVERY_STRATEGY: Final = RecoveryStrategy.REQUEUE
 
 
 class RequeueTo(StrEnum):

@@ -103,7 +103,7 @@ class RedisStatus(ApiModel):
 
 
 class RecoveryStatus(ApiModel):
-    """What recovery did since the group's ledger began."""
+    """What recovery did since the group's ledger began, and what it cannot do."""
 
     requeued: Count | None = Field(
         default=None, description="Stuck entries copied to the end of the stream or retry stream."
@@ -114,6 +114,19 @@ class RecoveryStatus(ApiModel):
     dead_lettered: Count | None = Field(default=None, description="Entries made dead letters.")
     payload_gone: Count | None = Field(
         default=None, description="Pending entries acknowledged because their body was deleted."
+    )
+    waiting: Count | None = Field(
+        default=None,
+        description="Stuck entries that failed together with others and wait for their turn to be"
+        " tried again.",
+    )
+    unmovable: Count | None = Field(
+        default=None, description="Stuck entries that no script can move: they stay pending."
+    )
+    unmatched_consumers: Annotated[tuple[Text, ...], Field(max_length=5)] | None = Field(
+        default=None,
+        description="Consumers with pending entries that no pod matches, at most five: their"
+        " entries wait for the idle limit.",
     )
 
 
@@ -159,7 +172,9 @@ class StreamConsumerGroupStatus(ApiModel):
     stream: StreamStatus | None = Field(default=None, description="The stream.")
     dead_letter: DeadLetterStatus | None = Field(default=None, description="The dead letters.")
     redis: RedisStatus | None = Field(default=None, description="The server that answered.")
-    recovery: RecoveryStatus | None = Field(default=None, description="What recovery did.")
+    recovery: RecoveryStatus | None = Field(
+        default=None, description="What recovery did, and what it cannot do."
+    )
     summary: Summary | None = Field(
         default=None, description="What kubectl get shows and no single field holds."
     )

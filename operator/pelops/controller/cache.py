@@ -5,17 +5,19 @@ The watch fills it; a periodic LIST repairs it, because a watch that was cut los
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pelops.domain.workload import PodObservation, Target, WorkloadObservation
+from pelops.controller.pods import PodChange, Pods
+from pelops.domain.liveness import GonePod
+from pelops.domain.workload import NodeObservation, PodObservation, Target, WorkloadObservation
 from pelops.kube.client import Manifest
 from pelops.kube.observing import (
     autoscaler_target,
-    is_node_ready,
     observe_deployment,
-    observe_pod,
+    observe_node,
 )
 from pelops.kube.resources import (
     AUTOSCALER,
@@ -35,14 +37,6 @@ WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER)
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
-    """A pod, with the labels that tell whose it is."""
-
-    labels: dict[str, str]
-    observation: PodObservation
-
-
-@dataclass(frozen=True, slots=True)
 class Deployment:
     """A Deployment; the manifest only of those that a resource owns."""
 
@@ -55,17 +49,20 @@ class Deployment:
 class Cache:
     """Objects by kind and name, and who is concerned by them."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` measures how long ago a pod went, in seconds since any beginning."""
+        self.clock = clock
         self.resources: dict[Name, Manifest] = {}
         self.deployments: dict[Name, Deployment] = {}
-        self.pods: dict[str, dict[Name, Pod]] = defaultdict(dict)  # by namespace
+        self.pods = Pods(clock, self._concerned_by_pod, self._is_inhabited)
+        self.nodes: dict[str, NodeObservation] = {}
         self.unready_nodes: set[str] = set()
         self.autoscalers: dict[Name, Target] = {}
         self._versions: dict[str, dict[Name, tuple[str, int]]] = {k.plural: {} for k in WATCHED}
         self._gone: dict[str, None] = {}  # uids of what was removed last, the oldest first
-        self._owned_pods: dict[Name, dict[Name, Pod]] = defaultdict(dict)  # by their resource
         self._targets: dict[Identity, set[Name]] = defaultdict(set)
         self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
+        self._foreign: dict[Identity, Selector] = {}  # of targets that are no Deployments
 
     def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
         """Take in an object unless a newer one is known: the resources that it concerns.
@@ -83,16 +80,27 @@ class Cache:
         self._versions[kind.plural][name] = (metadata["uid"], version)
         return self._store(kind, name, manifest)
 
-    def remove(self, kind: Kind, name: Name, uid: str | None = None) -> set[Name]:
-        """Forget an object for good, if it still is the one with this uid: who is concerned."""
+    def listen(self, listener: Callable[[PodChange], None]) -> None:
+        """Be told of each change of a pod, in the middle of `put` and `remove`."""
+        self.pods.listeners.append(listener)
+
+    def remove(
+        self, kind: Kind, name: Name, uid: str | None = None, *, last: Manifest | None = None
+    ) -> set[Name]:
+        """Forget an object for good, if it still is the one with this uid: who is concerned.
+
+        `last` is its last state, which the event of its deletion brings: how its containers ended.
+        """
         known = self._versions[kind.plural].get(name)
         gone = uid if uid is not None or known is None else known[0]
         if gone is not None:
             self._bury(gone)
         if known is None or known[0] != gone:
+            if kind is POD and last is not None:
+                self.pods.complete(name, last)
             return set()
         del self._versions[kind.plural][name]
-        return self._drop(kind, name)
+        return self.pods.drop(name, last) if kind is POD else self._drop(kind, name)
 
     def _bury(self, uid: str) -> None:
         self._gone[uid] = None
@@ -125,11 +133,10 @@ class Cache:
         self, workload: WorkloadObservation, selector: Selector | None = None
     ) -> WorkloadObservation:
         """The workload with its pods, its unready nodes and its autoscaler filled in."""
-        chosen = selector if selector is not None else parse_selector(workload.selector)
-        namespace = workload.target.namespace
-        owner = chosen.required_value(RESOURCE_LABEL)
-        near = self.pods[namespace] if owner is None else self._owned_pods[namespace, owner]
-        pods = tuple(pod.observation for pod in near.values() if chosen.matches(pod.labels))
+        if selector is None:
+            selector = parse_selector(workload.selector)
+            self._learn(workload.target, selector)
+        pods = self.pods.select(workload.target.namespace, selector)
         nodes = frozenset(pod.node for pod in pods if pod.node in self.unready_nodes and pod.node)
         return replace(
             workload,
@@ -137,6 +144,28 @@ class Cache:
             unready_nodes=nodes,
             autoscaler=self._autoscaler_of(workload.target),
         )
+
+    def pods_of(
+        self, workload: WorkloadObservation
+    ) -> tuple[list[PodObservation], tuple[GonePod, ...]]:
+        """The pods of a workload that are, and those that were. Neither without a selector."""
+        namespace = workload.target.namespace
+        found = self.deployments.get((namespace, workload.target.name))
+        if found is not None and workload.target.kind == DEPLOYMENT.kind:
+            selector = found.selector
+        else:
+            selector = parse_selector(workload.selector)
+        return self.pods.select(namespace, selector), self.pods.gone.select(namespace, selector)
+
+    def node(self, name: str) -> NodeObservation | None:
+        """What is known of a node; None when nodes cannot be seen at all."""
+        if not self.nodes:
+            return None
+        return self.nodes.get(name) or NodeObservation(name=name, is_ready=None, exists=False)
+
+    def are_all_nodes_ready(self) -> bool:
+        """Whether every node reports; False when nodes cannot be seen at all."""
+        return bool(self.nodes) and all(node.is_ready for node in self.nodes.values())
 
     def _autoscaler_of(self, target: Target) -> str | None:
         return min(self._scaled.get(target.identity, ()), default=None)
@@ -147,9 +176,9 @@ class Cache:
         if kind is DEPLOYMENT:
             return self._store_deployment(name, manifest)
         if kind is POD:
-            return self._store_pod(name, manifest)
+            return self.pods.put(name, manifest)
         if kind is NODE:
-            return self._store_node(name[1], is_ready=is_node_ready(manifest))
+            return self._store_node(observe_node(manifest))
         return self._store_autoscaler(name, autoscaler_target(manifest))
 
     def _store_resource(self, name: Name, manifest: Manifest) -> set[Name]:
@@ -182,29 +211,14 @@ class Cache:
         )
         return self._concerned_by(observation.target)
 
-    def _store_pod(self, name: Name, manifest: Manifest) -> set[Name]:
-        labels = manifest["metadata"].get("labels") or {}
-        pod = Pod(labels, observe_pod(manifest))
-        before = self.pods[name[0]].get(name)
-        if before is not None and before.labels != labels:
-            self._drop_pod(name)
-        self.pods[name[0]][name] = pod
-        if RESOURCE_LABEL in labels:
-            self._owned_pods[name[0], labels[RESOURCE_LABEL]][name] = pod
-        return set() if before == pod else self._concerned_by_pod(name[0], labels)
+    def _store_node(self, node: NodeObservation) -> set[Name]:
+        self.nodes[node.name] = node
+        return self._turn_node(node.name, is_ready=bool(node.is_ready))
 
-    def _store_node(self, name: str, *, is_ready: bool) -> set[Name]:
+    def _turn_node(self, name: str, *, is_ready: bool) -> set[Name]:
         was_ready = name not in self.unready_nodes
         (self.unready_nodes.discard if is_ready else self.unready_nodes.add)(name)
-        if was_ready == is_ready:
-            return set()
-        return {
-            concerned
-            for namespace, pods in self.pods.items()
-            for pod in pods.values()
-            if pod.observation.node == name
-            for concerned in self._concerned_by_pod(namespace, pod.labels)
-        }
+        return set() if was_ready == is_ready else self.pods.concerned_by_node(name)
 
     def _drop(self, kind: Kind, name: Name) -> set[Name]:
         if kind is STREAM_CONSUMER_GROUP:
@@ -213,41 +227,47 @@ class Cache:
             return {name}
         if kind is DEPLOYMENT:
             return self._concerned_by(self.deployments.pop(name).observation.target)
-        if kind is POD:
-            return self._drop_pod(name)
         if kind is NODE:
-            return self._store_node(name[1], is_ready=True)
+            self.nodes.pop(name[1], None)
+            return self._turn_node(name[1], is_ready=True)
         return self._drop_autoscaler(name)
-
-    def _drop_pod(self, name: Name) -> set[Name]:
-        labels = self.pods[name[0]].pop(name).labels
-        if RESOURCE_LABEL in labels:
-            self._owned_pods[name[0], labels[RESOURCE_LABEL]].pop(name, None)
-        return self._concerned_by_pod(name[0], labels)
 
     def _forget_target(self, name: Name) -> None:
         before = self.resources.get(name)
-        if before is not None:
-            self._targets[target_of(before).identity].discard(name)
+        if before is None:
+            return
+        identity = target_of(before).identity
+        self._targets[identity].discard(name)
+        if not self._targets[identity]:
+            self._foreign.pop(identity, None)
+
+    def _learn(self, target: Target, selector: Selector) -> None:
+        """Remember what selects the pods of a target that is not watched itself."""
+        if self._targets.get(target.identity):
+            self._foreign[target.identity] = selector
 
     def _concerned_by(self, target: Target) -> set[Name]:
         return set(self._targets.get(target.identity, ()))
 
-    def _concerned_by_pod(self, namespace: str, labels: dict[str, str]) -> set[Name]:
+    def _concerned_by_pod(self, namespace: str, labels: Mapping[str, str]) -> set[Name]:
         owner = labels.get(RESOURCE_LABEL)
         if owner is not None:
             return {(namespace, owner)} & self.resources.keys()
         return {
             name
-            for (_, _, kind, deployment), names in self._targets.items()
-            if kind == DEPLOYMENT.kind and self._selects((namespace, deployment), labels)
+            for identity, names in self._targets.items()
+            if identity[0] == namespace and self._selects(identity, labels)
             for name in names
-            if name[0] == namespace
         }
 
-    def _selects(self, name: Name, labels: dict[str, str]) -> bool:
-        deployment = self.deployments.get(name)
-        return deployment is not None and deployment.selector.matches(labels)
+    def _is_inhabited(self, namespace: str) -> bool:
+        return any(names and identity[0] == namespace for identity, names in self._targets.items())
+
+    def _selects(self, identity: Identity, labels: Mapping[str, str]) -> bool:
+        namespace, _, kind, name = identity
+        found = self.deployments.get((namespace, name)) if kind == DEPLOYMENT.kind else None
+        selector = found.selector if found is not None else self._foreign.get(identity)
+        return selector is not None and selector.matches(labels)
 
 
 def target_of(manifest: Manifest) -> Target:

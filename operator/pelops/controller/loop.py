@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection
 
 from pelops.controller.cache import Cache, Name, ghosts
-from pelops.controller.queue import KeyedQueue
+from pelops.controller.queue import KeyedQueue, is_wanted
 from pelops.controller.reconcile import Reconciler
 from pelops.errors import KubernetesError, PelopsError
 from pelops.kube.client import KubeApi
@@ -37,7 +37,7 @@ class ReconcileLoop:
                 group.create_task(self._serve())
 
     async def _serve(self) -> None:
-        while True:
+        while is_wanted():
             name = await self._queue.take()
             again_s = await self._turn(name)
             self._queue.done(name, again_s=again_s)

@@ -11,6 +11,7 @@ from pelops.controller.cache import Name
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
 from pelops.kube.environment import WorkerAccess
+from pelops.policy.position import LastSeen
 from pelops.policy.turn import wait_for_turn
 from pelops.redis_streams.server import Server
 
@@ -65,6 +66,8 @@ class Memory:
     held: Hold | None = None  # the group that this resource acts on, to be let go at its end
     is_leaving: bool = False  # the resource is gone; its hold is let go in the next turn
     told: str | None = None  # the last failure that was logged
+    expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
+    last_seen: LastSeen | None = None  # where the group stood at the last look
 
     def wait(self, what: str, rank: int, now: datetime) -> timedelta:
         """How long this replica leaves a difference that it sees to others; starts the wait."""

@@ -35,7 +35,11 @@ from pelops.kube.environment import WorkerAccess
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.facts import Facts
 from pelops.policy.ownership import Claim, decide_target_owner
-from pelops.policy.provisioning import decide_conflict
+from pelops.policy.provisioning import (
+    decide_conflict,
+    needs_handover_stream,
+    needs_retry_stream,
+)
 from pelops.policy.reasons import Reason
 from pelops.policy.scaling import decide_replicas
 from pelops.redis_streams.connection import ServerPool
@@ -92,6 +96,7 @@ class Observer:
             stream=redis.stream,
             server_version=_version(redis.server),
             topology=redis.server.kind.topology.value.capitalize() if redis.server else None,
+            evicts_any_key=redis.server is not None and redis.server.kind.evicts_any_key,
             redis_problem=redis.problem,
             workload_problem=problem,
         )
@@ -122,7 +127,12 @@ class Observer:
         try:
             server, keys = await self.connect(resource)
             view = replace(view, server=server, keys=keys)
-            stream = await observe_group(server, keys)
+            stream = await observe_group(
+                server,
+                keys,
+                with_retry=needs_retry_stream(resource.spec),
+                with_handover=needs_handover_stream(resource.spec),
+            )
         except PelopsError as error:
             self._forget_mendable_secret(resource, error)
             return replace(view, problem=_explain(error, resource))

@@ -11,6 +11,16 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
+def is_wanted() -> bool:
+    """Whether nobody has asked the present task to end.
+
+    What it awaits may swallow a cancellation (`asyncio.wait_for` in redis-py, on Python 3.11); then
+    the request is still counted.
+    """
+    task = asyncio.current_task()
+    return task is None or not task.cancelling()
+
+
 class KeyedQueue(Generic[K]):
     """Keys wait until they are due; a key added twice waits once, for the earlier time.
 
@@ -47,7 +57,9 @@ class KeyedQueue(Generic[K]):
             while (wait_s := self._until_due()) is None or wait_s > 0:
                 self._changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), wait_s)
+                    # `wait_for` may swallow a cancellation on Python 3.11 (cpython issue 86296).
+                    async with asyncio.timeout(wait_s):
+                        await self._changed.wait()
             _, _, key = heapq.heappop(self._heap)
             del self._due[key]
             self._taken[key] = None

@@ -171,7 +171,7 @@ class Reconciler:
         """Do the step. When it fails, the view says why, and the next turn comes soon."""
         key = view.facts.resource.metadata.key
         try:
-            await step.do()
+            happening = await step.do()
         except KubernetesUnavailable:
             raise
         except PelopsError as error:
@@ -180,8 +180,8 @@ class Reconciler:
             return False, _with_problem(view, step.part, error)
         level = logging.DEBUG if step.is_routine else logging.INFO
         log.log(level, step.what, extra={"resource": key})
-        if step.happening is not None:
-            await self._doors.reporter.tell(view.facts.resource.metadata, step.happening)
+        if happening is not None:
+            await self._doors.reporter.tell(view.facts.resource.metadata, happening)
         memory.failures = 0
         memory.told = None
         memory.sees_only(STATUS)

@@ -5,29 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
 
+from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import WATCHED, Cache, Name
 from pelops.controller.deletion import Deletion
+from pelops.controller.evidence import Evidence
+from pelops.controller.listening import Listening
 from pelops.controller.loop import ReconcileLoop, Resync
 from pelops.controller.members import Members
 from pelops.controller.observe import Observer
+from pelops.controller.pods import PodChange
 from pelops.controller.queue import KeyedQueue
 from pelops.controller.reconcile import Doors, Pace, Reconciler
 from pelops.controller.reporter import Reporter
 from pelops.controller.secrets import Secrets
 from pelops.controller.serving import start_serving
 from pelops.controller.settings import Settings
+from pelops.controller.skew import NodeClocks
 from pelops.controller.steps import Steps
+from pelops.controller.sweeper import SweepDoors, Sweeper
+from pelops.controller.sweeping import SweepLoop
 from pelops.controller.targets import Targets
+from pelops.controller.upkeep_steps import UpkeepSteps
 from pelops.controller.watch import run_watch
 from pelops.controller.workload_steps import WorkloadSteps
-from pelops.errors import Forbidden, KubernetesError, KubernetesUnavailable, NotFound
+from pelops.domain.recovery import Trigger
+from pelops.errors import Forbidden, InvalidSpec, KubernetesError, KubernetesUnavailable, NotFound
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import NAMESPACE, NODE, Kind
 from pelops.redis_streams.connection import ServerPool
@@ -47,7 +56,8 @@ class Replica:
         self._settings = settings
         self._stop = stop
         self._clock: Callable[[], float] = asyncio.get_running_loop().time
-        self._cache = Cache()
+        self._cache = Cache(self._clock)
+        self._cluster = ""  # identity of this Kubernetes cluster; empty when unknown
         self._queue: KeyedQueue[Name] = KeyedQueue(self._clock)
         self._pool = ServerPool()
         self._runner: web.AppRunner | None = None
@@ -55,6 +65,7 @@ class Replica:
         self._members: Members | None = None
         self._problem = "the API server was not yet asked"
         self._beat = self._clock()
+        self._sweeps: SweepLoop | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -92,11 +103,19 @@ class Replica:
         kinds, cluster = await self._until_stopped(self._prepare(api, self._members)) or ((), "")
         if self._stop.is_set():
             return
-        reconciler = self._build(api, self._members, cluster)
+        self._cluster = cluster
+        observer = self._observer(api, cluster)
+        reporter = Reporter(api, identity=settings.identity)
+        reconciler = self._build(api, observer, reporter)
+        listening = Listening(observer.connect, self._wake)
+        self._sweeps = self._build_sweeps(api, observer, reporter, listening)
+        self._cache.listen(self._hear_pod)
         resync = Resync(api, self._cache, self._queue, settings.namespaces)
         loops = (
             ReconcileLoop(reconciler, self._queue, self._cache).run(),
             resync.run(kinds, every_s=settings.resync_s),
+            self._sweeps.run(),
+            listening.run(self._listeners),
             self._members.run(),
             self._keep_house(),
         )
@@ -108,21 +127,41 @@ class Replica:
             await run_watch(
                 api, kinds, namespaces=settings.namespaces, listener=self._hear, stop=self._stop
             )
-            for task in tasks:
-                task.cancel()
+            await _cancel(tasks)
 
-    def _build(self, api: KubeApi, members: Members, cluster: str) -> Reconciler:
-        settings = self._settings
-        secrets = self._secrets = Secrets(api, self._clock)
-        targets = Targets(api, self._cache, self._clock)
-        observer = Observer(self._cache, self._pool, secrets, targets, cluster=cluster)
-        reporter = Reporter(api, identity=settings.identity)
+    def _observer(self, api: KubeApi, cluster: str) -> Observer:
+        self._secrets = Secrets(api, self._clock)
+        self._targets = Targets(api, self._cache, self._clock)
+        return Observer(self._cache, self._pool, self._secrets, self._targets, cluster=cluster)
+
+    def _build_sweeps(
+        self, api: KubeApi, observer: Observer, reporter: Reporter, listening: Listening
+    ) -> SweepLoop:
+        assert self._members is not None
+        clocks = self._clocks = NodeClocks(api, self._clock)
+        doors = SweepDoors(
+            cache=self._cache,
+            observer=observer,
+            members=self._members,
+            evidence=Evidence(api, self._cache, cluster=self._cluster, clocks=clocks),
+            targets=self._targets,
+            skew=timedelta(seconds=self._settings.skew_s),
+            reporter=reporter,
+            hears=listening.problem,
+            identity=self._settings.identity,
+        )
+        return SweepLoop(Sweeper(doors, self._clock), self._cache, self._members, self._clock)
+
+    def _build(self, api: KubeApi, observer: Observer, reporter: Reporter) -> Reconciler:
+        settings, members = self._settings, self._members
+        assert members is not None
+        workload = WorkloadSteps(api, self._cache, self._targets)
         doors = Doors(
             api=api,
             cache=self._cache,
             members=members,
             observer=observer,
-            steps=Steps(api, self._cache, WorkloadSteps(api, self._cache, targets)),
+            steps=Steps(api, self._cache, workload, UpkeepSteps(api, self._cache)),
             deletion=Deletion(api, self._cache, observer, reporter),
             reporter=reporter,
         )
@@ -167,11 +206,30 @@ class Replica:
         if is_gone:
             metadata = manifest["metadata"]
             name = (metadata.get("namespace", ""), metadata["name"])
-            concerned = self._cache.remove(kind, name, metadata["uid"])
+            concerned = self._cache.remove(kind, name, metadata["uid"], last=manifest)
         else:
             concerned = self._cache.put(kind, manifest)
         for name in concerned:
             self._queue.add(name)
+            if self._sweeps is not None:
+                self._sweeps.notice(name)
+
+    def _hear_pod(self, change: PodChange) -> None:
+        if change.is_end:
+            for name in change.concerned:
+                self._wake(name, Trigger.POD_DEATH)
+
+    def _listeners(self) -> Iterator[StreamConsumerGroup]:
+        """The resources that ask for their locks' expiry to be listened for."""
+        for manifest in list(self._cache.resources.values()):
+            locks = ((manifest.get("spec") or {}).get("recovery") or {}).get("locks") or {}
+            if locks.get("keyspaceNotifications"):
+                with contextlib.suppress(InvalidSpec):
+                    yield StreamConsumerGroup.parse(manifest)
+
+    def _wake(self, name: Name, trigger: str) -> None:
+        if self._sweeps is not None:
+            self._sweeps.wake(name, Trigger(trigger))
 
     async def _keep_house(self) -> None:
         ticks = 0
@@ -181,6 +239,7 @@ class Replica:
             ticks += 1
             if ticks % HOUSEKEEPING_S == 0:
                 self._secrets.prune()
+                self._clocks.prune()
                 await self._pool.close_unused(UNUSED)
 
     def _why_not_alive(self) -> str:
@@ -199,6 +258,19 @@ class Replica:
                 with contextlib.suppress(asyncio.CancelledError):
                     await pending
         return None if task.cancelled() else task.result()
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    """End tasks, however often they must be asked.
+
+    `asyncio.wait_for`, which redis-py uses, may swallow a cancellation on Python 3.11
+    (https://github.com/python/cpython/issues/86296).
+    """
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
 
 
 async def _cluster_identity(api: KubeApi) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from typing import Literal
 
 from pelops.api.meta import ObjectMeta
 from pelops.controller.status import Status
@@ -13,7 +15,7 @@ from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening, build_event, publish_event
 from pelops.metrics import GROUP_FACTS
 from pelops.policy.facts import Facts
-from pelops.policy.reasons import UNDER_WAY
+from pelops.policy.reasons import ALARMS, UNDER_WAY, ConditionType
 
 log = logging.getLogger(__name__)
 
@@ -41,18 +43,9 @@ class Reporter:
             log.warning("cannot publish the event %s: %s", happening.reason, error)
 
     async def tell_transition(self, metadata: ObjectMeta, before: Status, after: Status) -> None:
-        """An Event when Ready flips or finds another reason."""
-        old, new = _ready(before), _ready(after)
-        if new is None or (old or {}).get("reason") == new["reason"]:
-            return
-        happening = Happening(
-            type="Normal" if new["status"] == "True" or new["reason"] in UNDER_WAY else "Warning",
-            reason=new["reason"],
-            action="Reconcile",
-            note=new["message"],
-            occurrence=f"{new['lastTransitionTime']}/{new['observedGeneration']}",
-        )
-        await self.tell(metadata, happening)
+        """An Event when Ready flips or finds another reason, and one for each alarm that begins."""
+        for happening in list_transitions(before, after):
+            await self.tell(metadata, happening)
 
     def measure(self, facts: Facts, *, is_ready: bool, now: datetime) -> None:
         """Set the gauges of one resource."""
@@ -88,8 +81,30 @@ def _group_values(facts: Facts, now: datetime) -> dict[str, float]:
     }
 
 
-def _ready(status: Status) -> Status | None:
-    for condition in status.get("conditions") or ():
-        if condition.get("type") == "Ready":
-            return dict(condition)
-    return None
+def list_transitions(before: Status, after: Status) -> Iterator[Happening]:
+    """What became of a resource from one status to the next, for people. Depends on these alone."""
+    ready = _find(after, ConditionType.READY)
+    if ready and ready["reason"] != _find(before, ConditionType.READY).get("reason"):
+        is_well = ready["status"] == "True" or ready["reason"] in UNDER_WAY
+        yield _happening(ready, action="Reconcile", severity="Normal" if is_well else "Warning")
+    for kind in ALARMS:
+        alarm = _find(after, kind)
+        if alarm and not _find(before, kind):
+            yield _happening(alarm, action="Observe", severity="Warning")
+
+
+def _happening(
+    condition: Status, *, action: str, severity: Literal["Normal", "Warning"]
+) -> Happening:
+    return Happening(
+        type=severity,
+        reason=condition["reason"],
+        action=action,
+        note=condition["message"],
+        occurrence=f"{condition['lastTransitionTime']}/{condition['observedGeneration']}",
+    )
+
+
+def _find(status: Status, kind: str) -> Status:
+    conditions = status.get("conditions") or ()
+    return next((dict(c) for c in conditions if c.get("type") == kind), {})

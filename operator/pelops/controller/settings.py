@@ -31,6 +31,7 @@ class Settings:
     observe_s: float  # how often a settled group is looked at
     status_s: float  # how often numbers that move are written to status
     resync_s: float  # how often the cache is compared with a full LIST
+    skew_s: float  # how far a node's clock and that of a Redis may differ
 
 
 def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -50,6 +51,7 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Setti
         observe_s=given.observe_interval,
         status_s=given.status_interval,
         resync_s=given.resync_interval,
+        skew_s=given.clock_skew,
     )
 
 
@@ -62,6 +64,8 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
     intervals = (given.observe_interval, given.status_interval, given.resync_interval)
     if not all(0 < interval < math.inf for interval in intervals):
         parser.error("intervals are seconds above 0")
+    if not 0 <= given.clock_skew < math.inf:
+        parser.error("the clock skew is seconds, 0 or more")
     if not 0 <= given.http_port <= 65535:
         parser.error(f"{given.http_port} is no port; give one from 0 to 65535")
     # argparse checks the choices of flags, and not of what comes from variables.
@@ -95,4 +99,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--observe-interval", type=float, default=variable("OBSERVE_INTERVAL", "5"), metavar="S")
     add("--status-interval", type=float, default=variable("STATUS_INTERVAL", "10"), metavar="S")
     add("--resync-interval", type=float, default=variable("RESYNC_INTERVAL", "450"), metavar="S")
+    skew = "how far a node's clock may be from that of Redis"
+    add("--clock-skew", type=float, default=variable("CLOCK_SKEW", "2"), metavar="S", help=skew)
     return parser

@@ -31,7 +31,14 @@ _MOVING = (
     ("group", "consumers"),
     ("stream", "length"),
     ("deadLetter", "length"),
+    ("recovery", "requeued"),
+    ("recovery", "released"),
+    ("recovery", "deadLettered"),
+    ("recovery", "payloadGone"),
+    ("recovery", "waiting"),
+    ("recovery", "unmovable"),
     ("summary", "lag"),
+    ("summary", "recovered"),
 )
 
 
@@ -82,6 +89,7 @@ def render_status(
         "group": group,
         "stream": {"length": facts.stream.length} if facts.stream else None,
         "deadLetter": _render_dead_letter(facts),
+        "recovery": _render_recovery(facts),
         "redis": _present({"topology": facts.topology, "version": facts.server_version}),
         "summary": _render_summary(facts),
     }
@@ -126,8 +134,7 @@ def _render_numbers(group: GroupObservation) -> Status:
     return {
         "lastDeliveredId": str(group.last_delivered_id),
         "pending": group.pending,
-        # Redis counts to 2**63; a status with more than JSON holds exactly would be refused.
-        "lag": None if group.lag is None else min(group.lag, MAX_EXACT_INTEGER),
+        "lag": None if group.lag is None else _exact(group.lag),
         "lagKnown": group.lag is not None,
         "oldestPendingTime": None if lowest is None else _added_at(lowest),
         "consumers": group.consumers,
@@ -149,12 +156,30 @@ def _render_dead_letter(facts: Facts) -> Status | None:
     return _present({"stream": facts.keys.dead_letter, "length": length})
 
 
+def _render_recovery(facts: Facts) -> Status | None:
+    if facts.stream is None or facts.stream.group is None:
+        return None
+    totals, report = facts.state.totals, facts.state.report
+    return _present(
+        {
+            "requeued": _exact(totals.requeued),
+            "released": _exact(totals.released),
+            "deadLettered": _exact(totals.dead_lettered),
+            "payloadGone": _exact(totals.payload_gone),
+            "waiting": _exact(report.waiting) if facts.recovers else None,
+            "unmovable": _exact(report.unmovable) if facts.recovers else None,
+            "unmatchedConsumers": list(facts.unmatched_consumers),
+        }
+    )
+
+
 def _render_summary(facts: Facts) -> Status:
     workload = facts.workload
     return _present(
         {
             "lag": _lag_cell(facts.stream),
             "replicas": f"{workload.ready}/{workload.wished or 0}" if workload.exists else None,
+            "recovered": _recovered(facts),
             "redis": _present_text(facts.server_version, facts.topology),
         }
     )
@@ -166,12 +191,24 @@ def _lag_cell(stream: StreamObservation | None) -> str | None:
     return "unknown" if stream.group.lag is None else str(stream.group.lag)
 
 
+def _recovered(facts: Facts) -> int | None:
+    if facts.stream is None or facts.stream.group is None:
+        return None
+    totals = facts.state.totals
+    return _exact(totals.requeued + totals.released)
+
+
+def _exact(number: int) -> int:
+    # Redis counts to 2**63; a status with more than JSON holds exactly would be refused.
+    return max(0, min(number, MAX_EXACT_INTEGER))
+
+
 def _present_text(*parts: str | None) -> str | None:
     return " ".join(part for part in parts if part) or None
 
 
 def _present(fields: Mapping[str, Any]) -> Status:
-    return {key: value for key, value in fields.items() if value not in (None, "", {})}
+    return {key: value for key, value in fields.items() if value not in (None, "", {}, [])}
 
 
 def _without_numbers(status: Mapping[str, Any]) -> Status:

@@ -27,7 +27,6 @@ class Step:
 
     part: Part
     what: str  # for the log
-    do: Callable[[], Awaitable[None]]
+    do: Callable[[], Awaitable[Happening | None]]  # answers what people are told about it
     reads_secrets: bool = False  # what is written depends on Secrets, which must be fresh
     is_routine: bool = False  # happens all the time and is not worth a line in the log
-    happening: Happening | None = None  # told to people when it is done

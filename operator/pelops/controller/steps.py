@@ -7,12 +7,20 @@ from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
+from pelops.controller.upkeep_steps import UpkeepSteps
 from pelops.controller.workload_steps import WorkloadSteps
+from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.events import Happening
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.cleanup import decide_finalizer
-from pelops.policy.provisioning import Lack, ProvisioningPlan, plan_provisioning
+from pelops.policy.position import tell_creation
+from pelops.policy.provisioning import (
+    Lack,
+    needs_handover_stream,
+    needs_retry_stream,
+    plan_provisioning,
+)
 from pelops.policy.reasons import Reason
 from pelops.redis_streams.groups import provision_group
 
@@ -23,19 +31,23 @@ FINALIZER_MANAGER = "pelops-finalizer"
 class Steps:
     """Finds the next step for a view."""
 
-    def __init__(self, api: KubeApi, cache: Cache, workload: WorkloadSteps) -> None:
+    def __init__(
+        self, api: KubeApi, cache: Cache, workload: WorkloadSteps, upkeep: UpkeepSteps
+    ) -> None:
         self._api = api
         self._cache = cache
         self._workload = workload
+        self._upkeep = upkeep
 
     def next_step(self, view: View, memory: Memory) -> Step | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""
         facts = view.facts
         if facts.resource.spec.suspend or facts.redis_problem is not None:
             return None
-        step = self._finalizer(view) or self._group(view)
+        step = self._finalizer(view) or self._group(view, memory)
         if step is None and facts.is_group_ready:
-            return self._workload.next_step(view, memory)
+            # Workers first: what keeps a group safe must not keep it waiting.
+            return self._workload.next_step(view, memory) or self._upkeep.next_step(view, memory)
         return step
 
     def _finalizer(self, view: View) -> Step | None:
@@ -54,7 +66,7 @@ class Steps:
         what = "adding the finalizer" if wanted else "removing the finalizer"
         return Step(part=Part.RESOURCE, what=what, do=write)
 
-    def _group(self, view: View) -> Step | None:
+    def _group(self, view: View, memory: Memory) -> Step | None:
         facts, server = view.facts, view.server
         if facts.stream is None or facts.keys is None or server is None:
             return None
@@ -62,30 +74,41 @@ class Steps:
         plan = plan_provisioning(facts.resource.spec, facts.stream, view.owner, was_created=existed)
         if not plan.lacks:
             return None
-        keys = facts.keys
+        keys, spec = facts.keys, facts.resource.spec
 
-        async def write() -> None:
-            await provision_group(server, keys, start=plan.start, owner=view.owner)
+        async def write() -> Happening | None:
+            provisioned = await provision_group(
+                server,
+                keys,
+                start=plan.start,
+                owner=view.owner,
+                with_retry=needs_retry_stream(spec),
+                with_handover=needs_handover_stream(spec),
+                existed=existed,
+            )
+            if provisioned.creation is not None:
+                memory.last_seen = None  # a group that was made anew has not gone back
+            return _tell_creation(provisioned.creation)
 
-        happening = _creation(plan, facts.stream.server_time.isoformat(), existed=existed)
         return Step(
             part=Part.GROUP,
             what=plan.message,
             do=write,
             is_routine=plan.lacks == (Lack.HOLD,),
-            happening=happening,
         )
 
 
-def _creation(plan: ProvisioningPlan, occurrence: str, *, existed: bool) -> Happening | None:
-    if Lack.GROUP not in plan.lacks:
+def _tell_creation(creation: GroupCreation | None) -> Happening | None:
+    """A group that was there is made by one replica alone, and that one tells."""
+    if creation is None:
         return None
+    is_first = creation.why is CreationReason.FIRST
     return Happening(
-        type="Warning" if existed else "Normal",
-        reason=Reason.GROUP_RECREATED if existed else Reason.GROUP_CREATED,
+        type="Normal" if is_first else "Warning",
+        reason=Reason.GROUP_CREATED if is_first else Reason.GROUP_RECREATED,
         action="Provision",
-        note=plan.message,
-        occurrence=occurrence,
+        note=tell_creation(creation),
+        occurrence=str(creation.position),
     )
 
 

@@ -32,19 +32,23 @@ class Feature(StrEnum):
     RELEASE = "release"  # servers with XNACK
 
 
-# Seeing and provisioning. AUTH needs no word: every user may.
+# Seeing, provisioning, remembering, and the end of old dead letters and records. AUTH needs no
+# word: every user may.
 _OPERATOR: Final = (
     *("+eval", "+evalsha", "+info", "+time", "+type", "+hmget", "+hset", "+hdel"),
-    *("+xinfo|stream", "+xinfo|groups", "+xpending", "+xlen"),
-    *("+xgroup|create", "+xadd", "+xdel"),
+    *("+xinfo|stream", "+xinfo|groups", "+xpending", "+xlen", "+xrange"),
+    *("+xgroup|create", "+xadd", "+xdel", "+xtrim"),
 )
 _CLUSTER: Final = ("+cluster|slots", "+asking")
 _OPERATOR_FEATURES: Final[dict[Feature, tuple[str, ...]]] = {
     Feature.CLUSTER: _CLUSTER,
     Feature.DATABASE: ("+select",),
     Feature.DELETE_POLICY: ("+xgroup|destroy", "+unlink"),
-    Feature.RECOVERY: ("+xrange", "+xack", "+xclaim", "+xautoclaim", "+hget", "+hgetall"),
-    Feature.RETENTION: ("+xtrim",),
+    Feature.RECOVERY: (
+        *("+xack", "+xclaim", "+xinfo|consumers", "+xgroup|delconsumer"),
+        *("+hget", "+hincrby", "+hscan"),
+    ),
+    Feature.RETENTION: ("+hincrby",),
     Feature.CLEANUP: ("+xinfo|consumers", "+xgroup|delconsumer"),
     Feature.LOCKS: ("+exists", "+pttl"),
     Feature.EXPIRY_EVENTS: ("+psubscribe", "+punsubscribe", "&__keyevent@*__:expired"),
@@ -72,7 +76,7 @@ def acl_rules(
     return (
         *("resetkeys", "resetchannels", "-@all"),
         *_key_patterns(keys, role, features),
-        *_commands(role, features),
+        *dict.fromkeys(_commands(role, features)),
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ownership import GroupHold
+from pelops.domain.state import GroupState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +20,19 @@ class GroupObservation:
     consumers: int
     entries_read: int | None  # the server's own count; None when it lost count
     lowest_pending: EntryId | None  # None when nothing is pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryObservation:
+    """The group's own retry stream: copies of entries that were stuck."""
+
+    exists: bool  # the stream, and our group of it
+    length: int = 0
+    first_id: EntryId | None = None  # None when it holds no entry
+    last_delivered_id: EntryId = EntryId.MIN
+    pending: int = 0
+    lag: int | None = 0  # None: unknown
+    lowest_pending: EntryId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +51,17 @@ class StreamObservation:
     dead_letter_exists: bool
     ledger_exists: bool
     hold: GroupHold | None  # who acts on the group, by its state key; may have run out
+    max_deleted_id: EntryId = EntryId.MIN  # the greatest that XDEL removed; trimming is not told
+    state: GroupState = field(default_factory=GroupState)
+    retry: RetryObservation | None = None  # None: not asked for
+    has_handover: bool = True  # the hand-over stream and our group of it; true when not asked for
 
     @property
     def is_provisioned(self) -> bool:
         """Whether all that provisioning creates is there."""
-        return self.group is not None and self.dead_letter_exists and self.ledger_exists
+        has_sides = (self.retry is None or self.retry.exists) and self.has_handover
+        has_records = self.dead_letter_exists and self.ledger_exists
+        return self.group is not None and has_records and has_sides
 
 
 def judge_lag(

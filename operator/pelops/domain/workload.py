@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,32 @@ class Target:
         return self.namespace, self.api_version.rpartition("/")[0], self.kind, self.name
 
 
+ContainerState = Literal["running", "waiting", "terminated", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerObservation:
+    """One container of a pod as its kubelet reported it last. Times are the node's, cut to 1 s."""
+
+    name: str
+    state: ContainerState = "unknown"  # unknown: nothing was reported yet
+    started: datetime | None = None  # of the process that runs
+    finished: datetime | None = None  # of the process that ended and was not started again
+    exit_code: int | None = None
+    reason: str | None = None  # why it ended: OOMKilled, Error, ContainerStatusUnknown
+    waiting_reason: str | None = None
+    back_off_s: float | None = None  # how long a crash loop pauses after `last_finished`
+    last_finished: datetime | None = None  # of the process before this one
+    last_exit_code: int | None = None
+    last_reason: str | None = None
+    restarts: int = 0
+
+    @property
+    def has_restarted(self) -> bool:
+        """Whether a process of this container ended before."""
+        return self.restarts > 0 or self.last_exit_code is not None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodObservation:
     """One worker pod as the API server shows it."""
@@ -37,6 +65,25 @@ class PodObservation:
     waiting_message: str | None = None
     restarts: int = 0
     exit_code: int | None = None  # of the last container that ended
+    # Init containers are left out, sidecars among them: they never read the stream.
+    containers: tuple[ContainerObservation, ...] = ()
+    created: datetime | None = None
+    deletion_requested: datetime | None = None
+    grace_period_s: float = 30.0  # how long its processes may take to end
+    is_disrupted: bool = False  # evicted, preempted, drained, or its node shut down or was lost
+    is_collected: bool = False  # its phase was written by the pod garbage collector, not a kubelet
+    hostname: str = ""  # what its processes see as their host's name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeObservation:
+    """A node as the API server shows it."""
+
+    name: str
+    is_ready: bool | None  # None: it never said
+    exists: bool = True
+    is_out_of_service: bool = False  # somebody vouches that it is off
+    ready_since: datetime | None = None  # when `is_ready` changed last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

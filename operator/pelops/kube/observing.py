@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime, timedelta
+from sys import intern
+from typing import Any, Final
 
-from pelops.domain.workload import PodObservation, Target, WorkloadObservation
+from pelops.domain.workload import (
+    ContainerObservation,
+    ContainerState,
+    NodeObservation,
+    PodObservation,
+    Target,
+    WorkloadObservation,
+)
 from pelops.kube.client import Manifest
 from pelops.kube.selectors import parse_label_selector
+
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+HOSTNAME_LIMIT: Final = 63
+GRACE_S: Final = 30.0  # what the API server fills in as terminationGracePeriodSeconds
+
+_ENDED_FROM_OUTSIDE: Final = {"Evicted", "NodeLost", "NodeShutdown", "Preempting", "Terminated"}
+_BACK_OFF: Final = re.compile(r"back-off (?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)? ")
 
 
 def observe_deployment(manifest: Manifest) -> WorkloadObservation:
@@ -51,27 +68,48 @@ def observe_scale(target: Target, scale: Manifest) -> WorkloadObservation:
 def observe_pod(manifest: Manifest) -> PodObservation:
     """One pod."""
     metadata, spec, status = (manifest.get(part) or {} for part in ("metadata", "spec", "status"))
-    containers = status.get("containerStatuses") or []
+    statuses = status.get("containerStatuses") or []
+    disruption = _condition(status, "DisruptionTarget")
+    is_disrupted = disruption.get("status") == "True"
     waiting: Mapping[str, Any] = next(
-        (c["state"]["waiting"] for c in containers if (c.get("state") or {}).get("waiting")), {}
+        (c["state"]["waiting"] for c in statuses if (c.get("state") or {}).get("waiting")), {}
     )
     return PodObservation(
         name=metadata.get("name", ""),
         uid=metadata.get("uid", ""),
-        node=spec.get("nodeName"),
-        phase=status.get("phase", "Unknown"),
-        is_ready=_is_true(status.get("conditions"), "Ready"),
+        node=_intern(spec.get("nodeName")),
+        phase=intern(status.get("phase", "Unknown")),
+        is_ready=_is_true(status, "Ready"),
         is_deleting="deletionTimestamp" in metadata,
-        waiting_reason=waiting.get("reason"),
+        waiting_reason=_intern(waiting.get("reason")),
         waiting_message=waiting.get("message"),
-        restarts=sum(c.get("restartCount", 0) for c in containers),
-        exit_code=_last_exit_code(containers),
+        restarts=sum(c.get("restartCount", 0) for c in statuses),
+        exit_code=_last_exit_code(statuses),
+        containers=_observe_containers(spec, statuses),
+        created=_time(metadata.get("creationTimestamp")),
+        deletion_requested=_deletion_requested(metadata),
+        grace_period_s=_grace_period_s(metadata, spec),
+        is_disrupted=is_disrupted or status.get("reason") in _ENDED_FROM_OUTSIDE,
+        is_collected=is_disrupted and disruption.get("reason") == "DeletionByPodGC",
+        hostname=_hostname(metadata, spec),
+    )
+
+
+def observe_node(manifest: Manifest) -> NodeObservation:
+    """One node."""
+    ready = _condition(manifest.get("status") or {}, "Ready")
+    taints = (manifest.get("spec") or {}).get("taints") or []
+    return NodeObservation(
+        name=manifest["metadata"]["name"],
+        is_ready=ready["status"] == "True" if ready else None,
+        is_out_of_service=any(taint.get("key") == OUT_OF_SERVICE for taint in taints),
+        ready_since=_time(ready.get("lastTransitionTime")),
     )
 
 
 def is_node_ready(manifest: Manifest) -> bool:
     """Whether the node's kubelet reports and says that it is well."""
-    return _is_true((manifest.get("status") or {}).get("conditions"), "Ready")
+    return _is_true(manifest.get("status") or {}, "Ready")
 
 
 def autoscaler_target(manifest: Manifest) -> Target:
@@ -100,8 +138,13 @@ def _replica_failure(status: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _is_true(conditions: list[dict[str, Any]] | None, kind: str) -> bool:
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions or [])
+def _is_true(status: Mapping[str, Any], kind: str) -> bool:
+    return _condition(status, kind).get("status") == "True"
+
+
+def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    found = (c for c in status.get("conditions") or [] if c.get("type") == kind)
+    return next(found, {})
 
 
 def _last_exit_code(containers: list[dict[str, Any]]) -> int | None:
@@ -110,3 +153,81 @@ def _last_exit_code(containers: list[dict[str, Any]]) -> int | None:
             if "terminated" in state:
                 return int(state["terminated"].get("exitCode", 0))
     return None
+
+
+def _observe_containers(
+    spec: Mapping[str, Any], statuses: list[dict[str, Any]]
+) -> tuple[ContainerObservation, ...]:
+    """Every container that the pod should have: one without a status may yet run."""
+    reported = {status["name"] for status in statuses if "name" in status}
+    missing = [c["name"] for c in spec.get("containers") or [] if c["name"] not in reported]
+    return (
+        *(_observe_container(status) for status in statuses),
+        *(ContainerObservation(name=intern(name)) for name in missing),
+    )
+
+
+def _observe_container(status: Mapping[str, Any]) -> ContainerObservation:
+    now, last = (status.get(part) or {} for part in ("state", "lastState"))
+    ended, before = now.get("terminated") or {}, last.get("terminated") or {}
+    waiting = now.get("waiting") or {}
+    return ContainerObservation(
+        name=intern(status.get("name", "")),
+        state=_state(now),
+        started=_time((now.get("running") or {}).get("startedAt")),
+        finished=_time(ended.get("finishedAt")),
+        exit_code=ended.get("exitCode"),
+        reason=_intern(ended.get("reason")),
+        waiting_reason=_intern(waiting.get("reason")),
+        back_off_s=_back_off_s(waiting.get("message") or ""),
+        last_finished=_time(before.get("finishedAt")),
+        last_exit_code=before.get("exitCode"),
+        last_reason=_intern(before.get("reason")),
+        restarts=status.get("restartCount", 0),
+    )
+
+
+def _state(state: Mapping[str, Any]) -> ContainerState:
+    known: tuple[ContainerState, ...] = ("running", "terminated", "waiting")
+    return next((name for name in known if name in state), "unknown")
+
+
+def _back_off_s(message: str) -> float | None:
+    """What a kubelet says of its pause: `back-off 2m40s restarting failed container=...`."""
+    found = _BACK_OFF.search(message)
+    if found is None or not any(found.groups()):
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds
+
+
+def _deletion_requested(metadata: Mapping[str, Any]) -> datetime | None:
+    # deletionTimestamp is when the grace ends; each change of the grace moves it along.
+    end = _time(metadata.get("deletionTimestamp"))
+    grace_s = metadata.get("deletionGracePeriodSeconds") or 0
+    return end - timedelta(seconds=grace_s) if end is not None else None
+
+
+def _grace_period_s(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> float:
+    own = spec.get("terminationGracePeriodSeconds")
+    asked = metadata.get("deletionGracePeriodSeconds") or 0
+    return float(max(GRACE_S if own is None else own, asked))
+
+
+def _hostname(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
+    # https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/kubelet/kubelet_pods.go
+    # (truncatePodHostnameIfNeeded): what is left must not end in a dash or a dot.
+    chosen = spec.get("hostnameOverride") or spec.get("hostname")
+    return str(chosen or metadata.get("name", "")[:HOSTNAME_LIMIT].rstrip("-."))
+
+
+def _time(text: str | None) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None
+    return moment if moment is not None and moment.tzinfo is not None else None
+
+
+def _intern(text: str | None) -> str | None:
+    return intern(text) if text is not None else None

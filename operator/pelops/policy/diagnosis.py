@@ -18,13 +18,17 @@ from pelops.errors import (
     NoSuchGroup,
     NoSuchStream,
     NotFound,
+    NotOurs,
     OutcomeUnknown,
     PelopsError,
     PermissionDenied,
+    PositionAhead,
     RedisError,
     RedisUnavailable,
     Rejected,
+    SlotMigrating,
     UnsupportedServer,
+    WouldDuplicate,
     WrongType,
 )
 from pelops.policy.reasons import Reason
@@ -66,6 +70,12 @@ _DIAGNOSES: Final = (
     ),
     _Diagnosis(UnsupportedServer, Reason.UNSUPPORTED_SERVER, "{error}"),
     _Diagnosis(
+        SlotMigrating,
+        Reason.SLOT_MIGRATING,
+        "{error}. Recovery goes on when the slot has arrived",
+        is_terminal=False,
+    ),
+    _Diagnosis(
         RedisUnavailable,
         Reason.REDIS_UNREACHABLE,
         "{error}. Check spec.redis and the network; Pelops tries again by itself",
@@ -101,6 +111,19 @@ _DIAGNOSES: Final = (
         "{error}. Pelops looks again and creates it anew",
         is_terminal=False,
     ),
+    _Diagnosis(
+        WouldDuplicate,
+        Reason.REQUEUE_WOULD_DUPLICATE,
+        "{error}. Set spec.recovery.requeueTo to RetryStream and let the workers read that stream "
+        "too, or use strategy Release with workers that claim",
+    ),
+    _Diagnosis(
+        PositionAhead,
+        Reason.POSITION_AHEAD,
+        "{error}. New entries would be skipped too: move the group back with XGROUP SETID, or "
+        "acknowledge that the stream was replaced by deleting the group",
+    ),
+    _Diagnosis(NotOurs, Reason.CONFLICT, "{error}"),
     _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis answers: {error}"),
     _Diagnosis(KubernetesError, Reason.KUBERNETES_ERROR, "The API server answers: {error}"),
     _Diagnosis(PelopsError, Reason.UNEXPECTED_ERROR, "{error}"),

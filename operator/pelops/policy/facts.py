@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
+from pelops.api.recovery import RecoveryStrategy
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.domain.condition import Finding
+from pelops.domain.condition import Finding, shorten
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
+from pelops.domain.state import GroupState
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.scaling import ScalingDecision
+
+_NAMES_TOLD: Final = 5
+_NAME_LIMIT: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +29,7 @@ class Facts:
     stream: StreamObservation | None = None
     server_version: str | None = None
     topology: str | None = None
+    evicts_any_key: bool = False  # maxmemory-policy allkeys-*
     redis_problem: Finding | None = None
     workload_problem: Finding | None = None
 
@@ -30,3 +37,27 @@ class Facts:
     def is_group_ready(self) -> bool:
         """Whether the group exists with all that belongs to it, and is ours."""
         return self.redis_problem is None and self.stream is not None and self.stream.is_provisioned
+
+    @property
+    def state(self) -> GroupState:
+        """What the group remembers; nothing when Redis could not be seen."""
+        return GroupState() if self.stream is None else self.stream.state
+
+    @property
+    def unmatched_consumers(self) -> tuple[str, ...]:
+        """Names of consumers that no pod matches, fit to be shown, in an order of their own."""
+        names = self.state.report.unmatched if self.recovers else ()
+        return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[:_NAMES_TOLD]
+
+    @property
+    def recovers(self) -> bool:
+        """Whether recovery was asked for: else an old report speaks of nothing that is done."""
+        return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+
+
+def printable(text: str, limit: int) -> str:
+    """The text as JSON can hold it, with at most `limit` characters.
+
+    Whoever may write to the state key in Redis may have written anything.
+    """
+    return shorten(text.encode(errors="replace").decode(), limit)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from pelops.api.recovery import RecoveryStrategy, RequeueTo
 from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
@@ -24,12 +25,14 @@ class Lack(StrEnum):
     GROUP = "group"
     DEAD_LETTERS = "dead-letter stream"
     LEDGER = "ledger"
+    RETRY = "retry stream"
+    HANDOVER = "hand-over stream"
     HOLD = "hold"  # the record that says who acts, absent or soon outdated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProvisioningPlan:
-    """What to do; nothing is a plan too. `start` serves only when the group is created."""
+    """What to do; nothing is a plan too. `start` serves a group on which nobody acted before."""
 
     lacks: tuple[Lack, ...]
     start: StartPosition
@@ -49,6 +52,8 @@ def plan_provisioning(
         Lack.GROUP: stream.group is None,
         Lack.DEAD_LETTERS: not stream.dead_letter_exists,
         Lack.LEDGER: not stream.ledger_exists,
+        Lack.RETRY: stream.retry is not None and not stream.retry.exists,
+        Lack.HANDOVER: not stream.has_handover,
         Lack.HOLD: needs_hold(stream.hold, owner, stream.server_time),
     }
     lacks = tuple(lack for lack, is_missing in missing.items() if is_missing)
@@ -57,7 +62,7 @@ def plan_provisioning(
     if Lack.GROUP in lacks:
         message = f"creating the group at {where}"
         if was_created:
-            message = f"the group is gone from Redis; creating it anew at {where}"
+            message = f"the group is gone from Redis; creating it anew {_last_known(stream, where)}"
         return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
     return ProvisioningPlan(
         lacks=lacks,
@@ -67,11 +72,24 @@ def plan_provisioning(
     )
 
 
+def needs_retry_stream(spec: StreamConsumerGroupSpec) -> bool:
+    """Whether copies of stuck entries go to a stream of the group's own."""
+    recovery = spec.recovery
+    is_requeue = recovery.strategy == RecoveryStrategy.REQUEUE
+    return is_requeue and recovery.requeue_to == RequeueTo.RETRY_STREAM
+
+
+def needs_handover_stream(spec: StreamConsumerGroupSpec) -> bool:
+    """Whether stuck entries are announced to workers that claim."""
+    return spec.recovery.strategy == RecoveryStrategy.RELEASE
+
+
 def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
     """The last-delivered-id to create a group with.
 
-    `startFrom` is for the very first creation only. A group that existed and vanished begins at
-    0-0: entries may be delivered again, none is skipped.
+    `startFrom` is for the very first creation only. A group that existed and vanished begins where
+    its state tells, which the script reads; if that is gone too, at 0-0: entries may be delivered
+    again, none is skipped.
     """
     if was_created or start_from == "Beginning":
         return EntryId.MIN
@@ -107,6 +125,13 @@ def decide_conflict(
         ),
         is_terminal=True,
     )
+
+
+def _last_known(stream: StreamObservation, otherwise: str) -> str:
+    seen = stream.state.seen
+    if seen is None or stream.hold is None:
+        return f"at {otherwise}"
+    return f"where nothing is skipped, at {seen.last_delivered_id} or before"
 
 
 def _lives(hold: GroupHold, server_time: datetime) -> bool:

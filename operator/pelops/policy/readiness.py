@@ -4,8 +4,10 @@
     GroupReady      the group, its dead letters and its ledger exist in Redis, and are ours
     WorkloadReady   the workers run
     ScalingActive   somebody decides the number of workers, and who
-    RecoveryHealthy present when recovery was asked for
+    RecoveryHealthy stuck entries get moving again; present unless recovery is "Off"
+    RetentionActive the stream is trimmed; present when retention was asked for
     Suspended       present when spec.suspend is true
+    the alarms      present while they hold, with no effect on Ready
 
 The first problem in this order is the one that Ready tells.
 """
@@ -14,16 +16,16 @@ from __future__ import annotations
 
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.policy.alarms import decide_alarms
 from pelops.policy.facts import Facts
 from pelops.policy.reasons import ConditionType, Reason, fit_reason
-
-_NOT_YET = "is not available in this version"
+from pelops.policy.upkeep import decide_upkeep
 
 
 def decide_conditions(facts: Facts) -> list[Condition]:
     """All conditions of a resource, Ready first. Total."""
-    details = [_group(facts), _workload(facts), _scaling(facts), *_not_available(facts)]
-    return [_ready(facts, details), *details, *_suspended(facts)]
+    details = [_group(facts), _workload(facts), _scaling(facts), *decide_upkeep(facts)]
+    return [_ready(facts, details), *details, *_suspended(facts), *decide_alarms(facts)]
 
 
 def refused(problem: Finding) -> list[Condition]:
@@ -155,27 +157,6 @@ def _scaling(facts: Facts) -> Condition:
         reason=decision.reason,
         message=decision.message,
     )
-
-
-def _not_available(facts: Facts) -> list[Condition]:
-    """What is asked for explicitly and this version does not do: said, never silently left out."""
-    spec = facts.resource.spec
-    asked = []
-    if spec.recovery.strategy != "Off":
-        asked.append(
-            (
-                ConditionType.RECOVERY_HEALTHY,
-                f"spec.recovery.strategy {spec.recovery.strategy.value}",
-            )
-        )
-    if spec.retention is not None:
-        asked.append((ConditionType.RETENTION_ACTIVE, "spec.retention"))
-    return [
-        _false(
-            kind, Finding(reason=Reason.NOT_IMPLEMENTED, message=f"{what} {_NOT_YET}; leave it out")
-        )
-        for kind, what in asked
-    ]
 
 
 def _suspended(facts: Facts) -> list[Condition]:

@@ -27,6 +27,26 @@ class ConditionType(StrEnum):
     RETENTION_ACTIVE = "RetentionActive"
     # Nothing is changed, since spec.suspend is true; absent otherwise.
     SUSPENDED = "Suspended"
+    # Entries were trimmed before the group was given them; stays until acknowledged.
+    DATA_LOSS = "DataLoss"
+    # The group was found behind where it had been; stays until acknowledged.
+    POSITION_WENT_BACK = "PositionWentBack"
+    # Pending entries that no script can move.
+    UNMOVABLE_ENTRIES = "UnmovableEntries"
+    # The server may drop any key when memory runs short: stream, group and dead letters.
+    EVICTION_POSSIBLE = "EvictionPossible"
+    # Consumers with pending entries that no pod matches.
+    UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+
+
+# True is bad and absent is good: somebody should look, and Ready does not suffer.
+ALARMS = (
+    ConditionType.DATA_LOSS,
+    ConditionType.POSITION_WENT_BACK,
+    ConditionType.UNMOVABLE_ENTRIES,
+    ConditionType.EVICTION_POSSIBLE,
+    ConditionType.UNMATCHED_CONSUMERS,
+)
 
 
 class Reason(StrEnum):
@@ -42,6 +62,10 @@ class Reason(StrEnum):
     WORKERS_READY = "WorkersReady"
     # No worker is wanted, and none runs.
     SCALED_TO_ZERO = "ScaledToZero"
+    # Stuck entries are looked for and get moving again.
+    SWEEPING = "Sweeping"
+    # The stream is trimmed below what every group has finished.
+    TRIMMING = "Trimming"
 
     # --- who decides the number of workers
 
@@ -75,6 +99,32 @@ class Reason(StrEnum):
     CONFLICT = "Conflict"
     # The dead-letter stream of the user's choice lies in another slot than the stream.
     DEAD_LETTER_IN_ANOTHER_SLOT = "DeadLetterInAnotherSlot"
+
+    # --- what keeps entries from being recovered
+
+    # Other groups of the stream would be given every copy as well.
+    REQUEUE_WOULD_DUPLICATE = "RequeueWouldDuplicate"
+    # The group's position lies ahead of the stream: a copy would never be delivered.
+    POSITION_AHEAD = "PositionAhead"
+    # Whether a lock exists cannot be told: its key lies in another slot.
+    LOCKS_UNUSABLE = "LocksUnusable"
+    # The stream's slot is on its way to another node; scripts are refused until it is there.
+    SLOT_MIGRATING = "SlotMigrating"
+    # The expiry of locks is asked for and cannot be heard; recovery works without it.
+    EXPIRY_EVENTS_UNSEEN = "ExpiryEventsUnseen"
+
+    # --- what somebody should look at, though all works
+
+    # Entries were trimmed before the group was given them.
+    DATA_LOSS = "DataLoss"
+    # The group was found behind where it had been: a failover, or a restored backup.
+    POSITION_WENT_BACK = "PositionWentBack"
+    # Pending entries that no script can move.
+    UNMOVABLE_ENTRIES = "UnmovableEntries"
+    # maxmemory-policy allkeys-* lets the server drop stream, group and dead letters.
+    EVICTION_POSSIBLE = "EvictionPossible"
+    # Consumers with pending entries that no pod matches: their entries wait for the idle limit.
+    UNMATCHED_CONSUMERS = "UnmatchedConsumers"
 
     # --- what is wrong with Redis
 
@@ -149,8 +199,24 @@ class Reason(StrEnum):
 
     # The group was created for the first time.
     GROUP_CREATED = "GroupCreated"
-    # The group had existed and was gone; it was created anew from the beginning.
+    # The group had existed and was gone; it was created anew where nothing is skipped.
     GROUP_RECREATED = "GroupRecreated"
+    # The group's position is another one than before, by an act of the operator.
+    POSITION_CHANGED = "PositionChanged"
+    # Stuck entries were copied to the end and acknowledged.
+    REQUEUED = "Requeued"
+    # Stuck entries were handed to other workers under their own IDs.
+    RELEASED = "Released"
+    # Entries were given up: they are in the dead-letter stream.
+    DEAD_LETTERED = "DeadLettered"
+    # Pending entries whose body was deleted were acknowledged, and told to the dead letters.
+    PAYLOAD_GONE = "PayloadGone"
+    # A consumer without a pod and without pending entries was removed.
+    CONSUMER_REMOVED = "ConsumerRemoved"
+    # Entries that no group needs any more were trimmed.
+    TRIMMED = "Trimmed"
+    # Dead letters went because of their age.
+    LETTERS_EXPIRED = "LettersExpired"
     # The group stays in Redis, as the resource asks.
     RETAINED = "Retained"
     # The group and its own keys are being destroyed.
@@ -169,6 +235,6 @@ _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 UNDER_WAY = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
 
 
-def fit_reason(found: str) -> str:
-    """The reason that Kubernetes gave for a waiting container, when it can be shown as ours."""
-    return found if _FIT.fullmatch(found) else Reason.WAITING
+def fit_reason(found: str, otherwise: str = Reason.WAITING) -> str:
+    """A reason that somebody else gave, when it can be shown as ours; else `otherwise`."""
+    return found if _FIT.fullmatch(found) else otherwise

@@ -8,7 +8,8 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from pelops.domain.entry_id import StartPosition
+from pelops.domain.entry_id import StartPosition, parse_entry_id
+from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
 from pelops.redis_streams.observing import EPOCH, parse_hold, wrong_type
@@ -26,7 +27,7 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 class ProvisionVerdict(StrEnum):
     """What became of an attempt to provision a group."""
 
-    CREATED = "created"
+    CREATED = "created"  # it was missing; `position` and `why` tell where it begins
     ADOPTED = "adopted"  # the group was there; the resource acts on it from now on
     SETTLED = "settled"  # all was there already
     CONFLICT = "conflict"  # another resource acts; nothing was written
@@ -38,6 +39,7 @@ class Provisioned:
 
     verdict: ProvisionVerdict
     hold: GroupHold | None  # who acts; None only for a conflict with a damaged record
+    creation: GroupCreation | None = None  # None unless it was created
 
 
 class DestroyVerdict(StrEnum):
@@ -56,28 +58,35 @@ class Destroyed:
     hold: GroupHold | None = None  # whose group it is, when it is not ours
 
 
-async def provision_group(
+async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     server: Server,
     keys: GroupKeys,
     *,
     start: StartPosition,
     owner: OwnerRecord,
     hold: timedelta = HOLD,
+    existed: bool = False,
+    with_retry: bool = False,
+    with_handover: bool = False,
 ) -> Provisioned:
     """Make the group, its empty dead-letter stream and its ledger, and say that `owner` acts on it.
 
-    An existing group stays untouched, `start` counts for a new one only. Call it again before
-    `hold` runs out: a settled group is then written to once per third of it at most.
+    An existing group stays untouched, and `start` counts for a group on which nobody acted before:
+    one that was lost, as its state says or `existed` does, begins where it skips nothing that it
+    owed. The retry and the hand-over stream are made
+    when asked for, with the group at their beginning. Call it again before `hold` runs out: a
+    settled group is then written to once per third of it at most.
     Raises WrongType and PermissionDenied before anything was written.
     """
+    further = (keys.retry,) * with_retry + (keys.handover,) * with_handover
     call = ScriptCall(
         script=_PROVISION,
-        keys=(keys.stream, keys.dead_letter, keys.ledger, keys.state),
+        keys=(keys.stream, keys.dead_letter, keys.ledger, keys.state, *further),
         args=(
             *(keys.group, str(start), hold // _MILLISECOND, owner.uid, owner.cluster),
-            *(owner.namespace, owner.name, _milliseconds(owner)),
+            *(owner.namespace, owner.name, _milliseconds(owner), int(existed)),
         ),
-        needs=partial(_provision_needs, keys),
+        needs=partial(_provision_needs, keys, further),
     )
     verdict, *details = await server.run(call)
     _raise_refusal(keys, verdict, details)
@@ -85,7 +94,9 @@ async def provision_group(
         return Provisioned(verdict=ProvisionVerdict.CONFLICT, hold=parse_hold(details))
     until = EPOCH + int(details[0]) * _MILLISECOND
     return Provisioned(
-        verdict=ProvisionVerdict(verdict.decode()), hold=GroupHold(owner=owner, held_until=until)
+        verdict=ProvisionVerdict(verdict.decode()),
+        hold=GroupHold(owner=owner, held_until=until),
+        creation=_read_creation(*details[1:]) if verdict == b"created" else None,
     )
 
 
@@ -124,13 +135,27 @@ def _release_needs(keys: GroupKeys) -> tuple[Need, ...]:
     )
 
 
-def _provision_needs(keys: GroupKeys) -> tuple[Need, ...]:
+def _read_creation(position: bytes, why: bytes, repeats: bytes) -> GroupCreation:
+    return GroupCreation(
+        position=parse_entry_id(position),
+        why=CreationReason(why.decode()),
+        repeats=int(repeats) if repeats.isdigit() else None,
+    )
+
+
+def _provision_needs(keys: GroupKeys, further: tuple[str, ...]) -> tuple[Need, ...]:
+    named = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
     return (
-        *(Need("type", key) for key in (keys.stream, keys.dead_letter, keys.ledger, keys.state)),
+        *(Need("type", key) for key in (*named, *further)),
         Need("time"),
         Need("hmget", keys.state, ("owner:uid",)),
         Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
-        Need("xgroup|create", keys.stream, (keys.group, "0", "MKSTREAM")),
+        *(
+            Need("xgroup|create", key, (keys.group, "0", "MKSTREAM"))
+            for key in (keys.stream, *further)
+        ),
+        Need("xinfo|stream", keys.stream),
+        Need("xrange", keys.stream, ("-", "+")),
         *(Need("xadd", key, ("*", "f", "v")) for key in (keys.dead_letter, keys.ledger)),
         Need("xdel", keys.dead_letter, ("0-1",)),
         Need("hset", keys.state, ("f", "v")),

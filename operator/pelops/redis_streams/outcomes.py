@@ -21,6 +21,7 @@ from pelops.errors import (
     PermissionDenied,
     RedisError,
     RedisUnavailable,
+    SlotMigrating,
     UnsupportedServer,
     WrongType,
 )
@@ -40,6 +41,7 @@ _REFUSED: Final = {
     "NOSCRIPT": "Redis lost its script cache twice in a row; it will be asked again",
     "UNBLOCKED": "Redis ended the wait; it will be asked again",
 }
+_MIGRATING: Final = frozenset({"TRYAGAIN", "ASK"})
 _DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
 _DENIED_KEY: Final = re.compile(r"access the '(.+)' key", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"unknown (?:redis )?(?:sub)?command", re.IGNORECASE)
@@ -77,7 +79,8 @@ def translate_reply(
     text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))
     code = _code(error) or text.partition(" ")[0]
     if code in _REFUSED:
-        return RedisUnavailable(f"{_REFUSED[code]} ({code})")
+        refused = SlotMigrating if code in _MIGRATING else RedisUnavailable
+        return refused(f"{_REFUSED[code]} ({code})")
     if code in {"WRONGPASS", "NOAUTH"} or _WANTS_CREDENTIALS.search(text):
         return _wrong_credentials(code)
     if code == "NOPERM" or _DENIED_IN_SCRIPT.search(text):

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
+from typing import Final
 
 from pelops.redis_streams.transport import Command, Part
+
+_INCLUDE: Final = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +66,15 @@ class ScriptCall:
 
 @cache
 def load_script(name: str, *, writes: bool) -> Script:
-    """The script in `lua/<name>.lua`."""
-    text = files("pelops.redis_streams").joinpath("lua", f"{name}.lua").read_text("utf-8")
+    """The script in `lua/<name>.lua`; a line `-- include: X` stands for `lua/include/X.lua`."""
+    text = _INCLUDE.sub(lambda found: _read(f"include/{found[1]}"), _read(name))
     digest = sha1(text.encode(), usedforsecurity=False).hexdigest()  # Redis names scripts by SHA-1
     return Script(name=name, text=text, sha=digest, writes=writes)
+
+
+def _read(name: str) -> str:
+    path = files("pelops.redis_streams").joinpath("lua", *f"{name}.lua".split("/"))
+    return path.read_text("utf-8")
 
 
 def find_denied(needs: Sequence[Need], *, near: str) -> Command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +11,8 @@ from typing import Final
 from redis import exceptions
 
 from pelops.domain.endpoint import RedisEndpoint
-from pelops.errors import PelopsError, PermissionDenied
+from pelops.errors import OutcomeUnknown, PelopsError, PermissionDenied, RedisUnavailable
+from pelops.metrics import SCRIPT_OUTCOMES, SERVER_SECONDS
 from pelops.redis_streams.cluster import Router
 from pelops.redis_streams.outcomes import permission_denied, translate_reply
 from pelops.redis_streams.scripts import ScriptCall, find_denied
@@ -79,7 +81,11 @@ class Server:
         """The answers of many scripts, an error in place of an answer, in a few round trips."""
         answers: list[Reply | PelopsError] = []
         for start in range(0, len(calls), _COMMANDS_PER_EXCHANGE):
-            answers += await self._run_chunk(calls[start : start + _COMMANDS_PER_EXCHANGE])
+            chunk = calls[start : start + _COMMANDS_PER_EXCHANGE]
+            began = time.monotonic()
+            replies = await self._run_chunk(chunk)
+            _measure(chunk, replies, time.monotonic() - began)
+            answers += replies
         return answers
 
     async def close(self) -> None:
@@ -137,6 +143,21 @@ class Server:
         if any(isinstance(reply, exceptions.MovedError) for reply in replies):
             self.is_misjudged = True
         return replies
+
+
+def _measure(
+    calls: Sequence[ScriptCall], answers: Sequence[Reply | PelopsError], seconds: float
+) -> None:
+    for call, answer in zip(calls, answers, strict=True):
+        outcome = "ok"
+        if isinstance(answer, OutcomeUnknown):
+            outcome = "unknown"
+        elif isinstance(answer, RedisUnavailable):
+            outcome = "unavailable"
+        elif isinstance(answer, PelopsError):
+            outcome = "refused"
+        SCRIPT_OUTCOMES.labels(call.script.name, outcome).inc()
+        SERVER_SECONDS.labels(call.script.name).inc(seconds / len(calls))
 
 
 def _translate(reply: Reply, name: str, command: Command) -> Reply | PelopsError:

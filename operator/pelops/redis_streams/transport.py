@@ -104,6 +104,13 @@ class NodeChannel:
         finally:
             self.in_flight -= 1
 
+    async def take(self) -> Connection:
+        """A connection for the caller alone, until the channel is closed; raises as `exchange`.
+
+        For a subscription, which answers for as long as it lasts.
+        """
+        return await self._connect(asyncio.get_running_loop().time())
+
     async def close(self) -> None:
         """End every connection, also those in use."""
         await self._pool.aclose()

@@ -1,49 +1,64 @@
+-- include: entry
+-- include: ids
+-- include: stream
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS  stream, dead_letter, ledger, state              (same slot)
--- ARGV  group, start ('$' or an entry ID; for the very first creation), hold_ms, uid, cluster, namespace, name, created_ms
+-- KEYS  stream, dead_letter, ledger, state, then further streams that need a group of the same name,
+--       which begins at 0-0 (same slot)
+-- ARGV  group, start ('$' or an entry ID; for the very first creation), hold_ms, uid, cluster,
+--       namespace, name, created_ms, existed (1: the caller knows that there was such a group)
 -- Returns  verdict, then
---            created | adopted | settled   held_until_ms
---            conflict                      uid, cluster, namespace, name, created_ms, held_until_ms
---            wrong-type                    key, type found
---            no-permission                 command, key
--- Costs  constant.
--- A group that is missing though the caller acts on it was lost: it begins at 0-0 then, whatever
--- `start` says. Entries repeat, and none is skipped.
+--            created           held_until_ms, position, why, repeats
+--            adopted | settled held_until_ms; the group was there
+--            conflict          uid, cluster, namespace, name, created_ms, held_until_ms
+--            wrong-type        key, type found
+--            no-permission     command, key
+--          why      first       nobody acted on the group, and none is known: it begins at `start`
+--                   continues   the stream goes on: the group begins where it was last seen, or just
+--                               before the lowest entry that was pending then
+--                   lost-tail   another master, which has not all of what was seen: the same, or its
+--                               end if that comes first
+--                   new-stream  the stream is another one, or nothing is known: it begins at 0-0
+--          repeats  how many of the stream's entries may have been delivered before, or 'many'
+-- Costs  constant but for counting repeats: 1,001 entries or 256 KiB of them.
+-- A group that is missing though somebody acted on it was lost. Whatever was not delivered, or was
+-- pending, is delivered again; entries repeat and none is skipped. Its count of read entries is left
+-- to the server, since a wrong one gives a wrong lag.
 -- Repeats safely: an existing group, stream or record is left as it is; a settled group is written
 -- to only when a third of its hold is used up. Every refusal comes before the first write, and the
 -- record of the owner is the last one: dying between two of them leaves work for the next run.
 
-local stream, dead_letter, ledger, state = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local stream, dead_letter, ledger, state = unpack(KEYS, 1, 4)
 local group, start, hold_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local uid, cluster, created_ms = ARGV[4], ARGV[5], tonumber(ARGV[8])
 
-local wanted = { 'stream', 'stream', 'stream', 'hash' }
-local found = {}
-for i, key in ipairs(KEYS) do
-  found[i] = redis.call('TYPE', key).ok
-  if found[i] ~= 'none' and found[i] ~= wanted[i] then
-    return { 'wrong-type', key, found[i] }
-  end
+local wanted, with_group = { 'stream', 'stream', 'stream', 'hash' }, { stream }
+for i = 5, #KEYS do
+  wanted[i] = 'stream'
+  with_group[#with_group + 1] = KEYS[i]
 end
-
-local writes = {
-  { 'XGROUP', 'CREATE', stream, group, start, 'MKSTREAM' },
-  { 'XADD', dead_letter, '0-1', 'f', 'v' },
-  { 'XDEL', dead_letter, '0-1' },
-  { 'XADD', ledger, '*', 'f', 'v' },
-  { 'HSET', state, 'f', 'v' },
-}
-for _, write in ipairs(writes) do
+local refusal = find_wrong_type(KEYS, wanted)
+if refusal then
+  return refusal
+end
+for _, key in ipairs(with_group) do
   -- Not every server that speaks the protocol has this function; the writes themselves tell then.
-  if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(write)) then
-    local is_sub = write[1] == 'XGROUP'
-    return { 'no-permission', is_sub and 'xgroup|create' or write[1], is_sub and write[3] or write[2] }
+  if redis.acl_check_cmd
+    and not redis.acl_check_cmd('XGROUP', 'CREATE', key, group, start, 'MKSTREAM') then
+    return { 'no-permission', 'xgroup|create', key }
   end
 end
+refusal = find_forbidden({
+  { 'XADD', dead_letter, '0-1', 'f', 'v' }, { 'XDEL', dead_letter, '0-1' },
+  { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' },
+  -- Needed when a group was lost: better known before.
+  { 'XRANGE', stream, '-', '+' },
+})
+if refusal then
+  return refusal
+end
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:namespace',
   'owner:name', 'owner:created_ms', 'owner:held_until_ms')
 local is_ours = held[1] == uid
@@ -67,33 +82,129 @@ if is_alive and not is_ours and is_theirs() then
   return { 'conflict', held[1], held[2], held[3], held[4], held[5], held[6] }
 end
 
-local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1)
-local is_missing = pending.err and string.find(pending.err, 'NOGROUP', 1, true)
-if pending.err and not is_missing then
-  return pending
+local lacks = {}
+for _, key in ipairs(with_group) do
+  local pending = redis.pcall('XPENDING', key, group, '-', '+', 1)
+  lacks[key] = pending.err and string.find(pending.err, 'NOGROUP', 1, true)
+  if pending.err and not lacks[key] then
+    return pending
+  end
 end
 
-local event
-if is_missing and is_ours then
-  start = '0-0'
-end
-if is_missing then
-  redis.call('XGROUP', 'CREATE', stream, group, start, 'MKSTREAM')
-  event = 'group-created'
-elseif not is_ours then
-  event = held[1] and 'owner-changed' or 'group-adopted'
-elseif found[3] == 'none' then
-  event = 'group-adopted'
+-- What is remembered of the group, or nil: damaged is as good as missing.
+local function recall()
+  local seen = redis.call('HMGET', state, 'seen:last_delivered', 'seen:lowest_pending',
+    'seen:entries_added', 'seen:last_generated', 'seen:replid', 'master:replid')
+  local added = string.match(seen[3] or '', '^%d+$') and tonumber(seen[3])
+  if not (is_id(seen[1]) and (seen[2] == '' or is_id(seen[2])) and added and is_id(seen[4])) then
+    return nil
+  end
+  return {
+    delivered = seen[1], lowest = seen[2], added = added, generated = seen[4],
+    replid = seen[5] ~= '' and seen[5] or seen[6],
+  }
 end
 
-if found[2] == 'none' then
+local function see_replid()
+  local info = redis.pcall('INFO', 'replication')
+  return type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or nil
+end
+
+local function still_holds(seen)
+  for _, id in ipairs({ seen.generated, seen.delivered, seen.lowest }) do
+    if id ~= '' and #redis.call('XRANGE', stream, id, id) > 0 then
+      return true
+    end
+  end
+  return false
+end
+
+local function count_repeats(position, delivered)
+  local count, bytes, from = 0, 0, '(' .. position
+  if not comes_before(position, delivered) then
+    return '0'
+  end
+  while count <= 1000 and bytes < 262144 do
+    local page = redis.call('XRANGE', stream, from, delivered, 'COUNT', 10)
+    for _, entry in ipairs(page) do
+      for _, part in ipairs(entry[2]) do
+        bytes = bytes + #part
+      end
+    end
+    count = count + #page
+    if #page < 10 then
+      return text(count)
+    end
+    from = '(' .. page[#page][1]
+  end
+  return 'many'
+end
+
+local found = lacks[stream] and see_stream(stream)
+local replid = lacks[stream] and see_replid()
+
+-- Where to begin, and why.
+local function decide_position()
+  if not held[1] and ARGV[9] ~= '1' then
+    return start, 'first', '0'
+  end
+  local seen, why = held[1] and recall(), nil
+  if seen and found then
+    local continues = found['entries-added'] >= seen.added
+      and not comes_before(found['last-generated-id'], seen.generated)
+    local is_other_master = seen.replid and replid and seen.replid ~= replid
+    why = continues and 'continues' or (is_other_master and still_holds(seen) and 'lost-tail')
+  end
+  if not why then
+    return '0-0', 'new-stream', text(found and found['length'] or 0)
+  end
+  local position = first_of(seen.delivered, found['last-generated-id'])
+  if seen.lowest ~= '' then
+    position = first_of(position, id_before(seen.lowest))
+  end
+  return position, why, count_repeats(position, seen.delivered), seen.delivered
+end
+
+local position, why, repeats, was_at
+if lacks[stream] then
+  position, why, repeats, was_at = decide_position()
+end
+
+-- From here on it writes.
+local function record(kind, ...)
+  redis.call('XADD', ledger, '*', 'kind', kind, 'uid', uid, 'cluster', cluster,
+    'namespace', ARGV[6], 'name', ARGV[7], ...)
+end
+
+local had_ledger = redis.call('TYPE', ledger).ok ~= 'none'
+if redis.call('TYPE', dead_letter).ok == 'none' then
   -- The lowest ID there is: no later XADD can be refused because of it.
   redis.call('XADD', dead_letter, '0-1', 'placeholder', '')
   redis.call('XDEL', dead_letter, '0-1')
 end
-if event then
-  redis.call('XADD', ledger, '*', 'kind', event, 'uid', uid, 'cluster', cluster,
-    'namespace', ARGV[6], 'name', ARGV[7], 'position', is_missing and start or '')
+if lacks[stream] then
+  redis.call('XGROUP', 'CREATE', stream, group, position, 'MKSTREAM')
+  found = see_stream(stream)
+  local at = position == '$' and found['last-generated-id'] or position
+  -- What was remembered is of the former group: the new one begins here, and owes nothing yet.
+  redis.call('HSET', state, 'seen:last_delivered', at, 'seen:lowest_pending', '',
+    'seen:entries_added', text(found['entries-added']), 'seen:last_generated',
+    found['last-generated-id'], 'seen:at_ms', text(now_ms), 'seen:replid', replid or '',
+    'group:created_ms', text(now_ms))
+  record('group-created', 'stream', stream, 'position', at, 'why', why, 'repeats', repeats,
+    'from', was_at or '')
+  position = at
+elseif not is_ours then
+  record(held[1] and 'owner-changed' or 'group-adopted', 'position', '')
+elseif not had_ledger then
+  record('group-adopted', 'position', '')
+end
+for i = 2, #with_group do
+  if lacks[with_group[i]] then
+    redis.call('XGROUP', 'CREATE', with_group[i], group, '0-0', 'MKSTREAM')
+    record('group-created', 'stream', with_group[i], 'position', '0-0', 'why', 'first',
+      'repeats', '0', 'from', '')
+  end
 end
 
 local held_until_ms = tonumber(held[6] or 0)
@@ -101,8 +212,10 @@ if not is_ours or not is_alive or left_ms * 3 < hold_ms * 2 then
   held_until_ms = now_ms + hold_ms
   redis.call('HSET', state, 'owner:uid', uid, 'owner:cluster', cluster,
     'owner:namespace', ARGV[6], 'owner:name', ARGV[7],
-    'owner:created_ms', ARGV[8], 'owner:held_until_ms', string.format('%.0f', held_until_ms))
+    'owner:created_ms', ARGV[8], 'owner:held_until_ms', text(held_until_ms))
 end
 
-local verdict = is_missing and 'created' or (is_ours and 'settled' or 'adopted')
-return { verdict, string.format('%.0f', held_until_ms) }
+if lacks[stream] then
+  return { 'created', text(held_until_ms), position, why, repeats }
+end
+return { is_ours and 'settled' or 'adopted', text(held_until_ms) }

@@ -1,0 +1,280 @@
+"""What the cluster says of the processes behind consumers: cuts, by live looks at their pods.
+
+consumer ── its name ──> pods that are, pods that were, or a pod of the group's own records
+         ── a live GET of those that may be dead; Redis' TIME was taken before
+         ── policy/liveness.py ──> a cut, or the reason why there is none
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+from pelops.controller.cache import Cache
+from pelops.controller.looks import PodLooks, look_at_node, look_at_pods
+from pelops.controller.recent import Recent
+from pelops.controller.sightings import REMEMBERED, ClockPair, Sightings
+from pelops.domain.liveness import (
+    Cut,
+    FormerPod,
+    GonePod,
+    LivenessReason,
+    OwnerMatch,
+    PodEvidence,
+    no_cut,
+)
+from pelops.domain.pod_record import PodRecord, parse_pod_record, render_pod_record
+from pelops.domain.state import BOOT, POD
+from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.kube.client import KubeApi
+from pelops.policy.ends import could_be_dead, has_ended
+from pelops.policy.liveness import combine, decide_cut
+from pelops.policy.owners import Owners
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS: Final = 253_370_764_800_000  # what a datetime holds
+
+
+class Clocks(Protocol):
+    """Tells how far a node's clock may be off."""
+
+    async def allowance(
+        self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
+    ) -> timedelta:
+        """By how much a cut from this node's clock must be earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Consumers of one group, and what Redis says of them."""
+
+    workload: WorkloadObservation
+    consumers: Sequence[str]
+    records: Mapping[str, str]  # their fields `pod:` and `boot:` of the group's state
+    server_time: datetime  # Redis' TIME, taken before the question is asked
+    skew: timedelta  # the greatest between a node's clock and Redis', unless it was measured
+    container: str | None = None  # the one that reads; None: any of a pod's
+    master_since: datetime | None = None  # when the present master was first seen
+    server: str = ""  # the address of the Redis
+
+    @property
+    def namespace(self) -> str:
+        """Where the workload's pods are."""
+        return self.workload.target.namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is known of one consumer's processes."""
+
+    cut: Cut
+    match: OwnerMatch
+    record: str | None = None  # what its field `pod:` should become; None: it stays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One consumer, and the pods that its name speaks of."""
+
+    consumer: str
+    match: OwnerMatch
+    record: PodRecord | None  # of a pod that may be known from nowhere else
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all these pods."""
+        found = [pod.name for pod in self.match.pods]
+        found += [one.pod.name for one in self.match.gone]
+        if self.record is not None and self.match.vanished_uid == self.record.uid:
+            found.append(self.record.name)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def uids(self) -> set[str]:
+        """The uids of all these pods."""
+        found = {pod.uid for pod in self.match.pods} | {one.pod.uid for one in self.match.gone}
+        return found if self.match.vanished_uid is None else found | {self.match.vanished_uid}
+
+    def cached(self, name: str) -> PodObservation | None:
+        """The live pod of this name, as the watch told of it last."""
+        return next((pod for pod in self.match.pods if pod.name == name), None)
+
+    def gone(self, name: str) -> list[GonePod]:
+        """The pods of this name that were seen to go."""
+        return [one for one in self.match.gone if one.pod.name == name]
+
+    def remembered(self, name: str) -> PodRecord | None:
+        """The recorded pod, if it has this name and may be this consumer's."""
+        record = self.record
+        if record is None or record.name != name:
+            return None
+        return record if not self.match.is_by_uid or record.uid in self.uids else None
+
+    def has_formers(self, name: str) -> bool:
+        """Whether another pod had this name before."""
+        record, cached = self.remembered(name), self.cached(name)
+        is_other = record is not None and (cached is None or cached.uid != record.uid)
+        return is_other or bool(self.gone(name))
+
+
+class Evidence:
+    """Answers which processes certainly are no more. One for a replica; it listens to the cache."""
+
+    def __init__(
+        self, api: KubeApi, cache: Cache, *, cluster: str = "", clocks: Clocks | None = None
+    ) -> None:
+        """`cluster` tells the records of this Kubernetes cluster from those of others."""
+        self._api = api
+        self._cache = cache
+        self._cluster = cluster
+        self._clocks = clocks
+        self._sightings = Sightings(cache)
+        # What live looks confirmed, by uid; None: gone for good.
+        self._confirmed: Recent[str, PodObservation | None] = Recent(REMEMBERED)
+
+    async def judge(self, question: Question) -> dict[str, Judgement]:
+        """The judgement of every consumer. An API server that cannot be asked gives no cut."""
+        pods, gone = self._cache.pods_of(question.workload)
+        owners = Owners(pods, gone, is_stranger=lambda name: self._exists(question, name))
+        cases = [self._case(question, name, owners.match(name)) for name in question.consumers]
+        wanted = {name for case in cases for name in case.names if self._needs_look(case, name)}
+        looks = await look_at_pods(self._api, question.namespace, sorted(wanted))
+        judgements = await asyncio.gather(*(self._judge(question, case, looks) for case in cases))
+        return {case.consumer: one for case, one in zip(cases, judgements, strict=True)}
+
+    def _exists(self, question: Question, name: str) -> bool:
+        return self._cache.pods.get((question.namespace, name)) is not None
+
+    def _case(self, question: Question, consumer: str, match: OwnerMatch) -> _Case:
+        record = parse_pod_record(question.records.get(POD + consumer))
+        # Pods of another cluster or namespace live though nobody here knows them.
+        here = (self._cluster, question.namespace)
+        if record is None or match.is_strangers or (record.cluster, record.namespace) != here:
+            return _Case(consumer=consumer, match=match, record=None)
+        if match.is_unknown or match.vanished_uid == record.uid:
+            # Its workload may be gone, and with it the selector that would find it.
+            buried = self._cache.pods.gone.find(record.namespace, record.uid)
+            gone = () if buried is None else (buried,)
+            match = replace(match, gone=gone, vanished_uid=record.uid)
+        return _Case(consumer=consumer, match=match, record=record)
+
+    def _needs_look(self, case: _Case, name: str) -> bool:
+        """Whether a live look could tell more than is known for good.
+
+        A uid that went stays away, and later states of a pod only make its cut later. But the name
+        of a pod that has ended may have been taken by another one meanwhile.
+        """
+        cached, is_by_uid = case.cached(name), case.match.is_by_uid
+        if cached is None:
+            return not is_by_uid or any(uid not in self._confirmed for uid in case.uids)
+        is_confirmed = self._confirmed.get(cached.uid) == cached
+        if has_ended(cached):
+            return not (is_by_uid and is_confirmed)
+        return (could_be_dead(cached) or case.has_formers(name)) and not is_confirmed
+
+    async def _judge(self, question: Question, case: _Case, looks: PodLooks) -> Judgement:
+        if case.match.is_unknown:
+            message = f"{case.consumer} is the name of no pod of {question.workload.target}"
+            return Judgement(cut=no_cut(LivenessReason.UNKNOWN, message), match=case.match)
+        doubt = next((looks.doubts[name] for name in case.names if name in looks.doubts), None)
+        if doubt is not None:
+            return Judgement(cut=doubt, match=case.match)
+        clocks = self._sightings.pair(question.server_time)
+        found = [await self._gather(question, case, name, looks, clocks) for name in case.names]
+        found = found or [PodEvidence(consumer=case.consumer, live=None)]
+        cuts = [await self._decide(question, evidence) for evidence in found]
+        record = self._record(question, case, found[0], cuts[0]) if len(found) == 1 else None
+        return Judgement(cut=combine(cuts), match=case.match, record=record)
+
+    async def _decide(self, question: Question, evidence: PodEvidence) -> Cut:
+        skew, live = question.skew, evidence.live
+        could_end = live is not None and (could_be_dead(live) or evidence.is_succession)
+        if self._clocks is not None and live is not None and could_end:
+            skew = await self._clocks.allowance(
+                live.node, question.server_time, skew, server=question.server
+            )
+        return decide_cut(
+            evidence,
+            server_time=question.server_time,
+            skew=skew,
+            master_since=question.master_since,
+            container=question.container,
+        )
+
+    async def _gather(
+        self, question: Question, case: _Case, name: str, looks: PodLooks, clocks: ClockPair
+    ) -> PodEvidence:
+        cached = case.cached(name)
+        seen = looks.pods.get(name, cached)
+        is_meant = seen is not None and (not case.match.is_by_uid or seen.uid in case.uids)
+        live = seen if is_meant else None
+        formers = self._formers(case, name, clocks, live)
+        if name in looks.pods:
+            self._confirm(formers, live)
+        record = case.remembered(name)
+        is_recorded = record is not None and live is not None and record.uid == live.uid
+        node = self._cache.node(live.node) if live is not None and live.node else None
+        return PodEvidence(
+            consumer=case.consumer,
+            live=live,
+            formers=tuple([await self._with_node(former) for former in formers]),
+            has_proven_formers=is_recorded and record is not None and record.is_successor,
+            node=node,
+            boot=_moment(question.records.get(BOOT + case.consumer)),
+            first_seen=self._sightings.starts_of(live, clocks) if live is not None else {},
+        )
+
+    def _formers(
+        self, case: _Case, name: str, clocks: ClockPair, live: PodObservation | None
+    ) -> list[FormerPod]:
+        sightings, cached, record = self._sightings, case.cached(name), case.remembered(name)
+        known = {live.uid} if live is not None else set()
+        formers = [sightings.gone(one, clocks) for one in case.gone(name)]
+        if cached is not None and cached.uid not in known:
+            formers.append(sightings.missing(cached, clocks))
+        known |= {former.uid for former in formers}
+        if record is not None and record.uid not in known:
+            formers.append(sightings.remembered(record, clocks))
+        return [former for former in formers if live is None or former.uid != live.uid]
+
+    def _confirm(self, formers: Sequence[FormerPod], live: PodObservation | None) -> None:
+        for former in formers:
+            self._confirmed[former.uid] = None
+        if live is not None:
+            self._confirmed[live.uid] = live
+            self._sightings.found(live)
+
+    async def _with_node(self, former: FormerPod) -> FormerPod:
+        """The former pod, its node looked at live when nothing else proves the end."""
+        has_proof = former.last is not None and has_ended(former.last)
+        if has_proof or former.node is None:
+            return former
+        return replace(former, node=await look_at_node(self._api, former.node.name) or former.node)
+
+    def _record(
+        self, question: Question, case: _Case, evidence: PodEvidence, cut: Cut
+    ) -> str | None:
+        """The record of the live pod, once nothing is owed to the one that is recorded now."""
+        live = evidence.live
+        if live is None or live.node is None or cut.reason is LivenessReason.MAYBE_ALIVE:
+            return None
+        record = PodRecord(
+            uid=live.uid,
+            name=live.name,
+            node=live.node,
+            grace_s=live.grace_period_s,
+            namespace=question.namespace,
+            cluster=self._cluster,
+            is_successor=evidence.is_succession,
+        )
+        return None if record == case.record else render_pod_record(record)
+
+
+def _moment(ms: str | None) -> datetime | None:
+    """A time as the state holds it; None for whatever is none."""
+    if ms is None or not ms.isdecimal() or len(ms) > 15 or int(ms) > _LATEST_MS:
+        return None
+    return _EPOCH + timedelta(milliseconds=int(ms))

@@ -1,0 +1,230 @@
+"""Sweeps groups: when one is due, what it begins with, and how its end is told.
+
+Every replica sweeps every group. The time of the last sweep is shared in Redis, so that normally
+one of them does it; a lost or doubled sweep changes nothing, since every script looks again.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from pelops.api.recovery import RecoveryStrategy
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.cache import Cache, Name
+from pelops.controller.closing import (
+    Closing,
+    GroupSweep,
+    find_unusable_locks,
+    until_unlocked,
+)
+from pelops.controller.evidence import Evidence, Judgement
+from pelops.controller.findings import Findings
+from pelops.controller.judging import Judging, is_gone
+from pelops.controller.members import Members
+from pelops.controller.observe import Observer
+from pelops.controller.pacing import Pacing
+from pelops.controller.reporter import Reporter
+from pelops.controller.sweep import Ground, StreamSweep, settle
+from pelops.controller.targets import Targets
+from pelops.domain.recovery import StreamSight, Trigger
+from pelops.errors import (
+    InvalidSpec,
+    NoSuchGroup,
+    NotOurs,
+    OutcomeUnknown,
+    PelopsError,
+    RedisUnavailable,
+    SlotMigrating,
+)
+from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
+from pelops.policy.diagnosis import diagnose
+from pelops.policy.provisioning import needs_retry_stream
+from pelops.policy.reasons import Reason
+from pelops.redis_streams.consumers import ConsumerSight, remove_consumer
+from pelops.redis_streams.recovery import Act
+from pelops.redis_streams.sweeping import (
+    NotDue,
+    open_sweep,
+)
+
+log = logging.getLogger(__name__)
+
+LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
+# What ends by itself, or is another's to tell: no word about it in the report.
+_PASSING: Final = (NotOurs, NoSuchGroup, OutcomeUnknown, RedisUnavailable)
+AFTER_FAILURE: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepDoors:
+    """What sweeps work with."""
+
+    cache: Cache
+    observer: Observer
+    members: Members
+    evidence: Evidence
+    targets: Targets
+    skew: timedelta  # the greatest between a node's clock and a Redis', unless it is measured
+    reporter: Reporter
+    hears: Callable[[Name], str | None]  # why the expiry of locks cannot be heard, if so
+    identity: str
+
+
+class Sweeper:
+    """Sweeps one group at a time, when asked."""
+
+    def __init__(self, doors: SweepDoors, clock: Callable[[], float]) -> None:
+        self._doors = doors
+        self._clock = clock
+        self._judging = Judging(doors.evidence, doors.targets, doors.cache, skew=doors.skew)
+        self._closing = Closing(doors.reporter)
+        self._pacing = Pacing()
+
+    async def sweep(
+        self, name: Name, trigger: Trigger, *, since: float | None = None
+    ) -> timedelta | None:
+        """Sweep now; how long until the next look, or None when there is nothing to sweep.
+
+        `since` is when the death that triggers it was heard of, on the clock given.
+        """
+        resource = self._find(name)
+        if resource is None:
+            self._closing.forget(name)
+            self._judging.forget(name)
+            self._pacing.forget(name)
+            return None
+        began = self._clock()
+        try:
+            wait, findings = await self._sweep(resource, trigger)
+        except (NotOurs, NoSuchGroup) as error:
+            # Provisioning comes first, or another resource acts.
+            SCANS.labels(trigger.value, "not-ready").inc()
+            log.debug("not swept: %s", error, extra={"resource": resource.metadata.key})
+            return AFTER_FAILURE
+        except PelopsError as error:
+            SCANS.labels(trigger.value, "failed").inc()
+            log.info("the sweep failed: %s", error, extra={"resource": resource.metadata.key})
+            return self._pacing.come_back(name, AFTER_FAILURE * random.uniform(0.8, 1.5))
+        if findings is None:
+            SCANS.labels(trigger.value, "not-due").inc()
+            return wait
+        SCANS.labels(trigger.value, "done").inc()
+        SCAN_SECONDS.observe(self._clock() - began)
+        if since is not None and findings.moved:
+            RECOVERY_LATENCY.observe(self._clock() - since)
+        return wait
+
+    def _find(self, name: Name) -> StreamConsumerGroup | None:
+        manifest = self._doors.cache.resources.get(name)
+        if manifest is None:
+            return None
+        try:
+            resource = StreamConsumerGroup.parse(manifest)
+        except InvalidSpec:
+            return None
+        spec = resource.spec
+        is_off = spec.suspend or spec.recovery.strategy is RecoveryStrategy.OFF
+        return None if is_off or resource.metadata.is_being_deleted else resource
+
+    async def _sweep(
+        self, resource: StreamConsumerGroup, trigger: Trigger
+    ) -> tuple[timedelta, Findings | None]:
+        recovery = resource.spec.recovery
+        interval = timedelta(seconds=recovery.scan_interval_seconds)
+        rank = self._doors.members.rank(resource.metadata.key)
+        server, keys = await self._doors.observer.connect(resource)
+        sight = await open_sweep(
+            server,
+            keys,
+            uid=resource.metadata.uid,
+            due=self._pacing.due(_name(resource), interval, trigger, rank=rank),
+            with_retry=needs_retry_stream(resource.spec),
+        )
+        if isinstance(sight, NotDue):
+            wait = self._pacing.until_next(
+                interval, swept_at=sight.swept_at, now=sight.now, rank=rank
+            )
+            return wait, None
+        findings = Findings(trigger=trigger, at=sight.now)
+        sweep = GroupSweep(
+            resource=resource, server=server, keys=keys, sight=sight, findings=findings
+        )
+        for stream in (sight.stream, sight.retry):
+            if stream is not None:
+                await self._sweep_stream(sweep, stream)
+        unheard = self._doors.hears(sweep.name)
+        if unheard is not None and findings.problem is None:
+            findings.problem = (Reason.EXPIRY_EVENTS_UNSEEN, unheard)
+        await self._closing.close(sweep)
+        usual = self._pacing.until_next(interval, swept_at=sight.now, now=sight.now, rank=rank)
+        unlocked = await until_unlocked(sweep, usual)
+        findings.earliest = min(findings.earliest or unlocked, unlocked)
+        chunk = sight.chunk.written
+        return self._pacing.after(sweep.name, findings, chunk, usual, rank=rank), findings
+
+    async def _sweep_stream(self, sweep: GroupSweep, stream: StreamSight) -> None:
+        """One stream; what keeps it from being swept is told, and does not stop the other one."""
+        ground = self._ground(sweep, stream)
+        problem = find_unusable_locks(sweep)
+        if problem is not None:
+            sweep.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
+            return
+        try:
+            judgements, consumers = await self._judging.judge(sweep, ground)
+            work = StreamSweep(ground, judgements)
+            if stream.pending:
+                await work.recover_dead()
+                await work.recover_idle()
+            await settle(ground, work.crashes)
+            await self._remove_consumers(ground, judgements, consumers)
+        except PelopsError as error:
+            if isinstance(error, _PASSING) and not isinstance(error, SlotMigrating):
+                raise
+            finding = diagnose(error)
+            sweep.findings.problem = (finding.reason, finding.message)
+
+    def _ground(self, sweep: GroupSweep, stream: StreamSight) -> Ground:
+        recovery, keys = sweep.resource.spec.recovery, sweep.keys
+        with_retry = needs_retry_stream(sweep.resource.spec)
+        act = Act(
+            keys=keys,
+            source=stream.name,
+            target=keys.retry if with_retry else keys.stream,
+            uid=sweep.resource.metadata.uid,
+            field_prefix=recovery.field_prefix,
+            batch=recovery.batch_size,
+            actor=self._doors.identity,
+            trigger=sweep.findings.trigger.value,
+            allows_others=with_retry,
+        )
+        return Ground(
+            server=sweep.server,
+            act=act,
+            recovery=recovery,
+            sight=sweep.sight,
+            stream=stream,
+            findings=sweep.findings,
+            offers_again=not self._pacing.is_pressed(sweep.name),
+        )
+
+    async def _remove_consumers(
+        self,
+        ground: Ground,
+        judgements: Mapping[str, Judgement],
+        consumers: list[ConsumerSight],
+    ) -> None:
+        """End the consumers of pods that are gone; the script makes sure that they own nothing."""
+        for consumer in consumers:
+            judgement = judgements.get(consumer.name)
+            has_left = judgement is not None and is_gone(judgement)
+            if has_left and await remove_consumer(ground.server, ground.act, consumer.name):
+                ground.findings.removed.append(consumer.name)
+
+
+def _name(resource: StreamConsumerGroup) -> Name:
+    return resource.metadata.namespace, resource.metadata.name

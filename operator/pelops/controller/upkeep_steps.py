@@ -1,0 +1,226 @@
+"""The routine writes that keep a provisioned group safe: its position, its latches, its length."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from pelops.api.dead_letter import RetentionSpec
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.cache import Cache
+from pelops.controller.memory import Memory
+from pelops.controller.observe import View
+from pelops.controller.step import Part, Step
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.naming import GroupKeys
+from pelops.domain.observation import StreamObservation
+from pelops.domain.state import Latch
+from pelops.errors import InvalidSpec
+from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.kube.events import Happening
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.policy.alarms import ACKNOWLEDGE
+from pelops.policy.loss import find_new_loss
+from pelops.policy.position import LastSeen, PositionChange, decide_went_back, needs_remembering
+from pelops.policy.reasons import Reason
+from pelops.policy.retention import merge_retention, needs_retry_trim, plan_retention
+from pelops.redis_streams.dead_letters import expire_letters
+from pelops.redis_streams.position import (
+    clear_latches,
+    hold_recovery,
+    record_loss,
+    remember_position,
+)
+from pelops.redis_streams.retention import Trimmed, trim_retry_stream, trim_stream
+from pelops.redis_streams.server import Server
+
+MANAGER: Final = "pelops-acknowledge"
+EXPIRE_EVERY: Final = timedelta(minutes=10)
+MOST_TRIMS: Final = 20  # batches of one step: others want their turn too
+
+
+class UpkeepSteps:
+    """Finds the next routine step for a view whose group is ready."""
+
+    def __init__(self, api: KubeApi, cache: Cache) -> None:
+        self._api = api
+        self._cache = cache
+
+    def next_step(self, view: View, memory: Memory) -> Step | None:
+        """The first thing to be written down, told or trimmed, or None."""
+        stream, server, keys = view.facts.stream, view.server, view.facts.keys
+        if stream is None or server is None or keys is None:
+            return None
+        work = _Upkeep(view, stream, server, keys)
+        return (
+            self._acknowledge(work)
+            or work.hold(memory)
+            or work.record_loss()
+            or work.remember()
+            or self._trim(work)
+            or work.trim_retry()
+            or work.expire(memory)
+        )
+
+    def _acknowledge(self, work: _Upkeep) -> Step | None:
+        metadata = work.view.facts.resource.metadata
+        asked = metadata.annotations.get(ACKNOWLEDGE)
+        if asked is None:
+            return None
+        words = {word.strip() for word in asked.split(",")}
+        latches = [latch for latch in Latch if latch.value in words]
+        address = Address(
+            kind=STREAM_CONSUMER_GROUP, namespace=metadata.namespace, name=metadata.name
+        )
+
+        async def write() -> None:
+            await clear_latches(work.server, work.keys, work.view.owner, latches)
+            # The wish goes with what it asked for, or the next loss would be cleared unseen.
+            body: Manifest = {"metadata": {"uid": metadata.uid, "annotations": {ACKNOWLEDGE: None}}}
+            answer = await self._api.merge(address, body, manager=MANAGER)
+            self._cache.put(STREAM_CONSUMER_GROUP, answer)
+
+        return Step(part=Part.RESOURCE, what=f"acknowledging {asked}", do=write)
+
+    def _trim(self, work: _Upkeep) -> Step | None:
+        limits = self._limits(work.view.facts.resource)
+        plan = plan_retention(limits, work.stream)
+        if plan is None:
+            return None
+
+        async def write() -> None:
+            trimmed, calls = Trimmed(may_continue=True), 0
+            while trimmed.may_continue and calls < MOST_TRIMS:
+                trimmed = await trim_stream(work.server, work.keys, work.view.owner, plan)
+                calls += 1
+
+        return Step(part=Part.GROUP, what="trimming the stream", do=write, is_routine=True)
+
+    def _limits(self, resource: StreamConsumerGroup) -> RetentionSpec | None:
+        """The larger limits of all resources on the stream, as far as they name it alike."""
+        spec = resource.spec
+        if spec.retention is None:
+            return None
+        others = (
+            (manifest.get("spec") or {}).get("retention")
+            for manifest in self._cache.resources.values()
+            if _is_same_stream(manifest, resource)
+        )
+        return merge_retention(
+            [spec.retention, *(RetentionSpec.model_validate(other) for other in others if other)]
+        )
+
+
+class _Upkeep:
+    """The steps of one view."""
+
+    def __init__(
+        self, view: View, stream: StreamObservation, server: Server, keys: GroupKeys
+    ) -> None:
+        self.view = view
+        self.stream = stream
+        self.server = server
+        self.keys = keys
+
+    def hold(self, memory: Memory) -> Step | None:
+        """A group that went back: what was pending before is not moved for a while."""
+        change = decide_went_back(memory.last_seen or self._told_before(), self.stream)
+        if change is None or self._is_told(change):
+            memory.last_seen = LastSeen.of(self.stream)
+            return None
+        recovery = self.view.facts.resource.spec.recovery
+        hold = timedelta(seconds=recovery.processing_timeout_seconds)
+
+        async def write() -> None:
+            # The alarm tells it, in an Event as well.
+            await hold_recovery(self.server, self.keys, self.view.owner, change, hold=hold)
+            memory.last_seen = LastSeen.of(self.stream)
+
+        return Step(part=Part.GROUP, what="holding recovery: the group went back", do=write)
+
+    def record_loss(self) -> Step | None:
+        """Entries that were trimmed before they were delivered."""
+        loss = find_new_loss(self.stream)
+        if loss is None:
+            return None
+
+        async def write() -> None:
+            await record_loss(
+                self.server, self.keys, self.view.owner, loss, first_id=self.stream.first_id
+            )
+
+        return Step(part=Part.GROUP, what="recording a loss of entries", do=write)
+
+    def remember(self) -> Step | None:
+        """The position, from which a group that is lost begins anew."""
+        if not needs_remembering(self.stream):
+            return None
+
+        async def write() -> None:
+            await remember_position(self.server, self.keys, self.view.owner)
+
+        return Step(part=Part.GROUP, what="remembering the position", do=write, is_routine=True)
+
+    def trim_retry(self) -> Step | None:
+        """Copies that are done with go at once: the retry stream is nobody else's."""
+        if not needs_retry_trim(self.stream):
+            return None
+
+        async def write() -> None:
+            await trim_retry_stream(self.server, self.keys, self.view.owner)
+
+        what = "trimming the retry stream"
+        return Step(part=Part.GROUP, what=what, do=write, is_routine=True)
+
+    def expire(self, memory: Memory) -> Step | None:
+        """Now and then: dead letters and records of the ledger that are old enough go."""
+        now = self.stream.server_time
+        if memory.expired_at is not None and now - memory.expired_at < EXPIRE_EVERY:
+            return None
+        seconds = self.view.facts.resource.spec.dead_letter.retention_seconds
+        kept = timedelta(seconds=seconds)
+
+        async def write() -> Happening | None:
+            expired = await expire_letters(self.server, self.keys, self.view.owner, kept=kept)
+            memory.expired_at = None if expired.may_continue else now
+            if not expired.letters:
+                return None
+            return Happening(
+                type="Normal",
+                reason=Reason.LETTERS_EXPIRED,
+                action="Expire",
+                note=f"{expired.letters} dead letters were older than {kept} and are gone",
+                occurrence=str(expired.last_id),
+            )
+
+        return Step(part=Part.GROUP, what="looking for old letters", do=write, is_routine=True)
+
+    def _told_before(self) -> LastSeen | None:
+        """What the status says, for a replica that has just started."""
+        status = self.view.facts.resource.status
+        told = status.group.last_delivered_id if status and status.group else None
+        if not told:
+            return None
+        try:
+            return LastSeen(last_delivered_id=parse_entry_id(told))
+        except InvalidSpec:
+            return None
+
+    def _is_told(self, change: PositionChange) -> bool:
+        back = self.stream.state.back
+        if back is None:
+            return False
+        return back.after == change.after or (change.seen is not None and back.since >= change.seen)
+
+
+def _is_same_stream(manifest: Manifest, resource: StreamConsumerGroup) -> bool:
+    """Whether another resource names the same stream in the same words."""
+    spec, ours = manifest.get("spec") or {}, resource.spec
+    redis = spec.get("redis") or {}
+    secret = ours.redis.secret_ref
+    is_same_secret = (redis.get("secretRef") or {}).get("name") == (secret.name if secret else None)
+    is_same_place = (
+        secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
+    )
+    is_same_redis = redis.get("url") == ours.redis.url and is_same_secret and is_same_place
+    return bool(spec.get("stream") == ours.stream and is_same_redis)

@@ -1,0 +1,135 @@
+"""Pending entries that a sweep looks at, and what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.errors import InvalidSpec
+
+
+class Trigger(StrEnum):
+    """Why a group is swept now."""
+
+    SWEEP = "sweep"  # the timer
+    START_UP = "start-up"
+    POD_DEATH = "pod-death"
+    LOCK_EXPIRY = "lock-expiry"
+
+
+class Verdict(StrEnum):
+    """Why an entry stayed where it is. The value is what the scripts answer."""
+
+    NOT_PENDING = "not-pending"  # somebody acknowledged or moved it
+    OTHER_OWNER = "other-owner"  # somebody claimed it
+    TOO_YOUNG = "too-young"  # delivered after the cut, or not idle for long enough
+    HELD = "held"  # the group went back, and what was pending before may be done
+    LOCKED = "locked"
+    WAITING = "waiting"  # for its backoff
+    TOO_WIDE = "too-wide"  # more field pairs than a script can copy
+    GONE = "gone"  # its body is
+    REFUSED = "refused"  # Redis did not take the copy
+    NEXT_BATCH = "next-batch"
+
+
+class Action(StrEnum):
+    """What is done with a suspect now. The value is what the scripts are told."""
+
+    RETRY = "retry"  # it is tried again, and others wait until it is resolved
+    FREE = "free"  # it is tried again, and nobody waits
+    DEAD = "dead"  # it becomes a dead letter
+
+
+class LetterReason(StrEnum):
+    """Why an entry became a dead letter."""
+
+    MAX_RETRIES = "MaxRetriesExceeded"
+    PAYLOAD_GONE = "PayloadGone"
+    STREAM_EXHAUSTED = "StreamExhausted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingEntry:
+    """An entry that was delivered and not acknowledged."""
+
+    entry_id: EntryId
+    owner: str  # its consumer; empty when it was given back to the group
+    idle: timedelta  # since it was delivered last; negative when it was given back
+    deliveries: int  # as the server counts; polls and history reads count too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspect:
+    """A pending entry whose owner failed, and that may be to blame."""
+
+    entry_id: EntryId
+    owner: str
+    charges: int  # failures that were charged before this one
+    alone_failures: int  # of these, how often it failed with no other suspect beside it
+    delivered: datetime
+    deliveries: int
+    is_charged: bool = True  # this failure counts: the process did not end on purpose
+    is_marked: bool = False  # its worker had said that it started it
+    was_offered: bool = False  # this delivery was charged and offered to other workers already
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """The suspects that are being tried again, and for which others wait."""
+
+    written: str  # as the state has it; changed by whoever decides next
+    under_way: frozenset[EntryId]  # not yet acknowledged
+
+    @property
+    def members(self) -> frozenset[EntryId]:
+        """All IDs that the state names; damaged words are left out."""
+        return frozenset(read_ids(self.written))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSight:
+    """A stream that is swept, seen at its beginning."""
+
+    name: str
+    seen: datetime  # on the server's clock
+    groups: int
+    pending: int
+    consumers: int
+    last_delivered_id: EntryId
+    last_generated_id: EntryId
+    first_id: EntryId | None
+    lowest_pending: EntryId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepSight:
+    """What a sweep begins with. `now` is the server's, from before any pod was asked about."""
+
+    now: datetime
+    master_since: datetime | None  # when the present master was first seen; None: always the same
+    chunk: Chunk
+    hold_until: datetime | None  # what was delivered before `hold_before` stays until then
+    hold_before: datetime | None
+    report: str
+    cursor: str
+    stream: StreamSight
+    retry: StreamSight | None
+
+
+def read_ids(words: str) -> Iterable[EntryId]:
+    """The IDs in a text, separated by spaces."""
+    for word in words.split():
+        try:
+            entry_id = parse_entry_id(word)
+        except InvalidSpec:
+            continue  # damaged
+        if "-" in word:
+            yield entry_id
+
+
+def write_ids(ids: Iterable[EntryId]) -> str:
+    """The IDs as text, the smallest first: the same IDs, the same text."""
+    return " ".join(map(str, sorted(ids)))

@@ -1,0 +1,281 @@
+"""What a group remembers beside its stream: the fields of the hash `<prefix>:state`.
+
+Every replica reads the same hash, so all of them tell the same about a group whichever of them did
+the work. Losing it costs repetition, never an entry: positions are found anew, chunks are formed
+anew, and a sweep that is not remembered is swept again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.errors import InvalidSpec
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999; a damaged time must stop nobody
+
+# Fields with one value. The scripts write them; their names are part of the protocol.
+MASTER_REPLID: Final = "master:replid"
+MASTER_SINCE: Final = "master:since_ms"  # server time at which this master was first seen
+SWEEP_AT: Final = "sweep:at_ms"
+SWEEP_CURSOR: Final = "sweep:cursor"
+SWEEP_REPORT: Final = "sweep:report"
+SEEN_DELIVERED: Final = "seen:last_delivered"
+SEEN_LOWEST: Final = "seen:lowest_pending"  # empty: nothing was pending
+SEEN_ADDED: Final = "seen:entries_added"
+SEEN_GENERATED: Final = "seen:last_generated"
+SEEN_AT: Final = "seen:at_ms"
+SEEN_REPLID: Final = "seen:replid"  # the master that it was read from
+CREATED_AT: Final = "group:created_ms"  # when we made the group, for the first time or anew
+TRIM_AT: Final = "trim:at_ms"  # when trimming was last tried and could not go on
+BOOKMARK_AT: Final = "bookmark:at_ms"
+BACK_SINCE: Final = "back:since_ms"
+BACK_FROM: Final = "back:from"
+BACK_TO: Final = "back:to"
+BACK_HOLD_UNTIL: Final = "back:hold_until_ms"
+LOSS_AT_LEAST: Final = "loss:at_least"
+LOSS_AT_MOST: Final = "loss:at_most"  # empty: no bound is known
+LOSS_POSITION: Final = "loss:position"
+LOSS_SEEN: Final = "loss:seen_ms"
+TOTAL_REQUEUED: Final = "total:requeued"
+TOTAL_RELEASED: Final = "total:released"
+TOTAL_DEAD_LETTERED: Final = "total:dead_lettered"
+TOTAL_PAYLOAD_GONE: Final = "total:payload_gone"
+TOTAL_TRIMMED: Final = "total:trimmed"
+CHUNK: Final = "chunk"  # IDs of suspects released and not yet resolved, separated by spaces
+
+# What every look reads, in one HMGET.
+FIXED_FIELDS: Final = (
+    *(MASTER_SINCE, SWEEP_AT, SWEEP_REPORT, BOOKMARK_AT, CREATED_AT, TRIM_AT),
+    *(SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT),
+    *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
+    *(LOSS_AT_LEAST, LOSS_AT_MOST, LOSS_POSITION, LOSS_SEEN),
+    *(TOTAL_REQUEUED, TOTAL_RELEASED, TOTAL_DEAD_LETTERED, TOTAL_PAYLOAD_GONE, TOTAL_TRIMMED),
+)
+
+
+class Latch(StrEnum):
+    """What is told until a person acknowledges it: the types of the conditions."""
+
+    DATA_LOSS = "DataLoss"
+    POSITION_WENT_BACK = "PositionWentBack"
+
+
+# The fields that go when it is acknowledged. Of a loss the numbers stay: that gap is known.
+LATCHES: Final[Mapping[Latch, tuple[str, ...]]] = {
+    Latch.DATA_LOSS: (LOSS_SEEN,),
+    Latch.POSITION_WENT_BACK: (BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
+}
+
+# Beginnings of fields of which there is one per consumer or entry.
+CROWD: Final = "crowd:"  # + consumer: entries delivered before this time (ms) failed together
+TRY: Final = "try:"  # + entry ID: "charges alone_failures delivered_ms"
+POD: Final = "pod:"  # + consumer: JSON of the pod that it was matched to
+BOOT: Final = "boot:"  # + consumer: when its process began, ms by Redis TIME; the SDK writes it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberedPosition:
+    """Where the group stood when it was last looked at: the pair.
+
+    The counters are the stream's when the group was first seen there.
+    """
+
+    last_delivered_id: EntryId
+    lowest_pending: EntryId | None  # None: nothing was pending
+    entries_added: int
+    last_generated_id: EntryId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WentBack:
+    """The group was found behind where it had been: a failover or a restored backup."""
+
+    since: datetime
+    before: EntryId  # last-delivered-id as it had been
+    after: EntryId  # as it was found
+    hold_until: datetime  # until then nothing delivered before `since` is recovered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Entries that were trimmed before the group was given them."""
+
+    at_least: int
+    at_most: int | None  # None: no bound is known
+    position: EntryId  # last-delivered-id at which it was found
+    seen: datetime
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether anything was lost for sure; else users may have deleted all of it by hand."""
+        return self.at_least > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What the operator did to the group, counted by the scripts that did it."""
+
+    requeued: int = 0
+    released: int = 0
+    dead_lettered: int = 0
+    payload_gone: int = 0
+    trimmed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepReport:
+    """What the last sweep found that stays as it is. The same for all who read it."""
+
+    reason: str = ""  # why recovery does not work, or only in part; empty: it works
+    message: str = ""
+    unmovable: int = 0  # entries that no script can move
+    unmovable_example: str = ""
+    unmatched: tuple[str, ...] = ()  # consumers with pending entries that no pod matches
+    waiting: int = 0  # suspects that wait for their turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupState:
+    """The group's state as it was read; what was never written is absent."""
+
+    seen: RememberedPosition | None = None
+    back: WentBack | None = None
+    loss: Loss | None = None
+    acknowledged_loss: Loss | None = None  # told before, and acknowledged; in place of `loss`
+    totals: Totals = field(default_factory=Totals)
+    report: SweepReport = field(default_factory=SweepReport)
+    swept_at: datetime | None = None
+    bookmarked_at: datetime | None = None
+    master_since: datetime | None = None  # None: this server was the master from the beginning
+    created_at: datetime | None = None  # None: the group was there before us
+    trim_tried_at: datetime | None = None  # and nothing more could go
+
+
+def parse_state(fields: Mapping[str, str | None]) -> GroupState:
+    """The state from its fields; whatever is damaged counts as never written. Never raises."""
+    loss, is_acknowledged = _parse_loss(fields), fields.get(LOSS_SEEN) is None
+    return GroupState(
+        seen=_parse_seen(fields),
+        back=_parse_back(fields),
+        loss=None if is_acknowledged else loss,
+        acknowledged_loss=loss if is_acknowledged else None,
+        totals=Totals(
+            requeued=_number(fields.get(TOTAL_REQUEUED)) or 0,
+            released=_number(fields.get(TOTAL_RELEASED)) or 0,
+            dead_lettered=_number(fields.get(TOTAL_DEAD_LETTERED)) or 0,
+            payload_gone=_number(fields.get(TOTAL_PAYLOAD_GONE)) or 0,
+            trimmed=_number(fields.get(TOTAL_TRIMMED)) or 0,
+        ),
+        report=_parse_report_text(fields.get(SWEEP_REPORT)),
+        swept_at=_moment(fields.get(SWEEP_AT)),
+        bookmarked_at=_moment(fields.get(BOOKMARK_AT)),
+        # 0 is written for the first master that was ever seen.
+        master_since=_moment(fields.get(MASTER_SINCE))
+        if _number(fields.get(MASTER_SINCE))
+        else None,
+        created_at=_moment(fields.get(CREATED_AT)),
+        trim_tried_at=_moment(fields.get(TRIM_AT)),
+    )
+
+
+def parse_report(fields: Mapping[str, object]) -> SweepReport:
+    """The report that a sweep wrote as JSON; whatever does not fit counts as absent."""
+    unmatched = fields.get("unmatched")
+    return SweepReport(
+        reason=_text(fields.get("reason")),
+        message=_text(fields.get("message")),
+        unmovable=_count(fields.get("unmovable")),
+        unmovable_example=_text(fields.get("unmovable_example")),
+        unmatched=tuple(map(_text, unmatched)) if isinstance(unmatched, list) else (),
+        waiting=_count(fields.get("waiting")),
+    )
+
+
+def render_report(report: SweepReport) -> dict[str, object]:
+    """The report as a JSON object, without what is empty: the same report, the same bytes."""
+    fields: dict[str, object] = {
+        "reason": report.reason,
+        "message": report.message,
+        "unmovable": report.unmovable,
+        "unmovable_example": report.unmovable_example,
+        "unmatched": list(report.unmatched),
+        "waiting": report.waiting,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:
+    delivered, generated = _id(fields.get(SEEN_DELIVERED)), _id(fields.get(SEEN_GENERATED))
+    added, at = _number(fields.get(SEEN_ADDED)), _moment(fields.get(SEEN_AT))
+    lowest_text = fields.get(SEEN_LOWEST)
+    lowest = _id(lowest_text)
+    if delivered is None or generated is None or added is None or at is None:
+        return None
+    if lowest is None and lowest_text != "":
+        return None
+    return RememberedPosition(
+        last_delivered_id=delivered,
+        lowest_pending=lowest,
+        entries_added=added,
+        last_generated_id=generated,
+        at=at,
+    )
+
+
+def _parse_back(fields: Mapping[str, str | None]) -> WentBack | None:
+    since, until = _moment(fields.get(BACK_SINCE)), _moment(fields.get(BACK_HOLD_UNTIL))
+    before, after = _id(fields.get(BACK_FROM)), _id(fields.get(BACK_TO))
+    if since is None or until is None or before is None or after is None:
+        return None
+    return WentBack(since=since, before=before, after=after, hold_until=until)
+
+
+def _parse_loss(fields: Mapping[str, str | None]) -> Loss | None:
+    at_least, position = _number(fields.get(LOSS_AT_LEAST)), _id(fields.get(LOSS_POSITION))
+    seen = _moment(fields.get(LOSS_SEEN, None) or "0")
+    if at_least is None or position is None or seen is None:
+        return None
+    at_most = _number(fields.get(LOSS_AT_MOST))
+    return Loss(at_least=at_least, at_most=at_most, position=position, seen=seen)
+
+
+def _parse_report_text(text: str | None) -> SweepReport:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return SweepReport()
+    return parse_report(found) if isinstance(found, dict) else SweepReport()
+
+
+def _number(text: str | None) -> int | None:
+    # 19 digits hold what a counter of Redis can reach; more would cost a long conversion.
+    fits = text is not None and 0 < len(text) <= 19 and text.isascii() and text.isdigit()
+    return int(text) if fits and text is not None else None
+
+
+def _moment(text: str | None) -> datetime | None:
+    ms = _number(text)
+    return None if ms is None else _EPOCH + timedelta(milliseconds=min(ms, _LAST_MS))
+
+
+def _id(text: str | None) -> EntryId | None:
+    try:
+        return parse_entry_id(text) if text and "-" in text else None
+    except InvalidSpec:
+        return None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0

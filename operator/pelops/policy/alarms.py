@@ -1,0 +1,125 @@
+"""What somebody should look at though all works: conditions that are there only while they hold.
+
+`DataLoss` and `PositionWentBack` are latched in Redis and stay until a person acknowledges them.
+What cannot be seen stays as it was told: an outage of Redis ends no alarm and begins none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelops.api.status import ConditionStatus
+from pelops.domain.condition import Condition, render_time
+from pelops.domain.state import Loss
+from pelops.policy.facts import Facts, printable
+from pelops.policy.reasons import ALARMS, ConditionType, Reason
+
+ACKNOWLEDGE: Final = "pelops.dev/acknowledge"  # annotation: types of alarms, separated by commas
+
+
+def decide_alarms(facts: Facts) -> list[Condition]:
+    """The alarms that hold, in the order of `ALARMS`."""
+    if facts.stream is None:
+        return _told_before(facts)
+    messages = {
+        ConditionType.DATA_LOSS: _loss(facts),
+        ConditionType.POSITION_WENT_BACK: _went_back(facts),
+        ConditionType.UNMOVABLE_ENTRIES: _unmovable(facts),
+        ConditionType.EVICTION_POSSIBLE: _eviction(facts),
+        ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
+    }
+    return [
+        # An alarm has one cause, so its reason is its type.
+        Condition(type=kind, status="True", reason=Reason(kind), message=messages[kind])
+        for kind in ALARMS
+        if messages[kind]
+    ]
+
+
+def _told_before(facts: Facts) -> list[Condition]:
+    status = facts.resource.status
+    told = {c.type: c for c in (status.conditions or () if status else ())}
+    return [
+        Condition(type=kind, status="True", reason=told[kind].reason, message=told[kind].message)
+        for kind in ALARMS
+        if kind in told and told[kind].status is ConditionStatus.TRUE
+    ]
+
+
+def _loss(facts: Facts) -> str:
+    loss = facts.state.loss
+    if loss is None:
+        return ""
+    return (
+        f"Entries were trimmed before the group was given them: {_bounds(loss)}, after "
+        f"{loss.position}. They are gone from Redis: send them again from where they came from, "
+        "and find what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
+        f"{_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
+    )
+
+
+def _bounds(loss: Loss) -> str:
+    if loss.at_most is None:
+        return f"at least {loss.at_least}"
+    return f"at least {loss.at_least}, at most {loss.at_most}"
+
+
+def _went_back(facts: Facts) -> str:
+    back = facts.state.back
+    if back is None:
+        return ""
+    since, until = render_time(back.since), render_time(back.hold_until)
+    return (
+        f"The group was found at {back.after} at {since}, though it had been at {back.before}: "
+        "after a failover or from a restored backup. What lies between is delivered again, and "
+        f"what was pending before is not recovered before {until}, because its worker may have "
+        "finished it. Make sure that workers bear a repetition. "
+        f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends the wait"
+    )
+
+
+def _unmovable(facts: Facts) -> str:
+    report, keys = facts.state.report, facts.keys
+    if not facts.recovers or not report.unmovable or keys is None:
+        return ""
+    example = printable(report.unmovable_example, 41)
+    named = f", such as {example}" if example else ""
+    entry = example or "ID"
+    return (
+        f"Some stuck entries{named} cannot be moved by any script and stay pending: they have too "
+        "many fields (more than 3900 pairs), or the stream has reached its highest ID. Look at one "
+        f"with XRANGE {keys.stream} {entry} {entry}, do what is due, then "
+        f"XACK {keys.stream} {keys.group} {entry}"
+    )
+
+
+def _eviction(facts: Facts) -> str:
+    if not facts.evicts_any_key:
+        return ""
+    return (
+        "maxmemory-policy of this Redis is allkeys-*: when memory runs short it drops the stream, "
+        "its groups and the dead letters without an error. Set maxmemory-policy noeviction or one "
+        "of volatile-*"
+    )
+
+
+def _unmatched(facts: Facts) -> str:
+    names = facts.unmatched_consumers
+    if not names:
+        return ""
+    recovery = facts.resource.spec.recovery
+    limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    return (
+        f"No pod matches consumers with pending entries: {', '.join(names)}. Their entries are "
+        f"recovered only {limit} s after their last sign of life, and not at once when a worker "
+        "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
+        "that are no pods spec.recovery.minIdleSeconds shortens the wait"
+    )
+
+
+def _how_to_acknowledge(facts: Facts, kind: ConditionType) -> str:
+    metadata = facts.resource.metadata
+    return (
+        f"Acknowledge it with kubectl annotate --overwrite scg -n {metadata.namespace} "
+        f"{metadata.name} {ACKNOWLEDGE}={kind.value}"
+    )

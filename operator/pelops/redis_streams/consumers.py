@@ -1,0 +1,73 @@
+"""The consumers of a group: who there is, and the end of those that own nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from pelops.redis_streams.recovery import Act
+from pelops.redis_streams.scripts import Need, ScriptCall, load_script
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.sweeping import MILLISECOND, decode_name, encode_name, raise_refusal
+from pelops.redis_streams.transport import Reply
+
+_REMOVE: Final = load_script("remove_consumer", writes=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSight:
+    """A consumer as XINFO CONSUMERS shows it."""
+
+    name: str
+    pending: int
+    idle: timedelta  # since it last asked for anything
+
+
+async def list_consumers(server: Server, stream: str, group: str) -> list[ConsumerSight]:
+    """All consumers of a group. Costs are linear in their number (XINFO CONSUMERS)."""
+    reply = await server.execute("XINFO", "CONSUMERS", stream, group, key=stream)
+    return [_read_consumer(one) for one in reply]
+
+
+async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
+    """Remove a consumer that owns nothing; False when it owns entries or is gone already.
+
+    Raises NotOurs, WrongType, PermissionDenied.
+    """
+    keys = act.keys
+    call = ScriptCall(
+        script=_REMOVE,
+        keys=(act.source, keys.ledger, keys.state, keys.started),
+        args=(keys.group, act.uid, act.actor, encode_name(consumer)),
+        needs=partial(_remove_needs, act),
+    )
+    verdict, *details = await server.run(call)
+    if verdict in (b"owns-entries", b"absent"):
+        return False
+    raise_refusal(keys, verdict, details)
+    return True
+
+
+def _read_consumer(reply: Sequence[Reply]) -> ConsumerSight:
+    fields = dict(zip(reply[::2], reply[1::2], strict=True))
+    return ConsumerSight(
+        name=decode_name(fields[b"name"]),
+        pending=fields[b"pending"],
+        idle=fields[b"idle"] * MILLISECOND,
+    )
+
+
+def _remove_needs(act: Act) -> tuple[Need, ...]:
+    keys, stream = act.keys, act.source
+    return (
+        Need("hget", keys.state, ("f",)),
+        Need("xpending", stream, (keys.group, "-", "+", 1)),
+        Need("xinfo|groups", stream),
+        Need("xgroup|delconsumer", stream, (keys.group, "c")),
+        Need("hdel", keys.state, ("f",)),
+        Need("hdel", keys.started, ("f",)),
+        Need("xadd", keys.ledger, ("*", "f", "v")),
+    )

@@ -1,0 +1,37 @@
+-- Find pending entries that have been idle for so long, whoever owns them. Writes nothing.
+--
+-- KEYS  stream
+-- ARGV  group, from, to ('' for: created at least idle_ms ago), idle_ms, count, how
+--       how   visit   look at `count` entries one by one: bounded whatever they are
+--             seek    let the server skip those that are not idle: it visits every entry of the range
+-- Returns  {now_ms, visited, the last ID looked at or '', {id, owner, idle_ms, deliveries} ...}, or
+--          {'no-group'}
+-- Costs  linear in count for visit; in the entries of the range for seek.
+-- An entry that was created less than idle_ms ago cannot have been idle so long, as long as IDs are
+-- times of this clock: where they are not, the caller gives '+'.
+-- Repeats safely: it only reads.
+
+local stream, group, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+local idle_ms, count, seeks = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == 'seek'
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if to == '' then
+  to = string.format('%.0f', math.max(0, now - idle_ms))
+end
+local page
+if seeks then
+  page = redis.pcall('XPENDING', stream, group, 'IDLE', idle_ms, from, to, count)
+else
+  page = redis.pcall('XPENDING', stream, group, from, to, count)
+end
+if page.err then
+  return string.find(page.err, 'NOGROUP', 1, true) and { 'no-group' } or page
+end
+local answer = { string.format('%.0f', now), #page, #page > 0 and page[#page][1] or '' }
+for _, entry in ipairs(page) do
+  -- An entry that was given back by XNACK has no owner and an idle time of -1.
+  if seeks or entry[3] >= idle_ms or entry[3] < 0 then
+    answer[#answer + 1] = entry
+  end
+end
+return answer

@@ -1,0 +1,102 @@
+-- include: entry
+-- Offer a dead owner's entries to workers that claim. They keep their IDs and their place.
+--
+-- KEYS  source, handover, ledger, state  (same slot)
+-- ARGV  group, uid, actor, trigger, owner, cut_ms, chunk, kept, resolved, crowd_ms, reason, as in
+--       settle_suspects,
+--       then (id, action, retries, alone) ...; action is retry or free
+-- Returns  verdict, then
+--            done   now_ms, offered, {id, verdict} of what stayed, the chunk now,
+--                   how: nacked or announced
+--            chunk-changed chunk | not-owner | wrong-type key type | no-permission command key
+-- Verdicts of entries: not-pending other-owner too-young gone
+-- Costs  linear in the items; reads no body but to see that it is there.
+-- A server that knows XNACK gives the entries back to the group by it; else an entry of the hand-over
+-- stream names owner and IDs, and whoever reads it claims what that owner still holds.
+-- Repeats safely: an offer that nobody took is made again, and a charge is written once for each
+-- delivery. Redis keeps a script's effects together: all of them, or none.
+
+local source, handover, ledger, state = unpack(KEYS)
+local group, uid, actor, trigger, owner, cut = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
+local chunk, kept, resolved, crowd_ms, reason = unpack(ARGV, 7, 11)
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
+  or find_forbidden({
+    { 'XADD', handover, '*', 'f', 'v' }, { 'XADD', ledger, '*', 'f', 'v' },
+    { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
+  })
+if refusal then
+  return refusal
+end
+if redis.call('HGET', state, 'owner:uid') ~= uid then
+  return { 'not-owner' }
+end
+local present = redis.call('HGET', state, 'chunk') or ''
+if present ~= chunk then
+  return { 'chunk-changed', present }
+end
+
+local now, stays, offers, records, events, members = server_ms(), {}, {}, {}, {}, {}
+local asked = {}
+for i = 12, #ARGV, 4 do
+  local id, entry, at = ARGV[i], nil, nil
+  entry, at = look_in_time(function()
+    return is_pending(source, group, id)
+  end)
+  if not entry or asked[id] then
+    stays[#stays + 1] = { id, 'not-pending' }
+  elseif entry[2] ~= owner then
+    stays[#stays + 1] = { id, 'other-owner' }
+  elseif at - entry[3] >= cut then
+    stays[#stays + 1] = { id, 'too-young' }
+  elseif #redis.call('XRANGE', source, id, id) == 0 then
+    stays[#stays + 1] = { id, 'gone' }
+  else
+    offers[#offers + 1] = id
+    records[#records + 1] = 'try:' .. id
+    records[#records + 1] = ARGV[i + 2] .. ' ' .. ARGV[i + 3] .. ' ' .. text(at - entry[3])
+    events[#events + 1] = id
+    events[#events + 1] = '- ' .. id .. ' ' .. ARGV[i + 2] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    if ARGV[i + 1] == 'retry' then
+      members[#members + 1] = id
+    end
+  end
+  asked[id] = true
+end
+
+-- From here on it writes.
+local how = 'announced'
+if #offers > 0 then
+  local given = redis.pcall('XNACK', source, group, 'FAIL', 'IDS', #offers, unpack(offers))
+  if type(given) == 'table' and given.err then
+    redis.call('XADD', handover, 'MAXLEN', '~', 1000, '*', 'consumer', owner, 'ids', table.concat(offers, ' '))
+  else
+    how = 'nacked'
+  end
+  if #records > 0 then
+    redis.call('HSET', state, unpack(records))
+  end
+  redis.call('XADD', ledger, '*', 'kind', 'released', 'stream', source, 'consumer', owner,
+    'reason', reason, 'trigger', trigger, 'actor', actor, unpack(events))
+  redis.pcall('HINCRBY', state, 'total:released', #offers)
+end
+
+local stay, after = {}, kept
+for id in string.gmatch(kept, '%S+') do
+  stay[id] = true
+end
+for id in string.gmatch(resolved, '%S+') do
+  redis.call('HDEL', state, 'try:' .. id)
+end
+for _, id in ipairs(members) do
+  if not stay[id] then
+    after = after == '' and id or after .. ' ' .. id
+  end
+end
+if after ~= present then
+  redis.call('HSET', state, 'chunk', after)
+end
+if tonumber(crowd_ms) > (tonumber(redis.call('HGET', state, 'crowd:' .. owner) or '') or 0) then
+  redis.call('HSET', state, 'crowd:' .. owner, crowd_ms)
+end
+return { 'done', text(now), #offers, stays, after, how }

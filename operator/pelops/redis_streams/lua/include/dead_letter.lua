@@ -1,0 +1,22 @@
+-- Writing a dead letter: the entry's own pairs, then what is known of it. Needs entry.lua.
+
+local WIDEST = 3900 -- pairs; a call from Lua takes 7,999 arguments at most
+
+-- The new ID, or an error. `letter` names: stream, group, consumer, deliveries, retries, reason,
+-- error, delivered_ms, now_ms. The fields beyond `keep` are dropped from the table.
+local function add_dead_letter(key, root, fields, keep, prefix, letter)
+  for i = #fields, keep + 1, -1 do
+    fields[i] = nil
+  end
+  local added = {
+    'original_id', root, 'stream', letter.stream, 'group', letter.group,
+    'consumer', letter.consumer, 'delivery_count', text(letter.deliveries),
+    'retry_count', text(letter.retries), 'reason', letter.reason, 'error', letter.error,
+    'delivered_ms', text(letter.delivered_ms), 'dead_lettered_ms', text(letter.now_ms),
+  }
+  for i = 1, #added, 2 do
+    fields[keep + i] = prefix .. added[i]
+    fields[keep + i + 1] = added[i + 1]
+  end
+  return redis.pcall('XADD', key, '*', unpack(fields))
+end

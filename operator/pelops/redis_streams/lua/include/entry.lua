@@ -1,0 +1,123 @@
+-- An entry's own fields, and the two that recovery adds at its end: <prefix>original_id, a valid ID
+-- smaller than the entry's own, then <prefix>retry_count, 1 to 6 digits. All else is the user's.
+
+local function comes_before(a, b)
+  local a_ms, a_seq = string.match(a, '^(%d+)-(%d+)$')
+  local b_ms, b_seq = string.match(b, '^(%d+)-(%d+)$')
+  if not a_ms or #a_ms > 20 or #a_seq > 20 then
+    return false
+  end
+  -- Both halves are 64 bit, more than a Lua number holds: compared as text of equal length.
+  local function pad(digits)
+    return string.rep('0', 20 - #digits) .. digits
+  end
+  return pad(a_ms) .. pad(a_seq) < pad(b_ms) .. pad(b_seq)
+end
+
+-- The ID of the first entry in a chain of copies, the failures charged so far, and how many of the
+-- fields are the user's.
+local function read_marks(id, fields, prefix)
+  local n = #fields
+  if n >= 4 and fields[n - 1] == prefix .. 'retry_count' and fields[n - 3] == prefix .. 'original_id' then
+    local count, root = fields[n], fields[n - 2]
+    if #count <= 6 and string.find(count, '^%d+$') and comes_before(root, id) then
+      return root, tonumber(count), n - 4
+    end
+  end
+  return id, 0, n
+end
+
+local function is_pending(stream, group, id)
+  local found = redis.call('XPENDING', stream, group, id, id, 1)
+  return found[1]
+end
+
+local function server_ms()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- What `look` answers, and the server's time at that: idle times are as of then. Redis 7.0 lets the
+-- clock go on during a script, and a delivery time that is a millisecond off would pass a cut.
+local function look_in_time(look)
+  local before, found, now = server_ms(), nil, nil
+  for _ = 1, 20 do
+    found, now = look(), server_ms()
+    if now == before then
+      break
+    end
+    before = now
+  end
+  return found, now
+end
+
+-- A number of milliseconds as text; Lua's own would turn to an exponent.
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+-- The first of several commands that the ACL forbids, as a verdict; nil when none is, or when this
+-- server cannot tell: the commands themselves tell then.
+local function find_forbidden(commands)
+  if not redis.acl_check_cmd then
+    return nil
+  end
+  for _, words in ipairs(commands) do
+    if not redis.acl_check_cmd(unpack(words)) then
+      return { 'no-permission', string.lower(words[1]), words[2] }
+    end
+  end
+  return nil
+end
+
+local function find_wrong_type(keys, wanted)
+  for i, kind in ipairs(wanted) do
+    local found = redis.call('TYPE', keys[i]).ok
+    if found ~= 'none' and found ~= kind then
+      return { 'wrong-type', keys[i], found }
+    end
+  end
+  return nil
+end
+
+-- Whether an error means that the server takes no writes now, not that it refuses this one: OOM,
+-- READONLY, NOREPLICAS and their like.
+local function refuses_all(reply)
+  local code = type(reply) == 'table' and string.match(reply.err or '', '^%-?(%u+) ')
+  return code and code ~= 'ERR'
+end
+
+-- Why no copy may be written to a stream, as a verdict; nil when it may.
+local function find_obstacle(target, group, allows_others)
+  if redis.call('TYPE', target).ok == 'none' then
+    return { 'no-group', target }
+  end
+  local groups, ours = redis.call('XINFO', 'GROUPS', target), nil
+  for _, reply in ipairs(groups) do
+    if reply[2] == group then
+      ours = reply
+    end
+  end
+  if not ours then
+    return { 'no-group', target }
+  end
+  if #groups > 1 and not allows_others then
+    return { 'would-duplicate', text(#groups) }
+  end
+  local seen, delivered, generated = redis.call('XINFO', 'STREAM', target), nil, nil
+  for i = 1, #ours, 2 do
+    if ours[i] == 'last-delivered-id' then
+      delivered = ours[i + 1]
+    end
+  end
+  for i = 1, #seen, 2 do
+    if seen[i] == 'last-generated-id' then
+      generated = seen[i + 1]
+    end
+  end
+  -- A copy behind the group's position would never be delivered.
+  if comes_before(generated, delivered) then
+    return { 'position-ahead', delivered, generated }
+  end
+  return nil
+end

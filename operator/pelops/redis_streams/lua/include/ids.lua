@@ -1,0 +1,32 @@
+-- Entry IDs as text: both halves are 64 bit, more than a Lua number holds. Needs entry.lua.
+
+local function is_id(id)
+  local ms, seq = string.match(id or '', '^(%d+)-(%d+)$')
+  local function fits(digits)
+    return #digits < 20 or (#digits == 20 and digits <= '18446744073709551615')
+  end
+  return ms ~= nil and fits(ms) and fits(seq)
+end
+
+local function first_of(a, b)
+  return comes_before(b, a) and b or a
+end
+
+-- The greatest ID that is smaller; 0-0 has none before it and is itself.
+local function id_before(id)
+  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  local function one_less(digits)
+    local zeros = #string.match(digits, '0*$')
+    local at = #digits - zeros
+    local digit = string.format('%d', string.byte(digits, at) - string.byte('1'))
+    local less = string.sub(digits, 1, at - 1) .. digit .. string.rep('9', zeros)
+    return (string.gsub(less, '^0+(%d)', '%1'))
+  end
+  if not string.find(seq, '^0+$') then
+    return ms .. '-' .. one_less(seq)
+  end
+  if string.find(ms, '^0+$') then
+    return '0-0'
+  end
+  return one_less(ms) .. '-18446744073709551615'
+end

@@ -1,0 +1,101 @@
+-- include: entry
+-- include: ids
+-- Begin a sweep: see whether it is due, say that it is under way, and look at everything it needs.
+--
+-- KEYS  stream, dead_letter, ledger, state, then the retry stream if the group has one (same slot)
+-- ARGV  group, uid, due_ms (a sweep younger than this is enough; 0: sweep in any case)
+-- Returns  verdict, then
+--            open       now_ms, master_since_ms or false, chunk,
+--                       {id, owner or ''} of the chunk's IDs that are still under way,
+--                       hold_until_ms and since_ms of a group that went back, or false,
+--                       sweep:report, sweep:cursor,
+--                       for the stream and for the retry stream: {groups, pending, consumers,
+--                       last-delivered-id, last-generated-id, first ID or false, lowest pending or false},
+--                       or false
+--            not-due    swept_at_ms, now_ms
+--            not-owner | no-group key | wrong-type key type | no-permission command key
+-- Costs  linear in the groups of the stream and in the chunk; all else is constant.
+-- Repeats safely: a sweep that is begun twice finds the same. What is written, the time of the sweep
+-- and the identity of the master, may be lost: the next sweep comes earlier, or a failover is
+-- noticed later.
+
+local stream, dead_letter, ledger, state, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local group, uid, due_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local wanted = { 'stream', 'stream', 'stream', 'hash', retry and 'stream' or nil }
+local refusal = find_wrong_type(KEYS, wanted) or find_forbidden({ { 'HSET', state, 'f', 'v' } })
+if refusal then
+  return refusal
+end
+local now = server_ms()
+local held = redis.call('HMGET', state, 'owner:uid', 'sweep:at_ms', 'master:replid', 'master:since_ms',
+  'chunk', 'back:hold_until_ms', 'back:since_ms', 'sweep:report', 'sweep:cursor')
+if held[1] ~= uid then
+  return { 'not-owner' }
+end
+local swept_at = tonumber(held[2] or 0) or 0
+-- A time in the future was written before the clock went back, and counts as none.
+if due_ms > 0 and swept_at <= now and now - swept_at < due_ms then
+  return { 'not-due', text(swept_at), text(now) }
+end
+
+local function look(key)
+  if redis.call('TYPE', key).ok ~= 'stream' then
+    return nil
+  end
+  local groups, ours = redis.call('XINFO', 'GROUPS', key), nil
+  for _, reply in ipairs(groups) do
+    if reply[2] == group then
+      ours = {}
+      for i = 1, #reply, 2 do
+        ours[reply[i]] = reply[i + 1]
+      end
+    end
+  end
+  if not ours then
+    return nil
+  end
+  local seen, reply = {}, redis.call('XINFO', 'STREAM', key)
+  for i = 1, #reply, 2 do
+    seen[reply[i]] = reply[i + 1]
+  end
+  local lowest = ours['pending'] > 0 and redis.call('XPENDING', key, group, '-', '+', 1)[1]
+  return {
+    #groups, ours['pending'], ours['consumers'], ours['last-delivered-id'], seen['last-generated-id'],
+    seen['first-entry'] and seen['first-entry'][1] or false, lowest and lowest[1] or false,
+  }
+end
+
+local main = look(stream)
+if not main then
+  return { 'no-group', stream }
+end
+local second = retry and look(retry)
+if retry and not second then
+  return { 'no-group', retry }
+end
+
+-- A copy is under way while it waits to be delivered, or is pending; then it is resolved.
+local target, facts, under_way = retry or stream, second or main, {}
+for id in string.gmatch(held[5] or '', '%S+') do
+  local entry = is_id(id) and is_pending(target, group, id)
+  if entry then
+    under_way[#under_way + 1] = { id, entry[2] }
+  elseif is_id(id) and comes_before(facts[4], id) and #redis.call('XRANGE', target, id, id) > 0 then
+    under_way[#under_way + 1] = { id, '' }
+  end
+end
+
+local info = redis.pcall('INFO', 'replication')
+local replid = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
+local since = held[4]
+if replid and replid ~= held[3] then
+  -- The first server ever seen was the master all the time.
+  since = held[3] and text(now) or '0'
+  redis.call('HSET', state, 'master:replid', replid, 'master:since_ms', since)
+end
+redis.call('HSET', state, 'sweep:at_ms', text(now))
+return {
+  'open', text(now), since, held[5] or '', under_way, held[6], held[7], held[8] or '', held[9] or '',
+  main, second or false,
+}

@@ -1,0 +1,278 @@
+-- include: entry
+-- include: dead_letter
+-- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
+--
+-- KEYS  source, target, dead_letter, ledger, state, started, then one lock for each ID, or none
+--       (same slot; the target is the stream itself or the group's retry stream)
+-- ARGV  group, uid, prefix, batch, max_bytes, actor, trigger, reason,
+--       action          requeue, or examine: nothing is moved, and every entry is answered
+--       charge          1: a process failed; 0: it ended on purpose, and nobody is to blame
+--       charge_from_ms  an entry delivered earlier is not charged: the server changed since
+--       held_before_ms  an entry delivered earlier stays: the group went back, and it may be done
+--       stages_first    1: also an entry that never failed is answered instead of moved
+--       wait_ms         a charged entry moves when it has been idle so long (its backoff)
+--       allows_others   1: other groups may see the copies
+--       then either     'owner', owner, cut_ms, from     a page of the owner's entries
+--       or              'ids', owner, cut_ms or '', (id, idle_ms) ...
+--                       delivered before the cut, if there is one, and idle so long; a lock that
+--                       exists keeps it
+-- Returns  verdict, then
+--            done   now_ms, next (where to go on, or ''), moved, first ID moved, last copy,
+--                   {id, verdict} of what stayed, payloads gone, most ms that a moved entry was idle,
+--                   {id, retries, idle_ms, deliveries, charged, try, root} of what is answered, where
+--                   charged is 0, 1, or 2 when the worker had marked it as started,
+--                   crowd:<owner> of the state, or false
+--            not-owner | no-group key | would-duplicate groups | position-ahead delivered generated
+--            wrong-type key type | no-permission command key
+-- Verdicts of entries: not-pending other-owner too-young held locked too-wide waiting refused
+--           next-batch
+-- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
+--        though always one entry. XINFO GROUPS is linear in the groups.
+-- Repeats safely: an entry that was moved is not pending any more. All refusals come before the
+-- first write. Each copy precedes its acknowledgement, and Redis keeps a script's effects together,
+-- in its log and on its replicas: dying between two lines leaves none of them, or all.
+
+local source, target, dead_letter, ledger, state, started = unpack(KEYS, 1, 6)
+local group, uid, prefix, batch, max_bytes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local actor, trigger, reason, moves = ARGV[6], ARGV[7], ARGV[8], ARGV[9] == 'requeue'
+local charges, charge_from, stages_first = ARGV[10] == '1', tonumber(ARGV[11]), ARGV[12] == '1'
+local held_before, wait_ms = tonumber(ARGV[13]), tonumber(ARGV[14])
+local selection, owner = ARGV[16], ARGV[17]
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'stream', 'hash', 'hash' })
+  or find_forbidden({
+    { 'XADD', target, '*', 'f', 'v' }, { 'XACK', source, group, '0-1' },
+    { 'XADD', dead_letter, '*', 'f', 'v' }, { 'XADD', ledger, '*', 'f', 'v' },
+    { 'HINCRBY', state, 'f', '1' }, { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
+  })
+if refusal then
+  return refusal
+end
+if redis.call('HGET', state, 'owner:uid') ~= uid then
+  return { 'not-owner' }
+end
+refusal = find_obstacle(target, group, not moves or ARGV[15] == '1')
+if refusal and (moves or refusal[1] == 'no-group') then
+  return refusal
+end
+
+local now
+local rest = ''
+
+-- What to look at: {id, owner, idle_ms, deliveries}, and what stays for a reason already known.
+local page, stays = {}, {}
+if selection == 'owner' then
+  local cut = tonumber(ARGV[18])
+  local found
+  found, now = look_in_time(function()
+    return redis.call('XPENDING', source, group, ARGV[19], '+', batch, owner)
+  end)
+  for _, entry in ipairs(found) do
+    local delivered = now - entry[3]
+    if delivered >= cut then
+      stays[#stays + 1] = { entry[1], 'too-young' }
+    elseif delivered < held_before then
+      stays[#stays + 1] = { entry[1], 'held' }
+    else
+      page[#page + 1] = entry
+    end
+  end
+  rest = #found == batch and '(' .. found[batch][1] or ''
+else
+  local asked, cut = {}, tonumber(ARGV[18])
+  for i = 19, #ARGV, 2 do
+    local id, entry = ARGV[i], nil
+    entry, now = look_in_time(function()
+      return is_pending(source, group, id)
+    end)
+    local lock = KEYS[7 + (i - 19) / 2]
+    if asked[id] then
+      entry = nil
+    elseif not entry then
+      stays[#stays + 1] = { id, 'not-pending' }
+    elseif entry[2] ~= owner then
+      stays[#stays + 1] = { id, 'other-owner' }
+    elseif entry[3] >= 0 and (entry[3] < tonumber(ARGV[i + 1]) or cut and now - entry[3] >= cut) then
+      stays[#stays + 1] = { id, 'too-young' }
+    elseif now - entry[3] < held_before then
+      stays[#stays + 1] = { id, 'held' }
+    elseif lock and redis.call('EXISTS', lock) == 1 then
+      stays[#stays + 1] = { id, 'locked' }
+    else
+      entry[5] = now
+      page[#page + 1] = entry
+    end
+    asked[id] = true
+  end
+  now = now or server_ms()
+  for _, entry in ipairs(page) do
+    entry[3] = entry[3] >= 0 and entry[3] + now - entry[5] or entry[3] -- as of the same time
+  end
+end
+
+-- What an SDK worker says that it had started; a worker that says nothing had started everything.
+local marks, list = false, redis.call('HGET', started, owner)
+if list then
+  marks = {}
+  for id in string.gmatch(list, '%d+%-%d+') do
+    marks[id] = true
+  end
+end
+
+-- Bodies by ID, several in one call as long as the page's entries follow each other in the stream.
+-- The first alone, then twice as many each time: nobody knows how large they are.
+local bodies, read_to, together = {}, 0, 1
+local function read_body(i)
+  if i > read_to then
+    local j = math.min(i + together - 1, #page)
+    local found = redis.call('XRANGE', source, page[i][1], page[j][1], 'COUNT', j - i + 1)
+    for _, one in ipairs(found) do
+      bodies[one[1]] = one[2]
+    end
+    -- Others' entries may lie between: what was not reached is read with the next call.
+    local is_whole, k = #found <= j - i, i
+    while k < j and (is_whole or bodies[page[k + 1][1]]) do
+      k = k + 1
+    end
+    read_to, together = k, k == j and math.min(2 * together, 16) or k - i + 1
+  end
+  return bodies[page[i][1]]
+end
+
+local plan, gone, answered, bytes = {}, {}, {}, 0
+for i, entry in ipairs(page) do
+  if bytes > max_bytes then
+    rest = '(' .. page[i - 1][1]
+    for j = i, #page do
+      stays[#stays + 1] = { page[j][1], 'next-batch' }
+    end
+    break
+  end
+  local id, idle = entry[1], entry[3]
+  local fields = read_body(i)
+  if not fields then
+    gone[#gone + 1] = entry
+  else
+    for f = 1, #fields do
+      bytes = bytes + #fields[f]
+    end
+    local root, retries, keep = read_marks(id, fields, prefix)
+    -- What was given back to the group, with an idle time of -1, has failed nobody.
+    local is_owned = charges and idle >= 0 and now - idle >= charge_from
+    local mine = is_owned and (not marks or marks[id] or false)
+    local marked = mine and marks
+    if not moves or (mine and (retries > 0 or marked or stages_first)) then
+      answered[#answered + 1] = { id, retries, idle, entry[4], mine and (marked and 2 or 1) or 0, false, root }
+    elseif keep > 7800 then
+      stays[#stays + 1] = { id, 'too-wide' }
+    elseif mine and idle < wait_ms then
+      stays[#stays + 1] = { id, 'waiting' }
+    else
+      fields[keep + 1], fields[keep + 2] = prefix .. 'original_id', root
+      fields[keep + 3], fields[keep + 4] = prefix .. 'retry_count', text(mine and retries + 1 or retries)
+      plan[#plan + 1] = { entry, fields, root, mine and retries + 1 or retries, keep, retries > 0 }
+    end
+  end
+end
+
+local crowd = false
+if #answered > 0 then
+  local names = { 'crowd:' .. owner }
+  for _, one in ipairs(answered) do
+    names[#names + 1] = 'try:' .. one[1]
+  end
+  local known = redis.call('HMGET', state, unpack(names))
+  crowd = known[1]
+  for i, one in ipairs(answered) do
+    one[6] = known[i + 1]
+  end
+end
+
+-- What a copy inherits: an entry that failed before and is not charged now has failed all the same.
+for _, one in ipairs(plan) do
+  one[6] = one[6] and redis.call('HGET', state, 'try:' .. one[1][1])
+end
+
+-- From here on it writes.
+local acked, event, last, idlest = {}, {}, false, 0
+local letters = { 'kind', 'dead-lettered', 'stream', source, 'consumer', owner, 'reason', 'StreamExhausted',
+  'trigger', trigger, 'actor', actor }
+for _, one in ipairs(plan) do
+  local entry, fields = one[1], one[2]
+  local copy = redis.pcall('XADD', target, '*', unpack(fields))
+  if #acked == 0 and refuses_all(copy) then
+    return copy
+  end
+  if type(copy) == 'string' then
+    last = copy
+    acked[#acked + 1] = entry[1]
+    event[#event + 1] = entry[1]
+    event[#event + 1] = copy .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    if one[6] then
+      redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '%d+$', '0')))
+      redis.call('HDEL', state, 'try:' .. entry[1])
+    end
+    idlest = math.max(idlest, entry[3])
+  elseif string.find(copy.err or '', 'last possible', 1, true) or string.find(copy.err or '', 'equal or smaller', 1, true) then
+    -- The stream takes no more entries for ever; the dead-letter stream does.
+    local letter = add_dead_letter(dead_letter, one[3], fields, one[5], prefix, {
+      stream = source, group = group, consumer = owner, deliveries = entry[4], retries = one[4],
+      reason = 'StreamExhausted', error = 'the stream accepts no further IDs',
+      delivered_ms = now - entry[3], now_ms = now,
+    })
+    if type(letter) == 'string' then
+      acked[#acked + 1] = entry[1]
+      letters[#letters + 1] = entry[1]
+      letters[#letters + 1] = letter .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    else
+      stays[#stays + 1] = { entry[1], 'refused' }
+    end
+  else
+    stays[#stays + 1] = { entry[1], 'refused' }
+  end
+end
+
+local missing = {}
+for _, entry in ipairs(gone) do
+  local letter = add_dead_letter(dead_letter, entry[1], {}, 0, prefix, {
+    stream = source, group = group, consumer = owner, deliveries = entry[4], retries = 0,
+    reason = 'PayloadGone', error = 'the entry was deleted or trimmed before it was acknowledged',
+    delivered_ms = now - entry[3], now_ms = now,
+  })
+  if #acked == 0 and refuses_all(letter) then
+    return letter
+  end
+  if type(letter) == 'string' then
+    acked[#acked + 1] = entry[1]
+    missing[#missing + 1] = entry[1]
+    missing[#missing + 1] = letter .. ' ' .. entry[1] .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
+  else
+    stays[#stays + 1] = { entry[1], 'refused' }
+  end
+end
+
+if #acked > 0 then
+  redis.call('XACK', source, group, unpack(acked))
+  local function record(kind, pairs_of, why)
+    if #pairs_of > 0 then
+      redis.call('XADD', ledger, '*', 'kind', kind, 'stream', source, 'consumer', owner, 'reason', why,
+        'trigger', trigger, 'actor', actor, unpack(pairs_of))
+    end
+  end
+  record('requeued', event, reason)
+  record('payload-gone', missing, 'PayloadGone')
+  if #letters > 12 then
+    redis.call('XADD', ledger, '*', unpack(letters))
+  end
+  if #event > 0 then
+    redis.pcall('HINCRBY', state, 'total:requeued', #event / 2)
+  end
+  if #missing > 0 then
+    redis.pcall('HINCRBY', state, 'total:payload_gone', #missing / 2)
+  end
+  if #letters > 12 then
+    redis.pcall('HINCRBY', state, 'total:dead_lettered', (#letters - 12) / 2)
+  end
+end
+
+return { 'done', text(now), rest, #event / 2, event[1] or false, last, stays, #missing / 2, idlest, answered, crowd }

@@ -1,0 +1,70 @@
+-- include: entry
+-- include: ids
+-- include: stream
+-- Remember where a group stands and what its stream counts, so that it can be made anew when it is lost.
+--
+-- KEYS  stream, ledger, state  (same slot)
+-- ARGV  group, uid, bookmark_ms (the least time between two bookmarks in the ledger)
+-- Returns  verdict, then
+--            remembered   1 when a bookmark was written, else 0
+--            unchanged    nothing was written: all is known already
+--            not-owner | no-group key | wrong-type key type | no-permission command key
+-- Costs  XINFO GROUPS is linear in the groups of the stream; all else is constant.
+-- All that is written is read here, at one instant: a position without the lowest pending entry of
+-- the same moment would lose entries.
+-- Repeats safely: what has not changed is not written again. The bookmark comes first: dying after it
+-- leaves an older position, from which more is delivered again.
+
+local stream, ledger, state = unpack(KEYS)
+local group, uid, bookmark_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
+  or find_forbidden({ { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' } })
+if refusal then
+  return refusal
+end
+local held = redis.call('HMGET', state, 'owner:uid', 'seen:last_delivered', 'seen:lowest_pending',
+  'seen:at_ms', 'bookmark:at_ms', 'seen:entries_added', 'seen:last_generated')
+if held[1] ~= uid then
+  return { 'not-owner' }
+end
+local seen = see_stream(stream)
+local ours = seen and see_group(stream, group)
+if not ours then
+  return { 'no-group', stream }
+end
+
+local now = server_ms()
+local lowest = ours['lowest-pending'] or ''
+local function as_number(digits)
+  return string.match(digits or '', '^%d+$') and #digits <= 19 and tonumber(digits) or nil
+end
+-- What is damaged reads as nothing, and is written anew.
+local is_new = held[2] ~= ours['last-delivered-id'] or held[3] ~= lowest
+  or not (as_number(held[4]) and as_number(held[6]) and is_id(held[7]))
+local seen_at, marked_at = as_number(held[4]) or 0, as_number(held[5]) or 0
+-- A time in the future was written before the clock went back, and counts as none.
+local is_due = marked_at == 0 or marked_at > now or now - marked_at >= bookmark_ms
+local marks = is_due and (is_new or marked_at == 0 or marked_at > now or seen_at > marked_at)
+if not is_new and not marks then
+  return { 'unchanged' }
+end
+
+-- From here on it writes.
+if marks then
+  redis.call('XADD', ledger, '*', 'kind', 'bookmark', 'stream', stream,
+    'entries_added', text(seen['entries-added']), 'last_generated', seen['last-generated-id'],
+    'last_delivered', ours['last-delivered-id'], 'lowest_pending', lowest,
+    'length', text(seen['length']), 'pending', text(ours['pending']),
+    'first_id', seen['first-id'] or '')
+  redis.call('HSET', state, 'bookmark:at_ms', text(now))
+end
+if is_new then
+  local info = redis.pcall('INFO', 'replication')
+  local replid = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
+  redis.call('HSET', state, 'seen:last_delivered', ours['last-delivered-id'],
+    'seen:lowest_pending', lowest, 'seen:entries_added', text(seen['entries-added']),
+    'seen:last_generated', seen['last-generated-id'], 'seen:at_ms', text(now),
+    'seen:replid', replid or '')
+end
+return { 'remembered', marks and 1 or 0 }

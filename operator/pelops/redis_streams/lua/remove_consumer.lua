@@ -1,0 +1,52 @@
+-- include: entry
+-- Remove a consumer that owns nothing, with all that is remembered of it.
+--
+-- KEYS  stream, ledger, state, started  (same slot)
+-- ARGV  group, uid, actor, consumer
+-- Returns  verdict: removed | owns-entries | absent | not-owner
+--          | wrong-type key type | no-permission command key
+-- Costs  linear in the groups of the stream.
+-- Repeats safely: the second run finds no such consumer. It is deleted only when nothing is pending
+-- with it, in the same script: deleting one with pending entries would lose these for ever.
+
+local stream, ledger, state, started = unpack(KEYS)
+local group, uid, actor, consumer = unpack(ARGV)
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash', 'hash' })
+  or find_forbidden({
+    { 'XADD', ledger, '*', 'f', 'v' }, { 'HDEL', state, 'f' }, { 'HDEL', started, 'f' },
+  })
+if refusal then
+  return refusal
+end
+if redis.acl_check_cmd and not redis.acl_check_cmd('XGROUP', 'DELCONSUMER', stream, group, consumer) then
+  return { 'no-permission', 'xgroup|delconsumer', stream }
+end
+if redis.call('HGET', state, 'owner:uid') ~= uid then
+  return { 'not-owner' }
+end
+local pending = redis.pcall('XPENDING', stream, group, '-', '+', 1, consumer)
+if pending.err then
+  return { 'absent' }
+end
+if #pending > 0 then
+  return { 'owns-entries' }
+end
+local function count_consumers()
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    if reply[2] == group then
+      return reply[4]
+    end
+  end
+  return 0
+end
+
+local before = count_consumers()
+redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer)
+if count_consumers() == before then
+  return { 'absent' } -- there was none of this name: nothing else tells, but the list of all
+end
+redis.call('HDEL', state, 'crowd:' .. consumer, 'pod:' .. consumer, 'boot:' .. consumer)
+redis.call('HDEL', started, consumer)
+redis.call('XADD', ledger, '*', 'kind', 'consumer-removed', 'stream', stream, 'consumer', consumer, 'actor', actor)
+return { 'removed' }

@@ -1,0 +1,97 @@
+-- include: entry
+-- include: ids
+-- include: stream
+-- include: trim
+-- Trim a stream below what all of its groups still need, as far as its limits ask.
+--
+-- KEYS  stream, ledger, state  (same slot; state of the group on whose behalf it is done)
+-- ARGV  uid, max_length ('': no limit), max_age_ms ('': no limit), batch (entries to remove at most)
+-- Returns  verdict, then
+--            done      removed, need or '', first ID that is left or '', 1 when more can go, else 0
+--            not-due   the stream has more than 100 groups and was looked at recently
+--            not-owner | wrong-type key type | no-permission command key
+-- Costs  XINFO GROUPS and one XPENDING for each group that has pending entries, as long as these
+--        allow anything to go; the removal is linear in what is removed.
+-- A stream without a group is left alone: nobody can say what is needed. Of two limits one suffices
+-- for an entry to go. Whole nodes of the stream go, so that a few entries more stay; with a length of
+-- 0 all goes that no group needs.
+-- Repeats safely: need is found and used at one instant, so a group that is made meanwhile is seen.
+-- The trimming comes first and the ledger after it: Redis keeps a script's effects together.
+
+local stream, ledger, state = unpack(KEYS)
+local uid, batch = ARGV[1], tonumber(ARGV[4])
+local max_length, max_age_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
+  or find_forbidden({
+    { 'XTRIM', stream, 'MINID', '~', '0-1', 'LIMIT', '1' }, { 'XADD', ledger, '*', 'f', 'v' },
+    { 'HSET', state, 'f', 'v' }, { 'HINCRBY', state, 'f', '1' },
+  })
+if refusal then
+  return refusal
+end
+local held = redis.call('HMGET', state, 'owner:uid', 'trim:at_ms')
+if held[1] ~= uid then
+  return { 'not-owner' }
+end
+local seen = see_stream(stream)
+local first = seen and seen['first-id']
+if not first or seen['groups'] == 0 then
+  return { 'done', 0, '', first or '', 0 }
+end
+
+local now = server_ms()
+local excess = max_length and seen['length'] - max_length or 0
+local oldest = max_age_ms and text(math.max(0, now - max_age_ms)) .. '-0'
+local is_old = oldest and comes_before(first, oldest)
+if excess < 1 and not is_old then
+  return { 'done', 0, '', first, 0 }
+end
+
+-- A look at n groups takes 15 us for each, and each group may have a resource that asks for it: a
+-- pause of 0.15 ms times n squared leaves all of them together a tenth of the server's time. The
+-- policy plans by the same rule.
+local is_wide, looked_at = seen['groups'] > 100, tonumber(held[2] or '') or 0
+if is_wide and looked_at <= now and now - looked_at < 0.15 * seen['groups'] * seen['groups'] then
+  return { 'not-due' }
+end
+
+-- The lowest ID that any group needs, or one at or below the first entry: then nothing can go.
+local function find_need()
+  local need
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local group = pairs_of(reply)
+    local needs = group['last-delivered-id']
+    if group['pending'] > 0 then
+      local lowest = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1]
+      needs = lowest and first_of(needs, lowest[1]) or needs
+    end
+    need = need and first_of(need, needs) or needs
+    if not comes_before(first, need) then
+      return need
+    end
+  end
+  return need
+end
+local need = find_need()
+
+-- From here on it writes.
+local removed = 0
+if comes_before(first, need) then
+  removed = trim_below(stream, need, math.min(excess, batch), max_length == 0)
+  if is_old then
+    removed = removed + trim_below(stream, first_of(need, oldest), batch - removed)
+  end
+end
+if is_wide or removed == 0 then
+  -- Nobody need try again at once.
+  redis.call('HSET', state, 'trim:at_ms', text(now))
+end
+if removed == 0 then
+  return { 'done', 0, need, first, 0 }
+end
+first = see_stream(stream)['first-id'] or ''
+redis.call('XADD', ledger, '*', 'kind', 'trimmed', 'stream', stream, 'count', text(removed),
+  'below', need, 'first_id_after', first)
+redis.call('HINCRBY', state, 'total:trimmed', removed)
+return { 'done', removed, need, first, 1 }

@@ -1,0 +1,133 @@
+"""Remembering where a group stands, and the latches that tell what went wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import GroupKeys
+from pelops.domain.ownership import OwnerRecord
+from pelops.domain.state import LATCHES, Latch, Loss
+from pelops.policy.loss import LOSS_PAUSE
+from pelops.policy.position import BOOKMARK_EVERY, PositionChange
+from pelops.redis_streams.scripts import Need, ScriptCall, load_script
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.sweeping import MILLISECOND, instant, raise_refusal, to_ms
+
+_REMEMBER: Final = load_script("remember_position", writes=True)
+_HOLD: Final = load_script("hold_recovery", writes=True)
+_LOSS: Final = load_script("record_loss", writes=True)
+_CLEAR: Final = load_script("clear_latch", writes=True)
+
+
+async def remember_position(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
+    """Write the group's position and its lowest pending entry into its state, read at one instant.
+
+    Now and then the ledger gets a bookmark too. False when all was known already. Repeats safely.
+    Raises NotOurs, NoSuchGroup, WrongType and PermissionDenied before anything was written.
+    """
+    call = ScriptCall(
+        script=_REMEMBER,
+        keys=(keys.stream, keys.ledger, keys.state),
+        args=(keys.group, owner.uid, BOOKMARK_EVERY // MILLISECOND),
+        needs=partial(_remember_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return bool(verdict == b"remembered")
+
+
+async def hold_recovery(
+    server: Server, keys: GroupKeys, owner: OwnerRecord, change: PositionChange, *, hold: timedelta
+) -> datetime:
+    """Latch that the group went back, and hold recovery; until when, on the server's clock.
+
+    What another look has told already is neither told again nor held for longer. Repeats safely.
+    Raises NotOurs, WrongType and PermissionDenied before anything was written.
+    """
+    seen = "" if change.seen is None else to_ms(change.seen)
+    call = ScriptCall(
+        script=_HOLD,
+        keys=(keys.ledger, keys.state),
+        args=(owner.uid, str(change.before), str(change.after), seen, hold // MILLISECOND),
+        needs=partial(_latch_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return instant(details[0])
+
+
+async def record_loss(
+    server: Server, keys: GroupKeys, owner: OwnerRecord, loss: Loss, *, first_id: EntryId | None
+) -> bool:
+    """Latch that entries were trimmed before the group was given them; False when it is known.
+
+    `first_id` is the first entry that is left. One gap is recorded once, and again when it has
+    grown. Repeats safely.
+    Raises NotOurs, WrongType and PermissionDenied before anything was written.
+    """
+    at_most = "" if loss.at_most is None else loss.at_most
+    call = ScriptCall(
+        script=_LOSS,
+        keys=(keys.ledger, keys.state),
+        args=(
+            *(owner.uid, str(loss.position), loss.at_least, at_most),
+            *("" if first_id is None else str(first_id), LOSS_PAUSE // MILLISECOND),
+        ),
+        needs=partial(_latch_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return bool(verdict == b"recorded")
+
+
+async def clear_latches(
+    server: Server, keys: GroupKeys, owner: OwnerRecord, latches: Iterable[Latch]
+) -> bool:
+    """End what a person has acknowledged; False when none of it was latched. Repeats safely.
+
+    Raises NotOurs, WrongType and PermissionDenied before anything was written.
+    """
+    fields = tuple(field for latch in latches for field in LATCHES[latch])
+    if not fields:
+        return False
+    call = ScriptCall(
+        script=_CLEAR,
+        keys=(keys.state,),
+        args=(owner.uid, *fields),
+        needs=partial(_clear_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return bool(details[0])
+
+
+def _remember_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        Need("type", keys.stream),
+        Need("xinfo|stream", keys.stream),
+        Need("xinfo|groups", keys.stream),
+        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        *_latch_needs(keys),
+    )
+
+
+def _latch_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        *(Need("type", key) for key in (keys.ledger, keys.state)),
+        Need("time"),
+        Need("hmget", keys.state, ("f",)),
+        Need("xadd", keys.ledger, ("*", "f", "v")),
+        Need("hset", keys.state, ("f", "v")),
+    )
+
+
+def _clear_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        Need("type", keys.state),
+        Need("hmget", keys.state, ("f",)),
+        Need("hdel", keys.state, ("f",)),
+    )

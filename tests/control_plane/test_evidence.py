@@ -1,0 +1,337 @@
+"""Evidence about pods, from a real API server: what the watch told, and what a live look adds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import wait_until
+from pelops.controller.cache import Cache
+from pelops.controller.evidence import Evidence, Judgement, Question
+from pelops.domain.liveness import LivenessReason
+from pelops.domain.workload import Target, WorkloadObservation
+from pelops.kube.client import Address, KubeApi
+from pelops.kube.resources import NODE, POD, STREAM_CONSUMER_GROUP
+from pelops.policy.vanishing import REPORTS_WITHIN
+
+Manifest = dict[str, Any]
+SKEW = timedelta(seconds=2)
+NODE_NAME = "evidence-node"
+LONG_S = 30 + REPORTS_WITHIN.total_seconds()
+
+
+def text(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def ended(at: datetime) -> Manifest:
+    return {"terminated": {"exitCode": 1, "finishedAt": text(at), "startedAt": text(at)}}
+
+
+class Scene:
+    """A namespace with one workload, what a replica knows of it, and its evidence."""
+
+    def __init__(self, plane: ControlPlane, api: KubeApi, namespace: str) -> None:
+        self.plane = plane
+        self.api = api
+        self.namespace = namespace
+        self.now_s = 1000.0
+        self.cache = Cache(lambda: self.now_s)
+        self.evidence = Evidence(api, self.cache, cluster="here")
+        target = Target(api_version="apps/v1", kind="StatefulSet", namespace=namespace, name="web")
+        self.workload = WorkloadObservation(target=target, exists=True, selector="app=web")
+        spec = {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}}
+        metadata = {"name": "orders", "namespace": namespace, "uid": "uid-orders"}
+        self.cache.put(STREAM_CONSUMER_GROUP, {"metadata": metadata, "spec": spec})
+
+    async def pod(self, name: str = "web-0", **container: Any) -> Manifest:
+        """A pod on the node, as its kubelet would report it."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"app": "web"}},
+            "spec": {
+                "nodeName": NODE_NAME,
+                "containers": [{"name": "worker", "image": "worker:1"}],
+                "tolerations": [{"operator": "Exists"}],
+            },
+        }
+        await self.api.create(POD, self.namespace, body)
+        phase = container.pop("phase", "Running")
+        return await self.report(name, phase=phase, **container)
+
+    async def report(self, name: str = "web-0", *, phase: str, **container: Any) -> Manifest:
+        """Write a status of the one container."""
+        named = {"name": "worker", "image": "", "imageID": "", "ready": True, "restartCount": 0}
+        status = {"phase": phase, "containerStatuses": [{**named, **container}]}
+        address = replace(self.address(name), subresource="status")
+        return await self.api.merge(address, {"status": status})
+
+    def address(self, name: str) -> Address:
+        return Address(kind=POD, namespace=self.namespace, name=name)
+
+    def remove(self, name: str = "web-0") -> None:
+        """Take the pod away as a kubelet does at the very end."""
+        force = ("--grace-period=0", "--force", "--wait=true")
+        self.plane.kubectl("-n", self.namespace, "delete", "pod", name, *force)
+
+    def bury(self, manifest: Manifest) -> None:
+        """Let the cache hear of the deletion."""
+        metadata = manifest["metadata"]
+        name = (self.namespace, metadata["name"])
+        self.cache.remove(POD, name, metadata["uid"], last=manifest)
+
+    async def judge(
+        self, consumer: str, *, evidence: Evidence | None = None, **records: str
+    ) -> Judgement:
+        question = Question(
+            workload=self.workload,
+            consumers=[consumer],
+            records={f"{field}:{consumer}": value for field, value in records.items()},
+            server_time=datetime.now(UTC),
+            skew=SKEW,
+        )
+        return (await (evidence or self.evidence).judge(question))[consumer]
+
+
+@pytest.fixture
+async def scene(plane: ControlPlane, namespace: str) -> AsyncIterator[Scene]:
+    account = ("-n", namespace, "get", "serviceaccount", "default")
+    wait_until(
+        lambda: plane.kubectl(*account, check=False).returncode == 0,
+        timeout_s=60,
+        what="default account",
+    )
+    api = await KubeApi.connect(str(plane.kubeconfig))
+    try:
+        yield Scene(plane, api, namespace)
+    finally:
+        await api.close()
+
+
+@pytest.fixture
+async def deaf(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    """A way to an API server that nobody answers at."""
+    known = plane.kubeconfig.read_text()
+    path = tmp_path / "kubeconfig"
+    path.write_text(known.replace(plane.url, "https://127.0.0.1:1"))
+    api = await KubeApi.connect(str(path))
+    yield api
+    await api.close()
+
+
+def running(at: datetime, **more: Any) -> Manifest:
+    return {"state": {"running": {"startedAt": text(at)}}, **more}
+
+
+def restarted(at: datetime) -> Manifest:
+    return running(at, lastState=ended(at - timedelta(seconds=1)), restartCount=1)
+
+
+def record_of(manifest: Manifest, **changes: Any) -> str:
+    metadata = manifest["metadata"]
+    fields = {
+        "uid": metadata["uid"],
+        "name": metadata["name"],
+        "node": NODE_NAME,
+        "grace_s": 30.0,
+        "namespace": metadata["namespace"],
+        "cluster": "here",
+    }
+    return json.dumps(fields | changes, separators=(",", ":"))
+
+
+async def test_a_pod_that_ended_and_went_is_dead_whether_named_by_uid_or_not(scene: Scene) -> None:
+    made = await scene.pod(**running(datetime.now(UTC)))
+    scene.cache.put(POD, made)
+    last = await scene.report(phase="Failed", state=ended(datetime.now(UTC)))
+    scene.remove()
+    scene.bury(last)
+    for consumer in (f"web-0:{made['metadata']['uid']}", "web-0-17"):
+        before = datetime.now(UTC)
+        judgement = await scene.judge(consumer)
+        assert judgement.cut.reason is LivenessReason.GONE
+        assert judgement.cut.at is not None
+        assert before <= judgement.cut.at <= datetime.now(UTC)
+
+
+async def test_a_pod_that_took_the_name_unheard_is_not_robbed(scene: Scene) -> None:
+    made = await scene.pod(**running(datetime.now(UTC)))
+    scene.cache.put(POD, made)
+    last = await scene.report(phase="Failed", state=ended(datetime.now(UTC)))
+    scene.remove()
+    scene.bury(last)
+    successor = await scene.pod(**running(datetime.now(UTC)))
+    began = datetime.fromisoformat(
+        successor["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    )
+    by_name = await scene.judge("web-0")
+    assert (by_name.cut.at, by_name.cut.reason) == (began - SKEW, LivenessReason.REPLACED)
+    by_uid = await scene.judge(f"web-0:{made['metadata']['uid']}")
+    assert by_uid.cut.reason is LivenessReason.GONE
+    # What was proven once is written down, and needs no memory of the former pod.
+    assert by_name.record == record_of(successor, is_successor=True)
+    scene.cache.put(POD, successor)
+    fresh = Evidence(scene.api, Cache(), cluster="here")
+    fresh._cache.put(POD, successor)
+    again = await scene.judge("web-0", evidence=fresh, pod=by_name.record)
+    assert (again.cut.at, again.record) == (began - SKEW, None)
+
+
+async def test_a_pod_that_vanished_is_dead_once_its_node_has_reported_for_long(
+    scene: Scene,
+) -> None:
+    # The cache does not hear that it went; a live look finds it.
+    scene.cache.put(POD, await scene.pod(**restarted(datetime.now(UTC))))
+    scene.remove()
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE_NAME}}
+    made = json.loads(
+        scene.plane.kubectl("create", "-o", "json", "-f", "-", stdin=json.dumps(node)).stdout
+    )
+    address = Address(kind=NODE, namespace=None, name=NODE_NAME, subresource="status")
+
+    async def turn(status: str) -> None:
+        since = text(datetime.now(UTC) - timedelta(hours=1))
+        ready = {"type": "Ready", "status": status, "lastTransitionTime": since}
+        await scene.api.merge(address, {"status": {"conditions": [ready]}})
+
+    try:
+        scene.cache.put(NODE, made)
+        await turn("True")
+        first = await scene.judge("web-0")
+        assert (first.cut.at, first.cut.reason) == (None, LivenessReason.MAYBE_ALIVE)
+        scene.now_s += LONG_S - 1
+        assert (await scene.judge("web-0")).cut.at is None
+        scene.now_s += 1
+        await turn("False")
+        assert (await scene.judge("web-0")).cut.at is None
+        await turn("True")
+        assert (await scene.judge("web-0")).cut.reason is LivenessReason.VANISHED
+    finally:
+        scene.plane.kubectl("delete", "node", NODE_NAME)
+    # The cache has not heard that the node is gone; a live look has.
+    assert (await scene.judge("web-0")).cut.reason is LivenessReason.VANISHED
+
+
+async def test_a_pod_that_only_the_group_remembers_is_judged_by_its_record(scene: Scene) -> None:
+    made = await scene.pod(**running(datetime.now(UTC)))
+    consumer = f"web-0:{made['metadata']['uid']}"
+    alive = await scene.judge(consumer, pod=record_of(made))
+    assert alive.cut.reason is LivenessReason.ALIVE
+    scene.remove()
+    # Some node is known, so that one which is not there counts as deleted.
+    scene.cache.put(NODE, {"metadata": {"name": "n2", "uid": "uid-n2"}})
+    for record in ({"cluster": "there"}, {"namespace": "elsewhere"}, {"uid": "another"}):
+        stranger = await scene.judge(consumer, pod=record_of(made, **record))
+        assert (stranger.cut.reason, stranger.match.is_unknown) == (
+            LivenessReason.NEVER_SEEN,
+            False,
+        )
+    assert (await scene.judge(consumer, pod="no JSON")).cut.reason is LivenessReason.NEVER_SEEN
+    for name in (consumer, "web-0-17"):
+        assert (await scene.judge(name, pod=record_of(made))).cut.at is None
+    scene.now_s += LONG_S
+    for name in (consumer, "web-0-17"):
+        judgement = await scene.judge(name, pod=record_of(made))
+        assert judgement.cut.reason is LivenessReason.VANISHED
+        assert not judgement.match.is_unknown
+
+
+async def test_an_api_server_that_does_not_answer_gives_no_cut(scene: Scene, deaf: KubeApi) -> None:
+    began = datetime.now(UTC)
+    evidence = Evidence(deaf, scene.cache, cluster="here")
+    scene.cache.put(POD, await scene.pod("web-0", **running(began)))
+    scene.cache.put(POD, await scene.pod("web-1", **restarted(began)))
+    scene.cache.put(POD, last := await scene.pod("web-2", phase="Failed", state=ended(began)))
+    scene.bury(last)
+    reasons = {
+        name: (await scene.judge(name, evidence=evidence)).cut.reason
+        for name in ("web-0", "web-1", "web-2", "laptop")
+    }
+    # And nobody is asked about a pod that never ended.
+    assert reasons == {
+        "web-0": LivenessReason.ALIVE,
+        "web-1": LivenessReason.UNREADABLE,
+        "web-2": LivenessReason.UNREADABLE,
+        "laptop": LivenessReason.UNKNOWN,
+    }
+
+
+async def test_what_a_live_look_confirmed_is_not_looked_at_again(
+    scene: Scene, deaf: KubeApi
+) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    scene.cache.put(POD, await scene.pod("web-1", **restarted(began)))
+    scene.cache.put(POD, last := await scene.pod("web-2", phase="Failed", state=ended(began)))
+    scene.remove("web-2")
+    scene.bury(last)
+    consumers = ("web-1", f"web-2:{last['metadata']['uid']}")
+    for consumer in consumers:
+        assert (await scene.judge(consumer)).cut.at is not None
+    scene.evidence._api = deaf
+    assert (await scene.judge(consumers[0])).cut.at == began - SKEW
+    assert (await scene.judge(consumers[1])).cut.reason is LivenessReason.GONE
+    # A name without a uid may have been taken meanwhile.
+    assert (await scene.judge("web-2")).cut.reason is LivenessReason.UNREADABLE
+
+
+async def test_without_the_right_to_read_pods_there_is_no_cut(scene: Scene) -> None:
+    scene.cache.put(POD, await scene.pod(**restarted(datetime.now(UTC))))
+    api = await KubeApi.connect(str(scene.plane.kubeconfig_for("nobody")))
+    try:
+        judgement = await scene.judge("web-0", evidence=Evidence(api, scene.cache))
+    finally:
+        await api.close()
+    assert (judgement.cut.at, judgement.cut.reason) == (None, LivenessReason.FORBIDDEN)
+
+
+async def test_a_start_that_the_watch_brought_is_remembered_and_the_first_look_is_not(
+    scene: Scene,
+) -> None:
+    ahead = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+    scene.cache.put(POD, await scene.pod("web-0", **running(ahead - timedelta(hours=1))))
+    for name in ("web-0", "web-1"):
+        made = await (scene.report if name == "web-0" else scene.pod)(
+            name, phase="Running", **restarted(ahead)
+        )
+        scene.cache.put(POD, made)
+    scene.now_s += 5
+    assert (await scene.judge("web-1")).cut.at == ahead - SKEW
+    watched = (await scene.judge("web-0")).cut.at
+    assert watched is not None
+    assert watched < ahead - SKEW - timedelta(seconds=3)
+
+
+async def test_a_measured_clock_takes_the_place_of_the_greatest_skew(scene: Scene) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    scene.cache.put(POD, await scene.pod(**restarted(began)))
+
+    class Measured:
+        async def allowance(
+            self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
+        ) -> timedelta:
+            assert (node, default) == (NODE_NAME, SKEW)
+            return timedelta(seconds=9)
+
+    evidence = Evidence(scene.api, scene.cache, clocks=Measured())
+    judgement = await scene.judge("web-0", evidence=evidence)
+    assert judgement.cut.at == began - timedelta(seconds=9)
+
+
+async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(scene: Scene) -> None:
+    began = datetime.now(UTC).replace(microsecond=0)
+    made = await scene.pod(**restarted(began))
+    scene.cache.put(POD, made)
+    boot = str(int(began.timestamp() * 1000) - 700)
+    judgement = await scene.judge("web-0", boot=boot)
+    assert judgement.record == record_of(made)
+    assert judgement.cut.at == began - timedelta(milliseconds=700)
+    again = await scene.judge("web-0", boot="no number", pod=judgement.record)
+    assert (again.record, again.cut.at) == (None, began - SKEW)

@@ -1,0 +1,178 @@
+"""A group that was lost or went back, and entries that it lost: nothing goes unsaid."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from local_cluster.nodes import Node
+from local_cluster.redis_servers import RedisServers, SentinelServers
+from pelops.domain.ledger import LedgerKind
+from pelops.domain.state import SEEN_DELIVERED, SEEN_LOWEST
+from tests.e2e.declaring import Object
+from tests.e2e.recovering import Group, measured
+from tests.operators import Operators, Resources
+from tests.redis_fixtures import RunRedis
+
+CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
+
+
+@pytest.fixture
+def group(resources: Resources, redis_86: RedisServers, stream: str) -> Group:
+    """A group that is yet to be declared."""
+    return Group(resources, redis_86, stream)
+
+
+def _await_remembered(group: Group, delivered: str, lowest: str) -> None:
+    def is_remembered() -> bool:
+        seen = group.redis.hmget(group.keys.state, SEEN_DELIVERED, SEEN_LOWEST)
+        return bool(seen == [delivered, lowest])
+
+    group.until(is_remembered, f"{delivered} and {lowest} to be remembered")
+
+
+def _acknowledge_alarm(group: Group, alarm: str) -> None:
+    group.resources.plane.kubectl(
+        *("annotate", "--overwrite", "scg", "-n", group.resources.namespace, group.name),
+        f"pelops.dev/acknowledge={alarm}",
+    )
+    group.until(lambda: not group.resources.condition(group.name, alarm), f"no {alarm}")
+
+
+def test_a_group_that_was_destroyed_is_made_anew_before_what_was_pending_and_nothing_is_lost(
+    group: Group,
+) -> None:
+    group.declare(recovery=CALM)
+    first, second, third = group.give("jane", 3)
+    group.acknowledge([first])
+    _await_remembered(group, third, second)
+    (new,) = group.add(1)
+    group.redis.xgroup_destroy(group.stream, group.keys.group)
+    group.until(group.position, "the group")
+    assert [one for one, _ in group.read("jane", 10)] == [second, third, new]
+    made = group.ledger(LedgerKind.GROUP_CREATED)[-1].details
+    assert (made["why"], made["position"], made["repeats"]) == ("continues", first, "2")
+    told = group.await_event("GroupRecreated")
+    assert told["type"] == "Warning" and first in told["note"]
+    assert not group.resources.condition(group.name, "PositionWentBack")
+
+
+def test_in_a_redis_that_was_emptied_the_group_begins_before_everything(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    group = Group(resources, run_redis(), stream)
+    group.declare(recovery=CALM)
+    last = group.give("jane", 3)[-1]
+    group.acknowledge(group.pending())
+    _await_remembered(group, last, "")
+    group.redis.flushall()
+    # Producers with IDs of their own go on below and above where the group was.
+    earlier = "5-0"
+    new = [group.redis.xadd(stream, {"n": "1"}, earlier), *group.add(1)]
+    group.until(group.position, "the group")
+    assert [one for one, _ in group.read("jane", 10)] == new
+    assert group.ledger(LedgerKind.GROUP_CREATED)[-1].details["why"] == "new-stream"
+    assert "0-0" in group.await_event("GroupRecreated")["note"]
+
+
+def test_a_group_that_went_back_is_told_and_nothing_of_before_moves_until_it_is_acknowledged(
+    resources: Resources, operator: Operators, node: Node, run_redis: RunRedis, stream: str
+) -> None:
+    servers = run_redis()
+    group = Group(resources, servers, stream)
+    (pod,) = group.declare(1, recovery=CALM)
+    done = group.give(pod.consumer, 3)
+    server = servers.servers[0]
+    server.cli("SAVE")
+    backup = server.directory / "backup"
+    shutil.copy(server.directory / "dump.rdb", backup)
+    group.acknowledge(done)
+    later = group.give(pod.consumer, 2)
+    group.acknowledge(later)
+    group.until(
+        lambda: group.told("group")["lastDeliveredId"] == later[-1], "the later position to be told"
+    )
+
+    server.kill()
+    shutil.copy(backup, server.directory / "dump.rdb")
+    server.start()
+    back = group.resources.await_condition(
+        group.name, "PositionWentBack", reason="PositionWentBack"
+    )
+    assert done[-1] in back["message"] and later[-1] in back["message"]
+    assert group.resources.condition(group.name)["status"] == "True"
+    assert group.await_event("PositionWentBack")["type"] == "Warning"
+
+    group.delete_pod(pod)
+    group.until(
+        lambda: measured(operator, "pelops_recovery_verdicts_total", verdict="held") >= len(done),
+        "a sweep to find them held",
+    )
+    assert group.owners() == dict.fromkeys(done, pod.consumer)
+    assert group.position() == done[-1], "the position is never moved"
+    _acknowledge_alarm(group, "PositionWentBack")
+    group.await_moved(done)
+    assert "pelops.dev/acknowledge" not in _annotations(group)
+
+
+def test_a_failover_that_loses_nothing_raises_no_alarm_and_recovery_goes_on(
+    resources: Resources, node: Node, empty_sentinel: SentinelServers, stream: str
+) -> None:
+    servers = empty_sentinel
+    nodes = [f"{host}:{port}" for host, port in servers.sentinel_nodes]
+    group = Group(resources, servers, stream)
+    redis = {"sentinel": {"masterName": servers.sentinel_master, "nodes": nodes}}
+    (pod,) = group.declare(1, recovery=CALM, redis=redis)
+    group.await_sweeps(1)
+    lost = group.give(pod.consumer, 3)
+    group.redis.wait(2, 5_000)
+    servers.failover()
+    group.connect(servers.url)
+    group.delete_pod(pod)
+    group.await_moved(lost)
+    assert group.copies().keys() == set(lost)
+    assert not group.resources.condition(group.name, "PositionWentBack")
+
+
+def test_what_was_trimmed_before_its_delivery_is_counted_until_somebody_acknowledges_it(
+    group: Group,
+) -> None:
+    group.declare(recovery=CALM)
+    delivered = group.give("jane", 1)
+    group.acknowledge(delivered)
+    group.add(5)
+    group.redis.xtrim(group.stream, maxlen=2, approximate=False)
+    lost = group.resources.await_condition(group.name, "DataLoss", reason="DataLoss")
+    assert "at least 3, at most 3" in lost["message"] and delivered[0] in lost["message"]
+    assert group.resources.condition(group.name)["status"] == "True"
+    (event,) = group.ledger(LedgerKind.DATA_LOSS)
+    assert (event.details["at_least"], event.details["at_most"]) == ("3", "3")
+    _acknowledge_alarm(group, "DataLoss")
+    # The gap is known: it is not told again, and a new one is.
+    group.read("jane", 1)
+    group.add(3)
+    group.redis.xtrim(group.stream, maxlen=1, approximate=False)
+    group.resources.await_condition(group.name, "DataLoss", reason="DataLoss")
+    assert len(group.ledger(LedgerKind.DATA_LOSS)) == 2
+
+
+def test_what_users_delete_by_hand_is_no_loss(group: Group) -> None:
+    group.declare(recovery=CALM)
+    first, *_, last = group.add(4)
+    group.redis.xdel(group.stream, first)
+    group.deliver("jane", 2)
+    group.redis.xdel(group.stream, last)
+    # The operator has seen both once it tells of what came afterwards.
+    group.add(2)
+    group.until(
+        lambda: group.told("stream")["length"] == 4, "the status to tell of all that is left"
+    )
+    assert not group.resources.condition(group.name, "DataLoss")
+    assert group.ledger(LedgerKind.DATA_LOSS) == []
+
+
+def _annotations(group: Group) -> Object:
+    found = group.resources.get("scg", group.name) or {}
+    annotations: Object = found["metadata"].get("annotations") or {}
+    return annotations

@@ -1,0 +1,207 @@
+"""Entries of workers that died or stalled are delivered again, once, and nobody is robbed."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_cluster.nodes import Node
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.ledger import LedgerKind
+from pelops.domain.state import SWEEP_AT
+from tests.e2e.declaring import Object, await_absence, await_observed, patch
+from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
+from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
+from tests.operators import Operators, Resources, sleeping_template
+
+# Only the death of a pod calls a sweep that moves something within the test's time.
+BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+
+
+@pytest.fixture
+def group(resources: Resources, node: Node, redis_86: RedisServers, stream: str) -> Group:
+    """A group that is yet to be declared; a node is there for its workers."""
+    return Group(resources, redis_86, stream)
+
+
+def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
+    group: Group, operator: Operators
+) -> None:
+    gone, alive = group.declare(2, recovery=BY_DEATH_ALONE)
+    lost, kept = group.give(gone.consumer, 3, sku="A"), group.give(alive.consumer, 2)
+    group.delete_pod(gone)
+    group.await_moved(lost)
+
+    assert group.owners() == dict.fromkeys(kept, alive.consumer)
+    copies = group.copies()
+    assert copies.keys() == set(lost)
+    added = {"_original_id": lost[0], "_retry_count": "0"}
+    assert copies[lost[0]] == {"n": "0", "sku": "A", **added}
+    assert retries(copies, lost) == {"0"}
+    assert group.recorded(LedgerKind.REQUEUED) == lost
+    group.until(lambda: gone.consumer not in group.consumers(), "its consumer to go")
+    (removed,) = group.ledger(LedgerKind.CONSUMER_REMOVED)
+    assert removed.details["consumer"] == gone.consumer
+    note = group.await_event("Requeued")["note"]
+    assert "3 entries" in note and gone.name in note
+    group.await_told(requeued=3, deadLettered=0)
+    assert group.measured(operator, "pelops_requeued_total", trigger="pod-death") == 3
+    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Sweeping"
+
+
+def test_a_container_killed_in_place_is_charged_and_what_its_successor_read_again_stays(
+    group: Group, operator: Operators
+) -> None:
+    (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)
+    old = group.give(pod.consumer, 3)
+    group.await_idle(old, LONG_BEFORE_MS)
+    with paused(operator):
+        pod.crash()
+        group.await_restart(pod)
+        group.redis.xreadgroup(group.keys.group, pod.consumer, {group.stream: "0"}, 1)
+        new = group.give(pod.consumer, 1)
+    group.await_moved(old[1:])
+    assert group.owners() == dict.fromkeys([old[0], *new], pod.consumer)
+    assert retries(group.copies(), old[1:]) == {"1"}
+    assert group.recorded(LedgerKind.REQUEUED) == old[1:]
+
+
+def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Group) -> None:
+    template = sleeping_template()
+    (worker,) = template["spec"]["containers"]
+    template["spec"]["containers"].append({**worker, "name": "sidecar"})
+    more: Object = {"template": template, "container": "worker"}
+    (pod,) = group.declare(1, recovery=BY_DEATH_ALONE, **more)
+    kept = group.give(pod.consumer, 2)
+    (beside,) = group.until(lambda: group.pods("sidecar"), "the sidecar")
+    group.await_idle(kept, LONG_BEFORE_MS)
+    crashed_ms = group.now_ms()
+    beside.crash()
+    group.await_restart(beside, "sidecar")
+    group.await_sweep_since(crashed_ms)
+    assert group.owners() == dict.fromkeys(kept, pod.consumer)
+    pod.crash()
+    group.await_moved(kept)
+
+
+def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps_it(
+    group: Group,
+) -> None:
+    recovery: Object = {"processingTimeoutSeconds": 2}
+    (pod,) = group.declare(1, recovery=recovery)
+    beating = group.give(pod.consumer, 1)
+    stuck = [*group.give(pod.consumer, 2), *group.give("laptop", 2)]
+
+    def beat_until_moved() -> bool:
+        group.redis.xclaim(*(group.stream, group.keys.group, pod.consumer, 0, beating), justid=True)
+        return not group.pending().keys() & set(stuck)
+
+    group.until(beat_until_moved, "the stuck entries to move")
+    assert group.owners() == {beating[0]: pod.consumer}
+    assert retries(group.copies(), stuck) == {"1"}
+    idle = [one.idle for act in group.ledger(LedgerKind.REQUEUED) for one in act.entries]
+    assert min(idle).total_seconds() >= 2
+    # It may come back any time, and nobody knows whether it lives.
+    assert group.consumers() == {pod.consumer, "laptop"}
+
+
+def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
+    group: Group,
+) -> None:
+    limit: Object = {"processingTimeoutSeconds": 3600}
+    (pod,) = group.declare(1, recovery=limit)
+    kept, stuck = group.give(pod.consumer, 1), group.give("laptop", 1)
+    named = group.resources.await_condition(
+        group.name, "UnmatchedConsumers", reason="UnmatchedConsumers"
+    )
+    assert "laptop" in named["message"] and pod.name not in named["message"]
+    assert "minIdleSeconds" in named["message"]
+    assert group.resources.condition(group.name)["status"] == "True"
+    group.await_sweeps()
+    assert group.owners() == {kept[0]: pod.consumer, stuck[0]: "laptop"}
+
+    group.apply(replicas=1, recovery={**limit, "minIdleSeconds": 1})
+    group.await_moved(stuck)
+    assert group.owners() == {kept[0]: pod.consumer}
+    group.until(
+        lambda: not group.resources.condition(group.name, "UnmatchedConsumers"), "nobody unmatched"
+    )
+
+
+@pytest.mark.parametrize(
+    "still", [{"suspend": True}, {"recovery": {"strategy": "Off"}}], ids=["suspended", "off"]
+)
+def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
+    group: Group, still: Object
+) -> None:
+    (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)
+    lost = group.give(pod.consumer, 2)
+    patch(group.resources, "scg", group.name, {"spec": still})
+    await_observed(group.resources)
+    swept_at = group.redis.hget(group.keys.state, SWEEP_AT)
+    group.delete_pod(pod)
+    group.await_pods_other_than(pod)
+    group.until(lambda: group.told("group").get("pending") == 2, "the status to count them")
+    assert group.owners() == dict.fromkeys(lost, pod.consumer)
+    assert group.redis.hget(group.keys.state, SWEEP_AT) == swept_at
+    assert pod.consumer in group.consumers()
+
+    wanted = {"suspend": False, "recovery": {"strategy": "Requeue"}}
+    patch(group.resources, "scg", group.name, {"spec": wanted})
+    group.await_moved(lost, timeout_s=15)
+
+
+def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group) -> None:
+    gone, alive = group.declare(2, recovery=BY_DEATH_ALONE)
+    lost, kept = group.give(gone.consumer, 3), group.give(alive.consumer, 1)
+    position, undelivered = group.position(), group.add(2)
+    group.delete_pod(gone)
+    group.await_moved(lost)
+    group.until(lambda: gone.consumer not in group.consumers(), "its consumer to go")
+    assert group.position() == position == kept[0]
+    assert group.consumers() == {alive.consumer}
+    assert group.pending()[kept[0]].deliveries == 1
+    # What was there first is delivered first, then the copies in the order of what they are of.
+    read = group.read(alive.consumer, 10)
+    assert [one for one, _ in read[:2]] == undelivered
+    assert [fields["_original_id"] for _, fields in read[2:]] == lost
+
+
+def test_a_resource_that_is_deleted_amid_a_sweep_goes_at_once_and_nothing_comes_back(
+    group: Group,
+) -> None:
+    slow: Object = {**BY_DEATH_ALONE, "batchSize": 1}
+    (pod,) = group.declare(1, recovery=slow, deletionPolicy="Delete")
+    many = 15_000
+    group.give(pod.consumer, many)
+    group.delete_pod(pod)
+    group.until(lambda: group.redis.xlen(group.stream) > many, "the first copies")
+    group.resources.delete(group.name)
+    await_absence(group.resources, "scg", group.name, timeout_s=20)
+    keys = group.keys
+    assert group.redis.xinfo_groups(group.stream) == []
+    assert group.redis.exists(keys.state, keys.ledger, keys.started, keys.retry) == 0
+    moved = len(group.copies())
+    assert 0 < moved < many, "the deletion came too late to mean anything"
+
+
+def test_of_two_resources_on_one_group_only_the_one_that_acts_recovers(
+    resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
+) -> None:
+    older = Group(resources, redis_86, stream, group=OLDER, name=OLDER)
+    younger = Group(resources, redis_86, stream, group=OLDER, name=YOUNGER)
+    older.declare(recovery={"processingTimeoutSeconds": 3600})
+    await_next_second(resources, OLDER)
+    eager: Object = {"processingTimeoutSeconds": 1, "fieldPrefix": "eager_"}
+    younger.apply(recovery=eager)
+    resources.await_condition(YOUNGER, reason="Conflict")
+    stuck = older.give("laptop", 2)
+    older.await_idle(stuck, 1_500)
+    older.await_sweeps()
+    assert older.owners() == dict.fromkeys(stuck, "laptop")
+
+    older.apply(recovery={"processingTimeoutSeconds": 1})
+    older.await_moved(stuck)
+    assert older.copies().keys() == set(stuck)
+    older.await_told(requeued=2)
+    assert older.measured(operator, "pelops_requeued_total") == 2
+    assert younger.measured(operator, "pelops_requeued_total") == 0

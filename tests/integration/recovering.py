@@ -1,0 +1,180 @@
+"""Stuck entries on a real server, the orders that move them, and what became of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerEntry, LedgerEvent, parse_ledger_event
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.recovery import Action, Chunk, SweepSight
+from pelops.policy.attempts import AttemptPlan, OwnerPlan, Settlement
+from pelops.redis_streams.recovery import Act, Order, Reasons, Recovered, recover_owner
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.sweeping import instant, open_sweep
+from tests.integration.redis_door import provision
+
+KEYS: Final = derive_keys("orders:events", "processing")
+DEAD: Final = "dead"  # the consumer whose process has died
+REASONS: Final = Reasons(reason="MaxRetriesExceeded", error="its worker failed 4 times")
+_ADD: Final = """
+local ids = {}
+for i = 1, tonumber(ARGV[1]) do
+  ids[i] = redis.call('XADD', KEYS[1], '*', 'n', i, 'f', ARGV[2])
+end
+return ids
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A pending entry."""
+
+    owner: str
+    idle_ms: int
+    deliveries: int
+
+
+def an_act(keys: GroupKeys = KEYS, **changes: Any) -> Act:
+    """What a sweep of the stream does with copies on the stream itself."""
+    told: dict[str, Any] = {
+        "keys": keys,
+        "source": keys.stream,
+        "target": keys.stream,
+        "uid": "uid-1",
+        "field_prefix": "_",
+        "batch": 100,
+        "actor": "replica-1",
+        "trigger": "sweep",
+        "allows_others": False,
+    }
+    return Act(**(told | changes))
+
+
+def an_order(**changes: Any) -> Order:
+    """The process of the dead consumer has crashed."""
+    told: dict[str, Any] = {"owner": DEAD, "reason": "it died", "is_charged": True}
+    return Order(**(told | changes))
+
+
+async def add_many(server: Server, keys: GroupKeys, number: int, value: bytes = b"v") -> None:
+    await server.execute("EVAL", _ADD, 1, keys.stream, number, value, key=keys.stream)
+
+
+async def read_new(
+    server: Server, keys: GroupKeys, number: int, consumer: str = DEAD, stream: str | None = None
+) -> list[EntryId]:
+    """Have a consumer read new entries; what it was given."""
+    source = stream or keys.stream
+    read = ("XREADGROUP", "GROUP", keys.group, consumer, "COUNT", number, "STREAMS")
+    reply = await server.execute(*read, source, ">", key=source)
+    return [parse_entry_id(one) for _, found in reply or [] for one, _ in found]
+
+
+async def strand(
+    server: Server, number: int, keys: GroupKeys = KEYS, value: bytes = b"v"
+) -> list[EntryId]:
+    """Have the dead consumer hold so many entries; their IDs."""
+    await provision(server, keys)
+    await add_many(server, keys, number, value)
+    return await read_new(server, keys, number)
+
+
+async def server_time(server: Server, keys: GroupKeys = KEYS) -> datetime:
+    seconds, micros = await server.execute("TIME", key=keys.stream)
+    return instant(int(seconds) * 1000 + int(micros) // 1000)
+
+
+async def recover_all(
+    server: Server, act: Act | None = None, order: Order | None = None, cut: datetime | None = None
+) -> list[Recovered]:
+    """All batches of the dead consumer; the cut lies in the future unless said."""
+    used = act or an_act()
+    moment = cut or await server_time(server, used.keys) + timedelta(minutes=1)
+    return [one async for one in recover_owner(server, used, order or an_order(), cut=moment)]
+
+
+async def look(server: Server, keys: GroupKeys = KEYS, **changes: Any) -> SweepSight:
+    """What a sweep begins with."""
+    told: dict[str, Any] = {"uid": "uid-1", "due": timedelta(), "with_retry": False}
+    sight = await open_sweep(server, keys, **(told | changes))
+    assert isinstance(sight, SweepSight)
+    return sight
+
+
+def a_plan(
+    *settlements: Settlement,
+    cut: datetime,
+    written: str = "",
+    kept: frozenset[EntryId] = frozenset(),
+    crowd: datetime | None = None,
+) -> tuple[AttemptPlan, OwnerPlan]:
+    """What was decided about the dead consumer."""
+    owner = OwnerPlan(owner=DEAD, cut=cut, settlements=settlements, crowd=crowd)
+    plan = AttemptPlan(
+        owners=(owner,),
+        waiting=0,
+        chunk=Chunk(written=written, under_way=kept),
+        kept=kept,
+        resolved=frozenset(),
+    )
+    return plan, owner
+
+
+def settlement(entry_id: EntryId, action: Action = Action.RETRY, charges: int = 2) -> Settlement:
+    return Settlement(entry_id=entry_id, action=action, charges=charges, alone_failures=1)
+
+
+async def pending(
+    server: Server, keys: GroupKeys = KEYS, stream: str | None = None
+) -> dict[EntryId, Held]:
+    """All pending entries."""
+    source = stream or keys.stream
+    reply = await server.execute("XPENDING", source, keys.group, "-", "+", 100_000, key=source)
+    return {
+        parse_entry_id(one): Held(owner=owner.decode(), idle_ms=idle, deliveries=number)
+        for one, owner, idle, number in reply
+    }
+
+
+async def bodies(server: Server, key: str) -> dict[EntryId, list[bytes]]:
+    """What a stream holds."""
+    found = await server.execute("XRANGE", key, "-", "+", key=key)
+    return {parse_entry_id(one): pairs for one, pairs in found}
+
+
+async def ledger(server: Server, keys: GroupKeys = KEYS) -> list[LedgerEvent]:
+    return [
+        parse_ledger_event(one, dict(zip(pairs[::2], pairs[1::2], strict=True)))
+        for one, pairs in (await bodies(server, keys.ledger)).items()
+    ]
+
+
+async def recorded(server: Server, kind: str, keys: GroupKeys = KEYS) -> list[LedgerEntry]:
+    """What the ledger says of entries, of one kind of act."""
+    return [
+        entry
+        for event in await ledger(server, keys)
+        if event.kind == kind
+        for entry in event.entries
+    ]
+
+
+async def totals(server: Server, keys: GroupKeys = KEYS) -> dict[str, int]:
+    """What the state has counted."""
+    names = ("requeued", "released", "dead_lettered", "payload_gone")
+    words = [f"total:{name}" for name in names]
+    reply = await server.execute("HMGET", keys.state, *words, key=keys.state)
+    return {name: int(value or 0) for name, value in zip(names, reply, strict=True)}
+
+
+async def snapshot(server: Server, keys: GroupKeys = KEYS) -> dict[str, object]:
+    """Everything that recovery might change."""
+    held = {one: entry.owner for one, entry in (await pending(server, keys)).items()}
+    streams = (keys.stream, keys.dead_letter, keys.ledger)
+    found = {key: await bodies(server, key) for key in streams}
+    state = await server.execute("HGETALL", keys.state, key=keys.state)
+    groups = await server.execute("XINFO", "GROUPS", keys.stream, key=keys.stream)
+    return {**found, "pending": held, "state": sorted(state), "groups": groups}

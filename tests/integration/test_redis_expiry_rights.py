@@ -1,0 +1,98 @@
+"""Whether servers tell of keys that expire, and which rights it takes to hear it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from local_cluster.redis_servers import RedisServers, StandaloneServers, start_standalone
+from pelops.domain.access import Feature, Role, acl_rules
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.redis_streams.expiry import ExpiryEvents, can_see_expiries
+from tests.integration.expiring import (
+    TELLING,
+    Told,
+    expire,
+    expire_until_told,
+    listening_to,
+    until,
+)
+from tests.integration.redis_door import connected, endpoint_of
+from tests.redis_fixtures import RunRedis
+
+
+@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
+def telling(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """A server of each kind that tells of keys that expire."""
+    with start_standalone(request.param, options=TELLING) as servers:
+        yield servers
+
+
+@pytest.mark.parametrize(
+    ("letters", "can_see"),
+    [
+        *(("Ex", True), ("AE", True), ("KEA", True), ("Exg", True)),
+        *(("", False), ("Kx", False), ("KA", False), ("Eg", False), ("E", False)),
+    ],
+)
+async def test_the_setting_tells_whether_expiries_are_told(
+    telling: StandaloneServers, letters: str, can_see: bool
+) -> None:
+    telling.cli("CONFIG", "SET", "notify-keyspace-events", letters)
+    try:
+        async with connected(endpoint_of(telling)) as server:
+            assert await can_see_expiries(server) is can_see
+    finally:
+        telling.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
+
+
+async def test_nobody_changes_the_setting(empty_redis_86: StandaloneServers) -> None:
+    async with listening_to(endpoint_of(empty_redis_86)) as (server, _, told):
+        assert await can_see_expiries(server) is False
+        await expire(server, "lock")
+        assert told.keys == []
+    assert empty_redis_86.cli("CONFIG", "GET", "notify-keyspace-events").split() == [
+        "notify-keyspace-events"
+    ]
+
+
+async def test_one_master_that_tells_nothing_is_found(run_redis: RunRedis) -> None:
+    cluster = run_redis(topology="cluster", options=TELLING)
+    async with connected(endpoint_of(cluster)) as server:
+        assert await can_see_expiries(server) is True
+        cluster.masters()[-1].cli("CONFIG", "SET", "notify-keyspace-events", "")
+        assert await can_see_expiries(server) is False
+
+
+def grant(servers: RedisServers, keys: GroupKeys, *features: Feature) -> None:
+    rules = acl_rules(keys, Role.OPERATOR, features)
+    servers.acl_setuser("pelops", "reset", "on", ">sesame", *rules)
+
+
+async def test_the_least_rights_suffice_to_listen_and_leave_the_setting_unknown(
+    telling: StandaloneServers,
+) -> None:
+    grant(telling, derive_keys("orders", "g"), Feature.EXPIRY_EVENTS)
+    endpoint = endpoint_of(telling, username="pelops", password="sesame")
+    async with listening_to(endpoint) as (server, _, told), connected(endpoint_of(telling)) as root:
+        assert await can_see_expiries(server) is None
+        await expire(root, "lock")
+        await until(lambda: told.keys == ["lock"], "the key is told")
+
+
+async def test_a_missing_right_is_named_and_a_granted_one_is_used(
+    telling: StandaloneServers,
+) -> None:
+    keys = derive_keys("orders", "g")
+    grant(telling, keys)
+    endpoint = endpoint_of(telling, username="pelops", password="sesame")
+    events, told = ExpiryEvents(), Told()
+    async with connected(endpoint) as server, connected(endpoint_of(telling)) as root:
+        try:
+            subscription = events.subscribe(server, told.hear)
+            await until(lambda: subscription.denied is not None, "the missing right is named")
+            assert "forbids psubscribe __keyevent@*__:expired" in str(subscription.denied)
+            grant(telling, keys, Feature.EXPIRY_EVENTS)
+            await expire_until_told(root, told, "lock")
+            assert subscription.denied is None
+        finally:
+            await events.close()

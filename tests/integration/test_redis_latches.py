@@ -1,0 +1,248 @@
+"""What is told of a group that went back, and of entries trimmed too soon, on real servers."""
+
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.domain.observation import StreamObservation
+from pelops.domain.state import (
+    Latch,
+)
+from pelops.errors import NotOurs
+from pelops.policy.loss import assess_loss, find_new_loss
+from pelops.policy.position import LastSeen, PositionChange, decide_went_back
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.position import (
+    clear_latches,
+    hold_recovery,
+    record_loss,
+    remember_position,
+)
+from pelops.redis_streams.server import Server
+from tests.integration.position_cases import (
+    KEYS,
+    OWNER,
+    acknowledge,
+    add_all,
+    create_anew,
+    with_pending_3_and_5,
+)
+from tests.integration.redis_door import (
+    an_owner,
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    deliver,
+    endpoint_of,
+    kinds_in_ledger,
+    provision,
+)
+
+HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def test_a_group_that_went_back_is_told_and_held_once(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("XGROUP", "SETID", KEYS.stream, KEYS.group, "2-0")
+    change = decide_went_back(before, await observe_group(server, KEYS))
+    assert change is not None
+    until = await hold_recovery(server, KEYS, OWNER, change, hold=HOUR)
+    # Another replica looks later: the group has gone on, and the hold stays as it was.
+    await deliver(server, KEYS, 1)
+    later = decide_went_back(before, await observe_group(server, KEYS))
+    assert later is not None
+    assert later.after == EntryId(3)
+    assert await hold_recovery(server, KEYS, OWNER, later, hold=2 * HOUR) == until
+    seen = await observe_group(server, KEYS)
+    assert seen.state.back is not None
+    assert (seen.state.back.before, seen.state.back.after) == (EntryId(6), EntryId(2))
+    assert seen.state.back.hold_until == until
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.POSITION_CHANGED) == 1
+
+
+async def look_after(server: Server, moment: datetime) -> StreamObservation:
+    """A look in a later millisecond than what was written just after `moment`."""
+    seen = await observe_group(server, KEYS)
+    while seen.state.back is None or seen.server_time - seen.state.back.since < MILLISECOND:
+        seen = await observe_group(server, KEYS)
+    assert seen.server_time > moment
+    return seen
+
+
+async def test_a_group_that_goes_back_again_is_held_anew(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    for position in (4, 2):
+        await server.execute("XGROUP", "SETID", KEYS.stream, KEYS.group, f"{position}-0")
+        seen = await observe_group(server, KEYS)
+        change = decide_went_back(before, seen)
+        assert change is not None
+        await hold_recovery(server, KEYS, OWNER, change, hold=HOUR)
+        before = LastSeen.of(await look_after(server, seen.server_time))
+    back = (await observe_group(server, KEYS)).state.back
+    assert back is not None
+    assert (back.before, back.after) == (EntryId(4), EntryId(2))
+
+
+async def test_a_restored_snapshot_is_noticed_whoever_looks(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await with_pending_3_and_5(server)
+    empty_redis.cli("SAVE")
+    await deliver(server, KEYS, 4)
+    await remember_position(server, KEYS, OWNER)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    empty_redis.master().kill()
+    empty_redis.master().start()
+    seen = await observe_group(server, KEYS)
+    # The memory beside the group went back with it: only who looked before can tell.
+    assert seen.state.seen is not None
+    assert seen.state.seen.last_delivered_id == EntryId(6)
+    change = decide_went_back(before, seen)
+    assert change is not None
+    assert (change.before, change.after) == (EntryId(10), EntryId(6))
+
+
+async def test_a_hold_is_told_once_to_those_who_do_not_know_when_they_looked(
+    server: Server,
+) -> None:
+    await provision(server, KEYS)
+    change = PositionChange(before=EntryId(6), after=EntryId(2), seen=None, message="")
+    until = await hold_recovery(server, KEYS, OWNER, change, hold=HOUR)
+    assert await hold_recovery(server, KEYS, OWNER, change, hold=2 * HOUR) == until
+
+
+async def test_a_group_made_anew_by_us_has_not_gone_back(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    assert decide_went_back(before, await observe_group(server, KEYS)) is None
+    await create_anew(server)
+    assert decide_went_back(before, await observe_group(server, KEYS)) is None
+
+
+async def test_an_acknowledged_latch_is_gone_and_the_rest_stays(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    change = PositionChange(before=EntryId(6), after=EntryId(2), seen=None, message="")
+    await hold_recovery(server, KEYS, OWNER, change, hold=HOUR)
+    with pytest.raises(NotOurs):
+        await clear_latches(server, KEYS, an_owner("other"), [Latch.POSITION_WENT_BACK])
+    assert await clear_latches(server, KEYS, OWNER, [Latch.POSITION_WENT_BACK, Latch.DATA_LOSS])
+    assert not await clear_latches(server, KEYS, OWNER, [Latch.POSITION_WENT_BACK])
+    assert not await clear_latches(server, KEYS, OWNER, [])
+    seen = await observe_group(server, KEYS)
+    assert seen.state.back is None
+    assert seen.state.seen is not None
+    assert seen.hold is not None
+
+
+async def read_and_owe(server: Server) -> None:
+    """Ten entries, of which three were delivered."""
+    await provision(server, KEYS)
+    await add_all(server, range(1, 11))
+    await deliver(server, KEYS, 3)
+    await acknowledge(server, 1, 2, 3)
+
+
+async def bounds(server: Server) -> tuple[int, int | None] | None:
+    loss = assess_loss(await observe_group(server, KEYS))
+    return None if loss is None else (loss.at_least, loss.at_most)
+
+
+async def test_what_is_trimmed_before_delivery_is_lost_and_counted(server: Server) -> None:
+    await read_and_owe(server)
+    await server.execute("XTRIM", KEYS.stream, "MINID", "4")
+    assert await bounds(server) is None  # only what was delivered
+    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
+    assert await bounds(server) == (3, 3)
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", "0")
+    assert await bounds(server) == (7, 7)
+
+
+async def test_what_users_delete_is_no_loss(server: Server) -> None:
+    await read_and_owe(server)
+    await server.execute("XDEL", KEYS.stream, "4-0")
+    assert await bounds(server) is None
+    await server.execute("XDEL", KEYS.stream, "6-0", "9-0")
+    assert await bounds(server) is None
+    await server.execute("XDEL", KEYS.stream, "1-0", "2-0", "3-0")
+    assert await bounds(server) == (0, 2)
+
+
+async def test_a_loss_among_deletions_has_an_upper_bound(server: Server) -> None:
+    await read_and_owe(server)
+    await server.execute("XDEL", KEYS.stream, "8-0")
+    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
+    assert await bounds(server) == (0, 3)
+
+
+async def test_deleting_what_was_delivered_leaves_the_count_exact(server: Server) -> None:
+    await read_and_owe(server)
+    await server.execute("XDEL", KEYS.stream, "1-0", "2-0")
+    await server.execute("XTRIM", KEYS.stream, "MINID", "6")
+    assert await bounds(server) == (2, 2)
+
+
+async def test_a_loss_is_seen_though_the_group_never_read(server: Server) -> None:
+    await provision(server, KEYS)
+    await add_all(server, range(1, 11))
+    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
+    seen = await observe_group(server, KEYS)
+    assert seen.group is not None
+    assert await bounds(server) in ((6, 6), (6, None))
+
+
+async def test_an_unknown_count_of_entries_read_claims_no_loss(server: Server) -> None:
+    await add_all(server, range(1, 11))
+    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
+    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "2-5")
+    await provision(server, KEYS)
+    seen = await observe_group(server, KEYS)
+    assert seen.group is not None
+    assert seen.group.entries_read is None
+    assert assess_loss(seen) is None
+
+
+async def test_a_gap_is_recorded_once_until_it_grows(server: Server) -> None:
+    await read_and_owe(server)
+    await server.execute("XTRIM", KEYS.stream, "MINID", "7")
+    seen = await observe_group(server, KEYS)
+    loss = assess_loss(seen)
+    assert loss is not None
+    assert await record_loss(server, KEYS, OWNER, loss, first_id=seen.first_id)
+    assert not await record_loss(server, KEYS, OWNER, loss, first_id=seen.first_id)
+    latched = (await observe_group(server, KEYS)).state.loss
+    assert latched is not None
+    assert (latched.at_least, latched.at_most, latched.position) == (3, 3, EntryId(3))
+    # An acknowledged gap is still there, and stays acknowledged until it grows.
+    assert await clear_latches(server, KEYS, OWNER, [Latch.DATA_LOSS])
+    assert not await record_loss(server, KEYS, OWNER, loss, first_id=seen.first_id)
+    acknowledged = await observe_group(server, KEYS)
+    assert acknowledged.state.loss is None
+    assert find_new_loss(acknowledged) is None
+    await server.execute("XTRIM", KEYS.stream, "MINID", "9")
+    seen = await observe_group(server, KEYS)
+    grown = find_new_loss(seen)
+    assert grown is not None
+    assert await record_loss(server, KEYS, OWNER, grown, first_id=seen.first_id)
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.DATA_LOSS) == 2
+
+
+@pytest.mark.parametrize("field", ["back:since_ms", "back:hold_until_ms", "loss:seen_ms"])
+async def test_damaged_latches_are_written_again(server: Server, field: str) -> None:
+    await provision(server, KEYS)
+    for damage in ("nan", "9" * 30, "-1", "x"):
+        await server.execute("HSET", KEYS.state, field, damage)
+        change = PositionChange(before=EntryId(6), after=EntryId(2), seen=None, message="")
+        await hold_recovery(server, KEYS, OWNER, change, hold=HOUR)
+        assert (await observe_group(server, KEYS)).state.back is not None

@@ -1,0 +1,330 @@
+"""Where a lost group begins anew, and what is remembered for that, on real servers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import END_OF_STREAM, EntryId
+from pelops.domain.ledger import CreationReason, GroupCreation, LedgerKind
+from pelops.domain.state import (
+    BOOKMARK_AT,
+    SEEN_ADDED,
+    SEEN_AT,
+    SEEN_DELIVERED,
+    SEEN_GENERATED,
+    SEEN_LOWEST,
+)
+from pelops.errors import NoSuchGroup, NotOurs, WrongType
+from pelops.policy.position import needs_remembering
+from pelops.redis_streams.groups import ProvisionVerdict, provision_group, release_group
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.position import remember_position
+from pelops.redis_streams.server import Server
+from tests.integration.position_cases import (
+    KEYS,
+    OWNER,
+    acknowledge,
+    add_all,
+    create_anew,
+    delivered_again,
+    with_pending_3_and_5,
+)
+from tests.integration.redis_door import (
+    add,
+    an_owner,
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    deliver,
+    endpoint_of,
+    kinds_in_ledger,
+    provision,
+    writes_so_far,
+)
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def test_a_destroyed_group_is_given_again_what_was_pending(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    creation = await create_anew(server)
+    assert creation == GroupCreation(
+        position=EntryId(3).before(), why=CreationReason.CONTINUES, repeats=4
+    )
+    assert await delivered_again(server) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+async def test_a_group_that_owed_nothing_continues_where_it_was(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await acknowledge(server, 3, 5)
+    await remember_position(server, KEYS, OWNER)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    creation = await create_anew(server)
+    assert (creation.position, creation.repeats) == (EntryId(6), 0)
+    assert await delivered_again(server) == [7, 8, 9, 10]
+
+
+async def test_what_was_done_since_it_was_remembered_is_given_again(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await acknowledge(server, 3, 5)
+    await deliver(server, KEYS, 2)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    await create_anew(server)
+    assert await delivered_again(server) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+async def test_a_flushed_server_is_read_from_its_beginning(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await with_pending_3_and_5(server)
+    empty_redis.cli("FLUSHALL")
+    await add_all(server, [1, 2])
+    # The state is gone too: that the group existed is known from the resource.
+    lost = await provision_group(server, KEYS, start=END_OF_STREAM, owner=OWNER, existed=True)
+    assert lost.creation == GroupCreation(
+        position=EntryId.MIN, why=CreationReason.NEW_STREAM, repeats=2
+    )
+    assert await delivered_again(server) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "what"),
+    [
+        ([], "nothing yet"),
+        (range(11, 14), "fewer entries than were ever added"),
+        (range(1, 10), "as many as were delivered, all below the former end"),
+        ([1, 2, 3, 4, 5, 6, 7, 8, 8.5, 9, 9.5], "more entries, all below the former end"),
+    ],
+)
+async def test_a_stream_that_was_made_anew_is_read_from_its_beginning(
+    server: Server, numbers: Iterable[float], what: str
+) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("DEL", KEYS.stream)
+    ids = [f"{int(number)}-{int(number % 1 * 10)}" for number in numbers]
+    for entry_id in ids:
+        await add(server, KEYS.stream, entry_id)
+    creation = await create_anew(server)
+    assert (creation.position, creation.why) == (EntryId.MIN, CreationReason.NEW_STREAM), what
+    assert len(await delivered_again(server)) == len(ids)
+
+
+async def lose_tail(server: Server, numbers: Iterable[int]) -> None:
+    """Leave the stream as a replica that lagged has it: without group and newest entries."""
+    await server.execute("DEL", KEYS.stream)
+    await add_all(server, numbers)
+
+
+async def test_a_stream_that_holds_nothing_of_what_was_seen_is_another_one(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await acknowledge(server, 3, 5)
+    await remember_position(server, KEYS, OWNER)
+    await lose_tail(server, range(1, 5))
+    await server.execute("HSET", KEYS.state, "seen:replid", "another")
+    # Both 6, where the group stood, and 10, where the stream ended, are gone.
+    creation = await create_anew(server)
+    assert creation.position == EntryId.MIN
+
+
+@pytest.mark.parametrize(("remains", "position"), [(8, EntryId(6)), (4, EntryId(3).before())])
+async def test_a_lost_tail_is_no_reason_to_read_everything_again(
+    server: Server, remains: int, position: EntryId
+) -> None:
+    await with_pending_3_and_5(server)
+    if remains == 8:
+        await acknowledge(server, 3, 5)
+        await remember_position(server, KEYS, OWNER)
+    await lose_tail(server, range(1, remains + 1))
+    await server.execute("HSET", KEYS.state, "seen:replid", "another")
+    creation = await create_anew(server)
+    assert (creation.position, creation.why) == (position, CreationReason.LOST_TAIL)
+
+
+async def test_the_same_master_does_not_lose_a_tail(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await lose_tail(server, range(1, 9))
+    assert (await create_anew(server)).why == CreationReason.NEW_STREAM
+
+
+async def test_a_position_is_never_created_beyond_the_stream(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("XGROUP", "SETID", KEYS.stream, KEYS.group, "900-0")
+    await acknowledge(server, 3, 5)
+    await remember_position(server, KEYS, OWNER)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    assert (await create_anew(server)).position == EntryId(10)
+
+
+async def test_a_group_made_anew_claims_no_count_of_entries_read(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    await create_anew(server)
+    group = (await observe_group(server, KEYS)).group
+    assert group is not None
+    assert (group.entries_read, group.lag) == (None, None)
+
+
+async def test_what_a_released_group_remembers_does_not_count(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await release_group(server, KEYS, OWNER)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    creation = await create_anew(server, EntryId.MIN)
+    assert (creation.position, creation.why) == (EntryId.MIN, CreationReason.FIRST)
+
+
+async def test_two_replicas_make_a_lost_group_once(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    outcomes = await asyncio.gather(
+        *(provision_group(server, KEYS, start=END_OF_STREAM, owner=OWNER) for _ in range(2))
+    )
+    verdicts = {outcome.verdict for outcome in outcomes}
+    assert verdicts == {ProvisionVerdict.CREATED, ProvisionVerdict.SETTLED}
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.GROUP_CREATED) == 2
+
+
+async def test_a_start_counts_only_while_nobody_has_acted_on_the_group(server: Server) -> None:
+    await add_all(server, range(1, 4))
+    first = await create_anew(server, EntryId(1))
+    assert first == GroupCreation(position=EntryId(1), why=CreationReason.FIRST, repeats=0)
+    for start in (END_OF_STREAM, EntryId(3)):
+        await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+        assert (await create_anew(server, start)).position == EntryId(1)
+    other = await provision_group(server, KEYS, start=END_OF_STREAM, owner=an_owner("older"))
+    assert other.creation is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("seen:last_delivered", "6"),
+        ("seen:last_delivered", "18446744073709551616-0"),
+        ("seen:lowest_pending", "x"),
+        ("seen:entries_added", "nan"),
+        ("seen:entries_added", ""),
+        ("seen:last_generated", "\0"),
+    ],
+)
+async def test_a_damaged_memory_counts_as_none(server: Server, field: str, value: str) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    await server.execute("HSET", KEYS.state, field, value)
+    assert (await observe_group(server, KEYS)).state.seen is None
+    creation = await create_anew(server)
+    assert (creation.position, creation.why) == (EntryId.MIN, CreationReason.NEW_STREAM)
+    assert creation.repeats == 10
+
+
+async def test_very_many_repeats_are_not_counted(server: Server) -> None:
+    await provision(server, KEYS)
+    await add_all(server, range(1, 1102))
+    await deliver(server, KEYS, 2000)
+    await remember_position(server, KEYS, OWNER)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    creation = await create_anew(server)
+    assert (creation.position, creation.repeats) == (EntryId(1).before(), None)
+
+
+async def test_the_largest_ids_are_compared_to_the_last_digit(server: Server) -> None:
+    await provision(server, KEYS)
+    largest = 2**64 - 1
+    ids = [EntryId(largest - 2, largest), EntryId(largest - 1, 0), EntryId(largest - 1, 1)]
+    for entry_id in ids:
+        await add(server, KEYS.stream, str(entry_id))
+    await deliver(server, KEYS, 3)
+    await server.execute("XACK", KEYS.stream, KEYS.group, str(ids[0]))
+    await remember_position(server, KEYS, OWNER)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    creation = await create_anew(server)
+    assert (creation.position, creation.repeats) == (EntryId(largest - 2, largest), 2)
+
+
+async def test_the_retry_and_the_handover_stream_are_made_when_asked_for(server: Server) -> None:
+    await provision(server, KEYS)
+    missing = await observe_group(server, KEYS, with_retry=True, with_handover=True)
+    assert missing.retry is not None
+    assert (missing.retry.exists, missing.has_handover, missing.is_provisioned) == (
+        *(False, False),
+        False,
+    )
+    for _ in range(2):
+        await provision_group(
+            server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True, with_handover=True
+        )
+    await add(server, KEYS.retry, "1-0")
+    seen = await observe_group(server, KEYS, with_retry=True, with_handover=True)
+    assert seen.is_provisioned
+    assert seen.retry is not None
+    assert (seen.retry.length, seen.retry.lag, seen.retry.pending) == (1, 1, 0)
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.GROUP_CREATED) == 3
+
+
+async def test_an_unchanged_position_is_not_written_again(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await with_pending_3_and_5(server)
+    before = writes_so_far(empty_redis)
+    assert not await remember_position(server, KEYS, OWNER)
+    assert writes_so_far(empty_redis) == before
+
+
+async def test_a_position_is_remembered_with_its_lowest_pending_entry(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    seen = (await observe_group(server, KEYS)).state.seen
+    assert seen is not None
+    assert (seen.last_delivered_id, seen.lowest_pending) == (EntryId(6), EntryId(3))
+    assert (seen.entries_added, seen.last_generated_id) == (10, EntryId(10))
+    await acknowledge(server, 3)
+    assert await remember_position(server, KEYS, OWNER)
+    seen = (await observe_group(server, KEYS)).state.seen
+    assert seen is not None
+    assert seen.lowest_pending == EntryId(5)
+
+
+async def test_bookmarks_are_a_minute_apart(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await acknowledge(server, 3)
+    await remember_position(server, KEYS, OWNER)
+    kinds = await kinds_in_ledger(server, KEYS)
+    assert kinds == [LedgerKind.GROUP_CREATED, LedgerKind.BOOKMARK]
+    await server.execute("HSET", KEYS.state, "bookmark:at_ms", "1")
+    assert needs_remembering(await observe_group(server, KEYS))
+    assert await remember_position(server, KEYS, OWNER)
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.BOOKMARK) == 2
+    assert not needs_remembering(await observe_group(server, KEYS))
+
+
+@pytest.mark.parametrize(
+    "field",
+    [SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT, BOOKMARK_AT],
+)
+async def test_a_damaged_memory_is_written_anew(server: Server, field: str) -> None:
+    await with_pending_3_and_5(server)
+    for damage in ("nan", "-1", "9" * 30, "x", "1e9", "²"):
+        await server.execute("HSET", KEYS.state, field, damage)
+        for _ in range(2):
+            if needs_remembering(await observe_group(server, KEYS)):
+                await remember_position(server, KEYS, OWNER)
+        seen = await observe_group(server, KEYS)
+        assert seen.state.seen is not None
+        assert seen.state.seen.lowest_pending == EntryId(3)
+        assert not needs_remembering(seen)
+
+
+async def test_only_who_acts_on_the_group_remembers_it(server: Server) -> None:
+    await provision(server, KEYS)
+    with pytest.raises(NotOurs):
+        await remember_position(server, KEYS, an_owner("other"))
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    with pytest.raises(NoSuchGroup):
+        await remember_position(server, KEYS, OWNER)
+    await server.execute("DEL", KEYS.state)
+    await server.execute("SET", KEYS.state, "x")
+    with pytest.raises(WrongType):
+        await remember_position(server, KEYS, OWNER)

@@ -1,0 +1,98 @@
+"""Recovery on a cluster: any stream's keys lie together, and a moving slot refuses without harm."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from local_cluster.redis_servers import ClusterServers
+from pelops.domain.locks import lock_key
+from pelops.domain.naming import derive_keys
+from pelops.domain.recovery import Action, Verdict
+from pelops.errors import RedisUnavailable
+from pelops.redis_streams.consumers import remove_consumer
+from pelops.redis_streams.recovery import hand_over, recover_entries, settle_suspects
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.sweeping import finish_sweep
+from tests.integration.recovering import (
+    DEAD,
+    KEYS,
+    REASONS,
+    a_plan,
+    an_act,
+    an_order,
+    bodies,
+    look,
+    pending,
+    read_new,
+    recorded,
+    recover_all,
+    server_time,
+    settlement,
+    snapshot,
+    strand,
+)
+from tests.integration.redis_door import connected, endpoint_of
+
+LOCK = "lock:{$tag}:$id"
+ODD_NAMES = ["{t1}:orders", "a}b", "{}x", "a{b}{c}", "{{a}", "{", "}", "é{ü}", " {a b} ", "a:b%c"]
+
+
+@pytest.fixture
+async def server(empty_cluster: ClusterServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_cluster)) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("stream", ODD_NAMES)
+async def test_b7_entries_of_any_stream_are_recovered(server: Server, stream: str) -> None:
+    keys = derive_keys(stream, "g:1")
+    ids = await strand(server, 4, keys)
+    act = an_act(keys)
+    cut = await server_time(server, keys) + timedelta(minutes=1)
+    locks = [lock_key(LOCK, keys, one) for one in ids[:2]]
+    await server.execute("SET", locks[0], "held", key=locks[0])
+    every = [(one, timedelta()) for one in ids[:2]]
+    batch = await recover_entries(server, act, an_order(), every, locks=locks)
+    assert (batch.moved, batch.stays) == (1, ((ids[0], Verdict.LOCKED),))
+    plan, owner = a_plan(settlement(ids[2], Action.DEAD), cut=cut)
+    assert (await settle_suspects(server, act, plan, owner, reasons=REASONS)).dead == 1
+    plan, owner = a_plan(settlement(ids[3], Action.FREE), cut=cut)
+    assert (await hand_over(server, act, plan, owner, reason="offered")).copied == 1
+    await recover_all(server, act)
+    assert await pending(server, keys) == {}
+    assert (await look(server, keys)).stream.pending == 0
+    assert await remove_consumer(server, act, DEAD)
+    assert await finish_sweep(server, keys, uid="uid-1", target=stream, report="") == "0"
+    assert len(await recorded(server, "requeued", keys)) == 3
+
+
+async def test_b7_a_slot_that_is_being_migrated_refuses_and_nothing_happens(
+    server: Server, empty_cluster: ClusterServers
+) -> None:
+    """Keys that are absent may be on either side: TRYAGAIN, until the move ends."""
+    ids = await strand(server, 3)
+    cut = await server_time(server) + timedelta(minutes=1)
+    plan, owner = a_plan(settlement(ids[0]), cut=cut)
+    before = await snapshot(server)
+    serving = empty_cluster.owner_of(KEYS.slot).port
+    to = next(master for master in empty_cluster.masters() if master.port != serving)
+    locks = [lock_key(LOCK, KEYS, one) for one in ids]
+    every = [(one, timedelta()) for one in ids]
+    empty_cluster.begin_migration(KEYS.slot, to)
+    try:
+        for attempt in (
+            recover_all(server),  # the started entries have no key: nobody marks
+            recover_entries(server, an_act(), an_order(), every, locks=locks),
+            hand_over(server, an_act(), plan, owner, reason="offered"),
+        ):
+            with pytest.raises(RedisUnavailable, match="being migrated"):
+                await attempt
+        assert await snapshot(server) == before
+    finally:
+        empty_cluster.finish_migration(KEYS.slot, to)
+    assert await snapshot(server) == before
+    batches = await recover_all(server)
+    assert sum(batch.moved for batch in batches) == 3
+    assert len(await bodies(server, KEYS.stream)) == 6
+    assert len(await read_new(server, KEYS, 10)) == 3

@@ -1,0 +1,338 @@
+"""What is trimmed, and what never is, on real servers of each version."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.api.dead_letter import RetentionSpec
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.errors import NotOurs, WrongType
+from pelops.policy.retention import RetentionPlan, needs_retry_trim, plan_retention
+from pelops.redis_streams.dead_letters import expire_letters
+from pelops.redis_streams.groups import provision_group
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.retention import BATCH, Trimmed, trim_retry_stream, trim_stream
+from pelops.redis_streams.server import Server
+from tests.integration.redis_door import (
+    an_owner,
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    deliver,
+    endpoint_of,
+    provision,
+    writes_so_far,
+)
+
+KEYS = derive_keys("orders:events", "processing")
+OWNER = an_owner()
+DAY = timedelta(days=1)
+KEEP_NOTHING = RetentionPlan(max_length=1, max_age=None, message="")
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def fill(server: Server, key: str, count: int, *, first: int = 1, ms: int = 0) -> None:
+    """Entries `first`-0 to `count`-0, or `ms`-1 and so on when a time is given."""
+    script = (
+        "for i = tonumber(ARGV[2]), tonumber(ARGV[1]) do redis.call('XADD', KEYS[1],"
+        " ARGV[3] == '0' and i .. '-0' or ARGV[3] .. '-' .. i, 'f', 'v') end"
+    )
+    await server.execute("EVAL", script, 1, key, count, first, ms, key=key, writes=True)
+
+
+async def deliver_all(server: Server, *, except_last: int = 0) -> None:
+    """Have everything delivered and acknowledged, but for the last few."""
+    length = await server.execute("XLEN", KEYS.stream, key=KEYS.stream)
+    script = (
+        "local got = redis.call('XREADGROUP', 'GROUP', ARGV[1], 'w', 'COUNT', ARGV[2], 'STREAMS',"
+        " KEYS[1], '>') for _, e in ipairs(got[1][2]) do redis.call('XACK', KEYS[1], ARGV[1], e[1])"
+        " end"
+    )
+    count = length - except_last
+    await server.execute("EVAL", script, 1, KEYS.stream, KEYS.group, count, key=KEYS.stream)
+
+
+async def first_and_length(server: Server, key: str = KEYS.stream) -> tuple[str, int]:
+    entries = await server.execute("XRANGE", key, "-", "+", "COUNT", 1, key=key)
+    length = await server.execute("XLEN", key, key=key)
+    return (entries[0][0].decode() if entries else "", length)
+
+
+async def events(server: Server, kind: LedgerKind, keys: GroupKeys = KEYS) -> list[LedgerEvent]:
+    entries = await server.execute("XRANGE", keys.ledger, "-", "+", key=keys.ledger)
+    found = [
+        parse_ledger_event(parse_entry_id(entry_id), dict(zip(ps[::2], ps[1::2], strict=True)))
+        for entry_id, ps in entries
+    ]
+    return [event for event in found if event.kind == kind]
+
+
+async def trim(server: Server, plan: RetentionPlan = KEEP_NOTHING) -> Trimmed:
+    return await trim_stream(server, KEYS, OWNER, plan)
+
+
+async def test_a_stream_is_trimmed_to_about_its_length_and_that_is_told(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    outcome = await trim(server, RetentionPlan(max_length=250, max_age=None, message=""))
+    assert (outcome.removed, outcome.first_id) == (700, EntryId(701))  # whole nodes of 100
+    assert await first_and_length(server) == ("701-0", 300)
+    (event,) = await events(server, LedgerKind.TRIMMED)
+    assert event.details == {
+        "stream": KEYS.stream,
+        "count": "700",
+        "below": "1000-0",
+        "first_id_after": "701-0",
+    }
+    assert (await observe_group(server, KEYS)).state.totals.trimmed == 700
+
+
+async def test_a_repeated_trim_removes_nothing_and_says_only_that_it_tried(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    plan = RetentionPlan(max_length=250, max_age=None, message="")
+    await trim(server, plan)
+    before = writes_so_far(empty_redis)
+    assert (await trim(server, plan)).removed == 0
+    assert writes_so_far(empty_redis) == before + 1
+
+
+async def test_a_trim_that_another_group_stops_is_not_planned_again_at_once(
+    server: Server,
+) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    await server.execute("XGROUP", "CREATE", KEYS.stream, "replay", "0")
+    spec = RetentionSpec(max_length=100)
+    plan = plan_retention(spec, await observe_group(server, KEYS))
+    assert plan is not None
+    await trim(server, plan)
+    assert plan_retention(spec, await observe_group(server, KEYS)) is None
+
+
+async def test_what_was_not_delivered_or_is_pending_stays(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver(server, KEYS, 450)
+    assert (await trim(server)).removed == 0  # the first is pending
+    ids = [f"{number}-0" for number in range(1, 301)]
+    await server.execute("XACK", KEYS.stream, KEYS.group, *ids, key=KEYS.stream)
+    outcome = await trim(server)
+    assert (outcome.need, outcome.removed) == (EntryId(301), 300)
+    assert await first_and_length(server) == ("301-0", 700)
+
+
+async def test_a_group_that_others_made_at_the_beginning_stops_trimming(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    await server.execute("XGROUP", "CREATE", KEYS.stream, "replay", "0")
+    outcome = await trim(server)
+    assert (outcome.removed, outcome.need) == (0, EntryId.MIN)
+    assert (await first_and_length(server))[1] == 1000
+
+
+async def test_the_slowest_of_several_groups_decides(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    await server.execute("XGROUP", "CREATE", KEYS.stream, "slow", "650-0")
+    outcome = await trim(server)
+    assert (outcome.need, outcome.first_id) == (EntryId(650), EntryId(601))
+
+
+async def test_a_stream_without_a_group_is_left_alone(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    assert (await trim(server)).removed == 0
+    await server.execute("DEL", KEYS.stream)
+    assert (await trim(server)).removed == 0
+
+
+async def test_a_call_removes_no_more_than_its_batch(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 2 * BATCH + 500)
+    await deliver_all(server)
+    removed = []
+    while (outcome := await trim(server)).may_continue:
+        removed.append(outcome.removed)
+    assert removed == [BATCH, BATCH, 400]  # the last node holds what the group read last
+
+
+async def test_old_entries_go_by_age(server: Server) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    hour_ms = 3600 * 1000
+    await fill(server, KEYS.stream, 200, ms=now_ms - 2 * hour_ms)
+    await fill(server, KEYS.stream, 200, ms=now_ms - hour_ms // 2)
+    await deliver_all(server)
+    plan = RetentionPlan(max_length=None, max_age=timedelta(hours=1), message="")
+    assert (await trim(server, plan)).first_id == EntryId(now_ms - hour_ms // 2, 1)
+    assert (await first_and_length(server))[1] == 200
+
+
+async def test_of_two_limits_one_suffices(server: Server) -> None:
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 200, ms=now_ms - 60_000)
+    await fill(server, KEYS.stream, 400, ms=now_ms)
+    await deliver_all(server)
+    young = RetentionPlan(max_length=10_000, max_age=timedelta(seconds=30), message="")
+    assert (await trim(server, young)).removed == 200
+    short = RetentionPlan(max_length=100, max_age=DAY, message="")
+    assert (await trim(server, short)).removed == 300
+
+
+async def test_a_plan_without_limits_removes_nothing(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    nothing = RetentionPlan(max_length=None, max_age=None, message="")
+    assert (await trim(server, nothing)).removed == 0
+
+
+async def test_ids_beyond_the_precision_of_numbers_are_told_apart(server: Server) -> None:
+    await provision(server, KEYS)
+    base = 2**63
+    script = (
+        "for i = 1, 400 do redis.call('XADD', KEYS[1], ARGV[1] .. '-' .. i, 'f', 'v') end"
+        " redis.call('XADD', KEYS[1], ARGV[2] .. '-0', 'f', 'v')"
+    )
+    await server.execute("EVAL", script, 1, KEYS.stream, base, base + 1, key=KEYS.stream)
+    await deliver_all(server, except_last=101)
+    outcome = await trim(server)
+    assert (outcome.need, outcome.first_id) == (EntryId(base, 300), EntryId(base, 201))
+
+
+async def test_a_stream_of_very_many_groups_is_looked_at_now_and_then(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    for number in range(1000):
+        await server.execute("XGROUP", "CREATE", KEYS.stream, f"g{number}", "$", key=KEYS.stream)
+    await server.execute("XGROUP", "CREATE", KEYS.stream, "slow", "500-0")
+    outcome = await trim(server)
+    assert (outcome.removed, outcome.first_id) == (400, EntryId(401))
+    await server.execute("XGROUP", "SETID", KEYS.stream, "slow", "$")
+    assert await trim(server) == Trimmed()  # recently
+    await server.execute("HSET", KEYS.state, "trim:at_ms", "1")
+    assert (await trim(server)).removed == 500
+
+
+async def test_only_who_acts_on_the_group_trims(server: Server) -> None:
+    await provision(server, KEYS)
+    for attempt in (
+        trim_stream(server, KEYS, an_owner("other"), KEEP_NOTHING),
+        expire_letters(server, KEYS, an_owner("other"), kept=DAY),
+    ):
+        with pytest.raises(NotOurs):
+            await attempt
+
+
+async def test_a_key_of_another_type_stops_trimming(server: Server) -> None:
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    await deliver_all(server)
+    await server.execute("DEL", KEYS.ledger)
+    await server.execute("SET", KEYS.ledger, "x")
+    for attempt in (trim(server), expire_letters(server, KEYS, OWNER, kept=DAY)):
+        with pytest.raises(WrongType):
+            await attempt
+    assert (await first_and_length(server))[1] == 1000
+
+
+async def test_the_retry_stream_keeps_only_what_is_owed(server: Server) -> None:
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True)
+    await fill(server, KEYS.retry, 250)
+    retry = KEYS.retry
+    await server.execute(
+        *("XREADGROUP", "GROUP", KEYS.group, "w", "COUNT", 240, "STREAMS", retry, ">"), key=retry
+    )
+    acknowledged = [f"{number}-0" for number in range(1, 241) if number != 230]
+    await server.execute("XACK", retry, KEYS.group, *acknowledged, key=retry)
+    assert needs_retry_trim(await observe_group(server, KEYS, with_retry=True))
+    removed = 0
+    while (outcome := await trim_retry_stream(server, KEYS, OWNER)).may_continue:
+        removed += outcome.removed
+    assert removed == 229
+    assert await first_and_length(server, retry) == ("230-0", 21)
+    assert not needs_retry_trim(await observe_group(server, KEYS, with_retry=True))
+
+
+async def test_a_trimmed_stream_gives_no_reason_to_trim_again(server: Server) -> None:
+    spec = RetentionSpec(max_length=250)
+    await provision(server, KEYS)
+    await fill(server, KEYS.stream, 1000)
+    assert plan_retention(spec, await observe_group(server, KEYS)) is None  # nothing was read
+    await deliver_all(server)
+    plan = plan_retention(spec, await observe_group(server, KEYS))
+    assert plan is not None
+    await trim(server, plan)
+    assert plan_retention(spec, await observe_group(server, KEYS)) is None
+
+
+async def letters(server: Server, now_ms: int) -> None:
+    """150 dead letters of ten days ago, and 3 of today."""
+    await fill(server, KEYS.dead_letter, 150, ms=now_ms - 10 * 86_400_000)
+    await fill(server, KEYS.dead_letter, 3, ms=now_ms)
+
+
+async def test_dead_letters_expire_by_age_and_that_is_told(server: Server) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await letters(server, now_ms)
+    gone = 0
+    while (outcome := await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
+        gone += outcome.letters
+        last = outcome.last_id
+    assert gone == 150
+    assert await first_and_length(server, KEYS.dead_letter) == (f"{now_ms}-1", 3)
+    told = await events(server, LedgerKind.LETTERS_EXPIRED)
+    assert sum(int(event.details["count"]) for event in told) == 150
+    assert told[-1].details["last_id"] == f"{now_ms}-0" == str(last)
+    assert (await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).last_id is None
+
+
+async def test_dead_letters_are_kept_however_many_there_are(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await letters(server, now_ms)
+    before = writes_so_far(empty_redis)
+    outcome = await expire_letters(server, KEYS, OWNER, kept=14 * DAY)
+    assert (outcome.letters, outcome.records, outcome.may_continue) == (0, 0, False)
+    assert writes_so_far(empty_redis) == before
+    assert (await first_and_length(server, KEYS.dead_letter))[1] == 153
+
+
+async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Server) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await fill(server, KEYS.dead_letter, 5, ms=now_ms - 10 * 86_400_000)
+    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
+    assert (outcome.letters, outcome.last_id) == (5, EntryId(now_ms - 10 * 86_400_000, 5))
+
+
+async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
+    await fill(server, KEYS.ledger, 5, ms=now_ms - 6 * 86_400_000)
+    await provision(server, KEYS)
+    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
+    assert (outcome.records, outcome.letters) == (5, 0)
+    assert await first_and_length(server, KEYS.ledger) == (f"{now_ms - 6 * 86_400_000}-1", 6)

@@ -1,0 +1,302 @@
+"""What a sweep asks of a group: whether it is due, what it begins with, and what is idle."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.recovery import PendingEntry, SweepSight
+from pelops.errors import NoSuchGroup, NotOurs, WrongType
+from pelops.redis_streams.recovery import settle_suspects
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.sweeping import (
+    FIRST_PAGE,
+    PAGE,
+    SEEKABLE,
+    NotDue,
+    count_dangling,
+    find_idle,
+    finish_sweep,
+    open_sweep,
+    read_fields,
+)
+from tests.integration.recovering import (
+    DEAD,
+    KEYS,
+    REASONS,
+    a_plan,
+    add_many,
+    an_act,
+    look,
+    pending,
+    read_new,
+    server_time,
+    settlement,
+    snapshot,
+    strand,
+)
+from tests.integration.redis_door import (
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+    provision,
+)
+from tests.redis_fixtures import RunRedis
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def begin(server: Server, due: timedelta = MINUTE) -> SweepSight | NotDue:
+    return await open_sweep(server, KEYS, uid="uid-1", due=due, with_retry=False)
+
+
+async def write_state(server: Server, **fields: str | int) -> None:
+    words = [word for name, value in fields.items() for word in (name.replace("_", ":", 1), value)]
+    await server.execute("HSET", KEYS.state, *words, key=KEYS.state)
+
+
+# -- the beginning
+
+
+async def test_a_sweep_that_another_replica_began_recently_is_not_due(server: Server) -> None:
+    await provision(server, KEYS)
+    first = await begin(server)
+    assert isinstance(first, SweepSight)
+    second = await begin(server)
+    assert isinstance(second, NotDue)
+    assert second.swept_at == first.now
+    assert isinstance(await begin(server, due=timedelta()), SweepSight)
+
+
+async def test_of_many_replicas_one_begins_the_sweep(server: Server) -> None:
+    await provision(server, KEYS)
+    begun = await asyncio.gather(*(begin(server) for _ in range(20)))
+    assert sum(isinstance(one, SweepSight) for one in begun) == 1
+
+
+async def test_b6_a_sweep_in_the_future_or_a_damaged_time_counts_as_none(server: Server) -> None:
+    """Else a clock that went back would stop every replica."""
+    await provision(server, KEYS)
+    later = int((await server_time(server) + MINUTE).timestamp() * 1000)
+    for damaged in (later, "yesterday", ""):
+        await write_state(server, sweep_at_ms=damaged)
+        assert isinstance(await begin(server), SweepSight)
+
+
+async def test_a_sight_tells_what_the_group_holds(server: Server) -> None:
+    ids = await strand(server, 5)
+    await server.execute("XDEL", KEYS.stream, str(ids[0]), key=KEYS.stream)
+    seen = (await look(server)).stream
+    assert (seen.groups, seen.pending, seen.consumers) == (1, 5, 1)
+    assert (seen.first_id, seen.lowest_pending) == (ids[1], ids[0])
+    assert seen.last_delivered_id == seen.last_generated_id == ids[-1]
+    assert await count_dangling(server, seen, KEYS.group) == 1
+
+
+@pytest.mark.parametrize("name", ["stream", "dead_letter", "ledger", "state"])
+async def test_a_sweep_of_a_key_of_another_type_is_refused(server: Server, name: str) -> None:
+    await provision(server, KEYS)
+    key = getattr(KEYS, name)
+    await server.execute("DEL", key, key=key)
+    await server.execute("SET", key, "text", key=key)
+    with pytest.raises(WrongType) as told:
+        await look(server)
+    assert told.value.key == key
+
+
+async def test_a_sweep_of_anothers_group_or_of_none_changes_nothing(server: Server) -> None:
+    await provision(server, KEYS)
+    before = await snapshot(server)
+    with pytest.raises(NotOurs):
+        await look(server, uid="uid-2")
+    with pytest.raises(NoSuchGroup):
+        await look(server, with_retry=True)
+    assert await snapshot(server) == before
+
+
+async def test_another_master_is_noticed_and_the_first_was_there_all_the_time(
+    run_redis: RunRedis,
+) -> None:
+    """Rule A2: what was delivered under another master proves less."""
+    servers = run_redis("7.0")
+    async with connected(endpoint_of(servers)) as server:
+        await provision(server, KEYS)
+        assert (await look(server)).master_since is None
+        assert (await look(server)).master_since is None
+        kept = await server.execute("HGETALL", KEYS.state, key=KEYS.state)
+    servers.restart()
+    async with connected(endpoint_of(servers)) as server:
+        await provision(server, KEYS)
+        await server.execute("HSET", KEYS.state, *kept, key=KEYS.state)
+        seen = await look(server)
+        assert seen.master_since == seen.now
+        assert (await look(server)).master_since == seen.now
+
+
+async def test_a_copy_is_under_way_until_it_is_acknowledged_or_gone(server: Server) -> None:
+    ids = await strand(server, 3)
+    await add_many(server, KEYS, 2)
+    waiting = [parse_entry_id(one) for one, _ in await _range(server)][3:]
+    await write_state(server, chunk=" ".join(map(str, [*ids, *waiting])))
+    assert (await look(server)).chunk.under_way == {*ids, *waiting}
+    await server.execute("XACK", KEYS.stream, KEYS.group, str(ids[0]), key=KEYS.stream)
+    await server.execute("XDEL", KEYS.stream, str(waiting[0]), key=KEYS.stream)
+    sight = await look(server)
+    assert sight.chunk.under_way == {*ids[1:], waiting[1]}
+    assert sight.chunk.members == {*ids, *waiting}
+
+
+async def test_damaged_words_in_the_chunk_stop_no_sweep(server: Server) -> None:
+    (entry_id,) = await strand(server, 1)
+    damaged = f"banana 1 {entry_id} {'9' * 30}-1 1-2-3 ".encode() + b"\xff"
+    await server.execute("HSET", KEYS.state, "chunk", damaged, key=KEYS.state)
+    chunk = (await look(server)).chunk
+    assert chunk.under_way == chunk.members == {entry_id}
+    cut = await server_time(server) + MINUTE
+    plan, owner = a_plan(settlement(entry_id), cut=cut, written=chunk.written)
+    done = await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    assert done.copied == 1
+
+
+async def _range(server: Server) -> list[list[bytes]]:
+    found: list[list[bytes]] = await server.execute(
+        "XRANGE", KEYS.stream, "-", "+", key=KEYS.stream
+    )
+    return found
+
+
+# -- the end
+
+
+async def test_the_end_of_a_sweep_writes_the_report_and_what_was_learnt(server: Server) -> None:
+    await provision(server, KEYS)
+    told: dict[str, Any] = {
+        "uid": "uid-1",
+        "target": KEYS.stream,
+        "report": '{"unmovable": 1}',
+        "cursor": "7-0",
+    }
+    assert await finish_sweep(server, KEYS, **told, learnt={"pod:a": "{}"}) == "0"
+    sight = await look(server)
+    assert (sight.report, sight.cursor) == ('{"unmovable": 1}', "7-0")
+    assert await read_fields(server, KEYS, ["pod:a", "pod:b"]) == ["{}", None]
+    with pytest.raises(NotOurs):
+        await finish_sweep(server, KEYS, **(told | {"uid": "uid-2"}))
+
+
+async def test_tries_of_entries_that_are_done_are_forgotten(server: Server) -> None:
+    ids = await strand(server, 3)
+    await add_many(server, KEYS, 1)
+    waiting = parse_entry_id((await _range(server))[-1][0])
+    await server.execute("XACK", KEYS.stream, KEYS.group, str(ids[0]), key=KEYS.stream)
+    names = [f"try:{one}" for one in (*ids, waiting, "banana", "9" * 30 + "-1")]
+    for name in names:
+        await server.execute("HSET", KEYS.state, name, "1 0 0", key=KEYS.state)
+    scan = "0"
+    while True:
+        scan = await finish_sweep(
+            server, KEYS, uid="uid-1", target=KEYS.stream, report="", scan=scan
+        )
+        if scan == "0":
+            break
+    kept = await read_fields(server, KEYS, names)
+    assert kept == [None, "1 0 0", "1 0 0", "1 0 0", None, None]
+
+
+# -- what is idle
+
+
+async def found_idle(server: Server, idle: timedelta) -> tuple[list[PendingEntry], int]:
+    """All that was found, and in how many pages."""
+    pages = find_idle(server, (await look(server)).stream, KEYS.group, idle=idle)
+    found = [page async for page, _ in pages]
+    return [one for page in found for one in page], len(found)
+
+
+@pytest.mark.parametrize("ids_are", ["old", "mixed", "in the future"])
+@pytest.mark.parametrize("number", [0, 1, 99, 100, 101, 700])
+async def test_what_is_idle_is_found_exactly_as_by_looking_at_everything(
+    server: Server, ids_are: str, number: int
+) -> None:
+    chance = Random(number)
+    await provision(server, KEYS)
+    now_ms = int((await server_time(server)).timestamp() * 1000)
+    for n in range(number):
+        age_ms = chance.randrange(10_000_000) if ids_are == "mixed" else 20_000_000 - n
+        when = 9_999_999_999_999 if ids_are == "in the future" else now_ms - 20_000_000
+        made = max(when, 0) + n if ids_are != "mixed" else now_ms - 20_000_000 + n * 10
+        await server.execute("XADD", KEYS.stream, f"{made}-{age_ms % 7}", "f", "v", key=KEYS.stream)
+    ids = await read_new(server, KEYS, number or 1, consumer=DEAD)
+    for entry_id in ids:
+        idle_ms = chance.choice([0, 1_000, 300_000, 500_000, 10_000_000])
+        claim = ("XCLAIM", KEYS.stream, KEYS.group, f"c{chance.randrange(3)}", 0, str(entry_id))
+        await server.execute(*claim, "IDLE", idle_ms, key=KEYS.stream)
+    for limit_ms in (1, 250_000, 400_000, 9_000_000, 20_000_000_000):
+        limit = timedelta(milliseconds=limit_ms)
+        found, _ = await found_idle(server, limit)
+        everything = await pending(server)
+        # What came of age between the two looks may be in one of them alone.
+        sure = {one for one, held in everything.items() if held.idle_ms >= limit_ms + 2_000}
+        perhaps = {one for one, held in everything.items() if held.idle_ms >= limit_ms}
+        assert sure <= {one.entry_id for one in found} <= perhaps
+        assert len({one.entry_id for one in found}) == len(found)
+        for one in found:
+            assert one.owner == everything[one.entry_id].owner
+
+
+async def test_b6_an_entry_with_an_id_in_the_future_is_found(server: Server) -> None:
+    await provision(server, KEYS)
+    await server.execute("XADD", KEYS.stream, "9999999999999-1", "f", "v", key=KEYS.stream)
+    await read_new(server, KEYS, 1)
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, "9999999999999-1", "IDLE", 10**6)
+    await server.execute(*claim, key=KEYS.stream)
+    found, _ = await found_idle(server, MINUTE)
+    assert [one.entry_id for one in found] == [EntryId(9_999_999_999_999, 1)]
+
+
+async def test_entries_younger_than_the_limit_are_not_visited(server: Server) -> None:
+    """What was created a moment ago cannot have been idle for an hour."""
+    await strand(server, 5_000)
+    assert await found_idle(server, timedelta(hours=1)) == ([], 1)
+
+
+async def test_many_pending_entries_are_visited_page_by_page(server: Server) -> None:
+    """No call holds the server for longer than a page, however many are alive."""
+    number = SEEKABLE + 1_000
+    await strand(server, number)
+    await server.execute("XADD", KEYS.stream, "9999999999999-1", "f", "v", key=KEYS.stream)
+    found, pages = await found_idle(server, timedelta(hours=1))
+    assert found == []
+    assert pages == 1 + (number - FIRST_PAGE) // PAGE + 1
+    everything, _ = await found_idle(server, timedelta())
+    assert len(everything) == number
+
+
+async def test_few_old_entries_are_sought_in_few_calls(server: Server) -> None:
+    ids = await strand(server, 5_000)
+    await server.execute("XADD", KEYS.stream, "9999999999999-1", "f", "v", key=KEYS.stream)
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(ids[4_000]), "IDLE", 10**7)
+    await server.execute(*claim, key=KEYS.stream)
+    found, pages = await found_idle(server, timedelta(hours=1))
+    assert [one.entry_id for one in found] == [ids[4_000]]
+    assert pages == 2
+
+
+async def test_without_the_group_nothing_can_be_found(server: Server) -> None:
+    await strand(server, 1)
+    sight = await look(server)
+    destroy = ("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    await server.execute(*destroy, key=KEYS.stream)
+    with pytest.raises(NoSuchGroup):
+        [page async for page in find_idle(server, sight.stream, KEYS.group, idle=MINUTE)]

@@ -1,0 +1,229 @@
+"""Attempts under simulated crashes, and for any facts: innocents are never given up."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import Death
+from pelops.domain.recovery import Action, Chunk, Suspect, read_ids, write_ids
+from pelops.policy.attempts import Backoff, Crash, Rules, plan_attempts
+from tests.builders import NOW
+from tests.properties.crash_model import AT_ONCE, Habit, Scene, World
+
+SOON: Final = Backoff(initial=timedelta(milliseconds=100), longest=timedelta(seconds=1))
+BEFORE_NOW = st.integers(1, 10**7).map(lambda ms: NOW - timedelta(milliseconds=ms))
+
+
+@pytest.mark.parametrize("renames", [False, True], ids=["same-name", "new-name"])
+@pytest.mark.parametrize("habit", list(Habit), ids=lambda habit: habit.name)
+def test_invariant_11_of_4000_entries_two_poisons_and_nothing_else_are_given_up(
+    habit: Habit, renames: bool
+) -> None:
+    """Rule B1: the table of facts/protocol.md, with few crashes."""
+    for seed in range(1 if habit is Habit.ONE_BY_ONE else 3):
+        world = World(Scene(habit=habit, renames=renames), seed)
+        world.run()
+        assert set(world.letters) == world.poisons
+        assert len(world.letters) == 2
+        assert len(world.acknowledged) == 3_998
+        assert world.crashes <= 10
+
+
+@pytest.mark.parametrize("renames", [False, True], ids=["same-name", "new-name"])
+@pytest.mark.parametrize("backoff", [AT_ONCE, SOON], ids=["at-once", "backoff"])
+@pytest.mark.parametrize("habit", list(Habit), ids=lambda habit: habit.name)
+def test_invariant_11_workers_killed_from_outside_give_up_no_innocent(
+    habit: Habit, renames: bool, backoff: Backoff
+) -> None:
+    for seed in range(1 if habit is Habit.ONE_BY_ONE else 10):
+        scene = Scene(
+            habit=habit, renames=renames, backoff=backoff, entries=1_000, prefetch=100, kills=30
+        )
+        world = World(scene, seed)
+        world.run()
+        assert set(world.letters) == world.poisons
+
+
+@pytest.mark.parametrize("renames", [False, True], ids=["same-name", "new-name"])
+@pytest.mark.parametrize("backoff", [AT_ONCE, SOON], ids=["at-once", "backoff"])
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("habit", list(Habit), ids=lambda habit: habit.name)
+def test_poisons_that_hang_until_a_probe_kills_their_worker_are_given_up_too(
+    habit: Habit, workers: int, renames: bool, backoff: Backoff
+) -> None:
+    """They never seem to crash: each of their deaths looks as if it came from outside."""
+    for seed in range(4):
+        scene = Scene(
+            habit=habit,
+            workers=workers,
+            renames=renames,
+            backoff=backoff,
+            entries=500,
+            prefetch=100,
+            poison_looks=Death.KILLED,
+        )
+        world = World(scene, seed)
+        world.run()
+        assert set(world.letters) == world.poisons
+        assert world.crashes <= 12
+
+
+@pytest.mark.parametrize("poisons", [0, 1, 5, 20])
+@pytest.mark.parametrize("max_retries", [0, 1, 2, 5])
+def test_any_number_of_poisons_is_given_up_after_a_bounded_number_of_crashes(
+    poisons: int, max_retries: int
+) -> None:
+    for habit in (Habit.TEN_AT_ONCE, Habit.WHOLE_BATCH):
+        scene = Scene(
+            habit=habit, poisons=poisons, max_retries=max_retries, entries=500, prefetch=100
+        )
+        world = World(scene, seed=poisons)
+        world.run()
+        assert set(world.letters) == world.poisons
+        assert world.crashes <= (max_retries + 3) * poisons
+
+
+# -- for any facts
+
+
+suspects = st.builds(
+    Suspect,
+    entry_id=st.builds(EntryId, st.integers(1, 30)),
+    owner=st.just("w"),
+    charges=st.integers(0, 7) | st.just(999_999),
+    alone_failures=st.integers(0, 3),
+    delivered=BEFORE_NOW,
+    deliveries=st.integers(1, 9),
+    is_charged=st.booleans(),
+    is_marked=st.booleans(),
+    was_offered=st.booleans(),
+)
+rules = st.builds(
+    Rules,
+    max_retries=st.integers(0, 5),
+    backoff=st.just(AT_ONCE)
+    | st.builds(
+        Backoff,
+        initial=st.timedeltas(timedelta(), timedelta(hours=1)),
+        factor=st.floats(1, 10),
+        longest=st.timedeltas(timedelta(), timedelta(hours=1)),
+    ),
+)
+words = st.lists(
+    st.integers(1, 40).map(lambda ms: f"{ms}-0") | st.sampled_from(["banana", "1-٣", "9" * 30]),
+    max_size=5,
+).map(" ".join)
+
+
+@st.composite
+def scenes(draw: st.DrawFn) -> tuple[list[Crash], Chunk]:
+    """Several owners that hold different entries, and what is known of the last chunk."""
+    all_suspects = draw(st.lists(suspects, max_size=20, unique_by=lambda one: one.entry_id))
+    owners = draw(st.integers(1, 3))
+    crashes = [
+        Crash(
+            owner=f"w{n}",
+            cut=NOW,
+            death=draw(st.sampled_from(Death)),
+            suspects=tuple(all_suspects[n::owners]),
+            crowd=draw(st.none() | BEFORE_NOW),
+        )
+        for n in range(owners)
+    ]
+    written = draw(words)
+    members = sorted(read_ids(written))
+    under_way = draw(st.sets(st.sampled_from(members))) if members else set()
+    return crashes, Chunk(written=written, under_way=frozenset(under_way))
+
+
+@given(scenes(), rules)
+def test_each_suspect_is_settled_once_or_waits(
+    scene: tuple[list[Crash], Chunk], told: Rules
+) -> None:
+    """Total; and nothing is done that was not asked about."""
+    crashes, chunk = scene
+    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    held = [one.entry_id for crash in crashes for one in crash.suspects]
+    settled = [one.entry_id for owner in plan.owners for one in owner.settlements]
+    assert len(settled) == len(set(settled))
+    assert set(settled) <= set(held)
+    assert len(settled) + plan.waiting == len(held)
+
+
+@given(scenes(), rules)
+def test_no_chunk_is_released_while_one_is_under_way(
+    scene: tuple[list[Crash], Chunk], told: Rules
+) -> None:
+    crashes, chunk = scene
+    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    releasing = [
+        owner
+        for owner in plan.owners
+        if any(one.action is Action.RETRY for one in owner.settlements)
+    ]
+    assert len(releasing) <= (0 if plan.kept else 1)
+
+
+@given(scenes(), rules)
+def test_invariant_11_only_what_failed_alone_and_too_often_is_given_up(
+    scene: tuple[list[Crash], Chunk], told: Rules
+) -> None:
+    crashes, chunk = scene
+    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    for crash, owner in zip(crashes, plan.owners, strict=True):
+        for one in owner.settlements:
+            if one.action is not Action.DEAD:
+                continue
+            assert one.charges > told.max_retries
+            assert one.alone_failures >= 1
+            beside = [
+                other
+                for other in crash.suspects
+                if other.entry_id != one.entry_id
+                and (other.charges > 0 or other.is_marked)
+                and (other.is_charged and not other.was_offered)
+                and (crash.crowd is None or other.delivered >= crash.crowd)
+            ]
+            assert beside == []
+
+
+@given(scenes(), rules)
+def test_invariant_9_what_was_planned_is_not_planned_again(
+    scene: tuple[list[Crash], Chunk], told: Rules
+) -> None:
+    """Without what it settled, on the chunk that it left, the plan has only dead letters at most:
+    what it released is under way.
+    """
+    crashes, chunk = scene
+    first = plan_attempts(crashes, chunk, told, now=NOW)
+    assert plan_attempts(crashes, chunk, told, now=NOW) == first
+    settled = {one.entry_id for owner in first.owners for one in owner.settlements}
+    released = {
+        EntryId(1_000 + one.entry_id.ms)
+        for owner in first.owners
+        for one in owner.settlements
+        if one.action is Action.RETRY
+    }
+    left = [
+        Crash(
+            owner=crash.owner,
+            cut=crash.cut,
+            death=crash.death,
+            suspects=tuple(one for one in crash.suspects if one.entry_id not in settled),
+            crowd=max(filter(None, (crash.crowd, owner.crowd)), default=None),
+        )
+        for crash, owner in zip(crashes, first.owners, strict=True)
+    ]
+    members = first.kept | released
+    after = Chunk(written=write_ids(members), under_way=members)
+    second = plan_attempts(left, after, told, now=NOW)
+    again = [one for owner in second.owners for one in owner.settlements]
+    if released:
+        assert not any(one.action is Action.RETRY for one in again)
+    assert not any(one.action is Action.DEAD for one in again)

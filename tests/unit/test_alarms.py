@@ -1,0 +1,142 @@
+"""What a person reads when something is to be looked at, and until when it stands there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.state import GroupState, Loss, SweepReport, WentBack
+from pelops.policy.alarms import decide_alarms
+from pelops.policy.facts import Facts
+from pelops.policy.readiness import decide_conditions
+from pelops.policy.reasons import ALARMS
+from tests.builders import NOW, facts, later, resource, stream
+
+LOSS = Loss(at_least=3, at_most=5, position=EntryId(7), seen=NOW)
+BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), hold_until=later(seconds=300))
+REPORT = SweepReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
+EVERYTHING = GroupState(loss=LOSS, back=BACK, report=REPORT)
+OFF = resource(recovery={"strategy": "Off"})
+
+
+def remembering(state: GroupState, **changes: Any) -> Facts:
+    return facts(stream=stream(state=state), **changes)
+
+
+# The sentence of a case: facts, the alarm, what its message says.
+CASES: dict[str, tuple[Facts, str, str]] = {
+    "entries are lost": (
+        remembering(GroupState(loss=LOSS)),
+        "DataLoss",
+        "at least 3, at most 5, after 7-0",
+    ),
+    "at least so many are lost": (
+        remembering(GroupState(loss=Loss(at_least=3, at_most=None, position=EntryId(7), seen=NOW))),
+        "DataLoss",
+        "at least 3, after 7-0",
+    ),
+    "a loss is acknowledged by hand": (
+        remembering(GroupState(loss=LOSS)),
+        "DataLoss",
+        "scg -n shop order-processing pelops.dev/acknowledge=DataLoss",
+    ),
+    "the group went back": (
+        remembering(GroupState(back=BACK)),
+        "PositionWentBack",
+        "found at 4-0 at 2026-05-04T03:02:01Z, though it had been at 9-0",
+    ),
+    "what was pending waits": (
+        remembering(GroupState(back=BACK)),
+        "PositionWentBack",
+        "not recovered before 2026-05-04T03:07:01Z",
+    ),
+    "the wait can be ended": (
+        remembering(GroupState(back=BACK)),
+        "PositionWentBack",
+        "pelops.dev/acknowledge=PositionWentBack, which also ends the wait",
+    ),
+    "an entry cannot be moved": (
+        remembering(GroupState(report=REPORT)),
+        "UnmovableEntries",
+        "such as 8-1 cannot be moved",
+    ),
+    "an entry is moved by hand": (
+        remembering(GroupState(report=REPORT)),
+        "UnmovableEntries",
+        "XACK orders:events order-processing 8-1",
+    ),
+    "an entry without an example": (
+        remembering(GroupState(report=SweepReport(unmovable=1))),
+        "UnmovableEntries",
+        "XACK orders:events order-processing ID",
+    ),
+    "anything may be evicted": (
+        facts(evicts_any_key=True),
+        "EvictionPossible",
+        "Set maxmemory-policy noeviction",
+    ),
+    "consumers are no pods": (
+        remembering(GroupState(report=REPORT)),
+        "UnmatchedConsumers",
+        "pending entries: w-1, w-2. Their entries are recovered only 300 s after",
+    ),
+    "consumers are no pods and said not to be": (
+        remembering(GroupState(report=REPORT), resource=resource(recovery={"minIdleSeconds": 12})),
+        "UnmatchedConsumers",
+        "only 12 s after",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_an_alarm_tells_that(case: tuple[Facts, str, str]) -> None:
+    seen, kind, words = case
+    alarm = next(alarm for alarm in decide_alarms(seen) if alarm.type == kind)
+    assert (alarm.status, alarm.reason) == ("True", kind)
+    assert words in alarm.message
+
+
+def test_all_is_quiet_when_nothing_is_to_be_looked_at() -> None:
+    assert decide_alarms(facts()) == []
+
+
+def test_an_alarm_ends_with_what_it_told() -> None:
+    told = before(EVERYTHING)
+    assert decide_alarms(facts(resource=told)) == []
+
+
+def test_without_recovery_an_old_report_raises_no_alarm() -> None:
+    kinds = [alarm.type for alarm in decide_alarms(remembering(EVERYTHING, resource=OFF))]
+    assert kinds == ["DataLoss", "PositionWentBack"]
+
+
+def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
+    told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True))
+    unseen = facts(resource=before(EVERYTHING), stream=None)
+    assert [alarm.type for alarm in told] == [*ALARMS]
+    assert decide_alarms(unseen) == told
+    assert decide_alarms(facts(stream=None)) == []
+
+
+def test_a_written_example_of_any_length_does_not_spoil_the_message() -> None:
+    report = SweepReport(unmovable=1, unmovable_example="\ud800" + "x" * 9000)
+    (alarm,) = decide_alarms(remembering(GroupState(report=report)))
+    assert len(alarm.message.encode()) < 1024
+
+
+def before(state: GroupState) -> Any:
+    """A resource whose status tells every alarm of the state."""
+    conditions = decide_conditions(remembering(state, evicts_any_key=True))
+    written = [
+        {
+            "type": condition.type,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastTransitionTime": "2026-05-04T03:00:00Z",
+        }
+        for condition in conditions
+    ]
+    return resource(status={"conditions": written})

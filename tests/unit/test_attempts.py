@@ -1,0 +1,239 @@
+"""Attempts: who is charged, who is tried again beside whom, and who is given up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import Death
+from pelops.domain.recovery import Chunk, Suspect, write_ids
+from pelops.policy.attempts import (
+    MOST_CHARGES,
+    AttemptPlan,
+    Backoff,
+    Crash,
+    Rules,
+    plan_attempts,
+)
+from tests.builders import NOW
+
+RULES = Rules(max_retries=3)
+AGO = timedelta(minutes=1)
+MS = timedelta(milliseconds=1)
+
+
+def suspect(number: int, charges: int = 1, **changes: Any) -> Suspect:
+    """An entry that failed before, delivered a minute ago."""
+    told = {"alone_failures": 0, "delivered": NOW - AGO, "deliveries": 1, **changes}
+    return Suspect(entry_id=EntryId(number), owner="w", charges=charges, **told)
+
+
+def crash(*suspects: Suspect, death: Death = Death.CRASHED, **changes: Any) -> Crash:
+    """A worker that died over these."""
+    told = {"owner": "w", "cut": NOW, **changes}
+    return Crash(death=death, suspects=suspects, **told)
+
+
+def chunk(*numbers: int, under_way: Sequence[int] = ()) -> Chunk:
+    """A chunk of these, of which some are not resolved."""
+    return Chunk(
+        written=write_ids(map(EntryId, numbers)), under_way=frozenset(map(EntryId, under_way))
+    )
+
+
+def plan(*crashes: Crash, on: Chunk | None = None, rules: Rules = RULES) -> AttemptPlan:
+    return plan_attempts(crashes, on or chunk(), rules, now=NOW)
+
+
+def told(made: AttemptPlan) -> list[tuple[int, str, int, int]]:
+    """What is done: number, action, charges, failures alone."""
+    return [
+        (one.entry_id.ms, one.action.value, one.charges, one.alone_failures)
+        for owner in made.owners
+        for one in owner.settlements
+    ]
+
+
+def test_without_suspects_there_is_nothing_to_do() -> None:
+    assert plan().is_idle
+    assert plan(crash()).is_idle
+
+
+def test_an_entry_that_fails_for_the_first_time_is_charged_and_tried_at_once() -> None:
+    first = [suspect(number, charges=0) for number in range(1, 101)]
+    made = plan(crash(*first), on=chunk(500, under_way=[500]))
+    assert told(made) == [(number, "free", 1, 0) for number in range(1, 101)]
+    assert made.waiting == 0
+    assert made.owners[0].crowd is None
+
+
+@pytest.mark.parametrize(("suspects", "released"), [(1, 1), (2, 2), (4, 2), (100, 10), (101, 11)])
+def test_suspects_are_released_in_chunks_of_the_root_of_their_number(
+    suspects: int, released: int
+) -> None:
+    made = plan(crash(*(suspect(number) for number in range(1, suspects + 1))))
+    assert told(made) == [
+        (number, "retry", 2, int(suspects == 1)) for number in range(1, released + 1)
+    ]
+    assert made.waiting == suspects - released
+
+
+def test_the_next_chunk_waits_for_the_last() -> None:
+    made = plan(crash(suspect(1), suspect(2)), on=chunk(8, 9, under_way=[9]))
+    assert told(made) == []
+    assert made.waiting == 2
+    assert made.kept == {EntryId(9)}
+    assert made.resolved == {EntryId(8)}
+
+
+def test_a_chunk_of_which_nothing_is_under_way_is_resolved() -> None:
+    made = plan(crash(suspect(1)), on=chunk(8, 9))
+    assert told(made) == [(1, "retry", 2, 1)]
+    assert made.kept == frozenset()
+    assert made.resolved == {EntryId(8), EntryId(9)}
+
+
+def test_a_chunk_that_failed_again_is_not_under_way() -> None:
+    made = plan(crash(suspect(8), suspect(9)), on=chunk(8, 9, under_way=[8, 9]))
+    assert [number for number, *_ in told(made)] == [8, 9]
+    assert (made.kept, made.resolved) == (frozenset(), frozenset())
+
+
+def test_at_the_last_attempt_suspects_run_one_at_a_time() -> None:
+    made = plan(crash(*(suspect(number, charges=2) for number in range(1, 101))))
+    assert told(made) == [(1, "retry", 3, 0)]
+
+
+def test_those_that_failed_least_come_first_and_then_the_oldest() -> None:
+    made = plan(crash(suspect(1, charges=2), suspect(3), suspect(2), suspect(4)))
+    assert told(made) == [(2, "retry", 2, 0), (3, "retry", 2, 0)]
+
+
+def test_one_owner_at_a_time_releases_a_chunk() -> None:
+    one = crash(suspect(5), suspect(6))
+    other = crash(suspect(1), suspect(2), owner="x")
+    assert [number for number, *_ in told(plan(one, other))] == [1, 2]
+
+
+@pytest.mark.parametrize("charges", [3, 4, 10, MOST_CHARGES])
+def test_what_failed_alone_beyond_its_retries_is_a_dead_letter(charges: int) -> None:
+    counted = min(charges + 1, MOST_CHARGES)
+    assert told(plan(crash(suspect(1, charges=charges)))) == [(1, "dead", counted, 1)]
+
+
+def test_a_dead_letter_waits_for_nothing() -> None:
+    rules = Rules(max_retries=3, backoff=Backoff(initial=timedelta(hours=1)))
+    made = plan(crash(suspect(1, charges=3)), on=chunk(9, under_way=[9]), rules=rules)
+    assert told(made) == [(1, "dead", 4, 1)]
+
+
+def test_before_its_retries_are_used_up_nothing_is_a_dead_letter() -> None:
+    assert told(plan(crash(suspect(1, charges=2)))) == [(1, "retry", 3, 1)]
+
+
+def test_invariant_11_what_failed_beside_other_suspects_is_never_a_dead_letter() -> None:
+    made = plan(crash(suspect(1, charges=9), suspect(2, charges=9)))
+    assert told(made) == [(1, "retry", 10, 0)]
+
+
+def test_beside_what_never_failed_a_suspect_failed_alone() -> None:
+    neighbours = (suspect(number, charges=0) for number in range(2, 50))
+    made = plan(crash(suspect(1, charges=3), *neighbours))
+    assert (1, "dead", 4, 1) in told(made)
+
+
+def test_suspects_that_failed_together_are_remembered_as_a_crowd() -> None:
+    later = suspect(2, delivered=NOW - AGO / 2)
+    (owner,) = plan(crash(suspect(1), later)).owners
+    assert owner.crowd == NOW - AGO / 2 + MS
+
+
+def test_the_last_of_a_crowd_did_not_fail_alone() -> None:
+    last = crash(suspect(2, charges=5), crowd=NOW - AGO + MS)
+    made = plan(last)
+    assert told(made) == [(2, "retry", 6, 0)]
+    assert made.owners[0].crowd is None
+
+
+def test_beside_what_had_failed_before_and_waits_a_suspect_failed_alone() -> None:
+    """A process of the same name took the suspect after the former one had left its crowd."""
+    since = crash(suspect(1, charges=5), suspect(2, charges=5, delivered=NOW), crowd=NOW - AGO + MS)
+    made = plan(since)
+    assert told(made) == [(2, "dead", 6, 1), (1, "retry", 6, 0)]
+
+
+def test_what_was_killed_from_outside_must_fail_alone_twice() -> None:
+    killed = crash(suspect(1, charges=7), death=Death.KILLED)
+    assert told(plan(killed)) == [(1, "retry", 8, 1)]
+    again = crash(suspect(1, charges=8, alone_failures=1), death=Death.KILLED)
+    assert told(plan(again)) == [(1, "dead", 9, 2)]
+
+
+@pytest.mark.parametrize("backoff", [Backoff(), Backoff(initial=timedelta(minutes=2))])
+def test_nothing_else_that_failed_runs_before_it_has_been_tried_alone_again(
+    backoff: Backoff,
+) -> None:
+    on_trial = crash(suspect(9, charges=7), death=Death.KILLED)
+    others = crash(suspect(1), suspect(2), owner="x")
+    marked = crash(suspect(3, charges=2, is_marked=True), owner="y")
+    made = plan(on_trial, others, marked, rules=Rules(max_retries=3, backoff=backoff))
+    assert told(made) == ([] if backoff.initial else [(9, "retry", 8, 1)])
+    assert made.waiting == (4 if backoff.initial else 3)
+
+
+def test_what_a_worker_had_marked_is_freed_without_waiting_for_others() -> None:
+    """It runs what was charged alone, by itself."""
+    marked = [suspect(number, charges=0, is_marked=True) for number in (1, 2)]
+    made = plan(crash(*marked), on=chunk(9, under_way=[9]))
+    assert told(made) == [(1, "free", 1, 0), (2, "free", 1, 0)]
+
+
+def test_what_was_marked_beside_others_at_last_runs_one_at_a_time() -> None:
+    """Two processes of one name may have failed between two looks."""
+    marked = [suspect(number, charges=3, is_marked=True) for number in (1, 2)]
+    assert told(plan(crash(*marked))) == [(1, "retry", 4, 0)]
+
+
+def test_what_was_marked_alone_is_given_up_after_its_retries() -> None:
+    assert told(plan(crash(suspect(1, charges=3, is_marked=True)))) == [(1, "dead", 4, 1)]
+
+
+@pytest.mark.parametrize("changes", [{"is_charged": False}, {"was_offered": True}])
+def test_what_did_not_fail_now_is_freed_as_it_was(changes: dict[str, bool]) -> None:
+    rules = Rules(max_retries=3, backoff=Backoff(initial=timedelta(hours=1)))
+    made = plan(crash(suspect(1, charges=7, alone_failures=2, **changes)), rules=rules)
+    assert told(made) == [(1, "free", 7, 2)]
+
+
+def test_without_retries_even_the_first_failure_is_staged_and_alone_it_is_the_last() -> None:
+    none = Rules(max_retries=0)
+    assert told(plan(crash(suspect(1, charges=0)), rules=none)) == [(1, "dead", 1, 1)]
+    made = plan(crash(suspect(1, charges=0), suspect(2, charges=0)), rules=none)
+    assert told(made) == [(1, "retry", 1, 0)]
+
+
+def test_a_suspect_waits_for_its_backoff() -> None:
+    rules = Rules(max_retries=5, backoff=Backoff(initial=timedelta(seconds=25)))
+    due, early = suspect(1), suspect(2, charges=2)  # 50 s and 100 s
+    made = plan(crash(due, early), rules=rules)
+    assert told(made) == [(1, "retry", 2, 0)]
+    assert made.waiting == 1
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(-1, 0), (0, 0), (1, 5), (2, 10), (3, 20), (4, 30), (10**9, 30)]
+)
+def test_the_backoff_grows_up_to_its_longest(failures: int, seconds: int) -> None:
+    backoff = Backoff(initial=timedelta(seconds=5), longest=timedelta(seconds=30))
+    assert backoff.after(failures) == timedelta(seconds=seconds)
+
+
+def test_the_rest_of_a_plan_stands_on_the_chunk_that_its_first_part_left() -> None:
+    made = plan(crash(suspect(1)), on=chunk(8, 9, under_way=[9])).after("4-0 9-0 banana")
+    assert made.chunk.written == "4-0 9-0 banana"
+    assert made.kept == {EntryId(4), EntryId(9)}
+    assert made.resolved == frozenset()

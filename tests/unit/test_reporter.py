@@ -1,0 +1,55 @@
+"""Which Events a change of the status is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pelops.controller.reporter import list_transitions
+from pelops.domain.condition import Condition, render_conditions
+from tests.builders import NOW, later
+
+WELL = Condition(type="Ready", status="True", reason="Ready", message="well")
+DOWN = Condition(type="Ready", status="False", reason="RedisUnreachable", message="check it")
+STARTING = Condition(type="Ready", status="False", reason="Creating", message="wait")
+LOST = Condition(type="DataLoss", status="True", reason="DataLoss", message="at least 3")
+MORE = Condition(type="DataLoss", status="True", reason="DataLoss", message="at least 4")
+
+
+def status(*conditions: Condition, before: Any = None, seconds: int = 0) -> dict[str, Any]:
+    previous = (before or {}).get("conditions", ())
+    now = later(seconds=seconds)
+    return {"conditions": render_conditions(conditions, previous, generation=1, now=now)}
+
+
+def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
+    return [(h.type, h.reason, h.note) for h in list_transitions(before, after)]
+
+
+def test_readiness_is_told_when_it_finds_another_reason() -> None:
+    assert told({}, status(STARTING)) == [("Normal", "Creating", "wait")]
+    assert told(status(STARTING), status(WELL)) == [("Normal", "Ready", "well")]
+    assert told(status(WELL), status(DOWN)) == [("Warning", "RedisUnreachable", "check it")]
+    assert told(status(DOWN), status(DOWN)) == []
+    assert told(status(WELL), {}) == []
+
+
+def test_an_alarm_is_told_once_when_it_begins() -> None:
+    quiet = status(WELL)
+    begun = status(WELL, LOST, before=quiet)
+    assert told(quiet, begun) == [("Warning", "DataLoss", "at least 3")]
+    assert told(begun, status(WELL, LOST, before=begun, seconds=9)) == []
+    assert told(begun, status(WELL, MORE, before=begun, seconds=9)) == []
+    assert told(begun, quiet) == []
+
+
+def test_an_alarm_that_begins_again_is_told_again() -> None:
+    quiet = status(WELL)
+    first, second = (status(WELL, LOST, before=quiet, seconds=s) for s in (0, 60))
+    one, other = (next(list_transitions(quiet, after)) for after in (first, second))
+    assert one.occurrence != other.occurrence
+
+
+def test_whoever_writes_tells_the_same() -> None:
+    before, after = status(WELL), status(DOWN, LOST)
+    assert list(list_transitions(before, after)) == list(list_transitions(dict(before), after))
+    assert NOW.strftime("%Y-%m-%dT%H:%M:%SZ") in next(list_transitions(before, after)).occurrence

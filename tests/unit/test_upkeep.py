@@ -1,0 +1,210 @@
+"""What a person reads about recovery and retention: how it works, or what keeps it from working."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.domain.condition import Condition, Finding
+from pelops.domain.entry_id import EntryId
+from pelops.domain.state import GroupState, SweepReport
+from pelops.policy.facts import Facts
+from pelops.policy.upkeep import decide_upkeep
+from tests.builders import empty_redis, facts, group, resource, stream
+
+PROBLEM = Finding(reason="RedisUnreachable", message="Redis does not answer. Check it")
+SHARED = stream(groups=2)
+AHEAD = stream(group=group(last_delivered_id=EntryId(1700000000001)))
+LOCKS_ELSEWHERE = {"locks": {"keyTemplate": "lock:$id"}}
+
+
+def asking(recovery: dict[str, Any], **changes: Any) -> Facts:
+    return facts(resource=resource(recovery=recovery), **changes)
+
+
+def retaining(retention: dict[str, Any], **changes: Any) -> Facts:
+    return facts(resource=resource(retention=retention), **changes)
+
+
+def reporting(reason: str, message: str = "what is wrong, and what to do") -> Any:
+    return stream(state=GroupState(report=SweepReport(reason=reason, message=message)))
+
+
+# The sentence of a case: facts, status and reason of RecoveryHealthy, what its message says.
+RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
+    "copies go to the end of the stream": (
+        facts(),
+        "True",
+        "Sweeping",
+        "copied to the end of the stream: at once when their worker's pod is gone, else after 300",
+    ),
+    "copies go to the retry stream, which workers must know": (
+        asking({"requeueTo": "RetryStream"}),
+        "True",
+        "Sweeping",
+        "copied to {orders:events}:order-processing:retry, which the workers must read as well",
+    ),
+    "entries are handed to workers that claim": (
+        asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
+        "True",
+        "Sweeping",
+        "handed to workers that claim: at once when their worker's pod is gone, else after 45 s",
+    ),
+    "a missing lock frees an entry": (
+        asking({"locks": {}, "minIdleSeconds": 7}),
+        "True",
+        "Sweeping",
+        "or 7 s without their lock",
+    ),
+    "a suspended resource recovers nothing and is well": (
+        facts(resource=resource(suspend=True)),
+        "True",
+        "Suspended",
+        "only counted",
+    ),
+    "a suspended resource does not repeat an old report": (
+        facts(resource=resource(suspend=True), stream=reporting("PermissionDenied")),
+        "True",
+        "Suspended",
+        "only counted",
+    ),
+    "Redis is down": (facts(redis_problem=PROBLEM), "False", "RedisUnreachable", "GroupReady"),
+    "the group is not there yet": (
+        facts(stream=empty_redis()),
+        "False",
+        "WaitingForGroup",
+        "see the condition GroupReady",
+    ),
+    "other groups would be given the copies": (
+        facts(stream=SHARED),
+        "False",
+        "RequeueWouldDuplicate",
+        "spec.recovery.requeueTo: RetryStream",
+    ),
+    "Release is the other way out of several groups": (
+        facts(stream=SHARED),
+        "False",
+        "RequeueWouldDuplicate",
+        "spec.recovery.strategy: Release",
+    ),
+    "a retry stream is of this group alone": (
+        asking({"requeueTo": "RetryStream"}, stream=SHARED),
+        "True",
+        "Sweeping",
+        "retry",
+    ),
+    "a released entry is of this group alone": (
+        asking({"strategy": "Release"}, stream=SHARED),
+        "True",
+        "Sweeping",
+        "claim",
+    ),
+    "the position is ahead of the stream": (
+        facts(stream=AHEAD),
+        "False",
+        "PositionAhead",
+        "XGROUP SETID orders:events order-processing ID",
+    ),
+    "locks in another slot cannot be seen": (
+        asking(LOCKS_ELSEWHERE, topology="Cluster"),
+        "False",
+        "LocksUnusable",
+        "as in lock:{$tag}:$id",
+    ),
+    "without slots a lock is seen under any name": (
+        asking(LOCKS_ELSEWHERE, topology="Standalone"),
+        "True",
+        "Sweeping",
+        "30 s without their lock",
+    ),
+    "locks in the stream's slot are seen": (
+        asking({"locks": {}}, topology="Cluster"),
+        "True",
+        "Sweeping",
+        "lock",
+    ),
+    "the last sweep was refused": (
+        facts(stream=reporting("PermissionDenied", "XADD is forbidden. Grant it")),
+        "False",
+        "PermissionDenied",
+        "XADD is forbidden. Grant it",
+    ),
+    "the slot moves": (facts(stream=reporting("SlotMigrating")), "False", "SlotMigrating", "to do"),
+    "nobody tells when a lock expires, which only costs time": (
+        facts(stream=reporting("ExpiryEventsUnseen", "set notify-keyspace-events Ex")),
+        "True",
+        "ExpiryEventsUnseen",
+        "notify-keyspace-events",
+    ),
+    "what the last sweep counted is older than this look": (
+        facts(stream=reporting("RequeueWouldDuplicate")),
+        "True",
+        "Sweeping",
+        "copied",
+    ),
+    "a report that somebody else wrote": (
+        facts(stream=reporting("no word", "")),
+        "False",
+        "UnexpectedError",
+        "the operator's log",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RECOVERY.values(), ids=RECOVERY)
+def test_recovery_tells_that(case: tuple[Facts, str, str, str]) -> None:
+    seen, status, reason, words = case
+    (condition,) = decide_upkeep(seen)
+    assert condition.type == "RecoveryHealthy"
+    assert (condition.status, condition.reason) == (status, reason)
+    assert words in condition.message
+
+
+def test_a_message_about_a_position_ahead_names_no_end_that_moves() -> None:
+    def told(end: int) -> Condition:
+        position = group(last_delivered_id=EntryId(9))
+        (condition,) = decide_upkeep(
+            facts(stream=stream(group=position, last_generated_id=EntryId(end)))
+        )
+        return condition
+
+    assert told(7) == told(8)
+    assert "at 9-0" in told(8).message
+
+
+RETENTION: dict[str, tuple[Facts, str, str, str]] = {
+    "by number": (retaining({"maxLength": 5}), "True", "Trimming", "go beyond 5 entries, once no"),
+    "by age": (retaining({"maxAgeSeconds": 60}), "True", "Trimming", "go after 60 s, once no"),
+    "by both": (
+        retaining({"maxLength": 5, "maxAgeSeconds": 60}),
+        "True",
+        "Trimming",
+        "beyond 5 entries or after 60 s",
+    ),
+    "not while suspended": (
+        facts(resource=resource(retention={"maxLength": 5}, suspend=True)),
+        "True",
+        "Suspended",
+        "nothing is trimmed",
+    ),
+    "not without Redis": (
+        retaining({"maxLength": 5}, redis_problem=PROBLEM),
+        "False",
+        "RedisUnreachable",
+        "Nothing is trimmed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RETENTION.values(), ids=RETENTION)
+def test_the_stream_is_trimmed(case: tuple[Facts, str, str, str]) -> None:
+    seen, status, reason, words = case
+    condition = decide_upkeep(seen)[-1]
+    assert condition.type == "RetentionActive"
+    assert (condition.status, condition.reason) == (status, reason)
+    assert words in condition.message
+
+
+def test_what_was_not_asked_for_is_not_told() -> None:
+    assert decide_upkeep(asking({"strategy": "Off"}, stream=SHARED)) == []
