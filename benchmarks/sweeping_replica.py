@@ -1,0 +1,179 @@
+"""The part of an operator replica that sweeps, in this process, put together as a replica does it.
+
+What a watch would tell it comes from here; it asks a real API server about pods that may be dead,
+and a real Redis about everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import NAMESPACE_URL, uuid5
+
+from pelops.controller.cache import Cache
+from pelops.controller.evidence import Evidence
+from pelops.controller.members import Members
+from pelops.controller.observe import Observer
+from pelops.controller.reporter import Reporter
+from pelops.controller.secrets import Secrets
+from pelops.controller.skew import NodeClocks
+from pelops.controller.sweeper import SweepDoors, Sweeper
+from pelops.controller.sweeping import SweepLoop
+from pelops.controller.targets import Targets
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import Trigger
+from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.resources import DEPLOYMENT, POD, STREAM_CONSUMER_GROUP
+from pelops.redis_streams.connection import ServerPool
+
+NAMESPACE = "default"
+WORKERS = "order-workers"
+LABELS = {"app": WORKERS}
+SKEW = timedelta(seconds=2)
+END_S = 1.0
+BORN = "2026-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepingReplica:
+    """Sweeps when told to, or by its own clock while `sweeping`."""
+
+    identity: str
+    cache: Cache
+    pool: ServerPool
+    sweeper: Sweeper
+    loop: SweepLoop
+
+    def declare(self, keys: GroupKeys, url: str, **recovery: Any) -> None:
+        """Let it know a resource for this group, whose name is the group's."""
+        self.cache.put(STREAM_CONSUMER_GROUP, build_resource(keys, url, recovery))
+        self.cache.put(DEPLOYMENT, _deployment())
+
+    def wake(self, keys: GroupKeys) -> None:
+        """Tell the loop that a pod of this group died."""
+        self.loop.wake((NAMESPACE, keys.group), Trigger.POD_DEATH)
+
+    def meet(self, consumers: Collection[str]) -> None:
+        """Let it know live pods that these consumers are the processes of."""
+        for consumer in consumers:
+            self.cache.put(POD, _pod(consumer, {"running": {"startedAt": BORN}}))
+
+    def bury(self, consumer: str) -> None:
+        """Let it see that the pod of this consumer ended, and went."""
+        ended = {"exitCode": 137, "startedAt": BORN, "finishedAt": BORN}
+        last = _pod(consumer, {"terminated": ended}, phase="Failed")
+        name, uid = last["metadata"]["name"], last["metadata"]["uid"]
+        self.cache.remove(POD, (NAMESPACE, name), uid, last=last)
+
+    async def sweep(self, keys: GroupKeys) -> None:
+        """One sweep, at once."""
+        await self.sweeper.sweep((NAMESPACE, keys.group), Trigger.POD_DEATH)
+
+    @asynccontextmanager
+    async def sweeping(self) -> AsyncIterator[None]:
+        """Sweep whatever is due, within the block."""
+        task = asyncio.create_task(self.loop.run())
+        try:
+            yield
+        finally:
+            # Without resources nothing is swept, also by a task that overhears its cancellation.
+            for name in list(self.cache.resources):
+                self.cache.remove(STREAM_CONSUMER_GROUP, name)
+            task.cancel()
+            await asyncio.wait([task], timeout=END_S)
+
+
+@asynccontextmanager
+async def start_replicas(kubeconfig: str, count: int) -> AsyncIterator[list[SweepingReplica]]:
+    """Replicas that know of each other, and end with the block."""
+    api = await KubeApi.connect(kubeconfig)
+    identities = frozenset(f"replica-{number}" for number in range(count))
+    replicas = [_build(api, identity, identities) for identity in sorted(identities)]
+    try:
+        yield replicas
+    finally:
+        for replica in replicas:
+            await replica.pool.close()
+        await api.close()
+
+
+def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> SweepingReplica:
+    clock = asyncio.get_running_loop().time
+    cache, pool = Cache(), ServerPool()
+    targets = Targets(api, cache, clock)
+    members = Members(api, identity=identity, namespace=NAMESPACE)
+    members.alive = alive
+    doors = SweepDoors(
+        cache=cache,
+        observer=Observer(cache, pool, Secrets(api, clock), targets, cluster=""),
+        members=members,
+        evidence=Evidence(api, cache, clocks=NodeClocks(api, clock)),
+        targets=targets,
+        skew=SKEW,
+        reporter=Reporter(api, identity=identity),
+        hears=lambda _: None,
+        identity=identity,
+    )
+    sweeper = Sweeper(doors, clock)
+    loop = SweepLoop(sweeper, cache, members, clock)
+    return SweepingReplica(identity=identity, cache=cache, pool=pool, sweeper=sweeper, loop=loop)
+
+
+def worker_names(count: int, *, of: str = WORKERS) -> list[str]:
+    """Consumers as the operator names them: a pod's name and its uid."""
+    return [f"{of}-{number}:{uuid5(NAMESPACE_URL, f'{of}-{number}')}" for number in range(count)]
+
+
+def build_resource(keys: GroupKeys, url: str, recovery: Mapping[str, Any]) -> Manifest:
+    """A resource as the API server would show it; its uid is its name with `uid-` before it."""
+    return {
+        "apiVersion": STREAM_CONSUMER_GROUP.api_version,
+        "kind": STREAM_CONSUMER_GROUP.kind,
+        "metadata": {
+            "name": keys.group,
+            "namespace": NAMESPACE,
+            "uid": uid_of(keys),
+            "generation": 1,
+            "creationTimestamp": BORN,
+        },
+        "spec": {
+            "redis": {"url": url},
+            "stream": keys.stream,
+            "targetRef": {"name": WORKERS},
+            "recovery": dict(recovery),
+        },
+    }
+
+
+def uid_of(keys: GroupKeys) -> str:
+    """The uid of a group's resource."""
+    return f"uid-{keys.group}"
+
+
+def _deployment() -> Manifest:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": WORKERS, "namespace": NAMESPACE, "uid": "uid-of-the-deployment"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": LABELS}},
+    }
+
+
+def _pod(consumer: str, state: Mapping[str, Any], *, phase: str = "Running") -> Manifest:
+    name, _, uid = consumer.partition(":")
+    report = {"name": "worker", "state": dict(state), "restartCount": 0}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "uid": uid,
+            "labels": LABELS,
+            "creationTimestamp": BORN,
+        },
+        "spec": {"nodeName": "node-1", "containers": [{"name": "worker"}]},
+        "status": {"phase": phase, "containerStatuses": [report]},
+    }
