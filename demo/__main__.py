@@ -11,8 +11,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from demo.corpus import DEFAULT_FILES, Source, describe, find_corpus
+from demo.corpus import (
+    DEFAULT_FILES,
+    Source,
+    describe,
+    find_corpus,
+    has_poison,
+    write_poison,
+)
 from demo.direct import DirectComputation, DirectFailed
+from demo.finding import EndUnseen
+from demo.following import FollowingEnded
+from demo.killing import NobodyAtWork
 from demo.playground import Playground, open_playground, print_access
 from demo.story import ChecksFailed, run_demo
 from demo.watching import Stalled
@@ -25,7 +35,10 @@ INTERRUPTED = 130
 FAILURES = (
     ChecksFailed,
     DirectFailed,
+    EndUnseen,
+    FollowingEnded,
     LocalClusterError,
+    NobodyAtWork,
     NoSuchServer,
     ServerFailed,
     Stalled,
@@ -58,21 +71,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(sources: Sequence[Source], left_up: list[Playground], *, keep: bool) -> None:
+def _run(corpus: Sequence[Source], left_up: list[Playground], *, keep: bool) -> None:
     """All of it; a cluster that outlives this is added to `left_up`."""
-    report("Indexing the Python source files of this machine with workers on a Redis stream:")
-    for source in sources:
-        report(f"  {describe(source)}")
-    paths = [path for source in sources for path in source.paths]
     with tempfile.TemporaryDirectory(prefix="pelops-demo-") as scratch:
+        sources = _with_poison(corpus, Path(scratch))
+        report("Indexing the Python source files of this machine with workers on a Redis stream:")
+        for source in sources:
+            report(f"  {describe(source)}")
+        paths = [path for source in sources for path in source.paths]
         # Early, beside everything else: it yields the processor to all others.
         direct = DirectComputation.start(paths, Path(scratch))
         try:
             with open_playground(keep=keep) as cluster:
                 left_up += [cluster] * keep
-                run_demo(cluster, sources, direct)
+                run_demo(cluster, sources, direct, Path(scratch))
         finally:
             direct.process.kill()
+
+
+def _with_poison(corpus: Sequence[Source], scratch: Path) -> list[Source]:
+    """The corpus, with some files in its midst that do not parse, if it has none of its own."""
+    if has_poison(corpus):
+        return list(corpus)
+    return [*corpus[:1], write_poison(scratch), *corpus[1:]]
 
 
 if __name__ == "__main__":

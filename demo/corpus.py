@@ -6,8 +6,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.counting import try_to_count
+
 # More would say nothing new, and a slow machine would take minutes.
 DEFAULT_FILES = 4000
+# Where Python keeps files that are wrong on purpose, to test itself with.
+WRONG_ON_PURPOSE = ("lib2to3/tests/data/", "/bad")
+# For a Python that comes without its tests.
+BROKEN = {"half_written.py": "def half(\n", "merged.py": "<<<<<<< ours\nx = 1\n=======\n"}
 OTHER_PACKAGES = frozenset({"site-packages", "dist-packages"})  # inside the standard library
 
 
@@ -31,6 +37,25 @@ def find_corpus(most: int = DEFAULT_FILES) -> tuple[Source, ...]:
         _source("standard library", own, taken),
         _source("installed packages", installed, take(installed, max(1, most - len(taken)))),
     )
+
+
+def has_poison(sources: Iterable[Source]) -> bool:
+    """Whether some of the files that are wrong on purpose are among these, and do not parse."""
+    likely = [
+        path
+        for source in sources
+        for path in source.paths
+        if any(mark in str(path) for mark in WRONG_ON_PURPOSE)
+    ]
+    return any(try_to_count(path).error is not None for path in likely)
+
+
+def write_poison(directory: Path) -> Source:
+    """Files that do not parse, written to the directory."""
+    for name, text in BROKEN.items():
+        (directory / name).write_text(text)
+    paths = tuple(directory / name for name in BROKEN)
+    return Source(label="broken for the demo", found=len(paths), every=1, paths=paths)
 
 
 def find_files(root: Path, *, without: Iterable[str] = ()) -> tuple[Path, ...]:

@@ -5,8 +5,10 @@ import hashlib
 import json
 import warnings
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # what `ast.parse` raises
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,39 +34,40 @@ class Totals:
     async_functions: int = 0
     classes: int = 0
     imports: int = 0
-    unparsable: int = 0
 
 
-def count_file(path: Path) -> FileCounts:
-    """The counts of the file; one that cannot be read is counted as such, nothing is raised."""
+def try_to_count(path: Path) -> FileCounts:
+    """The counts of the file; one that cannot be read or parsed is counted as such, not raised."""
     try:
         source = path.read_bytes()
     except OSError as error:
         return FileCounts(error=_describe(error))
-    return count_source(source)
+    try:
+        return count_source(source)
+    except UNPARSABLE as error:
+        return replace(_measure(source), error=_describe(error))
 
 
 def count_source(source: bytes) -> FileCounts:
-    """The counts of a file of this content; never raises."""
-    lines, digest = len(source.splitlines()), hashlib.sha256(source).hexdigest()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes, in other people's code
-            tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        return FileCounts(lines=lines, digest=digest, error=_describe(error))
+    """The counts of a file of this content. Raises one of UNPARSABLE when it does not parse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes, in other people's code
+        tree = ast.parse(source)
     kinds = [(type(node), node) for node in ast.walk(tree)]
     imports = sum(
         len(node.names) for _, node in kinds if isinstance(node, ast.Import | ast.ImportFrom)
     )
-    return FileCounts(
-        lines=lines,
+    return replace(
+        _measure(source),
         functions=sum(kind is ast.FunctionDef for kind, _ in kinds),
         async_functions=sum(kind is ast.AsyncFunctionDef for kind, _ in kinds),
         classes=sum(kind is ast.ClassDef for kind, _ in kinds),
         imports=imports,
-        digest=digest,
     )
+
+
+def _measure(source: bytes) -> FileCounts:
+    return FileCounts(lines=len(source.splitlines()), digest=hashlib.sha256(source).hexdigest())
 
 
 def _describe(error: Exception) -> str:
@@ -73,7 +76,7 @@ def _describe(error: Exception) -> str:
 
 
 def add_up(counts: Iterable[FileCounts]) -> Totals:
-    """The sums of these files; an unparsable one adds its lines."""
+    """The sums of these files."""
     them = list(counts)
     return Totals(
         files=len(them),
@@ -82,7 +85,6 @@ def add_up(counts: Iterable[FileCounts]) -> Totals:
         async_functions=sum(one.async_functions for one in them),
         classes=sum(one.classes for one in them),
         imports=sum(one.imports for one in them),
-        unparsable=sum(one.error is not None for one in them),
     )
 
 

@@ -22,6 +22,7 @@ class Declaration:
     group: str
     replicas: int
     results_key: str  # Redis hash: path to counts
+    max_retries: int
 
 
 def render_declaration(template: str, *, redis_url: str, source_root: Path) -> Declaration:
@@ -41,4 +42,5 @@ def render_declaration(template: str, *, redis_url: str, source_root: Path) -> D
         group=spec.get("group", metadata["name"]),
         replicas=spec["replicas"],
         results_key={one["name"]: one["value"] for one in container["env"]}["RESULTS_KEY"],
+        max_retries=spec["recovery"]["maxRetries"],
     )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from demo.counting import FileCounts, count_file
+from demo.counting import FileCounts, try_to_count
 from local_cluster.processes import Process, start_process, wait_until
 
 ROOT = Path(__file__).parent.parent
@@ -55,7 +55,7 @@ def main(wanted: str, result: str) -> None:
     """Count the files of the list `wanted`, and write the counts to `result`."""
     os.nice(19)
     paths = json.loads(Path(wanted).read_text())
-    counts = {path: asdict(count_file(Path(path))) for path in paths}
+    counts = {path: asdict(try_to_count(Path(path))) for path in paths}
     fresh = Path(f"{result}.new")
     fresh.write_text(json.dumps(counts))
     fresh.rename(result)

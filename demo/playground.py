@@ -8,11 +8,13 @@ from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.following import Following
 from local_cluster.binaries import cache_directory, find_binaries
 from local_cluster.cluster import Cluster, ClusterOptions
 from local_cluster.commands import bring_down, bring_up
 from local_cluster.errors import LocalClusterError
-from local_cluster.kubectl import run_kubectl
+from local_cluster.kubectl import kubectl_environment, run_kubectl
+from local_cluster.processes import start_process
 from local_cluster.progress import report, step
 from local_cluster.records import Records
 from local_cluster.state_directory import StateDirectory
@@ -32,6 +34,12 @@ class Playground:
         """What kubectl prints, errors included unless `check`, with which they raise."""
         answer = run_kubectl(self.kubectl_path, self.kubeconfig, *args, stdin=stdin, check=check)
         return answer.stdout if check else answer.stdout + answer.stderr
+
+    def follow(self, name: str, *args: str, log: Path) -> Following:
+        """The lines of a kubectl that goes on, such as `get --watch`; `log` must be a new file."""
+        argv = [str(self.kubectl_path), *args]
+        environment = kubectl_environment(self.kubeconfig)
+        return Following(start_process(name, argv, log=log, env=environment))
 
 
 @contextmanager

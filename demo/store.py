@@ -10,8 +10,13 @@ import redis
 
 from demo.counting import FileCounts, parse_counts
 from demo.declaration import Declaration
+from demo.recovery import Held, Letter
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.ledger import LedgerEvent, parse_ledger_event
+from pelops.domain.naming import derive_keys
 
 CHUNK = 500  # entries per round trip
+MOST_HELD = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +34,52 @@ class Store:
         # Answers are cast: the client's types speak of every protocol and of asyncio at once.
         self._server: Any = redis.Redis.from_url(url)
         self._names = declaration
+        self._keys = derive_keys(declaration.stream, declaration.group)
 
-    def add_entries(self, paths: Sequence[Path]) -> None:
-        """Add an entry for each file, many in a round trip."""
+    def add_entries(self, paths: Sequence[Path]) -> dict[str, str]:
+        """Add an entry for each file, many in a round trip; the IDs by path."""
+        ids: list[str] = []
         for first in range(0, len(paths), CHUNK):
             with self._server.pipeline(transaction=False) as pipeline:
                 for path in paths[first : first + CHUNK]:
                     pipeline.xadd(self._names.stream, {"path": os.fsencode(path)})
-                pipeline.execute()
+                ids += [entry_id.decode() for entry_id in pipeline.execute()]
+        return dict(zip(map(str, paths), ids, strict=True))
 
     def count_entries(self) -> int:
         """The length of the stream."""
         return int(self._server.xlen(self._names.stream))
 
-    def count_stream(self, key: str) -> int | None:
-        """The length of another stream; None when the key holds none."""
-        return int(self._server.xlen(key)) if self._server.type(key) == b"stream" else None
+    def read_held(self, consumer: str) -> tuple[Held, ...]:
+        """What a consumer was given and has not acknowledged."""
+        with self._server.pipeline() as both:
+            both.time()
+            both.xpending_range(
+                self._names.stream, self._names.group, "-", "+", MOST_HELD, consumer
+            )
+            (seconds, micros), found = both.execute()
+        now_ms = seconds * 1000 + micros // 1000
+        return tuple(
+            Held(
+                entry_id=one["message_id"].decode(),
+                delivered_ms=now_ms - one["time_since_delivered"],
+            )
+            for one in found
+        )
+
+    def read_ledger(self) -> list[LedgerEvent]:
+        """What the operator says that it did, in that order."""
+        return [
+            parse_ledger_event(parse_entry_id(entry_id.decode()), pairs)
+            for entry_id, pairs in self._server.xrange(self._keys.ledger)
+        ]
+
+    def read_letters(self) -> list[Letter]:
+        """The dead letters."""
+        return [
+            Letter.parse({key.decode(): value for key, value in pairs.items()})
+            for _, pairs in self._server.xrange(self._keys.dead_letter)
+        ]
 
     def observe_group(self) -> Owed:
         """What the group owes; raises LookupError when there is no such group."""

@@ -1,19 +1,18 @@
 """What happens in the demo, act by act."""
 
-import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from demo.checks import Counts, Outcome, check_all, is_ready, is_settled, render_checks
+from demo.checks import is_ready, render_checks
 from demo.corpus import Source
-from demo.declaration import MANIFEST, Declaration, render_declaration
 from demo.direct import ROOT, DirectComputation
+from demo.finding import Deeds, find_outcome
+from demo.killing import Killer
 from demo.playground import Playground
-from demo.store import Store
-from demo.summary import render_summary
-from demo.watching import Watch
+from demo.recovery import Victim, are_moved, list_moves
+from demo.stage import Stage, is_all_told
+from demo.summary import render_letters, render_moves, render_rescues, render_summary
 from local_cluster.progress import report, step
 
 OVERLAY = ROOT / "manifests" / "overlays" / "local"
@@ -26,51 +25,25 @@ class ChecksFailed(Exception):
     """Something that the demo claims does not hold; the text says how much."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
-    """What every act works with."""
+def run_demo(
+    cluster: Playground, sources: Sequence[Source], direct: DirectComputation, scratch: Path
+) -> None:
+    """All acts. Raises ChecksFailed, or what went wrong on the way, after saying what is known.
 
-    cluster: Playground
-    declaration: Declaration
-    store: Store
-    watch: Watch
-
-    @classmethod
-    def build(cls, cluster: Playground) -> "Stage":
-        """The stage on a cluster that is up; nothing is applied yet."""
-        declaration = render_declaration(
-            MANIFEST.read_text(), redis_url=cluster.redis_url, source_root=ROOT
-        )
-        return cls(
-            cluster=cluster,
-            declaration=declaration,
-            store=Store(cluster.redis_url, declaration),
-            watch=Watch(cluster, declaration.namespace, declaration.name),
-        )
-
-    def get(self, kind: str, *args: str) -> dict[str, Any]:
-        """An object, or a list of them, of the demo's namespace."""
-        where = ["-n", self.declaration.namespace, "-o", "json"]
-        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", kind, *args, *where))
-        return found
-
-    def status(self) -> dict[str, Any]:
-        """The resource's status; empty before the operator saw it."""
-        status: dict[str, Any] = self.get("scg", self.declaration.name).get("status", {})
-        return status
-
-
-def run_demo(cluster: Playground, sources: Sequence[Source], direct: DirectComputation) -> None:
-    """All acts. Raises ChecksFailed, or what went wrong on the way, after saying what is known."""
-    stage = Stage.build(cluster)
-    try:
-        install_operator(cluster)
-        declare_group(stage)
-        index_files(stage, [path for source in sources for path in source.paths])
-        check_claims(stage, sources, direct)
-    except Exception:
-        print_diagnosis(stage)
-        raise
+    `scratch` is an empty directory.
+    """
+    with Stage.open(cluster, scratch) as stage:
+        try:
+            install_operator(cluster)
+            declare_group(stage)
+            began = time.monotonic()
+            ids = add_files(stage, [path for source in sources for path in source.paths])
+            victims = kill_workers(stage)
+            await_end(stage, began, len(ids))
+            check_claims(stage, sources, direct, Deeds(ids=ids, victims=victims))
+        except Exception:
+            print_diagnosis(stage)
+            raise
 
 
 def install_operator(cluster: Playground) -> None:
@@ -93,52 +66,60 @@ def declare_group(stage: Stage) -> None:
     stage.watch.until(lambda: is_ready(stage.status()), "the resource Ready")
 
 
-def index_files(stage: Stage, paths: Sequence[Path]) -> None:
-    """Act three: an entry for each file, and the workers at work on them until none is left."""
-    stage.store.add_entries(paths)
+def add_files(stage: Stage, paths: Sequence[Path]) -> dict[str, str]:
+    """Act three: an entry for each file; the IDs by path."""
+    ids = stage.store.add_entries(paths)
     report(f"added {len(paths):,} entries to the stream, one for each file")
-    # The status follows Redis: it still speaks of an empty stream for a moment.
-    seconds = stage.watch.until(stage.store.is_drained, "all entries acknowledged")
-    stage.watch.until(lambda: is_settled(stage.status()), "status with nothing pending, no lag")
-    report(f"all acknowledged after {seconds:.0f} s, {len(paths) / seconds:,.0f} files per second")
+    return ids
 
 
-def check_claims(stage: Stage, sources: Sequence[Source], direct: DirectComputation) -> None:
+def kill_workers(stage: Stage) -> list[Victim]:
+    """Act four: two workers die in mid-work, and everything that they held comes back."""
+    killer = Killer(
+        cluster=stage.cluster,
+        namespace=stage.declaration.namespace,
+        store=stage.store,
+        observe=stage.observe_workers,
+    )
+    first, second = killer.catch(2)
+    victims = [killer.delete_pod(first), killer.kill_process(second)]
+    for victim in victims:
+        report(f"killed {victim.pod} with {len(victim.held)} entries in its hands: {victim.how}")
+    stage.watch.until(
+        lambda: are_moved(victims, list_moves(stage.store.read_ledger())),
+        "all that they held deliverable again",
+    )
+    return victims
+
+
+def await_end(stage: Stage, began: float, files: int) -> None:
+    """Act five: files that do not parse crash their workers until they are dead letters."""
+    stage.watch.until(stage.store.is_drained, "every entry acknowledged or dead-lettered")
+    seconds = time.monotonic() - began
+    report(f"nothing is left after {seconds:.0f} s, {files / seconds:,.0f} files per second")
+    # The status follows Redis, and workers that crashed are started again only after a pause.
+    stage.watch.until(lambda: is_all_told(stage), "a status that tells it all, workers that run")
+
+
+def check_claims(
+    stage: Stage,
+    sources: Sequence[Source],
+    direct: DirectComputation,
+    deeds: Deeds,
+) -> None:
     """Last act: everything compared with what it should be. Raises ChecksFailed."""
     with step("waiting for the direct computation of the same counts"):
         expected = direct.await_counts()
-    outcome = observe_outcome(stage, expected)
-    checks = check_all(outcome)
+    found = find_outcome(stage, deeds, expected)
+    checks = found.check()
     print("\nChecked:", render_checks(checks), "", sep="\n")
-    print("Indexed:", render_summary(sources, outcome.results), "", sep="\n", flush=True)
+    print("Indexed:", render_summary(sources, found.outcome.results), "", sep="\n")
+    print("Killed:", render_rescues(found.recovery.rescues), "", sep="\n")
+    print("Recovered:", render_moves(found.recovery.moves, found.delays), "", sep="\n")
+    print(found.describe_crashes(), render_letters(found.recovery.letters, expected), "", sep="\n")
     failed = [check for check in checks if not check.holds]
     if failed:
         raise ChecksFailed(f"{len(failed)} of {len(checks)} checks failed")
-
-
-def observe_outcome(stage: Stage, expected: Counts) -> Outcome:
-    """What is there now, in Redis and on the API server."""
-    status, group = stage.status(), stage.store.observe_group()
-    letters = (status.get("deadLetter") or {}).get("stream", "")
-    return Outcome(
-        expected=expected,
-        results=stage.store.read_results(),
-        entries=stage.store.count_entries(),
-        pending=group.pending,
-        lag=group.lag,
-        dead_letters=stage.store.count_stream(letters),
-        status=status,
-        replicas=stage.declaration.replicas,
-        pods=count_running(stage.get("pods", "-l", status.get("selector", ""))["items"]),
-    )
-
-
-def count_running(pods: Sequence[dict[str, Any]]) -> int:
-    """The pods that run and are not on their way out."""
-    return sum(
-        pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-        for pod in pods
-    )
 
 
 def print_diagnosis(stage: Stage) -> None:

@@ -1,41 +1,93 @@
-"""The result of the demo as a table for people."""
+"""The results of the demo as tables for people."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
+from pathlib import PurePath
 
 from demo.corpus import Source
 from demo.counting import FileCounts, Totals, add_up
+from demo.recovery import Letter, Move, Rescue
+from pelops.domain.ledger import LedgerKind
 
-EXAMPLES = 3
+WIDEST = 60
 
 
 def render_summary(sources: Sequence[Source], results: Mapping[str, FileCounts]) -> str:
-    """Sums for each source and for all, then some of the files that cannot be parsed."""
+    """Sums for each source and for all."""
     header = ["", *(field.name.replace("_", " ") for field in fields(Totals))]
     rows = [
         _row(source.label, add_up(results[str(p)] for p in source.paths if str(p) in results))
         for source in sources
     ]
     rows.append(_row("together", add_up(results.values())))
-    return "\n".join([*_align([header, *rows]), *render_unparsable(results)])
+    return "\n".join(_align([header, *rows], lefts=1))
 
 
-def render_unparsable(results: Mapping[str, FileCounts]) -> list[str]:
-    """A few of the files that cannot be parsed, spread over all of them; nothing without any."""
-    errors = {path: one.error for path, one in sorted(results.items()) if one.error is not None}
-    if not errors:
-        return []
-    chosen = list(errors.items())[:: -(-len(errors) // EXAMPLES)]
-    return [f"{len(errors)} cannot be parsed, such as", *(f"  {p}  {e}" for p, e in chosen)]
+def render_rescues(rescues: Sequence[Rescue]) -> str:
+    """Who was killed and how, and when what it held was deliverable again."""
+    header = ["worker", "how", "held", "after the news", "after the kill", "charged"]
+    rows = [
+        [
+            rescue.victim.pod,
+            rescue.victim.how,
+            str(len(rescue.victim.held)),
+            f"{rescue.told_to_deliverable_ms} ms",
+            f"{rescue.kill_to_deliverable_ms} ms",
+            "once" if rescue.charges == {1} else "no",
+        ]
+        for rescue in rescues
+    ]
+    return "\n".join(_align([header, *rows], lefts=2))
+
+
+def render_moves(moves: Sequence[Move], delays: Sequence[int]) -> str:
+    """How many copies were made, and how soon. `delays` are sorted."""
+    copies = sum(move.kind == LedgerKind.REQUEUED for move in moves)
+    middle, slowest = (delays[len(delays) // 2], delays[-1]) if delays else (0, 0)
+    return "\n".join(
+        [
+            f"  {copies:>4} entries of workers that had ended, killed or crashed, of which",
+            f"  {len(delays):>4} as soon as that was certain: half of them within {middle:,} ms"
+            f" of the first news, all within {slowest:,} ms",
+            f"  {copies - len(delays):>4} in turn, for they had been there when a worker crashed"
+            " before",
+        ]
+    )
+
+
+def render_letters(letters: Sequence[Letter], expected: Mapping[str, FileCounts]) -> str:
+    """Each dead letter, with what Python says of the file."""
+    header = ["file", "failures", "reason", "what is wrong with it"]
+    rows = [
+        [
+            "/".join(PurePath(letter.path).parts[-2:]),
+            str(letter.retry_count),
+            letter.reason,
+            _shorten(expected[letter.path].error or "" if letter.path in expected else ""),
+        ]
+        for letter in sorted(letters, key=lambda one: one.path)
+    ]
+    return "\n".join(_align([header, *rows], lefts=4))
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
 
 
 def _row(label: str, totals: Totals) -> list[str]:
     return [label, *(f"{number:,}" for number in astuple(totals))]
 
 
-def _align(rows: list[list[str]]) -> list[str]:
+def _align(rows: list[list[str]], *, lefts: int) -> list[str]:
+    """Columns as wide as their widest cell; the first `lefts` of them begin at the left."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
+        "  ".join(
+            [
+                "",
+                *map(str.ljust, row[:lefts], widths),
+                *map(str.rjust, row[lefts:], widths[lefts:]),
+            ]
+        ).rstrip()
         for row in rows
     ]

@@ -1,11 +1,13 @@
-"""`kubectl get scg`, printed again when it changed, until something has happened."""
+"""`kubectl get scg`, printed again when it changed, until something has happened; and Events."""
 
 import time
 from collections.abc import Callable
+from itertools import groupby
 
+from demo.notices import Notices
 from demo.playground import Playground
 
-EVERY_S = 0.5
+EVERY_S = 1.0
 STALLED_S = 60.0
 AGES = frozenset({"AGE", "OLDEST"})
 MIN_WIDTH = 8  # so that the columns stay where they are while the first cells fill
@@ -18,8 +20,9 @@ class Stalled(Exception):
 class Watch:
     """The lines that a person sees while the demo waits; the header comes once."""
 
-    def __init__(self, cluster: Playground, namespace: str, name: str) -> None:
+    def __init__(self, cluster: Playground, namespace: str, name: str, notices: Notices) -> None:
         self._cluster = cluster
+        self._notices = notices
         self._question = ("get", "scg", name, "-n", namespace)
         self._began: float | None = None
         self._widths: list[int] = []
@@ -44,7 +47,13 @@ class Watch:
         return took
 
     def show(self) -> bool:
-        """Print the row if it is another than the last one, ages aside; whether it was."""
+        """Print Events, and the row if it is another than the last one; whether it was.
+
+        The ages of things do not count.
+        """
+        for notice, alike in groupby(self._notices.fresh()):
+            times = len(list(alike))
+            print(f"{'event':>8}  {notice}" + f" ({times} times)" * (times > 1), flush=True)
         header, cells = split_table(self._cluster.kubectl(*self._question))
         if self._began is None:
             self._began = time.monotonic()

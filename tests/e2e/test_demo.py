@@ -14,7 +14,7 @@ from local_cluster.processes import wait_until
 from local_cluster.state_directory import StateDirectory
 
 ROOT = Path(__file__).parents[2]
-FEW = "100"  # files
+FEW = "400"  # files; enough to be at work for a moment
 
 Demo = subprocess.Popen[str]
 
@@ -41,10 +41,13 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> None:
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert said.count("  ok      ") == 9, said
+    assert said.count("  ok      ") == 15, said
     assert "FAILED" not in said
     assert said.count("REPLICAS") == 1, "the header comes once"
     assert "to keep this short" in said, "what is left out is said"
+    assert said.count("\nkilled ") == 2
+    assert "  DeadLettered  " in said, "the Events are shown as they come"
+    assert " Requeued " in said
     await_nothing_left(demo)
     assert not state_of(demo).exists()
 

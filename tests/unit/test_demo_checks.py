@@ -9,23 +9,24 @@ from demo.checks import Outcome, check_all, is_ready, is_settled, render_checks
 from demo.counting import FileCounts, count_source
 
 A, B = count_source(b"def f(): ...\n"), count_source(b"class C: ...\n")
+BROKEN = FileCounts(lines=1, digest="d", error="SyntaxError: no")
 STATUS: dict[str, Any] = {
     "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}],
     "group": {"pending": 0, "lag": 0, "lagKnown": True},
     "readyReplicas": 3,
 }
 GOOD = Outcome(
-    expected={"/a.py": A, "/b.py": B},
+    expected={"/a.py": A, "/b.py": B, "/broken.py": BROKEN},
     results={"/b.py": B, "/a.py": A},
-    entries=2,
+    entries=8,
+    copies=5,
     pending=0,
     lag=0,
-    dead_letters=0,
     status=STATUS,
     replicas=3,
     pods=3,
 )
-ENTRIES, COMPLETE, DIGESTS, TOTALS, REDIS, STATUS_SETTLED, READY, WORKERS, LETTERS = range(9)
+ENTRIES, COMPLETE, DIGESTS, TOTALS, REDIS, STATUS_SETTLED, READY, WORKERS = range(8)
 
 
 def test_all_holds_when_all_is_well() -> None:
@@ -35,10 +36,12 @@ def test_all_holds_when_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("damage", "found_by"),
     [
-        ({"entries": 3}, {ENTRIES}),
+        ({"entries": 9}, {ENTRIES}),
         ({"entries": 0}, {ENTRIES}),
+        ({"copies": 4}, {ENTRIES}),
         ({"results": {"/a.py": A}}, {COMPLETE, TOTALS}),
         ({"results": {"/a.py": A, "/b.py": B, "/c.py": FileCounts()}}, {COMPLETE, TOTALS}),
+        ({"results": {"/a.py": A, "/b.py": B, "/broken.py": BROKEN}}, {COMPLETE, TOTALS}),
         ({"results": {}}, {COMPLETE, DIGESTS, TOTALS}),
         ({"results": {"/a.py": A, "/b.py": replace(B, digest="0")}}, {DIGESTS}),
         ({"results": {"/a.py": A, "/b.py": replace(B, classes=2)}}, {TOTALS}),
@@ -47,8 +50,6 @@ def test_all_holds_when_all_is_well() -> None:
         ({"lag": None}, {REDIS}),
         ({"pods": 2}, {WORKERS}),
         ({"pods": 4}, {WORKERS}),
-        ({"dead_letters": 1}, {LETTERS}),
-        ({"dead_letters": None}, {LETTERS}),
         ({"status": {}}, {STATUS_SETTLED, READY, WORKERS}),
         ({"status": STATUS | {"readyReplicas": 2}}, {WORKERS}),
         ({"status": STATUS | {"conditions": []}}, {READY}),
@@ -75,7 +76,7 @@ def test_an_empty_status_is_neither_ready_nor_settled() -> None:
 def test_a_failed_check_stands_out_and_names_its_numbers() -> None:
     lines = render_checks(check_all(replace(GOOD, entries=7))).splitlines()
     assert lines[0].startswith("  FAILED  ")
-    assert lines[0].endswith("7 entries, 2 files")
+    assert lines[0].endswith("7 entries, 3 files, 5 copies")
     assert all(line.startswith("  ok ") for line in lines[1:])
 
 

@@ -6,7 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.corpus import Source, describe, find_corpus, find_files, interval, ordinal, take
+from demo.corpus import (
+    Source,
+    describe,
+    find_corpus,
+    find_files,
+    has_poison,
+    interval,
+    ordinal,
+    take,
+    write_poison,
+)
+from demo.counting import try_to_count
 
 
 def test_files_are_found_in_order_and_other_peoples_packages_are_left_out(tmp_path: Path) -> None:
@@ -55,3 +66,19 @@ def test_a_corpus_that_fits_is_told_as_whole() -> None:
 )
 def test_ordinals_read_well(number: int, word: str) -> None:
     assert ordinal(number) == word
+
+
+def test_poison_that_is_written_does_not_parse(tmp_path: Path) -> None:
+    source = write_poison(tmp_path)
+    assert len(source.paths) == source.found == 2
+    assert all(try_to_count(path).error for path in source.paths)
+
+
+def test_files_that_are_wrong_on_purpose_are_poison_only_if_they_do_not_parse(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "bad_name.py").write_text("x = 1\n")
+    fine = Source(label="fine", found=1, every=1, paths=(tmp_path / "bad_name.py",))
+    assert not has_poison([fine])
+    (tmp_path / "bad_name.py").write_text("print 1\n")
+    assert has_poison([fine])

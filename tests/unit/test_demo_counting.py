@@ -1,17 +1,19 @@
 """The demo's counting: what is in a file, and that counts survive their way through Redis."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 from demo.counting import (
+    UNPARSABLE,
     FileCounts,
     Totals,
     add_up,
-    count_file,
     count_source,
     parse_counts,
     render_counts,
+    try_to_count,
 )
 
 SOURCE = b"""
@@ -44,13 +46,16 @@ def test_nested_definitions_and_every_imported_name_count() -> None:
         b"(" * 1000,
     ],
 )
-def test_a_file_that_cannot_be_parsed_is_recorded_with_the_kind_of_error(
-    source: bytes,
+def test_a_file_that_cannot_be_parsed_is_an_error_or_is_recorded_with_its_kind(
+    source: bytes, tmp_path: Path
 ) -> None:
-    counts = count_source(source)
+    with pytest.raises(UNPARSABLE):
+        count_source(source)
+    (tmp_path / "bad.py").write_bytes(source)
+    counts = try_to_count(tmp_path / "bad.py")
     assert counts.error is not None
     assert counts.error.startswith(("SyntaxError: ", "ValueError: "))
-    assert counts.digest == count_source(source).digest
+    assert counts.digest == hashlib.sha256(source).hexdigest()
     assert counts.lines == len(source.splitlines())
 
 
@@ -58,8 +63,8 @@ def test_invalid_escapes_in_other_peoples_code_are_no_noise() -> None:
     assert count_source(rb"x = '\d'").error is None
 
 
-def test_a_file_that_is_not_there_is_recorded_and_never_raised(tmp_path: Path) -> None:
-    counts = count_file(tmp_path / "gone.py")
+def test_a_file_that_is_not_there_is_recorded(tmp_path: Path) -> None:
+    counts = try_to_count(tmp_path / "gone.py")
     assert counts == FileCounts(error="FileNotFoundError: No such file or directory")
 
 
@@ -73,9 +78,9 @@ def test_counts_survive_redis(counts: FileCounts) -> None:
     assert parse_counts(render_counts(counts).encode()) == counts
 
 
-def test_totals_are_sums_and_unparsable_files_are_counted_apart() -> None:
-    good, bad = count_source(SOURCE), count_source(b"print 1\n")
-    assert add_up([good, bad, good]) == Totals(
-        files=3, lines=19, functions=4, async_functions=2, classes=4, imports=8, unparsable=1
+def test_totals_are_sums() -> None:
+    one, other = count_source(SOURCE), count_source(b"x = 1\n")
+    assert add_up([one, other, one]) == Totals(
+        files=3, lines=19, functions=4, async_functions=2, classes=4, imports=8
     )
     assert add_up([]) == Totals()

@@ -8,8 +8,11 @@ import yaml
 from demo.corpus import Source
 from demo.counting import FileCounts, count_source
 from demo.declaration import MANIFEST, render_declaration
-from demo.story import count_running
-from demo.summary import render_summary, render_unparsable
+from demo.finding import count_running
+from demo.following import Line
+from demo.notices import read_event
+from demo.recovery import Letter, Move
+from demo.summary import render_letters, render_moves, render_summary
 from demo.watching import split_table, without_ages
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 
@@ -62,21 +65,52 @@ def test_the_summary_has_a_row_for_each_source_and_one_for_all() -> None:
         Source(label=label, found=1, every=1, paths=(path,))
         for label, path in zip(("one", "two"), paths, strict=True)
     ]
-    results = {"/a.py": count_source(b"def f(): ...\n" * 1200), "/b.py": count_source(b"print 1\n")}
-    header, one, two, together, *rest = render_summary(sources, results).splitlines()
+    results = {"/a.py": count_source(b"def f(): ...\n" * 1200), "/b.py": count_source(b"x = 1\n")}
+    header, one, two, together = render_summary(sources, results).splitlines()
     assert header.split()[:3] == ["files", "lines", "functions"]
-    assert one.split() == ["one", "1", "1,200", "1,200", "0", "0", "0", "0"]
-    assert two.split() == ["two", "1", "1", "0", "0", "0", "0", "1"]
-    assert together.split() == ["together", "2", "1,201", "1,200", "0", "0", "0", "1"]
-    assert len(rest) == 2
+    assert one.split() == ["one", "1", "1,200", "1,200", "0", "0", "0"]
+    assert two.split() == ["two", "1", "1", "0", "0", "0", "0"]
+    assert together.split() == ["together", "2", "1,201", "1,200", "0", "0", "0"]
 
 
-def test_at_most_three_unparsable_files_are_named() -> None:
-    results = {f"/{number}.py": FileCounts(error="SyntaxError: no") for number in range(10)}
-    lines = render_unparsable(results)
-    assert lines[0] == "10 cannot be parsed, such as"
-    assert len(lines) == 4
-    assert render_unparsable({"/a.py": FileCounts()}) == []
+def test_each_dead_letter_is_told_with_what_python_says_of_the_file() -> None:
+    letter = Letter(path="/lib/b/x.py", original_id="", reason="Why", error="", retry_count=3)
+    expected = {"/lib/b/x.py": FileCounts(error="SyntaxError: " + "no " * 50)}
+    header, row = render_letters([letter], expected).splitlines()
+    assert header.split()[:3] == ["file", "failures", "reason"]
+    assert row.split()[:4] == ["b/x.py", "3", "Why", "SyntaxError:"]
+    assert row.endswith("...")
+    assert render_letters([letter], {}).splitlines()[1].split() == ["b/x.py", "3", "Why"]
+
+
+def test_copies_are_counted_by_whether_they_had_to_wait_for_their_turn() -> None:
+    kinds = [("requeued", 0), ("requeued", 1), ("requeued", 2), ("dead-lettered", 2)]
+    moves = [
+        Move(
+            kind=kind,
+            entry_id="1-1",
+            consumer="c",
+            delivered_ms=0,
+            moved_ms=0,
+            copied_ms=0,
+            charges=charges,
+        )
+        for kind, charges in kinds
+    ]
+    told = render_moves(moves, [5, 1_200])
+    assert [line.split()[0] for line in told.splitlines()] == ["3", "2", "1"]
+    assert "all within 1,200 ms" in told
+    assert render_moves([], []).splitlines()[0].split()[0] == "0"
+
+
+def test_events_of_recovery_are_told_when_they_are_new() -> None:
+    text = "{}   Normal   {}   Requeued 7 entries of a: b"
+    told = read_event(Line(text=text.format("ADDED", "Requeued"), came_ms=0))
+    assert told is not None
+    assert told.endswith("Requeued 7 entries of a: b")
+    for kind, reason in (("MODIFIED", "Requeued"), ("ADDED", "Ready")):
+        assert read_event(Line(text=text.format(kind, reason), came_ms=0)) is None
+    assert read_event(Line(text="No resources found", came_ms=0)) is None
 
 
 def test_a_pod_on_its_way_out_does_not_run() -> None:

@@ -1,0 +1,122 @@
+"""Kills workers in mid-work, and knows exactly what they held.
+
+A victim is stopped (SIGSTOP) first: what it holds then it holds when it dies.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from demo.following import now_ms
+from demo.playground import Playground
+from demo.recovery import Held, Victim
+from demo.store import Store
+from demo.workers import SECOND_MS, History, Worker
+from local_cluster.processes import read_stat
+
+PATIENCE_S = 30.0
+LOOK_S = 0.01
+SETTLE_S = 0.02  # what it sent before it was stopped has reached Redis by then
+
+
+class NobodyAtWork(Exception):
+    """No worker could be caught with entries in its hands; the text says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caught:
+    """A worker that stands still with entries in its hands."""
+
+    worker: Worker
+    pid: int
+    held: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killer:
+    """Catches workers and kills them."""
+
+    cluster: Playground
+    namespace: str
+    store: Store
+    observe: Callable[[], History]
+
+    def catch(self, count: int) -> list[Caught]:
+        """So many workers that hold entries, stopped. Raises NobodyAtWork."""
+        caught: dict[str, Caught] = {}
+        until = time.monotonic() + PATIENCE_S
+        while len(caught) < count:
+            if time.monotonic() > until or self.store.is_drained():
+                raise NobodyAtWork("the work was done too soon to kill anybody: use more --files")
+            time.sleep(LOOK_S)
+            free = [one for one in self.observe().running.values() if one.consumer not in caught]
+            one = next(filter(None, map(self._stop, free)), None)
+            if one is not None:
+                caught[one.worker.consumer] = one
+        return list(caught.values())
+
+    def delete_pod(self, caught: Caught) -> Victim:
+        """Delete its pod. It cannot end in order, so its node kills it after a second."""
+        killed_ms = now_ms()
+        delete = ["delete", "pod", caught.worker.pod, "-n", self.namespace]
+        self.cluster.kubectl(*delete, "--now", "--wait=false")
+        return _victim(caught, "kubectl delete pod --now", killed_ms, is_to_blame=False)
+
+    def kill_process(self, caught: Caught) -> Victim:
+        """Kill its process alone: the container is started again in the same pod.
+
+        Kubernetes tells the new start by its second, so what was given to it within that second
+        could be the new process's. It waits for the next one.
+        """
+        newest = max(held.delivered_ms for held in caught.held)
+        time.sleep(max(0.0, (newest // SECOND_MS + 1) * SECOND_MS - now_ms()) / 1000)
+        killed_ms = now_ms()
+        os.kill(caught.pid, signal.SIGKILL)
+        return _victim(caught, f"SIGKILL of process {caught.pid}", killed_ms, is_to_blame=True)
+
+    def _stop(self, worker: Worker) -> Caught | None:
+        """Stop it if it holds entries; else let it go on."""
+        pid, started = _read_process(worker.process)
+        if not self.store.read_held(worker.consumer) or read_stat(pid)[1] != started:
+            return None
+        os.kill(pid, signal.SIGSTOP)
+        held = self._settle(worker.consumer)
+        if held and read_stat(pid) == ("T", started):
+            return Caught(worker=worker, pid=pid, held=held)
+        os.kill(pid, signal.SIGCONT)
+        return None
+
+    def _settle(self, consumer: str) -> tuple[Held, ...]:
+        """What it holds when all that it had sent has arrived."""
+        seen = self._readings(consumer)
+        before = next(seen)
+        for held in seen:
+            if {one.entry_id for one in held} == {one.entry_id for one in before}:
+                return held
+            before = held
+        raise AssertionError
+
+    def _readings(self, consumer: str) -> Iterator[tuple[Held, ...]]:
+        while True:
+            time.sleep(SETTLE_S)
+            yield self.store.read_held(consumer)
+
+
+def _victim(caught: Caught, how: str, killed_ms: int, *, is_to_blame: bool) -> Victim:
+    return Victim(
+        pod=caught.worker.pod,
+        consumer=caught.worker.consumer,
+        process=caught.worker.process,
+        how=how,
+        held=caught.held,
+        killed_ms=killed_ms,
+        is_to_blame=is_to_blame,
+    )
+
+
+def _read_process(name: str) -> tuple[int, int]:
+    """Pid and start of a process by the name that the node gives it: process://PID-START."""
+    pid, _, started = name.rpartition("/")[2].partition("-")
+    return int(pid), int(started)

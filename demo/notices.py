@@ -1,0 +1,39 @@
+"""The Events of the resource that tell of recovery, each once, as they come."""
+
+from demo.following import Following, Line
+
+TOLD = frozenset({"Requeued", "Released", "DeadLettered", "PayloadGone", "GroupRecreated"})
+
+TEMPLATE = (
+    r"jsonpath={.type}{'\t'}{.object.type}{'\t'}{.object.reason}{'\t'}"
+    r"{.object.message}{'\n'}"
+)
+
+
+def watch_events(name: str) -> tuple[str, ...]:
+    """What to ask kubectl for."""
+    selector = f"involvedObject.kind=StreamConsumerGroup,involvedObject.name={name}"
+    get = ("get", "events", "--watch", "--output-watch-events", "--field-selector", selector)
+    return (*get, "-o", TEMPLATE)
+
+
+class Notices:
+    """Tells of each Event once."""
+
+    def __init__(self, following: Following) -> None:
+        self._following = following
+        self._told = 0
+
+    def fresh(self) -> list[str]:
+        """The Events that have come since the last call, a line for each."""
+        lines = self._following.lines[self._told :]
+        self._told += len(lines)
+        return [text for line in lines if (text := read_event(line)) is not None]
+
+
+def read_event(line: Line) -> str | None:
+    """An Event for people; None for one that does not tell of recovery, or that is not new."""
+    words = line.text.split(maxsplit=3)  # kubectl makes columns of what tabs separate
+    if len(words) < 4 or words[0] != "ADDED" or words[2] not in TOLD:
+        return None
+    return f"{words[1]:<7}  {words[2]:<12}  {words[3]}"

@@ -1,0 +1,257 @@
+"""What the demo concludes from ledger and API server, and what its checks of recovery find."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from demo.counting import FileCounts, count_source
+from demo.following import Line
+from demo.recovery import (
+    Held,
+    Letter,
+    Move,
+    Rescue,
+    Victim,
+    are_moved,
+    assess_rescue,
+    find_robberies,
+    list_delays,
+    list_moves,
+)
+from demo.recovery_checks import RecoveryOutcome, check_recovery
+from demo.workers import History, parse_ms, read_history
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.ledger import parse_ledger_event
+
+POD, UID = "indexers-x", "u-1"
+CONSUMER = f"{POD}:{UID}"
+OLD, NEW = "process://7-100", "process://8-200"
+SECOND = 1_000
+T0 = parse_ms("2026-01-01T00:00:00Z")
+
+
+def at(seconds: int) -> str:
+    return f"2026-01-01T00:00:{seconds:02d}Z"
+
+
+def running(process: str, second: int) -> dict[str, Any]:
+    return {"containerID": process, "state": {"running": {"startedAt": at(second)}}}
+
+
+def ended(process: str, started: int, finished: int, code: int = 137) -> dict[str, Any]:
+    times = {"startedAt": at(started), "finishedAt": at(finished)}
+    return {"terminated": {"containerID": process, "exitCode": code, **times}}
+
+
+def told(kind: str, container: dict[str, Any] | None, came_ms: int) -> Line:
+    text = "" if container is None else json.dumps(container)
+    return Line(text=f"{kind}   {POD}   {UID}   {text}", came_ms=came_ms)
+
+
+RESTARTED = [
+    told("ADDED", None, T0),
+    told("MODIFIED", running(OLD, 1), T0 + 1_100),
+    told("MODIFIED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_300),
+    told("MODIFIED", running(NEW, 6) | {"lastState": ended(OLD, 1, 5)}, T0 + 6_100),
+]
+DELETED = [
+    *RESTARTED[:3],
+    told("DELETED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_400),
+]
+
+
+def test_an_end_is_told_once_and_by_its_first_news() -> None:
+    history = read_history(RESTARTED)
+    (end,) = history.ends_of(CONSUMER)
+    assert (end.process, end.exit_code) == (OLD, 137)
+    assert (end.finished_ms, end.told_ms) == (T0 + 5_000, T0 + 5_300)
+    assert [worker.process for worker in history.running.values()] == [NEW]
+
+
+def test_a_worker_that_ended_or_is_gone_does_not_run() -> None:
+    assert not read_history(RESTARTED[:3]).running
+    assert not read_history(DELETED).running
+    assert read_history(DELETED).gone == {CONSUMER: T0 + 5_400}
+
+
+def test_a_restart_frees_what_was_given_out_before_its_second_and_a_deletion_everything() -> None:
+    restarted, deleted = read_history(RESTARTED), read_history(DELETED)
+    assert restarted.cut_of(restarted.ends[OLD]) == T0 + 6_000
+    assert deleted.cut_of(deleted.ends[OLD]) == T0 + 5_400
+    early = read_history(RESTARTED[:3])
+    assert early.cut_of(early.ends[OLD]) is None
+
+
+def test_lines_of_kubectl_that_tell_of_no_pod_are_left_out() -> None:
+    assert (
+        read_history([Line(text="No resources found in demo namespace.", came_ms=0)]) == History()
+    )
+    assert read_history([Line(text="", came_ms=0)]) == History()
+
+
+def move(entry_id: str, delivered: int, moved: int, *, charges: int = 1) -> Move:
+    return Move(
+        kind="requeued",
+        entry_id=entry_id,
+        consumer=CONSUMER,
+        delivered_ms=T0 + delivered,
+        moved_ms=T0 + moved,
+        copied_ms=T0 + moved,
+        charges=charges,
+    )
+
+
+VICTIM = Victim(
+    pod=POD,
+    consumer=CONSUMER,
+    process=OLD,
+    how="SIGKILL",
+    held=(
+        Held(entry_id="1-1", delivered_ms=T0 + 4_000),
+        Held(entry_id="1-2", delivered_ms=T0 + 6_050),
+    ),
+    killed_ms=T0 + 5_200,
+    is_to_blame=True,
+)
+MOVES = [move("1-1", 4_000, 6_200), move("1-2", 6_050, 16_400)]
+
+
+def test_what_was_held_before_the_restart_counts_as_at_once_and_the_rest_as_late() -> None:
+    rescue = assess_rescue(VICTIM, MOVES, read_history(RESTARTED))
+    assert rescue is not None
+    assert (rescue.at_once, rescue.late, rescue.lost) == (1, 1, 0)
+    assert (rescue.told_to_deliverable_ms, rescue.kill_to_deliverable_ms) == (900, 1_000)
+    assert rescue.charges == {1}
+
+
+def test_what_nobody_moved_is_lost() -> None:
+    others = [replace(one, consumer="somebody:else") for one in MOVES]
+    rescue = assess_rescue(VICTIM, others, read_history(RESTARTED))
+    assert rescue is not None
+    assert (rescue.lost, rescue.at_once, rescue.charges) == (2, 0, frozenset())
+    assert are_moved([VICTIM], MOVES)
+    assert not are_moved([VICTIM], MOVES[:1])
+    assert not are_moved([VICTIM], others)
+
+
+def test_nothing_is_claimed_of_an_end_that_was_not_told() -> None:
+    assert assess_rescue(VICTIM, MOVES, read_history(RESTARTED[:2])) is None
+    assert assess_rescue(VICTIM, MOVES, read_history(RESTARTED[:3])) is None
+
+
+@pytest.mark.parametrize(
+    ("delivered", "moved", "is_robbed"),
+    [
+        (4_000, 5_200, False),
+        (5_900, 6_500, False),  # the end is known by its second
+        (6_000, 6_500, True),  # given to the next process
+        (4_000, 4_900, True),  # moved before the end
+    ],
+)
+def test_an_entry_is_robbed_unless_its_process_ended_in_between(
+    delivered: int, moved: int, is_robbed: bool
+) -> None:
+    one = move("1-1", delivered, moved)
+    assert find_robberies([one], read_history(RESTARTED)) == [one] * is_robbed
+
+
+def test_delays_begin_at_the_first_news_and_leave_out_what_waited_for_its_turn() -> None:
+    moves = [*MOVES, move("1-3", 4_000, 5_350), move("1-4", 4_000, 5_900, charges=2)]
+    assert list_delays(moves, read_history(RESTARTED)) == [50, 900]
+
+
+def test_a_move_of_a_consumer_that_nobody_knows_is_a_robbery() -> None:
+    stranger = replace(MOVES[0], consumer="laptop")
+    assert find_robberies([stranger], read_history(RESTARTED)) == [stranger]
+
+
+def test_the_ledgers_moves_are_read_entry_by_entry_and_other_acts_are_none() -> None:
+    pairs = {b"kind": b"requeued", b"consumer": CONSUMER.encode()}
+    pairs |= {b"5-0": b"9-1 1-0 2 3 400", b"5-1": b"- 5-1 0 1 100"}
+    event = parse_ledger_event(parse_entry_id("1000-0"), pairs)
+    other = parse_ledger_event(parse_entry_id("1001-0"), {b"kind": b"bookmark"})
+    first, second = list_moves([event, other])
+    assert (first.entry_id, first.charges, first.delivered_ms) == ("5-0", 2, 600)
+    assert (first.copied_ms, first.moved_ms) == (9, 1000)
+    assert (second.copied_ms, second.charges) == (1000, 0)
+
+
+def test_a_letter_without_its_fields_is_read_as_lacking_them() -> None:
+    assert Letter.parse({}) == Letter(path="", original_id="", reason="", error="", retry_count=-1)
+    assert Letter.parse({"_retry_count": b"many"}).retry_count == -1
+
+
+LETTER = Letter(
+    path="/bad.py",
+    original_id="1-1",
+    reason="MaxRetriesExceeded",
+    error="it failed",
+    retry_count=2,
+)
+RESCUE = Rescue(
+    victim=VICTIM,
+    lost=0,
+    at_once=2,
+    late=0,
+    told_to_deliverable_ms=900,
+    kill_to_deliverable_ms=1_500,
+    charges=frozenset({1}),
+)
+GOOD = RecoveryOutcome(
+    expected={"/a.py": count_source(b""), "/bad.py": FileCounts(error="SyntaxError: no")},
+    ids={"/a.py": "1-0", "/bad.py": "1-1"},
+    rescues=[RESCUE],
+    moves=[move("1-1", 0, 1), replace(move("1-2", 0, 1), kind="dead-lettered")],
+    robberies=[],
+    letters=[LETTER],
+    max_retries=1,
+    status={"recovery": {"requeued": 1, "deadLettered": 1}, "deadLetter": {"length": 1}},
+)
+RESCUED, SPEED, CHARGES, ROBBED, LETTERS, REASONS, COUNTS = range(7)
+
+
+def test_all_holds_when_all_is_well() -> None:
+    assert all(check.holds for check in check_recovery(GOOD))
+
+
+@pytest.mark.parametrize(
+    ("damage", "found_by"),
+    [
+        ({"rescues": [replace(RESCUE, lost=1)]}, {RESCUED}),
+        ({"rescues": []}, {RESCUED}),
+        ({"rescues": [replace(RESCUE, victim=replace(VICTIM, held=()))]}, {RESCUED}),
+        ({"rescues": [replace(RESCUE, told_to_deliverable_ms=1_001)]}, {SPEED}),
+        ({"rescues": [replace(RESCUE, at_once=0, late=2)]}, {SPEED}),
+        ({"rescues": [replace(RESCUE, charges=frozenset({0}))]}, {CHARGES}),
+        ({"rescues": [replace(RESCUE, charges=frozenset({1, 2}))]}, {CHARGES}),
+        ({"robberies": [MOVES[0]]}, {ROBBED}),
+        ({"letters": [LETTER, LETTER]}, {LETTERS, COUNTS}),
+        ({"letters": []}, {LETTERS, REASONS, COUNTS}),
+        ({"letters": [replace(LETTER, path="/a.py", original_id="1-0")]}, {LETTERS}),
+        ({"letters": [replace(LETTER, reason="PayloadGone")]}, {REASONS}),
+        ({"letters": [replace(LETTER, error="")]}, {REASONS}),
+        ({"letters": [replace(LETTER, retry_count=1)]}, {REASONS}),
+        ({"letters": [replace(LETTER, original_id="2-1")]}, {REASONS}),
+        ({"status": {}}, {COUNTS}),
+        ({"moves": GOOD.moves[:1]}, {COUNTS}),
+    ],
+)
+def test_each_damage_is_found(damage: dict[str, Any], found_by: set[int]) -> None:
+    checks = check_recovery(replace(GOOD, **damage))
+    assert {number for number, check in enumerate(checks) if not check.holds} == found_by
+
+
+def test_a_deleted_pods_entries_must_not_be_charged() -> None:
+    deleted = replace(RESCUE, victim=replace(VICTIM, is_to_blame=False))
+    assert not check_recovery(replace(GOOD, rescues=[deleted]))[CHARGES].holds
+    free = replace(deleted, charges=frozenset({0}))
+    assert check_recovery(replace(GOOD, rescues=[free]))[CHARGES].holds
+
+
+def test_entries_that_were_late_are_told() -> None:
+    late = replace(RESCUE, at_once=1, late=3)
+    check = check_recovery(replace(GOOD, rescues=[late]))[SPEED]
+    assert check.holds
+    assert check.found.startswith("after 900 ms, 3 ")
