@@ -35,12 +35,15 @@ async def list_consumers(server: Server, stream: str, group: str) -> list[Consum
 async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
     """Remove a consumer that owns nothing; False when it owns entries or is gone already.
 
+    Entries of the group's other stream count too: the retry stream, or the stream itself.
+
     Raises NotOurs, WrongType, PermissionDenied.
     """
     keys = act.keys
+    others = {keys.stream, act.target} - {act.source}
     call = ScriptCall(
         script=_REMOVE,
-        keys=(act.source, keys.ledger, keys.state, keys.started),
+        keys=(act.source, keys.ledger, keys.state, keys.started, *others),
         args=(keys.group, act.uid, act.actor, encode_name(consumer)),
         needs=partial(_remove_needs, act),
     )

@@ -81,7 +81,7 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     further = (keys.retry,) * with_retry + (keys.handover,) * with_handover
     call = ScriptCall(
         script=_PROVISION,
-        keys=(keys.stream, keys.dead_letter, keys.ledger, keys.state, *further),
+        keys=(keys.stream, keys.dead_letter, keys.ledger, keys.state, keys.started, *further),
         args=(
             *(keys.group, str(start), hold // _MILLISECOND, owner.uid, owner.cluster),
             *(owner.namespace, owner.name, _milliseconds(owner), int(existed)),
@@ -144,7 +144,7 @@ def _read_creation(position: bytes, why: bytes, repeats: bytes) -> GroupCreation
 
 
 def _provision_needs(keys: GroupKeys, further: tuple[str, ...]) -> tuple[Need, ...]:
-    named = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
+    named = (keys.stream, keys.dead_letter, keys.ledger, keys.state, keys.started)
     return (
         *(Need("type", key) for key in (*named, *further)),
         Need("time"),
@@ -158,7 +158,7 @@ def _provision_needs(keys: GroupKeys, further: tuple[str, ...]) -> tuple[Need, .
         Need("xrange", keys.stream, ("-", "+")),
         *(Need("xadd", key, ("*", "f", "v")) for key in (keys.dead_letter, keys.ledger)),
         Need("xdel", keys.dead_letter, ("0-1",)),
-        Need("hset", keys.state, ("f", "v")),
+        *(Need("hset", key, ("f", "v")) for key in (keys.state, keys.started)),
     )
 
 
@@ -176,7 +176,7 @@ def _destroy_needs(keys: GroupKeys) -> tuple[Need, ...]:
 def _raise_refusal(keys: GroupKeys, verdict: bytes, details: list[Reply]) -> None:
     if verdict == b"wrong-type":
         key, found = details[0].decode(), details[1].decode()
-        raise wrong_type(key, found, "hash" if key == keys.state else "stream")
+        raise wrong_type(key, found, "hash" if key in (keys.state, keys.started) else "stream")
     if verdict == b"no-permission":
         raise permission_denied(details[0].decode().lower(), details[1].decode())
 

@@ -3,8 +3,8 @@
 -- include: stream
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS  stream, dead_letter, ledger, state, then further streams that need a group of the same name,
---       which begins at 0-0 (same slot)
+-- KEYS  stream, dead_letter, ledger, state, started, then further streams that need a group of the
+--       same name, which begins at 0-0 (same slot)
 -- ARGV  group, start ('$' or an entry ID; for the very first creation), hold_ms, uid, cluster,
 --       namespace, name, created_ms, existed (1: the caller knows that there was such a group)
 -- Returns  verdict, then
@@ -28,12 +28,12 @@
 -- to only when a third of its hold is used up. Every refusal comes before the first write, and the
 -- record of the owner is the last one: dying between two of them leaves work for the next run.
 
-local stream, dead_letter, ledger, state = unpack(KEYS, 1, 4)
+local stream, dead_letter, ledger, state, started = unpack(KEYS, 1, 5)
 local group, start, hold_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local uid, cluster, created_ms = ARGV[4], ARGV[5], tonumber(ARGV[8])
 
-local wanted, with_group = { 'stream', 'stream', 'stream', 'hash' }, { stream }
-for i = 5, #KEYS do
+local wanted, with_group = { 'stream', 'stream', 'stream', 'hash', 'hash' }, { stream }
+for i = 6, #KEYS do
   wanted[i] = 'stream'
   with_group[#with_group + 1] = KEYS[i]
 end
@@ -51,6 +51,7 @@ end
 refusal = find_forbidden({
   { 'XADD', dead_letter, '0-1', 'f', 'v' }, { 'XDEL', dead_letter, '0-1' },
   { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' },
+  { 'HSET', started, 'f', 'v' },
   -- Needed when a group was lost: better known before.
   { 'XRANGE', stream, '-', '+' },
 })
@@ -176,6 +177,10 @@ local function record(kind, ...)
     'namespace', ARGV[6], 'name', ARGV[7], ...)
 end
 
+if redis.call('TYPE', started).ok == 'none' then
+  -- While a slot is migrated, scripts are refused that name a key which does not exist.
+  redis.call('HSET', started, '', '')
+end
 local had_ledger = redis.call('TYPE', ledger).ok ~= 'none'
 if redis.call('TYPE', dead_letter).ok == 'none' then
   -- The lowest ID there is: no later XADD can be refused because of it.

@@ -136,7 +136,13 @@ local function read_body(i)
     end
     read_to, together = k, k == j and math.min(2 * together, 16) or k - i + 1
   end
-  return bodies[page[i][1]]
+  local id = page[i][1]
+  if not bodies[id] then
+    -- IDs may be given in any order: none is gone that was not looked for by itself.
+    local found = redis.call('XRANGE', source, id, id)[1]
+    bodies[id] = found and found[2]
+  end
+  return bodies[id]
 end
 
 local plan, gone, answered, bytes = {}, {}, {}, 0

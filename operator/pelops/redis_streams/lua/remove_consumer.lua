@@ -1,7 +1,8 @@
 -- include: entry
 -- Remove a consumer that owns nothing, with all that is remembered of it.
 --
--- KEYS  stream, ledger, state, started  (same slot)
+-- KEYS  stream, ledger, state, started, then other streams of the same group, whose entries the
+--       consumer may own (same slot)
 -- ARGV  group, uid, actor, consumer
 -- Returns  verdict: removed | owns-entries | absent | not-owner
 --          | wrong-type key type | no-permission command key
@@ -9,7 +10,7 @@
 -- Repeats safely: the second run finds no such consumer. It is deleted only when nothing is pending
 -- with it, in the same script: deleting one with pending entries would lose these for ever.
 
-local stream, ledger, state, started = unpack(KEYS)
+local stream, ledger, state, started = unpack(KEYS, 1, 4)
 local group, uid, actor, consumer = unpack(ARGV)
 
 local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash', 'hash' })
@@ -31,6 +32,13 @@ if pending.err then
 end
 if #pending > 0 then
   return { 'owns-entries' }
+end
+for i = 5, #KEYS do
+  -- What is remembered of it is needed for these.
+  local others = redis.pcall('XPENDING', KEYS[i], group, '-', '+', 1, consumer)
+  if not others.err and #others > 0 then
+    return { 'owns-entries' }
+  end
 end
 local function count_consumers()
   for _, reply in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
