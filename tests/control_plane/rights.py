@@ -11,6 +11,9 @@ import yaml
 from tests.operators import ROOT
 
 BASE = ROOT / "manifests" / "base"
+# Asked only about the node of a pod whose end nobody saw; when it is refused, what the watch told
+# of the node is believed.
+RARE = frozenset({"get nodes"})
 NAMESPACED = ROOT / "manifests" / "overlays" / "namespaced"
 
 
@@ -36,7 +39,7 @@ def operator_rights() -> list[Right]:
     """Every right of manifests/base that the operator cannot do without, wherever it holds."""
     cluster = _rules((BASE / "cluster_role.yaml").read_text(), "ClusterRole")
     members = _rules((BASE / "member_role.yaml").read_text(), "Role")
-    return sorted(_take_apart([*cluster, *members]))
+    return sorted(one for one in _take_apart([*cluster, *members]) if str(one) not in RARE)
 
 
 def optional_rights() -> list[Right]:

@@ -4,101 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from pelops.controller.cache import Cache
-from pelops.controller.evidence import Evidence, Judgement, Question
+from pelops.controller.evidence import Evidence
 from pelops.domain.liveness import LivenessReason
-from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import NODE, POD, STREAM_CONSUMER_GROUP
+from pelops.kube.resources import NODE, POD
 from pelops.policy.vanishing import REPORTS_WITHIN
+from tests.control_plane.evidence_scene import (
+    NODE_NAME,
+    SKEW,
+    Scene,
+    ended,
+    record_of,
+    restarted,
+    running,
+    text,
+)
 
-Manifest = dict[str, Any]
-SKEW = timedelta(seconds=2)
-NODE_NAME = "evidence-node"
 LONG_S = 30 + REPORTS_WITHIN.total_seconds()
-
-
-def text(at: datetime) -> str:
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def ended(at: datetime) -> Manifest:
-    return {"terminated": {"exitCode": 1, "finishedAt": text(at), "startedAt": text(at)}}
-
-
-class Scene:
-    """A namespace with one workload, what a replica knows of it, and its evidence."""
-
-    def __init__(self, plane: ControlPlane, api: KubeApi, namespace: str) -> None:
-        self.plane = plane
-        self.api = api
-        self.namespace = namespace
-        self.now_s = 1000.0
-        self.cache = Cache(lambda: self.now_s)
-        self.evidence = Evidence(api, self.cache, cluster="here")
-        target = Target(api_version="apps/v1", kind="StatefulSet", namespace=namespace, name="web")
-        self.workload = WorkloadObservation(target=target, exists=True, selector="app=web")
-        spec = {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}}
-        metadata = {"name": "orders", "namespace": namespace, "uid": "uid-orders"}
-        self.cache.put(STREAM_CONSUMER_GROUP, {"metadata": metadata, "spec": spec})
-
-    async def pod(self, name: str = "web-0", **container: Any) -> Manifest:
-        """A pod on the node, as its kubelet would report it."""
-        body = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "labels": {"app": "web"}},
-            "spec": {
-                "nodeName": NODE_NAME,
-                "containers": [{"name": "worker", "image": "worker:1"}],
-                "tolerations": [{"operator": "Exists"}],
-            },
-        }
-        await self.api.create(POD, self.namespace, body)
-        phase = container.pop("phase", "Running")
-        return await self.report(name, phase=phase, **container)
-
-    async def report(self, name: str = "web-0", *, phase: str, **container: Any) -> Manifest:
-        """Write a status of the one container."""
-        named = {"name": "worker", "image": "", "imageID": "", "ready": True, "restartCount": 0}
-        status = {"phase": phase, "containerStatuses": [{**named, **container}]}
-        address = replace(self.address(name), subresource="status")
-        return await self.api.merge(address, {"status": status})
-
-    def address(self, name: str) -> Address:
-        return Address(kind=POD, namespace=self.namespace, name=name)
-
-    def remove(self, name: str = "web-0") -> None:
-        """Take the pod away as a kubelet does at the very end."""
-        force = ("--grace-period=0", "--force", "--wait=true")
-        self.plane.kubectl("-n", self.namespace, "delete", "pod", name, *force)
-
-    def bury(self, manifest: Manifest) -> None:
-        """Let the cache hear of the deletion."""
-        metadata = manifest["metadata"]
-        name = (self.namespace, metadata["name"])
-        self.cache.remove(POD, name, metadata["uid"], last=manifest)
-
-    async def judge(
-        self, consumer: str, *, evidence: Evidence | None = None, **records: str
-    ) -> Judgement:
-        question = Question(
-            workload=self.workload,
-            consumers=[consumer],
-            records={f"{field}:{consumer}": value for field, value in records.items()},
-            server_time=datetime.now(UTC),
-            skew=SKEW,
-        )
-        return (await (evidence or self.evidence).judge(question))[consumer]
 
 
 @pytest.fixture
@@ -125,27 +55,6 @@ async def deaf(plane: ControlPlane, tmp_path: Path) -> AsyncIterator[KubeApi]:
     api = await KubeApi.connect(str(path))
     yield api
     await api.close()
-
-
-def running(at: datetime, **more: Any) -> Manifest:
-    return {"state": {"running": {"startedAt": text(at)}}, **more}
-
-
-def restarted(at: datetime) -> Manifest:
-    return running(at, lastState=ended(at - timedelta(seconds=1)), restartCount=1)
-
-
-def record_of(manifest: Manifest, **changes: Any) -> str:
-    metadata = manifest["metadata"]
-    fields = {
-        "uid": metadata["uid"],
-        "name": metadata["name"],
-        "node": NODE_NAME,
-        "grace_s": 30.0,
-        "namespace": metadata["namespace"],
-        "cluster": "here",
-    }
-    return json.dumps(fields | changes, separators=(",", ":"))
 
 
 async def test_a_pod_that_ended_and_went_is_dead_whether_named_by_uid_or_not(scene: Scene) -> None:

@@ -204,9 +204,8 @@ class Group:
 
     def position(self) -> str:
         """The group's last-delivered-id."""
-        groups = self.redis.xinfo_groups(self.stream)
-        found = {one["name"]: one["last-delivered-id"] for one in groups}
-        return str(found.get(self.keys.group, ""))
+        found = {one["name"]: one for one in self.redis.xinfo_groups(self.stream)}
+        return str(found.get(self.keys.group, {}).get("last-delivered-id", ""))
 
     def measured(self, operators: Operators, metric: str, **labels: str) -> float:
         """The sum of a metric of this group over all replicas."""
@@ -215,9 +214,8 @@ class Group:
 
     def told(self, part: str) -> Object:
         """A part of `status`, such as `recovery`; empty while there is none."""
-        status = (self.resources.get("scg", self.name) or {}).get("status") or {}
-        found: Object = status.get(part) or {}
-        return found
+        found: Object = (self.resources.get("scg", self.name) or {}).get("status") or {}
+        return found.get(part) or {}
 
     def await_told(self, **numbers: Any) -> None:
         """Wait until `status.recovery` holds these."""

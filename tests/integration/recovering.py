@@ -11,8 +11,10 @@ from pelops.domain.ledger import LedgerEntry, LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, Chunk, SweepSight
 from pelops.policy.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.redis_streams.recovery import Act, Order, Reasons, Recovered, recover_owner
+from pelops.redis_streams.acting import Act
+from pelops.redis_streams.recovery import Order, Recovered, recover_owner
 from pelops.redis_streams.server import Server
+from pelops.redis_streams.suspects import Reasons
 from pelops.redis_streams.sweeping import instant, open_sweep
 from tests.integration.redis_door import provision
 

@@ -11,8 +11,9 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.recovery import Action, Verdict
 from pelops.errors import RedisUnavailable
 from pelops.redis_streams.consumers import remove_consumer
-from pelops.redis_streams.recovery import hand_over, recover_entries, settle_suspects
+from pelops.redis_streams.recovery import recover_entries
 from pelops.redis_streams.server import Server
+from pelops.redis_streams.suspects import hand_over, settle_suspects
 from pelops.redis_streams.sweeping import finish_sweep
 from tests.integration.recovering import (
     DEAD,

@@ -7,9 +7,8 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.dead_letter import RetentionSpec
-from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
-from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
 from pelops.errors import NotOurs, WrongType
 from pelops.policy.retention import RetentionPlan, needs_retry_trim, plan_retention
 from pelops.redis_streams.dead_letters import expire_letters
@@ -26,10 +25,8 @@ from tests.integration.redis_door import (
     provision,
     writes_so_far,
 )
+from tests.integration.retaining import DAY, KEYS, OWNER, events, fill, first_and_length
 
-KEYS = derive_keys("orders:events", "processing")
-OWNER = an_owner()
-DAY = timedelta(days=1)
 KEEP_NOTHING = RetentionPlan(max_length=1, max_age=None, message="")
 
 
@@ -37,15 +34,6 @@ KEEP_NOTHING = RetentionPlan(max_length=1, max_age=None, message="")
 async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
     async with connected(endpoint_of(empty_redis)) as connection:
         yield connection
-
-
-async def fill(server: Server, key: str, count: int, *, first: int = 1, ms: int = 0) -> None:
-    """Entries `first`-0 to `count`-0, or `ms`-1 and so on when a time is given."""
-    script = (
-        "for i = tonumber(ARGV[2]), tonumber(ARGV[1]) do redis.call('XADD', KEYS[1],"
-        " ARGV[3] == '0' and i .. '-0' or ARGV[3] .. '-' .. i, 'f', 'v') end"
-    )
-    await server.execute("EVAL", script, 1, key, count, first, ms, key=key, writes=True)
 
 
 async def deliver_all(server: Server, *, except_last: int = 0) -> None:
@@ -58,21 +46,6 @@ async def deliver_all(server: Server, *, except_last: int = 0) -> None:
     )
     count = length - except_last
     await server.execute("EVAL", script, 1, KEYS.stream, KEYS.group, count, key=KEYS.stream)
-
-
-async def first_and_length(server: Server, key: str = KEYS.stream) -> tuple[str, int]:
-    entries = await server.execute("XRANGE", key, "-", "+", "COUNT", 1, key=key)
-    length = await server.execute("XLEN", key, key=key)
-    return (entries[0][0].decode() if entries else "", length)
-
-
-async def events(server: Server, kind: LedgerKind, keys: GroupKeys = KEYS) -> list[LedgerEvent]:
-    entries = await server.execute("XRANGE", keys.ledger, "-", "+", key=keys.ledger)
-    found = [
-        parse_ledger_event(parse_entry_id(entry_id), dict(zip(ps[::2], ps[1::2], strict=True)))
-        for entry_id, ps in entries
-    ]
-    return [event for event in found if event.kind == kind]
 
 
 async def trim(server: Server, plan: RetentionPlan = KEEP_NOTHING) -> Trimmed:
@@ -283,56 +256,3 @@ async def test_a_trimmed_stream_gives_no_reason_to_trim_again(server: Server) ->
     assert plan is not None
     await trim(server, plan)
     assert plan_retention(spec, await observe_group(server, KEYS)) is None
-
-
-async def letters(server: Server, now_ms: int) -> None:
-    """150 dead letters of ten days ago, and 3 of today."""
-    await fill(server, KEYS.dead_letter, 150, ms=now_ms - 10 * 86_400_000)
-    await fill(server, KEYS.dead_letter, 3, ms=now_ms)
-
-
-async def test_dead_letters_expire_by_age_and_that_is_told(server: Server) -> None:
-    await provision(server, KEYS)
-    now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await letters(server, now_ms)
-    gone = 0
-    while (outcome := await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
-        gone += outcome.letters
-        last = outcome.last_id
-    assert gone == 150
-    assert await first_and_length(server, KEYS.dead_letter) == (f"{now_ms}-1", 3)
-    told = await events(server, LedgerKind.LETTERS_EXPIRED)
-    assert sum(int(event.details["count"]) for event in told) == 150
-    assert told[-1].details["last_id"] == f"{now_ms}-0" == str(last)
-    assert (await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).last_id is None
-
-
-async def test_dead_letters_are_kept_however_many_there_are(
-    server: Server, empty_redis: StandaloneServers
-) -> None:
-    await provision(server, KEYS)
-    now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await letters(server, now_ms)
-    before = writes_so_far(empty_redis)
-    outcome = await expire_letters(server, KEYS, OWNER, kept=14 * DAY)
-    assert (outcome.letters, outcome.records, outcome.may_continue) == (0, 0, False)
-    assert writes_so_far(empty_redis) == before
-    assert (await first_and_length(server, KEYS.dead_letter))[1] == 153
-
-
-async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Server) -> None:
-    await provision(server, KEYS)
-    now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await fill(server, KEYS.dead_letter, 5, ms=now_ms - 10 * 86_400_000)
-    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
-    assert (outcome.letters, outcome.last_id) == (5, EntryId(now_ms - 10 * 86_400_000, 5))
-
-
-async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
-    now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
-    await fill(server, KEYS.ledger, 5, ms=now_ms - 6 * 86_400_000)
-    await provision(server, KEYS)
-    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
-    assert (outcome.records, outcome.letters) == (5, 0)
-    assert await first_and_length(server, KEYS.ledger) == (f"{now_ms - 6 * 86_400_000}-1", 6)

@@ -23,7 +23,8 @@ from pelops.metrics import (
 )
 from pelops.policy.attempts import OwnerPlan
 from pelops.policy.reasons import Reason
-from pelops.redis_streams.recovery import Recovered, Settled
+from pelops.redis_streams.recovery import Recovered
+from pelops.redis_streams.suspects import Settled
 
 MOST_EVENTS = 5  # of one sweep; more owners are told in one
 MOST_NAMES = 5

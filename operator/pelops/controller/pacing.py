@@ -39,9 +39,10 @@ class Pacing:
         self._early.pop(name, None)
         self._presses.pop(name, None)
 
-    def is_pressed(self, name: Name) -> bool:
-        """Whether suspects have been under way for more than one look."""
-        return name in self._presses
+    def may_repeat(self, name: Name, trigger: Trigger) -> bool:
+        """Whether to offer again what nobody took: not at every look, nor in every replica."""
+        is_timer = trigger in (Trigger.SWEEP, Trigger.START_UP)
+        return is_timer and name not in self._presses
 
     def due(self, name: Name, interval: timedelta, trigger: Trigger, *, rank: int) -> timedelta:
         """How recent a sweep must be to be enough. What this replica wanted early is its own."""

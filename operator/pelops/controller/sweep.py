@@ -39,18 +39,10 @@ from pelops.policy.recovery import (
     decide_rules,
     is_charged,
 )
-from pelops.redis_streams.recovery import (
-    Act,
-    Order,
-    Reasons,
-    Recovered,
-    Settled,
-    hand_over,
-    recover_entries,
-    recover_owner,
-    settle_suspects,
-)
+from pelops.redis_streams.acting import Act
+from pelops.redis_streams.recovery import Order, Recovered, recover_entries, recover_owner
 from pelops.redis_streams.server import Server
+from pelops.redis_streams.suspects import Reasons, Settled, hand_over, settle_suspects
 from pelops.redis_streams.sweeping import find_idle
 
 _TICK = timedelta(milliseconds=1)

@@ -45,8 +45,8 @@ from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.provisioning import needs_retry_stream
 from pelops.policy.reasons import Reason
+from pelops.redis_streams.acting import Act
 from pelops.redis_streams.consumers import ConsumerSight, remove_consumer
-from pelops.redis_streams.recovery import Act
 from pelops.redis_streams.sweeping import (
     NotDue,
     open_sweep,
@@ -209,7 +209,7 @@ class Sweeper:
             sight=sweep.sight,
             stream=stream,
             findings=sweep.findings,
-            offers_again=not self._pacing.is_pressed(sweep.name),
+            offers_again=self._pacing.may_repeat(sweep.name, sweep.findings.trigger),
         )
 
     async def _remove_consumers(

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from pelops.redis_streams.recovery import Act
+from pelops.redis_streams.acting import Act
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
 from pelops.redis_streams.sweeping import MILLISECOND, decode_name, encode_name, raise_refusal

@@ -1,0 +1,149 @@
+"""Carrying out what was decided about suspects: tried again, given up, or offered to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.recovery import Verdict, write_ids
+from pelops.policy.attempts import AttemptPlan, OwnerPlan
+from pelops.redis_streams.acting import (
+    Act,
+    act_needs,
+    ms_or_zero,
+    raise_act_refusal,
+    read_stays,
+)
+from pelops.redis_streams.scripts import Need, ScriptCall, load_script
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.sweeping import decode_name, encode_name, to_ms
+from pelops.redis_streams.transport import Part
+
+_SETTLE: Final = load_script("settle_suspects", writes=True)
+_HAND_OVER: Final = load_script("hand_over", writes=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """What became of suspects."""
+
+    copied: int = 0
+    dead: int = 0
+    stays: tuple[tuple[EntryId, Verdict], ...] = ()
+    chunk: str = ""  # as the state has it now
+
+    def plus(self, later: Settled) -> Settled:
+        """Both together."""
+        return Settled(
+            copied=self.copied + later.copied,
+            dead=self.dead + later.dead,
+            stays=self.stays + later.stays,
+            chunk=later.chunk,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reasons:
+    """What a dead letter says, and the locks that keep an entry where it is."""
+
+    reason: str
+    error: str
+    locks: tuple[str, ...] = ()
+
+
+async def settle_suspects(
+    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+) -> Settled:
+    """Carry out what was decided about one owner's suspects, a batch at a time.
+
+    Raises ChunkChanged when another replica has decided meanwhile, else as `recover_owner`.
+    """
+    done = Settled(chunk=plan.chunk.written)
+    for start, piece in _pieces(owner, act.batch):
+        locks = reasons.locks[start : start + act.batch]
+        one = await _settle_piece(server, act, plan, piece, reasons=replace(reasons, locks=locks))
+        done, plan = done.plus(one), plan.after(one.chunk)
+    return done
+
+
+async def _settle_piece(
+    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+) -> Settled:
+    items = [
+        part
+        for one in owner.settlements
+        for part in (
+            *(str(one.entry_id), one.action.value, one.charges, one.alone_failures),
+            *(reasons.reason, reasons.error),
+        )
+    ]
+    call = ScriptCall(
+        script=_SETTLE,
+        keys=(*act.names, *reasons.locks),
+        args=(
+            *(act.keys.group, act.uid, act.field_prefix, act.actor, act.trigger),
+            *(int(act.allows_others), *_owner_words(plan, owner), *items),
+        ),
+        needs=partial(act_needs, act),
+    )
+    verdict, *details = await server.run(call)
+    raise_act_refusal(act, verdict, details)
+    _, copied, dead, stays, chunk = details
+    return Settled(copied=copied, dead=dead, stays=read_stays(stays), chunk=decode_name(chunk))
+
+
+async def hand_over(
+    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
+) -> Settled:
+    """Offer one owner's entries to workers that claim; `copied` counts what was offered.
+
+    Raises as `settle_suspects`.
+    """
+    done = Settled(chunk=plan.chunk.written)
+    for _, piece in _pieces(owner, act.batch):
+        one = await _offer_piece(server, act, plan, piece, reason=reason)
+        done, plan = done.plus(one), plan.after(one.chunk)
+    return done
+
+
+def _pieces(owner: OwnerPlan, size: int) -> Iterator[tuple[int, OwnerPlan]]:
+    """One at least: it may say no more than that they failed together."""
+    for start in range(0, max(len(owner.settlements), 1), size):
+        yield start, replace(owner, settlements=owner.settlements[start : start + size])
+
+
+async def _offer_piece(
+    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
+) -> Settled:
+    items = [
+        part
+        for one in owner.settlements
+        for part in (str(one.entry_id), one.action.value, one.charges, one.alone_failures)
+    ]
+    call = ScriptCall(
+        script=_HAND_OVER,
+        keys=(act.source, act.keys.handover, act.keys.ledger, act.keys.state),
+        args=(
+            *(act.keys.group, act.uid, act.actor, act.trigger),
+            *(*_owner_words(plan, owner), reason, *items),
+        ),
+        needs=partial(_offer_needs, act),
+    )
+    verdict, *details = await server.run(call)
+    raise_act_refusal(act, verdict, details)
+    _, offered, stays, chunk, _ = details
+    return Settled(copied=offered, stays=read_stays(stays), chunk=decode_name(chunk))
+
+
+def _owner_words(plan: AttemptPlan, owner: OwnerPlan) -> tuple[Part, ...]:
+    return (
+        *(encode_name(owner.owner), to_ms(owner.cut), encode_name(plan.chunk.written)),
+        *(write_ids(plan.kept), write_ids(plan.resolved), ms_or_zero(owner.crowd)),
+    )
+
+
+def _offer_needs(act: Act) -> tuple[Need, ...]:
+    return (*act_needs(act), Need("xadd", act.keys.handover, ("*", "f", "v")))

@@ -1,0 +1,78 @@
+"""Dead letters and the ledger go by their age alone, and that is told."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.redis_streams.dead_letters import expire_letters
+from pelops.redis_streams.server import Server
+from tests.integration.redis_door import (
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+    provision,
+    writes_so_far,
+)
+from tests.integration.retaining import DAY, KEYS, OWNER, events, fill, first_and_length
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def letters(server: Server, now_ms: int) -> None:
+    """150 dead letters of ten days ago, and 3 of today."""
+    await fill(server, KEYS.dead_letter, 150, ms=now_ms - 10 * 86_400_000)
+    await fill(server, KEYS.dead_letter, 3, ms=now_ms)
+
+
+async def test_dead_letters_expire_by_age_and_that_is_told(server: Server) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await letters(server, now_ms)
+    gone = 0
+    while (outcome := await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
+        gone += outcome.letters
+        last = outcome.last_id
+    assert gone == 150
+    assert await first_and_length(server, KEYS.dead_letter) == (f"{now_ms}-1", 3)
+    told = await events(server, LedgerKind.LETTERS_EXPIRED)
+    assert sum(int(event.details["count"]) for event in told) == 150
+    assert told[-1].details["last_id"] == f"{now_ms}-0" == str(last)
+    assert (await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).last_id is None
+
+
+async def test_dead_letters_are_kept_however_many_there_are(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await letters(server, now_ms)
+    before = writes_so_far(empty_redis)
+    outcome = await expire_letters(server, KEYS, OWNER, kept=14 * DAY)
+    assert (outcome.letters, outcome.records, outcome.may_continue) == (0, 0, False)
+    assert writes_so_far(empty_redis) == before
+    assert (await first_and_length(server, KEYS.dead_letter))[1] == 153
+
+
+async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Server) -> None:
+    await provision(server, KEYS)
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await fill(server, KEYS.dead_letter, 5, ms=now_ms - 10 * 86_400_000)
+    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
+    assert (outcome.letters, outcome.last_id) == (5, EntryId(now_ms - 10 * 86_400_000, 5))
+
+
+async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
+    now_ms = int((await server.execute("TIME"))[0]) * 1000
+    await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
+    await fill(server, KEYS.ledger, 5, ms=now_ms - 6 * 86_400_000)
+    await provision(server, KEYS)
+    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
+    assert (outcome.records, outcome.letters) == (5, 0)
+    assert await first_and_length(server, KEYS.ledger) == (f"{now_ms - 6 * 86_400_000}-1", 6)

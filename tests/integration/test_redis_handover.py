@@ -1,0 +1,100 @@
+"""What is offered to waiting workers stays in its place, and one of them takes it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerKind
+from pelops.domain.recovery import Action, Verdict
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.suspects import hand_over
+from tests.integration.recovering import (
+    DEAD,
+    KEYS,
+    a_plan,
+    an_act,
+    an_order,
+    bodies,
+    look,
+    recorded,
+    recover_all,
+    server_time,
+    settlement,
+    strand,
+)
+from tests.integration.recovery_moves import SOON
+from tests.integration.redis_door import (
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+)
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def claim_announced(server: Server, claimer: str) -> list[EntryId]:
+    """What a waiting worker does: claim what the announced owner still holds."""
+    claimed: list[EntryId] = []
+    for fields in (await bodies(server, KEYS.handover)).values():
+        told = dict(zip(fields[::2], fields[1::2], strict=True))
+        for word in told[b"ids"].split():
+            script = (
+                "local e = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)[1] "
+                "if not e or e[2] ~= ARGV[4] then return 0 end "
+                "return #redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'JUSTID')"
+            )
+            args = (KEYS.group, claimer, word, told[b"consumer"])
+            if await server.execute("EVAL", script, 1, KEYS.stream, *args, key=KEYS.stream):
+                claimed.append(parse_entry_id(word))
+    return claimed
+
+
+async def test_b8_what_is_announced_twice_is_taken_once_in_its_place(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    ids = await strand(server, 100)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
+    for _ in range(2):
+        done = await hand_over(server, an_act(), plan, owner, reason="offered")
+        assert done.copied == 100
+    endpoint = endpoint_of(empty_redis)
+    async with connected(endpoint) as second, connected(endpoint) as third:
+        taken = await asyncio.gather(
+            *(claim_announced(one, f"c{n}") for n, one in enumerate((server, second, third)))
+        )
+    assert sorted(one for some in taken for one in some) == ids
+    assert len(await bodies(server, KEYS.stream)) == 100
+    again = await hand_over(server, an_act(), plan, owner, reason="offered")
+    assert again.copied == 0
+    assert {verdict for _, verdict in again.stays} == {Verdict.OTHER_OWNER}
+
+
+async def test_more_entries_than_a_script_takes_are_offered_in_pieces(server: Server) -> None:
+    ids = await strand(server, 4_500)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one) for one in ids), cut=cut)
+    done = await hand_over(server, an_act(), plan, owner, reason="offered")
+    assert done.copied == 4_500
+    assert (await look(server)).chunk.under_way == set(ids)
+    assert len(await recorded(server, LedgerKind.RELEASED)) == 4_500
+
+
+async def test_what_was_offered_is_known_until_it_is_delivered_again(server: Server) -> None:
+    (entry_id,) = await strand(server, 1)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(settlement(entry_id), cut=cut)
+    await hand_over(server, an_act(), plan, owner, reason="offered")
+    (batch,) = await recover_all(server, order=an_order(moves=False))
+    assert [one.was_offered for one in batch.suspects] == [True]
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "IDLE", 7)
+    await server.execute(*claim, key=KEYS.stream)
+    (batch,) = await recover_all(server, order=an_order(moves=False))
+    assert [one.was_offered for one in batch.suspects] == [False]

@@ -1,0 +1,148 @@
+"""No entry is lost or stops the others, however odd: wide, large, gone, locked, named twice."""
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.domain.recovery import Verdict
+from pelops.redis_streams.recovery import recover_entries
+from pelops.redis_streams.server import Server
+from tests.integration.recovering import (
+    DEAD,
+    KEYS,
+    an_act,
+    an_order,
+    bodies,
+    ledger,
+    pending,
+    read_new,
+    recorded,
+    recover_all,
+    strand,
+    totals,
+)
+from tests.integration.recovery_moves import settle_one
+from tests.integration.redis_door import (
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+    provision,
+)
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def test_b3_an_entry_that_cannot_be_copied_does_not_stop_the_others(server: Server) -> None:
+    await provision(server, KEYS)
+    wide = [b"f", b"v"] * 3_901
+    for pairs in ([b"n", b"1"], wide, [b"f", b"v"] * 4_500, [b"n", b"2"], wide[2:]):
+        await server.execute("XADD", KEYS.stream, "*", *pairs, key=KEYS.stream)
+    ids = await read_new(server, KEYS, 10)
+    batches = await recover_all(server)
+    assert sum(batch.moved for batch in batches) == 3
+    stays = {one: verdict for batch in batches for one, verdict in batch.stays}
+    assert stays[ids[1]] == stays[ids[2]] == Verdict.TOO_WIDE
+    assert set(await pending(server)) == {ids[1], ids[2]}
+
+
+@pytest.mark.parametrize("count", [b"banana", b"", b"nan", b"-5", b"0x10", b"1e400", b"1234567"])
+async def test_b3_a_users_own_field_under_our_name_stays_as_it_is(
+    server: Server, count: bytes
+) -> None:
+    await provision(server, KEYS)
+    pairs = [b"_original_id", b"1-1", b"_retry_count", count]
+    await server.execute("XADD", KEYS.stream, "*", *pairs, key=KEYS.stream)
+    (entry_id,) = await read_new(server, KEYS, 1)
+    await recover_all(server)
+    ours = [b"_original_id", str(entry_id).encode(), b"_retry_count", b"1"]
+    assert list((await bodies(server, KEYS.stream)).values())[-1] == [*pairs, *ours]
+
+
+async def test_b6_large_bodies_are_moved_in_bounded_pieces(server: Server) -> None:
+    """100 entries of 2 MB, each in a script of its own, or with few others."""
+    await strand(server, 100, value=b"x" * 2_000_000)
+    batches = await recover_all(server)
+    assert sum(batch.moved for batch in batches) == 100
+    assert max(batch.moved for batch in batches) == 1
+    verdicts = {verdict for batch in batches for _, verdict in batch.stays}
+    assert verdicts == {Verdict.NEXT_BATCH}
+
+
+async def test_a_stream_that_takes_no_more_entries_gives_dead_letters(server: Server) -> None:
+    ids = await strand(server, 3)
+    await server.execute("XADD", KEYS.stream, str(EntryId.MAX), "f", "v", key=KEYS.stream)
+    await recover_all(server)
+    assert await pending(server) == {}
+    letters = list((await bodies(server, KEYS.dead_letter)).values())
+    assert [letter[:4] for letter in letters] == [[b"n", b"%d" % n, b"f", b"v"] for n in (1, 2, 3)]
+    told = await recorded(server, LedgerKind.DEAD_LETTERED)
+    assert [entry.entry_id for entry in told] == ids
+    assert (await ledger(server))[-1].details["reason"] == "StreamExhausted"
+    assert (await totals(server))["dead_lettered"] == 3
+
+
+async def test_an_entry_whose_body_is_gone_is_recorded_and_acknowledged(server: Server) -> None:
+    ids = await strand(server, 3)
+    await server.execute("XDEL", KEYS.stream, str(ids[1]), key=KEYS.stream)
+    (batch,) = await recover_all(server)
+    assert (batch.moved, batch.gone) == (2, 1)
+    assert await pending(server) == {}
+    (letter,) = (await bodies(server, KEYS.dead_letter)).values()
+    assert letter[:2] == [b"_original_id", str(ids[1]).encode()]
+    assert b"PayloadGone" in letter
+    (told,) = await recorded(server, LedgerKind.PAYLOAD_GONE)
+    assert told.entry_id == ids[1]
+    assert (await totals(server))["payload_gone"] == 1
+
+
+async def test_a_dead_letter_of_the_wrong_kind_of_count_is_told_whole(server: Server) -> None:
+    """The server's own count of deliveries may be anything."""
+    (entry_id,) = await strand(server, 1)
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "RETRYCOUNT", 10**15)
+    await server.execute(*claim, key=KEYS.stream)
+    await recover_all(server)
+    (told,) = await recorded(server, LedgerKind.REQUEUED)
+    assert told.deliveries == 10**15
+
+
+async def test_ids_that_are_named_twice_are_moved_once(server: Server) -> None:
+    (entry_id,) = await strand(server, 1)
+    twice = [(entry_id, timedelta())] * 2
+    batch = await recover_entries(server, an_act(), an_order(), twice)
+    assert batch.moved == 1
+    assert len(await bodies(server, KEYS.stream)) == 2
+
+
+async def test_ids_may_be_named_in_any_order(server: Server) -> None:
+    """Nothing is lost for it: a body that lies elsewhere is not gone."""
+    ids = await strand(server, 20)
+    backwards = [(one, timedelta()) for one in reversed(ids)]
+    batch = await recover_entries(server, an_act(), an_order(), backwards)
+    assert (batch.moved, batch.gone) == (20, 0)
+
+
+async def test_a_lock_keeps_its_entry(server: Server) -> None:
+    ids = await strand(server, 3)
+    locks = [f"lock:{{{KEYS.tag}}}:{one}" for one in ids]
+    await server.execute("SET", locks[1], "held", key=locks[1])
+    every = [(one, timedelta()) for one in ids]
+    batch = await recover_entries(server, an_act(), an_order(), every, locks=locks)
+    assert batch.moved == 2
+    assert batch.stays == ((ids[1], Verdict.LOCKED),)
+
+
+async def test_a_damaged_total_or_crowd_does_not_stop_recovery(server: Server) -> None:
+    await strand(server, 2)
+    damaged = ("total:requeued", "many", f"crowd:{DEAD}", "yesterday")
+    await server.execute("HSET", KEYS.state, *damaged, key=KEYS.state)
+    await settle_one(server)
+    await recover_all(server)
+    assert await pending(server) == {}

@@ -1,0 +1,129 @@
+"""A group on a real server beside its model, and what the two tell each other.
+
+Delivery times lie days back on a grid, written with XCLAIM ... TIME, so that no test waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize
+
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerEvent, parse_ledger_event
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.redis_streams import acting
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.transport import Part
+from tests.integration.redis_door import connected, endpoint_of, provision
+from tests.properties.stream_model import Act, StreamModel
+
+Answer = TypeVar("Answer")
+GRID_MS: Final = 100_000  # between two deliveries
+NAMES: Final = ("a", "b:\x00é", "c")
+CONSUMERS = st.sampled_from(NAMES)
+_NUMBERS = count()
+
+
+class Door:
+    """The operator's door to one server, for rules that are no coroutines."""
+
+    def __init__(self, servers: RedisServers) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._connection = connected(endpoint_of(servers))
+        self.server: Server = self.wait(self._connection.__aenter__())
+
+    def wait(self, answer: Coroutine[Any, Any, Answer]) -> Answer:
+        """The answer of a coroutine."""
+        return self._loop.run_until_complete(answer)
+
+    def ask(self, *words: Part) -> Any:
+        """The reply to a command."""
+        return self.wait(self.server.execute(*words))
+
+    def close(self) -> None:
+        """End the connections."""
+        self.wait(self._connection.__aexit__(None, None, None))
+        self._loop.close()
+
+
+class RecoveryStage(RuleBasedStateMachine):
+    """A group and its model before anybody acts."""
+
+    def __init__(self, door: Door) -> None:
+        super().__init__()
+        self.door = door
+        self.keys: GroupKeys = derive_keys(f"stream-{next(_NUMBERS)}", "g")
+        self.model = StreamModel(group="g")
+        self.deliveries = 0
+        self.base_ms = 0
+
+    @initialize()
+    def provision(self) -> None:
+        self.door.wait(provision(self.door.server, self.keys))
+        seconds, _ = self.door.ask("TIME")
+        self.base_ms = int(seconds) * 1000 - 10**9
+
+    def teardown(self) -> None:
+        derived = [key for key in self.keys.derived()]
+        self.door.ask("DEL", self.keys.stream, *derived)
+
+    def _ms(self, tick: int) -> int:
+        return self.base_ms + tick * GRID_MS
+
+    def _join(self, consumer: str) -> None:
+        """Make a consumer, as reading does on some versions also when there is nothing."""
+        self.door.ask("XGROUP", "CREATECONSUMER", self.keys.stream, "g", consumer)
+        self.model.consumers.add(consumer)
+
+    def _age(self, consumer: str, entry_ids: list[EntryId]) -> int:
+        """Put a delivery onto the grid, as if it lay back so long; its time."""
+        delivered_ms = self._ms(self.deliveries)
+        if entry_ids:
+            self.deliveries += 1
+            ids = [str(one) for one in entry_ids]
+            claim: list[Part] = ["XCLAIM", self.keys.stream, "g", consumer, 0, *ids]
+            self.door.ask(*claim, "TIME", delivered_ms, "JUSTID")
+        return delivered_ms
+
+    def _some_pending(self, data: st.DataObject) -> EntryId:
+        return data.draw(st.sampled_from(sorted(self.model.pending)))
+
+    def _act(self, batch: int = 100) -> acting.Act:
+        return acting.Act(
+            keys=self.keys,
+            source=self.keys.stream,
+            target=self.keys.stream,
+            uid="uid-1",
+            field_prefix="_",
+            batch=batch,
+            actor="replica-1",
+            trigger="sweep",
+            allows_others=False,
+        )
+
+    def _ledger(self) -> Iterator[LedgerEvent]:
+        for entry_id, pairs in self.door.ask("XRANGE", self.keys.ledger, "-", "+"):
+            named = dict(zip(pairs[::2], pairs[1::2], strict=True))
+            yield parse_ledger_event(parse_entry_id(entry_id), named)
+
+    def _take(self, moved: dict[EntryId, Act]) -> dict[EntryId, EntryId]:
+        """Take over what the ledger says that the last act made; where each entry went."""
+        known = {act.entry_id for act in self.model.acts}
+        told = {
+            entry.entry_id: (entry.new_id, event.details["reason"])
+            for event in self._ledger()
+            for entry in event.entries
+            if event.kind != "released" and entry.entry_id not in known
+        }
+        assert told.keys() == moved.keys()
+        for entry_id, act in moved.items():
+            new_id, reason = told[entry_id]
+            assert new_id is not None
+            self.model.apply(act, new_id, reason)
+        return {one: new for one, (new, _) in told.items() if new is not None}
