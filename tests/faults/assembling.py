@@ -1,0 +1,53 @@
+"""The history of a lane, out of what all who took part wrote down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from tests.faults.collecting import Findings, read_all
+from tests.faults.history import SECOND_NS, Event, History, Letter, Place, Produced, Source
+from tests.faults.journal import read_journals
+from tests.faults.lanes import Lane
+from tests.faults.notes import Known
+from tests.faults.world import World
+
+
+def assemble_history(
+    world: World, lane: Lane, *, owed: frozenset[str], problems: tuple[str, ...]
+) -> History:
+    """All that is known of a lane, once it has come to rest or was given up."""
+    findings = world.findings[lane.name]
+    read_all(world.connect(), lane, findings, offset_ns=world.offset_ns)
+    events = tuple(read_journals(world.place.journals(lane)))
+    produced = dict(world.producers[lane.name].produced)
+    names = _name_all(findings, events, produced)
+    known = Known(lane=lane, produced=produced, events=events, findings=findings, names=names)
+    resolved = (note.resolve(known) for note in world.notes)
+    return History(
+        name=lane.name,
+        timeout_ns=lane.timeout_s * SECOND_NS,
+        produced=produced,
+        events=events,
+        moves=tuple(findings.moves.values()),
+        letters=tuple(_name_letter(one, names) for one in findings.letters.values()),
+        copies=tuple(findings.copies.values()),
+        disturbances=tuple(one for one in resolved if one is not None),
+        owed=owed,
+        other_groups=tuple(world.other_groups.get(lane.name, ())),
+        is_poisoned_fleet=lane.entries is not None,
+        problems=problems,
+    )
+
+
+def _name_all(
+    findings: Findings, events: tuple[Event, ...], produced: Mapping[str, Produced]
+) -> dict[Place, str]:
+    names = {(Source.STREAM, one.entry_id): one.unique for one in produced.values() if one.entry_id}
+    names |= {event.place: event.unique for event in events if event.place and event.unique}
+    return {**names, **{place: name for place, name in findings.names.items() if name}}
+
+
+def _name_letter(letter: Letter, names: Mapping[Place, str]) -> Letter:
+    found = (names.get((source, letter.root_id)) for source in Source)
+    return replace(letter, unique=letter.unique or next((name for name in found if name), ""))

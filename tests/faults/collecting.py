@@ -1,0 +1,162 @@
+"""What Redis has to say about a group: its ledger, its dead letters, its copies, what it owes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from tests.faults.history import Copy, Letter, Move, Place, Source
+from tests.faults.lanes import Lane
+
+_ID = re.compile(r"^\d+-\d+$")
+PAGE = 5000
+Fields = Mapping[str, str]
+Rows = list[tuple[str, Fields]]
+
+
+@dataclass(slots=True)
+class Findings:
+    """What was read of one group, also before a fault took it away. Times are Redis' own, in ms."""
+
+    names: dict[Place, str] = field(default_factory=dict)  # unique name by ID
+    copies: dict[Place, Copy] = field(default_factory=dict)
+    moves: dict[tuple[str, str], Move] = field(default_factory=dict)  # by ledger ID and entry ID
+    letters: dict[str, Letter] = field(default_factory=dict)
+    positions: dict[str, str] = field(default_factory=dict)  # of re-created groups, by ledger ID
+    acts: list[tuple[str, Fields]] = field(default_factory=list)
+
+
+def read_all(server: Any, lane: Lane, into: Findings, *, offset_ns: int) -> None:
+    """Add what the streams of a lane hold now. `offset_ns`: our clock less that of Redis."""
+    keys = lane.keys
+    for source, key in ((Source.STREAM, keys.stream), (Source.RETRY, keys.retry)):
+        take_entries(_read(server, key), source, into, offset_ns=offset_ns)
+    take_letters(_read(server, keys.dead_letter), into, offset_ns=offset_ns)
+    take_ledger(_read(server, keys.ledger), lane, into, offset_ns=offset_ns)
+
+
+def take_entries(rows: Rows, source: Source, into: Findings, *, offset_ns: int) -> None:
+    """Note the entries of a stream."""
+    for entry_id, fields in rows:
+        unique = fields.get("unique", "")
+        into.names[source, entry_id] = unique
+        if "_retry_count" in fields:
+            into.copies[source, entry_id] = Copy(
+                place=(source, entry_id),
+                at_ns=_at_ns(entry_id, offset_ns),
+                unique=unique,
+                root_id=fields.get("_original_id", ""),
+                retries=int(fields["_retry_count"]),
+            )
+
+
+def take_letters(rows: Rows, into: Findings, *, offset_ns: int) -> None:
+    """Note dead letters; one whose body is gone is known by its ID."""
+    for letter_id, fields in rows:
+        root = fields.get("_original_id", "")
+        lost = (into.names.get((source, root)) for source in Source)
+        into.letters[letter_id] = Letter(
+            letter_id=letter_id,
+            at_ns=_at_ns(letter_id, offset_ns),
+            unique=fields.get("unique") or next((name for name in lost if name), ""),
+            root_id=root,
+            reason=fields.get("_reason", ""),
+        )
+
+
+def take_ledger(rows: Rows, lane: Lane, into: Findings, *, offset_ns: int) -> None:
+    """Note what the ledger tells of entries, one by one."""
+    for ledger_id, fields in rows:
+        kind = fields.get("kind", "")
+        into.acts.append((ledger_id, fields))
+        if kind == "group-created":
+            into.positions[ledger_id] = fields.get("position", "")
+        source = Source.RETRY if fields.get("stream") == lane.keys.retry else Source.STREAM
+        for entry_id, text in fields.items():
+            if _ID.match(entry_id):
+                new_id, _, retries, deliveries, idle_ms = text.split()
+                into.moves[ledger_id, entry_id] = Move(
+                    kind=kind,
+                    at_ns=_at_ns(ledger_id, offset_ns),
+                    place=(source, entry_id),
+                    new_id=None if new_id == "-" else new_id,
+                    consumer=fields.get("consumer", ""),
+                    idle_ms=int(idle_ms),
+                    deliveries=int(deliveries),
+                    retries=int(retries),
+                    reason=fields.get("reason", ""),
+                )
+
+
+def read_owed(server: Any, lane: Lane) -> frozenset[str] | None:
+    """The names of what is undelivered or pending; None when there is no group to tell."""
+    keys = lane.keys
+    names: set[str] = set()
+    read = [keys.stream, *([keys.retry] if lane.requeue_to == "RetryStream" else [])]
+    for key in read:
+        owed = _owed_ids(server, key, keys.group)
+        if owed is None:
+            return None
+        bodies = {entry_id: fields for entry_id, fields in _read(server, key) if entry_id in owed}
+        names |= {bodies[one]["unique"] if one in bodies else f"body of {one}" for one in owed}
+    return frozenset(names)
+
+
+def rows_of(answer: Any) -> Rows:
+    """An answer of XRANGE as text."""
+    return [
+        (entry_id.decode(), _texts((fields or {}).items())) for entry_id, fields in answer or ()
+    ]
+
+
+def measure_offset(server: Any, clock: Any) -> int:
+    """Our clock less that of Redis, in ns; the middle of the best of a few looks."""
+    best = (1 << 62, 0)
+    for _ in range(5):
+        before = clock()
+        seconds, microseconds = server.time()
+        after = clock()
+        redis_ns = seconds * 1_000_000_000 + microseconds * 1000
+        best = min(best, (after - before, (before + after) // 2 - redis_ns))
+    return best[1]
+
+
+def _owed_ids(server: Any, key: str, group: str) -> set[str] | None:
+    try:
+        groups = server.xinfo_groups(key)
+    except ResponseError:
+        return None
+    ours = next((one for one in groups if one["name"] == group.encode()), None)
+    if ours is None:
+        return None
+    pending = server.xpending_range(key, group, "-", "+", 100_000)
+    position = ours["last-delivered-id"].decode()
+    undelivered = server.xrange(key, f"({position}", "+")
+    found = [one["message_id"] for one in pending] + [one[0] for one in undelivered]
+    return {one.decode() for one in found}
+
+
+def _read(server: Any, key: str) -> Rows:
+    found: Rows = []
+    start = "-"
+    while True:
+        try:
+            page = rows_of(server.xrange(key, start, "+", PAGE))
+        except ResponseError:
+            return found
+        found += page
+        if len(page) < PAGE:
+            return found
+        start = f"({page[-1][0]}"
+
+
+def _texts(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, value in pairs}
+
+
+def _at_ns(entry_id: str, offset_ns: int) -> int:
+    return int(entry_id.partition("-")[0]) * 1_000_000 + offset_ns

@@ -1,0 +1,171 @@
+"""Faults by people with redis-cli: what is taken away is read in the same transaction."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from tests.faults.collecting import (
+    Findings,
+    rows_of,
+    take_entries,
+    take_ledger,
+    take_letters,
+)
+from tests.faults.history import Disturbance, Source
+from tests.faults.lanes import Lane
+from tests.faults.notes import DestroyNote, PlainNote
+from tests.faults.world import World
+
+ALL = 100_000
+
+
+def flush_all(world: World, dice: random.Random) -> str:
+    """FLUSHALL, after a look at all that goes."""
+    server = world.connect()
+    lost = 0
+    with world.data_lock:
+        at_ns = time.time_ns()
+        pipeline = server.pipeline(transaction=True)
+        for lane in world.lanes:
+            _ask(pipeline, lane)
+        pipeline.flushall()
+        answers = pipeline.execute(raise_on_error=False)
+        for lane, answer in zip(world.lanes, _chunks(answers, 7), strict=False):
+            names = _take(world, lane, answer)
+            _note(world, lane, "flush", at_ns, names)
+            lost += len(names)
+    return f"{lost} entries lost"
+
+
+def destroy_group(world: World, dice: random.Random) -> str:
+    """XGROUP DESTROY of a group in use."""
+    lane = dice.choice(world.lanes)
+    server = world.connect()
+    with world.data_lock:
+        at_ns = time.time_ns()
+        seconds, microseconds = server.time()
+        server.xgroup_destroy(lane.stream, lane.keys.group)
+    at_ms = seconds * 1000 + microseconds // 1000
+    world.notes.append(DestroyNote(lane=lane.name, at_ns=at_ns, at_ms=at_ms))
+    return lane.name
+
+
+def trim_stream(world: World, dice: random.Random) -> str:
+    """XTRIM through what is pending and not yet delivered."""
+    lane = dice.choice(world.lanes)
+    server = world.connect()
+    with world.data_lock:
+        at_ns = time.time_ns()
+        pipeline = server.pipeline(transaction=True)
+        _ask(pipeline, lane)
+        pipeline.xtrim(lane.stream, maxlen=dice.randrange(0, 30), approximate=False)
+        pipeline.xrange(lane.stream)
+        *answer, _, after = pipeline.execute(raise_on_error=False)
+        owed = _take(world, lane, answer)
+        left = {fields.get("unique") for _, fields in rows_of(after)}
+        retry = {fields.get("unique") for _, fields in _rows(answer[1])}
+        lost = owed - left - retry
+        _note(world, lane, "trim", at_ns, lost)
+    return f"{lane.name}: {len(lost)} entries lost"
+
+
+def add_group(world: World, dice: random.Random) -> str:
+    """A second group is created in mid-sweep, and goes again."""
+    lane = next(lane for lane in world.lanes if lane.requeue_to == "Stream")
+    server = world.connect()
+    world.signal_some(dice, signal.SIGKILL)
+    time.sleep(dice.uniform(0, 0.5))
+    server.xgroup_create(lane.stream, "another", id="$", mkstream=True)
+    began_ns = time.time_ns()
+    world.signal_some(dice, signal.SIGKILL)
+    time.sleep(dice.uniform(1.5, 4))
+    ended_ns = time.time_ns()
+    server.xgroup_destroy(lane.stream, "another")
+    if lane.strategy == "Requeue":
+        world.other_groups.setdefault(lane.name, []).append((began_ns, ended_ns))
+    return f"{lane.name} for {(ended_ns - began_ns) / 1e9:.1f} s"
+
+
+def delete_consumer(world: World, dice: random.Random) -> str:
+    """XGROUP DELCONSUMER by hand, with all that it holds."""
+    lane = dice.choice(world.lanes)
+    server = world.connect()
+    with world.data_lock:
+        consumers = server.xinfo_consumers(lane.stream, lane.keys.group)
+        holders = sorted(one["name"] for one in consumers if one["pending"])
+        if not holders:
+            return "nobody holds anything"
+        victim = dice.choice(holders)
+        at_ns = time.time_ns()
+        pipeline = server.pipeline(transaction=True)
+        pipeline.xpending_range(lane.stream, lane.keys.group, "-", "+", ALL, victim)
+        pipeline.xrange(lane.stream)
+        pipeline.xgroup_delconsumer(lane.stream, lane.keys.group, victim)
+        pending, entries, _ = pipeline.execute()
+        names = {entry_id: fields.get("unique", "") for entry_id, fields in rows_of(entries)}
+        lost = {names.get(one["message_id"].decode(), "") for one in pending} - {""}
+        _note(world, lane, "delconsumer", at_ns, lost)
+    return f"{victim.decode()} of {lane.name}: {len(lost)} entries lost"
+
+
+def _ask(pipeline: Any, lane: Lane) -> None:
+    keys = lane.keys
+    for key in (keys.stream, keys.retry, keys.dead_letter, keys.ledger):
+        pipeline.xrange(key)
+    pipeline.xpending_range(keys.stream, keys.group, "-", "+", ALL)
+    pipeline.xpending_range(keys.retry, keys.group, "-", "+", ALL)
+    pipeline.xinfo_groups(keys.stream)
+
+
+def _take(world: World, lane: Lane, answer: list[Any]) -> set[str]:
+    """Remember what the streams of a lane held, and name what was owed."""
+    findings, offset_ns = world.findings[lane.name], world.offset_ns
+    stream, retry, letters, ledger = map(_rows, answer[:4])
+    take_entries(stream, Source.STREAM, findings, offset_ns=offset_ns)
+    take_entries(retry, Source.RETRY, findings, offset_ns=offset_ns)
+    take_letters(letters, findings, offset_ns=offset_ns)
+    take_ledger(ledger, lane, findings, offset_ns=offset_ns)
+    return _owed(findings, answer, stream, retry)
+
+
+def _owed(findings: Findings, answer: list[Any], stream: Any, retry: Any) -> set[str]:
+    pending = [(Source.STREAM, one) for one in _ids(answer[4])]
+    pending += [(Source.RETRY, one) for one in _ids(answer[5])]
+    names = {findings.names.get(place, "") for place in pending}
+    position = _position(answer[6])
+    undelivered = [fields for entry_id, fields in stream if _order(entry_id) > position]
+    names |= {fields.get("unique", "") for fields in [*undelivered, *(f for _, f in retry)]}
+    return names - {""}
+
+
+def _position(groups: Any) -> tuple[int, int]:
+    for one in groups if isinstance(groups, list) else ():
+        if one["name"] != b"another":
+            return _order(one["last-delivered-id"].decode())
+    return (0, 0)
+
+
+def _order(entry_id: str) -> tuple[int, int]:
+    ms, _, sequence = entry_id.partition("-")
+    return int(ms), int(sequence)
+
+
+def _ids(pending: Any) -> Iterable[str]:
+    return [one["message_id"].decode() for one in pending] if isinstance(pending, list) else []
+
+
+def _rows(answer: Any) -> Any:
+    return rows_of(answer) if isinstance(answer, list) else []
+
+
+def _chunks(answers: list[Any], size: int) -> Iterable[list[Any]]:
+    return [answers[first : first + size] for first in range(0, len(answers) - 1, size)]
+
+
+def _note(world: World, lane: Lane, kind: str, at_ns: int, lost: set[str]) -> None:
+    disturbance = Disturbance(kind=kind, at_ns=at_ns, lost=frozenset(lost))
+    world.notes.append(PlainNote(lane=lane.name, disturbance=disturbance))

@@ -1,0 +1,55 @@
+"""Every fault by its name: how it is done, how often, and what it must not meet."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tests.faults import (
+    aiming,
+    cluster_faults,
+    data_faults,
+    reusing,
+    server_faults,
+    worker_faults,
+)
+from tests.faults.world import World
+
+Inject = Callable[[World, random.Random], str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way to do harm. `inject` returns when it is over, and says what it did."""
+
+    inject: Inject
+    every_s: float  # on average, when it comes alone
+    domain: str  # of two in the same, one waits for the other; empty: it waits for nobody
+
+
+FAULTS: Mapping[str, Fault] = {
+    "sigkill": Fault(inject=worker_faults.kill_worker, every_s=2, domain=""),
+    "sigstop": Fault(inject=worker_faults.pause_worker, every_s=3, domain=""),
+    "restart": Fault(inject=worker_faults.restart_worker, every_s=2, domain=""),
+    "delete": Fault(inject=worker_faults.delete_pod, every_s=3, domain=""),
+    "operator": Fault(inject=cluster_faults.kill_operators, every_s=4, domain="operators"),
+    "redis": Fault(inject=server_faults.kill_redis, every_s=6, domain="data"),
+    "failover": Fault(inject=server_faults.fail_over, every_s=12, domain="data"),
+    "lag": Fault(inject=server_faults.fail_over_with_lag, every_s=12, domain="data"),
+    "migration": Fault(inject=server_faults.move_slots, every_s=5, domain="data"),
+    "network": Fault(inject=cluster_faults.hurt_network, every_s=4, domain="network"),
+    "apiserver": Fault(inject=cluster_faults.hurt_api_server, every_s=6, domain="api"),
+    "watch": Fault(inject=cluster_faults.hurt_watch, every_s=6, domain="api"),
+    "skew": Fault(inject=cluster_faults.skew_operators, every_s=6, domain="operators"),
+    "flush": Fault(inject=data_faults.flush_all, every_s=12, domain="data"),
+    "destroy": Fault(inject=data_faults.destroy_group, every_s=8, domain="data"),
+    "trim": Fault(inject=data_faults.trim_stream, every_s=5, domain="data"),
+    "group": Fault(inject=data_faults.add_group, every_s=6, domain="data"),
+    "delconsumer": Fault(inject=data_faults.delete_consumer, every_s=5, domain="data"),
+    "midway": Fault(inject=aiming.kill_in_mid_recovery, every_s=6, domain="operators"),
+    "owed": Fault(inject=aiming.destroy_while_owed, every_s=8, domain="data"),
+    "phase": Fault(inject=aiming.declare_failed, every_s=5, domain=""),
+    "names": Fault(inject=reusing.reuse_names, every_s=10, domain="api"),
+    "twins": Fault(inject=cluster_faults.disturb_twins, every_s=5, domain="operators"),
+}

@@ -1,0 +1,168 @@
+"""What happened, as those who took part wrote it down outside Redis: facts for the checker.
+
+All times are nanoseconds of this machine's real clock, which nobody here skews. Times of Redis are
+brought to it by whoever collects them. An entry has an ID in each stream it is copied to; what
+becomes of it is told by the unique name in its payload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SECOND_NS = 1_000_000_000
+
+
+class Act(StrEnum):
+    """What a worker writes down. One line each, before or after the act as said here."""
+
+    BOOT = "boot"  # the process began
+    READ = "read"  # after the entry arrived, however
+    CLAIM = "claim"  # after it was claimed from a dead owner; a READ follows
+    START = "start"  # before its handler runs
+    EFFECT = "effect"  # the effect itself: this line is what the handler does
+    ACK = "ack"  # after an acknowledgement: 1 taken, 0 was not pending, ? nobody knows
+    CRASH = "crash"  # before a poison entry ends the process
+    BEAT = "beat"  # alive with nothing to do
+    END = "end"  # before an exit that was asked for
+
+
+class Source(StrEnum):
+    """Where an entry's ID is one."""
+
+    STREAM = "s"
+    RETRY = "r"
+
+
+Place = tuple[Source, str]  # an entry's ID, and in which stream
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One life of a worker; a restarted container has the consumer's name of the last one."""
+
+    consumer: str
+    boot: str  # unique
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of a worker."""
+
+    at_ns: int
+    process: Process
+    act: Act
+    place: Place | None = None
+    unique: str = ""
+    result: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """An entry that a producer sent."""
+
+    unique: str
+    entry_id: str | None  # None: no answer came, so it may exist
+    at_ns: int
+    is_poison: bool = False
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether Redis said that it has it."""
+        return self.entry_id is not None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What the ledger says of one entry: it was requeued, released or dead-lettered."""
+
+    kind: str
+    at_ns: int
+    place: Place
+    new_id: str | None
+    consumer: str  # the owner until then
+    idle_ms: int
+    deliveries: int = 1
+    retries: int = 0
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """One dead letter."""
+
+    letter_id: str
+    at_ns: int
+    unique: str  # empty: its body is gone, and nobody remembers it
+    root_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """An entry that the operator added to a stream."""
+
+    place: Place
+    at_ns: int
+    unique: str
+    root_id: str
+    retries: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance:
+    """What a fault did to the data, as far as it excuses what came of it; nothing else does."""
+
+    kind: str
+    at_ns: int
+    lost: frozenset[str] = frozenset()  # unique names that it took away
+    repeated: frozenset[str] = frozenset()  # unique names whose acknowledgement or move it undid
+    repeats_above: Place | None = None  # from then on all above this ID may come again
+    forgets_from_ns: int | None = None  # what was done from then to `until_ns` may be undone
+    until_ns: int = 0
+
+    def excuses_loss(self, unique: str) -> bool:
+        """Whether this took the entry away."""
+        return unique in self.lost
+
+    def excuses_repeat(self, unique: str, place: Place | None, done_ns: int, again_ns: int) -> bool:
+        """Whether what was done to an entry at one time may happen to it once more at the other."""
+        if again_ns < self.at_ns:
+            return False
+        if unique in self.repeated:
+            return True
+        if self.forgets_from_ns is not None and self.forgets_from_ns <= done_ns <= self.until_ns:
+            return True
+        return self.repeats_above is not None and _is_above(place, self.repeats_above)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All that is known of one consumer group when everything has come to rest."""
+
+    name: str
+    timeout_ns: int  # processingTimeoutSeconds
+    produced: Mapping[str, Produced]
+    events: tuple[Event, ...] = ()
+    moves: tuple[Move, ...] = ()
+    letters: tuple[Letter, ...] = ()
+    copies: tuple[Copy, ...] = ()
+    disturbances: tuple[Disturbance, ...] = ()
+    owed: frozenset[str] = frozenset()  # undelivered or pending at the end
+    other_groups: tuple[tuple[int, int], ...] = ()  # when another group was there
+    is_poisoned_fleet: bool = False  # nothing but poison ended workers
+    problems: tuple[str, ...] = field(default=())  # why it did not come to rest
+
+
+def parse_id(entry_id: str) -> tuple[int, int]:
+    """An entry ID in its order."""
+    ms, _, sequence = entry_id.partition("-")
+    return int(ms), int(sequence or 0)
+
+
+def _is_above(place: Place | None, limit: Place) -> bool:
+    if place is None or place[0] is not limit[0]:
+        return False
+    return parse_id(place[1]) > parse_id(limit[1])

@@ -1,0 +1,205 @@
+"""Operators with one rule taken out, to see that the matching fault finds out."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.operators import ROOT
+
+OPERATOR = ROOT / "operator"
+
+
+class MutationFailed(Exception):
+    """The text that a mutation replaces is not there as often as it says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """One exact text in one file of the operator."""
+
+    file: str  # below operator/pelops
+    old: str
+    new: str
+    count: int = 1  # how often it stands there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutation:
+    """A rule that is taken out, and the fault that makes it matter."""
+
+    rule: str
+    fault: str
+    replacements: tuple[Replacement, ...]
+
+
+RECOVER = "redis_streams/lua/recover_entries.lua"
+RECOVERY = "redis_streams/recovery.py"
+ATTEMPTS = "policy/attempts.py"
+LIVENESS = "policy/liveness.py"
+
+MOVE_BY_OWNER = (
+    Replacement(file=RECOVER, old="    if delivered >= cut then\n", new="    if false then\n"),
+)
+
+FAILED_PHASE = (
+    Replacement(
+        file="policy/ends.py",
+        old="    return is_final and are_all_terminated(pod)\n",
+        new="    return pod.phase in FINAL_PHASES\n",
+    ),
+)
+
+NO_LIVE_GET = (
+    Replacement(
+        file="controller/evidence.py",
+        old="looks = await look_at_pods(self._api, question.namespace, sorted(wanted))",
+        new="looks = PodLooks()",
+    ),
+)
+
+# The script acknowledges, and answers with the bodies; then they are written, one after the other.
+ACK_FIRST = (
+    Replacement(
+        file=RECOVER,
+        old="  local copy = redis.pcall('XADD', target, '*', unpack(fields))\n",
+        new="  local copy = '-'\n"
+        "  taken[#taken + 1] = { entry[1], one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4])"
+        " .. ' ' .. text(entry[3]), fields }\n",
+    ),
+    Replacement(
+        file=RECOVER,
+        old="local acked, event, last, idlest = {}, {}, false, 0\n",
+        new="local acked, event, last, idlest = {}, {}, false, 0\nlocal taken = {}\n",
+    ),
+    Replacement(file=RECOVER, old="  record('requeued', event, reason)\n", new=""),
+    Replacement(file=RECOVER, old=", answered, crowd }\n", new=", answered, crowd, taken }\n"),
+    Replacement(
+        file=RECOVERY,
+        old="        answers = await server.run_many([_recover_call(act, order, tail)] * depth)\n",
+        new="        answers = await server.run_many([_recover_call(act, order, tail)] * depth)\n"
+        "        answers = [await _copy(server, act, order, one) for one in answers]\n",
+    ),
+    Replacement(
+        file=RECOVERY,
+        old="    return _read_recovered(act, order, answer)\n",
+        new="    return _read_recovered(act, order, await _copy(server, act, order, answer))\n",
+    ),
+    Replacement(
+        file=RECOVERY,
+        old="def _recover_call(\n",
+        new="""async def _copy(server, act, order, answer):
+    if isinstance(answer, PelopsError) or answer[0] != b"done":
+        return answer
+    *told, taken = answer
+    head = ("kind", "requeued", "stream", act.source, "consumer", encode_name(order.owner))
+    head += ("reason", order.reason, "trigger", act.trigger, "actor", act.actor)
+    for entry_id, text, fields in taken:
+        copied = await _add(server, act.target, fields)
+        await _add(server, act.keys.ledger, (*head, entry_id, copied + b" " + text))
+        told[5] = copied
+    return told
+
+
+async def _add(server, key, fields):
+    return await server.execute("XADD", key, "*", *fields, key=key, writes=True)
+
+
+def _recover_call(
+""",
+    ),
+)
+
+NO_SKEW = (
+    Replacement(
+        file=LIVENESS,
+        old="server_time=server_time, skew=skew, master_since=master_since, container=container",
+        new="server_time=server_time, skew=timedelta(), master_since=master_since, "
+        "container=container",
+    ),
+    Replacement(
+        file=LIVENESS,
+        old="start = min(one.started, evidence.first_seen.get(one.name, one.started))",
+        new="start = one.started",
+    ),
+    Replacement(
+        file=LIVENESS,
+        old="    if found.stamp > moment.server_time + moment.skew:\n",
+        new="    if False:\n",
+    ),
+)
+
+COUNT_ATTEMPTS = (
+    Replacement(
+        file=ATTEMPTS,
+        old="    if is_alone and charges > rules.max_retries and"
+        " failures >= _needed(crash.death, rules):\n",
+        new="    if charges > rules.max_retries:\n",
+    ),
+    Replacement(
+        file=ATTEMPTS,
+        old="    staged = _is_blamed(suspect, rules) and not runs_alone\n",
+        new="    staged = False\n",
+    ),
+)
+
+RECREATE_AT_LAST = (
+    Replacement(
+        file="redis_streams/lua/provision_group.lua",
+        old="  if seen.lowest ~= '' then\n    position = ",
+        new="  if false then\n    position = ",
+    ),
+)
+
+MUTATIONS: Mapping[str, Mutation] = {
+    "move-by-owner": Mutation(
+        rule="an entry moves by its cut, not by its owner",
+        fault="restart",
+        replacements=MOVE_BY_OWNER,
+    ),
+    "failed-phase": Mutation(
+        rule="a phase alone proves nothing", fault="phase", replacements=FAILED_PHASE
+    ),
+    "no-live-get": Mutation(
+        rule="a pod is asked about live before its cut", fault="names", replacements=NO_LIVE_GET
+    ),
+    "ack-first": Mutation(
+        rule="the copy precedes the acknowledgement", fault="midway", replacements=ACK_FIRST
+    ),
+    "no-skew": Mutation(
+        rule="the skew of a node's clock is allowed for", fault="skew", replacements=NO_SKEW
+    ),
+    "count-attempts": Mutation(
+        rule="attempts are charged, not counted", fault="poison", replacements=COUNT_ATTEMPTS
+    ),
+    "recreate-at-last": Mutation(
+        rule="a group is made again before its lowest pending entry",
+        fault="owed",
+        replacements=RECREATE_AT_LAST,
+    ),
+}
+
+
+def build_mutant(name: str, directory: Path) -> Path:
+    """A copy of the operator with the mutation made, as a directory for PYTHONPATH.
+
+    Raises MutationFailed when its text is not found exactly as often as said.
+    """
+    copy = directory / f"operator-{name}"
+    shutil.copytree(OPERATOR, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for replacement in MUTATIONS[name].replacements:
+        _replace(copy / "pelops" / replacement.file, replacement, name)
+    return copy
+
+
+def _replace(file: Path, replacement: Replacement, name: str) -> None:
+    text = file.read_text() if file.exists() else ""
+    found = text.count(replacement.old)
+    if found != replacement.count:
+        raise MutationFailed(
+            f"{name}: {replacement.file} has {found} times, not {replacement.count} times:\n"
+            f"{replacement.old}"
+        )
+    file.write_text(text.replace(replacement.old, replacement.new))

@@ -1,0 +1,109 @@
+"""What faults leave behind for the checker: made into disturbances once all names are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.faults.aof import Kept
+from tests.faults.collecting import Findings
+from tests.faults.history import Act, Disturbance, Event, Place, Produced, Source
+from tests.faults.lanes import Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What one lane's notes are read against."""
+
+    lane: Lane
+    produced: Mapping[str, Produced]
+    events: tuple[Event, ...]
+    findings: Findings
+    names: Mapping[Place, str]
+
+
+class Note(Protocol):
+    """Something that a fault did to the data."""
+
+    def resolve(self, known: Known) -> Disturbance | None:
+        """What it excuses in this lane; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainNote:
+    """A disturbance of one lane that is known exactly."""
+
+    lane: str
+    disturbance: Disturbance
+
+    def resolve(self, known: Known) -> Disturbance | None:
+        """It, in its lane."""
+        return self.disturbance if known.lane.name == self.lane else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestartNote:
+    """A server was killed, and came back with what its append-only file had kept."""
+
+    killed_ns: int
+    kept: Kept
+
+    def resolve(self, known: Known) -> Disturbance | None:
+        """What was added before and is not in the file is lost; what the cut names may repeat."""
+        stream = known.lane.keys.stream
+        lost = {
+            one.unique
+            for one in known.produced.values()
+            if one.entry_id
+            and one.at_ns < self.killed_ns
+            and (stream, one.entry_id) not in self.kept.added
+        }
+        return Disturbance(
+            kind="redis",
+            at_ns=self.killed_ns,
+            lost=frozenset(lost),
+            repeated=frozenset(self._repeated(known)),
+        )
+
+    def _repeated(self, known: Known) -> set[str]:
+        keys = {known.lane.keys.stream: Source.STREAM, known.lane.keys.retry: Source.RETRY}
+        ours = {known.lane.keys.stream, *known.lane.keys.derived()}
+        repeated = {
+            known.names.get((source, entry_id), "")
+            for key, entry_id in self.kept.cut_ids
+            if key in ours
+            for source in ([keys[key]] if key in keys else Source)
+        }
+        for event in known.events:
+            if event.act is Act.ACK and event.result == "1" and event.at_ns < self.killed_ns:
+                repeated |= self._forgotten(event, known)
+        return repeated - {""} | self.kept.cut_names
+
+    def _forgotten(self, event: Event, known: Known) -> set[str]:
+        if event.place is None:
+            return set()
+        source, entry_id = event.place
+        key = known.lane.keys.retry if source is Source.RETRY else known.lane.keys.stream
+        return set() if (key, entry_id) in self.kept.acknowledged else {event.unique}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestroyNote:
+    """A group was destroyed; what its successor begins above comes again."""
+
+    lane: str
+    at_ns: int
+    at_ms: int  # on Redis' clock
+
+    def resolve(self, known: Known) -> Disturbance | None:
+        """All above the position that the ledger says the next group began with."""
+        if known.lane.name != self.lane:
+            return None
+        later = [
+            (int(ledger_id.partition("-")[0]), position)
+            for ledger_id, position in known.findings.positions.items()
+        ]
+        found = min((one for one in later if one[0] >= self.at_ms), default=None)
+        above: Place | None = (Source.STREAM, found[1]) if found else None
+        return Disturbance(kind="destroy", at_ns=self.at_ns, repeats_above=above)

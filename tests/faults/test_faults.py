@@ -1,0 +1,30 @@
+"""Truth under failure, in a short form: everything mixed for a while, and poison among many.
+
+`python -m tests.faults.run --fault all` is the long form. It runs on a control plane of its own:
+the faults hit that, too.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.faults.run import Report, run_faults
+
+
+def judge(fault: str, *, seconds: float, seed: int) -> tuple[Report, str]:
+    """The report, and all that was said on the way to it."""
+    said: list[str] = []
+    report = run_faults(fault, seconds=seconds, seed=seed, say=said.append)
+    return report, "\n".join(said)
+
+
+@pytest.mark.timeout(280)
+def test_no_entry_is_lost_robbed_or_doubled_whatever_fails() -> None:
+    report, said = judge("mixed", seconds=60, seed=7)
+    assert report.passed, said
+
+
+@pytest.mark.timeout(280)
+def test_two_poison_entries_take_no_innocent_along() -> None:
+    report, said = judge("poison", seconds=40, seed=7)
+    assert report.passed, said

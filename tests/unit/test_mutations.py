@@ -1,0 +1,63 @@
+"""Every mutation of the operator can still be made: the rule stands where it is taken out."""
+
+from __future__ import annotations
+
+import builtins
+from dis import get_instructions
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+from tests.faults.mutations import (
+    MUTATIONS,
+    OPERATOR,
+    Mutation,
+    MutationFailed,
+    Replacement,
+    build_mutant,
+)
+from tests.faults.phases import plan_phases
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_changes_what_it_says_and_leaves_programs(name: str, tmp_path: Path) -> None:
+    mutant = build_mutant(name, tmp_path)
+    changed = {
+        str(file.relative_to(mutant / "pelops"))
+        for file in mutant.rglob("*.*")
+        if file.read_bytes() != (OPERATOR / file.relative_to(mutant)).read_bytes()
+    }
+    assert changed == {one.file for one in MUTATIONS[name].replacements}
+    for file in changed:
+        if file.endswith(".py"):
+            program = compile((mutant / "pelops" / file).read_text(), file, "exec")
+            assert not _find_unknown(program, _find_defined(program))
+
+
+def _find_defined(program: CodeType) -> set[str]:
+    stored = {one.argval for one in get_instructions(program) if one.opname == "STORE_NAME"}
+    return stored | set(dir(builtins)) | {"__name__"}
+
+
+def _find_unknown(program: CodeType, defined: set[str]) -> set[str]:
+    """Names that a function takes for the module's, and the module does not have."""
+    used = {one.argval for one in get_instructions(program) if one.opname == "LOAD_GLOBAL"}
+    inner = (one for one in program.co_consts if isinstance(one, CodeType))
+    return (used - defined).union(*(_find_unknown(one, defined) for one in inner))
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_the_fault_that_shows_a_mutation_is_one_that_can_be_run(name: str) -> None:
+    assert plan_phases(MUTATIONS[name].fault, seconds=40, seed=1)
+
+
+@pytest.mark.parametrize(("old", "count"), [("no such text\n", 1), ("SECOND", 1)])
+def test_a_text_that_is_not_there_as_often_as_said_is_told(
+    old: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Replacement(file="policy/ends.py", old=old, new="", count=count)
+    mutation = Mutation(rule="any", fault="restart", replacements=(wrong,))
+    monkeypatch.setattr("tests.faults.mutations.MUTATIONS", {"wrong": mutation})
+    with pytest.raises(MutationFailed, match=r"policy/ends\.py"):
+        build_mutant("wrong", tmp_path)
