@@ -31,7 +31,7 @@ MANY = {
     "watch": 14.0,
     "group": 12.0,
 }
-BY_HAND = {"flush": 24.0, "destroy": 16.0, "trim": 12.0, "delconsumer": 12.0}
+BY_HAND = ("group", "flush", "destroy", "trim", "delconsumer")
 # All that one server can meet, and time between for operators to live and to recover something.
 ONE_SERVER = {
     "sigkill": 2.5,
@@ -109,7 +109,7 @@ def _all() -> list[Phase]:
     """Each fault on each kind of server, and poison where nothing else ends workers."""
     return [
         replace(_mixed(), weight=3),
-        _together("by-hand", ("group", *BY_HAND), every=6),
+        _together("by-hand", BY_HAND, every=6),
         *_skew(),
         *_others(),
         _names(),
