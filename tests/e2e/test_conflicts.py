@@ -48,6 +48,7 @@ def await_next_second(resources: Resources, name: str) -> None:
 def test_of_two_resources_on_one_group_the_older_acts_until_it_is_deleted(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
+    """Invariant 10."""
     spec = a_spec(redis_86.url, stream, group=NAME)
     other_spelling = a_spec(redis_86.url.replace("127.0.0.1", "localhost"), stream, group=NAME)
     _apply_in_order(resources, spec, other_spelling)
@@ -67,6 +68,7 @@ def test_of_two_resources_on_one_group_the_older_acts_until_it_is_deleted(
 def test_deleting_the_younger_of_two_leaves_the_group_to_the_older(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
+    """C6."""
     spec = a_spec(redis_86.url, stream, group=NAME, deletionPolicy="Delete")
     _apply_in_order(resources, spec, spec)
     resources.await_condition(YOUNGER, reason="Conflict")

@@ -132,6 +132,7 @@ def test_a_resource_that_is_made_again_under_its_name_is_ready_again(
 def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
     resources: Resources, run_redis: RunRedis, redis_86: RedisServers, stream: str
 ) -> None:
+    """Invariant 8."""
     mortal = run_redis()
     resources.apply_raw(secret("redis", url=redis_86.url))
     resources.apply("no-redis", a_spec(mortal.url, stream, deletionPolicy="Delete"))

@@ -50,6 +50,7 @@ async def test_dead_letters_expire_by_age_and_that_is_told(server: Server) -> No
 async def test_dead_letters_are_kept_however_many_there_are(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
+    """A6."""
     await provision(server, KEYS)
     now_ms = int((await server.execute("TIME"))[0]) * 1000
     await letters(server, now_ms)
@@ -69,6 +70,7 @@ async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Se
 
 
 async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
+    """C5."""
     now_ms = int((await server.execute("TIME"))[0]) * 1000
     await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
     await fill(server, KEYS.ledger, 5, ms=now_ms - 6 * 86_400_000)

@@ -65,6 +65,7 @@ def subscribers(servers: RedisServers) -> list[str]:
 
 
 async def test_a_key_that_expires_is_told_by_its_name(telling: StandaloneServers) -> None:
+    """C3."""
     async with listening_to(endpoint_of(telling)) as (server, _, told):
         await server.execute("SET", "deleted", "x", "PX", 60_000, writes=True)
         await server.execute("DEL", "deleted", writes=True)

@@ -170,6 +170,7 @@ async def test_what_is_trimmed_before_delivery_is_lost_and_counted(server: Serve
 
 
 async def test_what_users_delete_is_no_loss(server: Server) -> None:
+    """C1."""
     await read_and_owe(server)
     await server.execute("XDEL", KEYS.stream, "4-0")
     assert await bounds(server) is None
@@ -180,6 +181,7 @@ async def test_what_users_delete_is_no_loss(server: Server) -> None:
 
 
 async def test_a_loss_among_deletions_has_an_upper_bound(server: Server) -> None:
+    """C1."""
     await read_and_owe(server)
     await server.execute("XDEL", KEYS.stream, "8-0")
     await server.execute("XTRIM", KEYS.stream, "MINID", "7")

@@ -97,6 +97,7 @@ async def test_a_trim_that_another_group_stops_is_not_planned_again_at_once(
 
 
 async def test_what_was_not_delivered_or_is_pending_stays(server: Server) -> None:
+    """A7."""
     await provision(server, KEYS)
     await fill(server, KEYS.stream, 1000)
     await deliver(server, KEYS, 450)

@@ -87,6 +87,7 @@ async def test_b6_a_sweep_in_the_future_or_a_damaged_time_counts_as_none(server:
 
 
 async def test_a_sight_tells_what_the_group_holds(server: Server) -> None:
+    """C2 among it: what claimers could hide."""
     ids = await strand(server, 5)
     await server.execute("XDEL", KEYS.stream, str(ids[0]), key=KEYS.stream)
     seen = (await look(server)).stream

@@ -43,6 +43,7 @@ def applied(seen: StreamObservation, lacks: tuple[Lack, ...], by: OwnerRecord) -
 def test_after_a_plan_is_applied_nothing_is_left_to_plan(
     seen: StreamObservation, by: OwnerRecord, start: str, existed: bool
 ) -> None:
+    """Invariant 9."""
     spec = resource(start_from=start).spec
     plan = plan_provisioning(spec, seen, by, was_created=existed)
     after = applied(seen, plan.lacks, by)

@@ -33,6 +33,7 @@ from tests.properties.pod_timelines import (
 def test_a_container_that_restarts_is_never_robbed_whatever_its_sidecar_does(
     told: Told, data: st.DataObject
 ) -> None:
+    """Invariant 2, and A3."""
     look = data.draw(near(told), label="look")
     seen: dict[str, datetime] = {}
     live = told.pod(look)

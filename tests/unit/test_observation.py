@@ -147,4 +147,5 @@ def test_a_group_is_provisioned_with_all_of_its_streams() -> None:
 def test_a_lag_is_believed_only_when_it_can_be(
     reported: int | None, delivered: EntryId, generated: EntryId, believed: int | None
 ) -> None:
+    """Invariant 6: an unknown lag is never zero."""
     assert judge_lag(reported, last_delivered_id=delivered, last_generated_id=generated) == believed

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Literal
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Cut
@@ -55,6 +56,8 @@ class Findings:
     waiting: int = 0  # suspects that wait for their turn or their backoff
     under_way: int = 0  # of the chunk
     young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
+    dangling: int = 0  # bodies that are gone of entries that workers hold, 100 at most
+    lowest_dangling: EntryId | None = None
     locked: list[str] = field(default_factory=list)
     too_wide: list[EntryId] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
@@ -137,15 +140,23 @@ class Findings:
         return [*happenings, *self._tell_rest()]
 
     def _tell_rest(self) -> Iterator[Happening]:
+        if self.dangling:
+            note = (
+                "Bodies of pending entries were trimmed or deleted while workers hold these: if such a"
+                " worker fails, its entry cannot be delivered again. The lowest is "
+                f"{self.lowest_dangling}"
+            )
+            occurrence = str(self.lowest_dangling)
+            yield _plain(Reason.PAYLOAD_GONE, "Observe", note, occurrence, kind="Warning")
         if self.released:
             note = f"Offered {_entries(self.released)} to workers that claim"
-            yield _plain(Reason.RELEASED, "Release", note, self.at)
+            yield _plain(Reason.RELEASED, "Release", note, str(self.at))
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
             more = len(self.removed) - MOST_NAMES
             note = f"Removed consumers of pods that are gone: {shown}"
             note += f" and {more} more" if more > 0 else ""
-            yield _plain(Reason.CONSUMER_REMOVED, "Clean", note, self.at)
+            yield _plain(Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
     def _count_stays(self, stays: tuple[tuple[EntryId, Verdict], ...]) -> None:
         self.verdicts.update(verdict for _, verdict in stays)
@@ -192,8 +203,15 @@ def _happening(kind: str, reason: Reason, action: str, note: str, tally: OwnerTa
     )
 
 
-def _plain(reason: Reason, action: str, note: str, at: datetime | None) -> Happening:
-    return Happening(type="Normal", reason=reason, action=action, note=note, occurrence=str(at))
+def _plain(
+    reason: Reason,
+    action: str,
+    note: str,
+    occurrence: str,
+    *,
+    kind: Literal["Normal", "Warning"] = "Normal",
+) -> Happening:
+    return Happening(type=kind, reason=reason, action=action, note=note, occurrence=occurrence)
 
 
 def _entries(count: int) -> str:

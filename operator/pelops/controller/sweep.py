@@ -43,7 +43,7 @@ from pelops.redis_streams.acting import Act
 from pelops.redis_streams.recovery import Order, Recovered, recover_entries, recover_owner
 from pelops.redis_streams.server import Server
 from pelops.redis_streams.suspects import Reasons, Settled, hand_over, settle_suspects
-from pelops.redis_streams.sweeping import find_idle
+from pelops.redis_streams.sweeping import count_dangling, find_idle
 
 _TICK = timedelta(milliseconds=1)
 
@@ -103,6 +103,19 @@ class StreamSweep:
             for owner, entries in by_owner.items():
                 if owner or ground.recovery.strategy is RecoveryStrategy.REQUEUE:
                     await self._recover_idle_of(owner, entries)
+
+    async def look_for_dangling(self) -> None:
+        """Note entries that lost their bodies while a worker holds them.
+
+        They are that worker's still, and it may finish them. But a worker that claims would drop
+        them without a word, so they are told of before.
+        """
+        ground = self._ground
+        group = ground.act.keys.group
+        dangling = await count_dangling(ground.server, ground.stream, group)
+        if dangling:
+            ground.findings.dangling += dangling
+            ground.findings.lowest_dangling = ground.stream.lowest_pending
 
     async def _recover_owner(self, owner: str, judgement: Judgement, cut: datetime) -> None:
         order = self._order(owner, judgement.cut.message, judgement.cut.death)

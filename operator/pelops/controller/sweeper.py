@@ -180,6 +180,7 @@ class Sweeper:
             if stream.pending:
                 await work.recover_dead()
                 await work.recover_idle()
+                await work.look_for_dangling()
             await settle(ground, work.crashes)
             await self._remove_consumers(ground, judgements, consumers)
         except PelopsError as error:
