@@ -142,8 +142,8 @@ class Findings:
     def _tell_rest(self) -> Iterator[Happening]:
         if self.dangling:
             note = (
-                "Bodies of pending entries were trimmed or deleted while workers hold these: if such a"
-                " worker fails, its entry cannot be delivered again. The lowest is "
+                "Bodies of pending entries were trimmed or deleted while workers hold these: if "
+                "such a worker fails, its entry cannot be delivered again. The lowest is "
                 f"{self.lowest_dangling}"
             )
             occurrence = str(self.lowest_dangling)
