@@ -1,6 +1,7 @@
 """Recovery on a cluster: any stream's keys lie together, and a moving slot refuses without harm."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -9,7 +10,7 @@ from local_cluster.redis_servers import ClusterServers
 from pelops.domain.locks import lock_key
 from pelops.domain.naming import derive_keys
 from pelops.domain.recovery import Action, Verdict
-from pelops.errors import RedisUnavailable
+from pelops.errors import SlotMigrating
 from pelops.redis_streams.consumers import remove_consumer
 from pelops.redis_streams.recovery import recover_entries
 from pelops.redis_streams.server import Server
@@ -76,24 +77,40 @@ async def test_b7_a_slot_that_is_being_migrated_refuses_and_nothing_happens(
     cut = await server_time(server) + timedelta(minutes=1)
     plan, owner = a_plan(settlement(ids[0]), cut=cut)
     before = await snapshot(server)
-    serving = empty_cluster.owner_of(KEYS.slot).port
-    to = next(master for master in empty_cluster.masters() if master.port != serving)
     locks = [lock_key(LOCK, KEYS, one) for one in ids]
     every = [(one, timedelta()) for one in ids]
-    empty_cluster.begin_migration(KEYS.slot, to)
-    try:
+    with migrating(empty_cluster):
         for attempt in (
-            recover_all(server),  # the started entries have no key: nobody marks
             recover_entries(server, an_act(), an_order(), every, locks=locks),
             hand_over(server, an_act(), plan, owner, reason="offered"),
         ):
-            with pytest.raises(RedisUnavailable, match="being migrated"):
+            with pytest.raises(SlotMigrating, match="being migrated"):
                 await attempt
         assert await snapshot(server) == before
-    finally:
-        empty_cluster.finish_migration(KEYS.slot, to)
     assert await snapshot(server) == before
-    batches = await recover_all(server)
-    assert sum(batch.moved for batch in batches) == 3
+    assert sum(batch.moved for batch in await recover_all(server)) == 3
     assert len(await bodies(server, KEYS.stream)) == 6
     assert len(await read_new(server, KEYS, 10)) == 3
+
+
+async def test_b7_recovery_goes_on_while_a_slot_is_migrated_whose_keys_are_all_there(
+    server: Server, empty_cluster: ClusterServers
+) -> None:
+    """Provisioning makes every key that recovery names, so none is absent."""
+    await strand(server, 3)
+    with migrating(empty_cluster):
+        assert sum(batch.moved for batch in await recover_all(server)) == 3
+    assert len(await bodies(server, KEYS.stream)) == 6
+    assert await pending(server, KEYS) == {}
+
+
+@contextmanager
+def migrating(cluster: ClusterServers) -> Iterator[None]:
+    """The slot of the keys is on its way to another master, and no key has moved yet."""
+    serving = cluster.owner_of(KEYS.slot).port
+    to = next(master for master in cluster.masters() if master.port != serving)
+    cluster.begin_migration(KEYS.slot, to)
+    try:
+        yield
+    finally:
+        cluster.finish_migration(KEYS.slot, to)
