@@ -71,8 +71,8 @@ ACK_FIRST = (
     ),
     Replacement(
         file=RECOVER,
-        old="local acked, event, last, idlest = {}, {}, false, 0\n",
-        new="local acked, event, last, idlest = {}, {}, false, 0\nlocal taken = {}\n",
+        old="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\n",
+        new="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\nlocal taken = {}\n",
     ),
     Replacement(file=RECOVER, old="  record('requeued', event, reason)\n", new=""),
     Replacement(file=RECOVER, old=", answered, crowd }\n", new=", answered, crowd, taken }\n"),

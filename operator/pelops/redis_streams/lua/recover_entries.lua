@@ -174,9 +174,9 @@ for i, entry in ipairs(page) do
     elseif mine and idle < wait_ms then
       stays[#stays + 1] = { id, 'waiting' }
     else
-      fields[keep + 1], fields[keep + 2] = prefix .. 'original_id', root
-      fields[keep + 3], fields[keep + 4] = prefix .. 'retry_count', text(mine and retries + 1 or retries)
-      plan[#plan + 1] = { entry, fields, root, mine and retries + 1 or retries, keep, retries > 0 }
+      local count = text(mine and retries + 1 or retries)
+      fields[keep + 1], fields[keep + 2], fields[keep + 3], fields[keep + 4] = root_name, root, count_name, count
+      plan[#plan + 1] = { entry, fields, root, count, keep, retries > 0 }
     end
   end
 end
@@ -200,7 +200,7 @@ for _, one in ipairs(plan) do
 end
 
 -- From here on it writes.
-local acked, event, last, idlest = {}, {}, false, 0
+local acked, event, last, idlest, copied = {}, {}, false, 0, 0
 local letters = { 'kind', 'dead-lettered', 'stream', source, 'consumer', owner, 'reason', 'StreamExhausted',
   'trigger', trigger, 'actor', actor }
 for _, one in ipairs(plan) do
@@ -210,10 +210,10 @@ for _, one in ipairs(plan) do
     return copy
   end
   if type(copy) == 'string' then
-    last = copy
+    last, copied = copy, copied + 1
     acked[#acked + 1] = entry[1]
-    event[#event + 1] = entry[1]
-    event[#event + 1] = copy .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    event[2 * copied - 1] = entry[1]
+    event[2 * copied] = copy .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
     if one[6] then
       redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '%d+$', '0')))
       redis.call('HDEL', state, 'try:' .. entry[1])

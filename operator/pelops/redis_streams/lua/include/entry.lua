@@ -16,9 +16,13 @@ end
 
 -- The ID of the first entry in a chain of copies, the failures charged so far, and how many of the
 -- fields are the user's.
+local named, root_name, count_name
 local function read_marks(id, fields, prefix)
+  if named ~= prefix then
+    named, root_name, count_name = prefix, prefix .. 'original_id', prefix .. 'retry_count'
+  end
   local n = #fields
-  if n >= 4 and fields[n - 1] == prefix .. 'retry_count' and fields[n - 3] == prefix .. 'original_id' then
+  if n >= 4 and fields[n - 1] == count_name and fields[n - 3] == root_name then
     local count, root = fields[n], fields[n - 2]
     if #count <= 6 and string.find(count, '^%d+$') and comes_before(root, id) then
       return root, tonumber(count), n - 4
@@ -51,9 +55,16 @@ local function look_in_time(look)
   return found, now
 end
 
--- A number of milliseconds as text; Lua's own would turn to an exponent.
+-- A number of milliseconds as text; Lua's own would turn to an exponent. Entries that were delivered
+-- together have the same numbers.
+local texts = {}
 local function text(number)
-  return string.format('%.0f', number)
+  local known = texts[number]
+  if not known then
+    known = string.format('%.0f', number)
+    texts[number] = known
+  end
+  return known
 end
 
 -- The first of several commands that the ACL forbids, as a verdict; nil when none is, or when this
