@@ -30,7 +30,7 @@ from pelops.redis_streams.transport import Part, Reply
 
 _RECOVER: Final = load_script("recover_entries", writes=True)
 MAX_BYTES: Final = 256 * 1024  # of bodies that one script reads
-DEPTH: Final = 4  # batches under way at once: the server need not wait for the next one
+DEPTH: Final = 6  # batches under way at once: the server need not wait for the next one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
