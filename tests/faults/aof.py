@@ -1,7 +1,9 @@
 """What a Redis that died has kept, and what a cut of its append-only file took away: exactly.
 
-A server that is killed loses nothing that it has written to its file, and it answers a client only
-after that write: with `appendfsync always` nothing acknowledged is ever lost. With `everysec` a
+A server that is killed loses nothing that it has written to its file. With `appendfsync always` it
+answers only after that write, so nothing acknowledged is ever lost. With `everysec` it answers
+before, for up to two seconds, while a sync of the disk is under way (`flushAppendOnlyFile` in
+Redis' aof.c): such acts are in no file, and only those who were answered know of them. And a
 machine that loses power loses what was not yet synced, about a second; `cut_tail` takes that away.
 Redis writes what a script did between MULTI and EXEC, and drops at its start what has no end.
 """
@@ -25,6 +27,7 @@ class Kept:
 
     added: frozenset[tuple[str, str]]  # key and ID of every XADD
     acknowledged: frozenset[tuple[str, str]]  # key and ID of every XACK
+    delivered: frozenset[tuple[str, str]]  # key and ID of every XCLAIM, as which reads are kept
     cut_ids: frozenset[tuple[str, str]]  # key and ID of all that the lost commands name
     cut_names: frozenset[str]  # unique names in lost XADDs
     cut_bytes: int
@@ -51,9 +54,8 @@ def cut_tail(file: Path, *, keep_until_s: float, fraction: float) -> Kept:
             writing.truncate(size)
     return Kept(
         added=frozenset(_added(kept)),
-        acknowledged=frozenset(
-            place for words in kept if words[0].upper() == b"XACK" for place in _named(words)
-        ),
+        acknowledged=frozenset(_named_by(b"XACK", kept)),
+        delivered=frozenset(_named_by(b"XCLAIM", kept)),
         cut_ids=frozenset(place for words in lost for place in _named(words)),
         cut_names=frozenset(name for words in lost for name in _unique_of(words)),
         cut_bytes=len(data) - size,
@@ -122,6 +124,12 @@ def _added(commands: list[list[bytes]]) -> Iterator[tuple[str, str]]:
 
 def _id_of_added(words: list[bytes]) -> str:
     return next((word for word in words[2:] if _ID.match(word)), b"").decode()
+
+
+def _named_by(command: bytes, commands: list[list[bytes]]) -> Iterator[tuple[str, str]]:
+    for words in commands:
+        if words[0].upper() == command:
+            yield from _named(words)
 
 
 def _named(words: list[bytes]) -> Iterator[tuple[str, str]]:

@@ -47,16 +47,17 @@ class RestartNote:
     """A server was killed, and came back with what its append-only file had kept."""
 
     killed_ns: int
+    up_ns: int  # nobody was answered between these two
     kept: Kept
 
     def resolve(self, known: Known) -> Disturbance | None:
-        """What was added before and is not in the file is lost; what the cut names may repeat."""
+        """What was answered before and is not in the file: lost if added, else it may repeat."""
         stream = known.lane.keys.stream
         lost = {
             one.unique
             for one in known.produced.values()
             if one.entry_id
-            and one.at_ns < self.killed_ns
+            and one.at_ns < self.up_ns
             and (stream, one.entry_id) not in self.kept.added
         }
         return Disturbance(
@@ -75,17 +76,19 @@ class RestartNote:
             if key in ours
             for source in ([keys[key]] if key in keys else Source)
         }
-        for event in known.events:
-            if event.act is Act.ACK and event.result == "1" and event.at_ns < self.killed_ns:
-                repeated |= self._forgotten(event, known)
-        return repeated - {""} | self.kept.cut_names
+        forgotten = {event.unique for event in known.events if self._is_forgotten(event, known)}
+        return repeated - {""} | self.kept.cut_names | forgotten
 
-    def _forgotten(self, event: Event, known: Known) -> set[str]:
-        if event.place is None:
-            return set()
+    def _is_forgotten(self, event: Event, known: Known) -> bool:
+        """Whether a worker was told of a delivery or an acknowledgement that is not in the file."""
+        if event.place is None or event.at_ns >= self.up_ns:
+            return False
         source, entry_id = event.place
         key = known.lane.keys.retry if source is Source.RETRY else known.lane.keys.stream
-        return set() if (key, entry_id) in self.kept.acknowledged else {event.unique}
+        if event.act is Act.READ:
+            return (key, entry_id) not in self.kept.delivered
+        is_acknowledged = event.act is Act.ACK and event.result == "1"
+        return is_acknowledged and (key, entry_id) not in self.kept.acknowledged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

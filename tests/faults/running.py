@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from tests.faults.assembling import assemble_history
 from tests.faults.building import open_world
 from tests.faults.collecting import read_owed
+from tests.faults.data_faults import end_other_groups
 from tests.faults.faults import FAULTS
 from tests.faults.history import History
 from tests.faults.phases import Phase
@@ -107,6 +108,7 @@ def run_phase(ground: Ground, phase: Phase, say: Say) -> Outcome:
         for producer in world.producers.values():
             producer.stop()
         world.heal()
+        end_other_groups(world)
         say("healed; draining")
         limit_s = DRAIN_S if phase.every_s else max(DRAIN_S, phase.seconds)
         owed = drain(world, limit_s)

@@ -28,8 +28,9 @@ def kill_redis(world: World, dice: random.Random) -> str:
         fraction=dice.random() if loses else 1,
     )
     time.sleep(dice.uniform(0, 2))
+    up_ns = time.time_ns()
     server.start()
-    world.notes.append(RestartNote(killed_ns=killed_ns, kept=kept))
+    world.notes.append(RestartNote(killed_ns=killed_ns, up_ns=up_ns, kept=kept))
     return f"{kept.cut_bytes} bytes and {len(kept.cut_ids)} names lost"
 
 

@@ -1,0 +1,29 @@
+"""What the fault runner reads in a server's append-only file is what the server was told to do."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+
+from local_cluster.redis_servers import ServerOptions, start_standalone
+from tests.faults.aof import cut_tail, find_file
+from tests.faults.building import AOF
+
+
+@pytest.mark.parametrize("version", ["8.6", "7.0", "valkey"])
+def test_a_killed_server_s_file_names_what_was_added_delivered_and_acknowledged(
+    version: str,
+) -> None:
+    with start_standalone(version, options=ServerOptions(append_only="always", config=AOF)) as one:
+        client = redis.Redis(port=one.master().port, decode_responses=True)
+        client.xgroup_create("s", "g", id="0", mkstream=True)
+        added = [client.xadd("s", {"unique": str(number)}) for number in range(3)]
+        client.xreadgroup("g", "jane", {"s": ">"}, count=2)
+        client.xack("s", "g", added[0])
+        one.master().kill()
+        kept = cut_tail(find_file(one.master().directory), keep_until_s=0, fraction=1)
+    named = [("s", str(entry_id)) for entry_id in added]
+    assert kept.added == set(named)
+    assert kept.delivered & set(named) == set(named[:2])  # beside the last ID before
+    assert kept.acknowledged == set(named[:1])
+    assert not kept.cut_bytes

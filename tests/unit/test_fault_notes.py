@@ -1,0 +1,49 @@
+"""What a restarted server may have forgotten: what nobody finds in its file, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.faults.aof import Kept
+from tests.faults.collecting import Findings
+from tests.faults.history import Act, Event, Produced
+from tests.faults.lanes import MIXED
+from tests.faults.notes import Known, RestartNote
+from tests.unit.small_histories import at, event, place
+
+LANE = MIXED[0]
+STREAM = LANE.stream
+KEPT = Kept(
+    added=frozenset({(STREAM, place(1)[1])}),
+    acknowledged=frozenset(),
+    delivered=frozenset(),
+    cut_ids=frozenset(),
+    cut_names=frozenset(),
+    cut_bytes=0,
+)
+
+
+def repeated(kept: Kept, *events: Event) -> frozenset[str]:
+    produced = {"a": Produced(unique="a", entry_id=place(1)[1], at_ns=at(0))}
+    known = Known(lane=LANE, produced=produced, events=events, findings=Findings(), names={})
+    resolved = RestartNote(killed_ns=at(10), up_ns=at(11), kept=kept).resolve(known)
+    assert resolved is not None and not resolved.lost
+    return resolved.repeated
+
+
+def test_a_delivery_that_was_answered_and_never_written_may_be_made_again() -> None:
+    assert repeated(KEPT, event(9.9, Act.READ)) == {"a"}
+
+
+def test_an_answer_may_be_noted_after_its_server_died() -> None:
+    assert repeated(KEPT, event(10.5, Act.READ)) == {"a"}
+    assert repeated(KEPT, event(10.5, Act.ACK, result="1")) == {"a"}
+
+
+def test_a_delivery_that_the_file_holds_is_not_forgotten() -> None:
+    kept = replace(KEPT, delivered=KEPT.added)
+    assert repeated(kept, event(9.9, Act.READ)) == set()
+
+
+def test_what_the_restarted_server_delivered_excuses_nothing() -> None:
+    assert repeated(KEPT, event(11.1, Act.READ), event(11.2, Act.ACK, result="1")) == set()
