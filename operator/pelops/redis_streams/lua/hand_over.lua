@@ -1,4 +1,5 @@
 -- include: entry
+-- include: chunk
 -- Offer a dead owner's entries to workers that claim. They keep their IDs and their place.
 --
 -- KEYS  source, handover, ledger, state  (same slot)
@@ -28,12 +29,9 @@ local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
 if refusal then
   return refusal
 end
-if redis.call('HGET', state, 'owner:uid') ~= uid then
-  return { 'not-owner' }
-end
-local present = redis.call('HGET', state, 'chunk') or ''
-if present ~= chunk then
-  return { 'chunk-changed', present }
+refusal = find_stale(state, uid, chunk)
+if refusal then
+  return refusal
 end
 
 local now, stays, offers, records, events, members = server_ms(), {}, {}, {}, {}, {}
@@ -81,22 +79,6 @@ if #offers > 0 then
   redis.pcall('HINCRBY', state, 'total:released', #offers)
 end
 
-local stay, after = {}, kept
-for id in string.gmatch(kept, '%S+') do
-  stay[id] = true
-end
-for id in string.gmatch(resolved, '%S+') do
-  redis.call('HDEL', state, 'try:' .. id)
-end
-for _, id in ipairs(members) do
-  if not stay[id] then
-    after = after == '' and id or after .. ' ' .. id
-  end
-end
-if after ~= present then
-  redis.call('HSET', state, 'chunk', after)
-end
-if tonumber(crowd_ms) > (tonumber(redis.call('HGET', state, 'crowd:' .. owner) or '') or 0) then
-  redis.call('HSET', state, 'crowd:' .. owner, crowd_ms)
-end
+local after = write_chunk(state, chunk, kept, resolved, members)
+write_crowd(state, owner, crowd_ms)
 return { 'done', text(now), #offers, stays, after, how }

@@ -1,5 +1,6 @@
 -- include: entry
 -- include: ids
+-- include: stream
 -- Begin a sweep: see whether it is due, say that it is under way, and look at everything it needs.
 --
 -- KEYS  stream, dead_letter, ledger, state, then the retry stream if the group has one (same slot)
@@ -40,30 +41,12 @@ if due_ms > 0 and swept_at <= now and now - swept_at < due_ms then
 end
 
 local function look(key)
-  if redis.call('TYPE', key).ok ~= 'stream' then
-    return nil
-  end
-  local groups, ours = redis.call('XINFO', 'GROUPS', key), nil
-  for _, reply in ipairs(groups) do
-    if reply[2] == group then
-      ours = {}
-      for i = 1, #reply, 2 do
-        ours[reply[i]] = reply[i + 1]
-      end
-    end
-  end
-  if not ours then
-    return nil
-  end
-  local seen, reply = {}, redis.call('XINFO', 'STREAM', key)
-  for i = 1, #reply, 2 do
-    seen[reply[i]] = reply[i + 1]
-  end
-  local lowest = ours['pending'] > 0 and redis.call('XPENDING', key, group, '-', '+', 1)[1]
-  return {
-    #groups, ours['pending'], ours['consumers'], ours['last-delivered-id'], seen['last-generated-id'],
-    seen['first-entry'] and seen['first-entry'][1] or false, lowest and lowest[1] or false,
-  }
+  local seen = see_stream(key)
+  local ours = seen and see_group(key, group)
+  return ours and {
+    seen['groups'], ours['pending'], ours['consumers'], ours['last-delivered-id'],
+    seen['last-generated-id'], seen['first-id'] or false, ours['lowest-pending'] or false,
+  } or nil
 end
 
 local main = look(stream)

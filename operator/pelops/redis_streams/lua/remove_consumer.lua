@@ -1,4 +1,5 @@
 -- include: entry
+-- include: stream
 -- Remove a consumer that owns nothing, with all that is remembered of it.
 --
 -- KEYS  stream, ledger, state, started, then other streams of the same group, whose entries the
@@ -41,12 +42,7 @@ for i = 5, #KEYS do
   end
 end
 local function count_consumers()
-  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    if reply[2] == group then
-      return reply[4]
-    end
-  end
-  return 0
+  return see_group(stream, group)['consumers']
 end
 
 local before = count_consumers()

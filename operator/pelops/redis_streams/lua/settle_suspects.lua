@@ -1,5 +1,6 @@
 -- include: entry
 -- include: dead_letter
+-- include: chunk
 -- Carry out what was decided about suspects, entries that failed before: copy them to be tried once
 -- more, or make them dead letters.
 --
@@ -38,12 +39,9 @@ local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'stream', 
 if refusal then
   return refusal
 end
-if redis.call('HGET', state, 'owner:uid') ~= uid then
-  return { 'not-owner' }
-end
-local present = redis.call('HGET', state, 'chunk') or ''
-if present ~= chunk then
-  return { 'chunk-changed', present }
+refusal = find_stale(state, uid, chunk)
+if refusal then
+  return refusal
 end
 local copies = false
 for i = 13, #ARGV, 6 do
@@ -138,18 +136,6 @@ end
 record('requeued', requeued, 'total:requeued', 'tried again after a failure')
 record('dead-lettered', buried, 'total:dead_lettered', ARGV[17])
 
--- What has left the chunk is forgotten, or the state would grow with every entry that failed once.
-for id in string.gmatch(resolved, '%S+') do
-  redis.call('HDEL', state, 'try:' .. id)
-end
-local after = kept
-for _, id in ipairs(members) do
-  after = after == '' and id or after .. ' ' .. id
-end
-if after ~= present then
-  redis.call('HSET', state, 'chunk', after)
-end
-if tonumber(crowd_ms) > (tonumber(redis.call('HGET', state, 'crowd:' .. owner) or '') or 0) then
-  redis.call('HSET', state, 'crowd:' .. owner, crowd_ms)
-end
+local after = write_chunk(state, chunk, kept, resolved, members)
+write_crowd(state, owner, crowd_ms)
 return { 'done', text(now), #requeued / 2, #buried / 2, stays, after }
