@@ -1,20 +1,41 @@
 """What one sweep tells people: each thing once, and nothing that did not happen."""
 
-from pelops.controller.findings import Findings
+from datetime import timedelta
+
+import pytest
+
+from pelops.controller.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Trigger
+from pelops.policy.pacing import Unfinished
+from tests.builders import NOW
+
+
+def findings_of(**by_owner: OwnerTally) -> Findings:
+    """A sweep that did this with the entries of these owners."""
+    return Findings(trigger=Trigger.SWEEP, at=NOW, by_owner=by_owner)
 
 
 def test_a_sweep_that_did_nothing_tells_nothing() -> None:
     assert Findings(trigger=Trigger.SWEEP).happenings() == []
+    assert findings_of(worker=OwnerTally(why="gone")).happenings() == []
 
 
 def test_bodies_that_are_gone_are_told_while_a_worker_still_holds_the_entries() -> None:
     """C2: a worker that claims would drop such entries without a word."""
     findings = Findings(trigger=Trigger.SWEEP, dangling=2, lowest_dangling=EntryId(5, 1))
     (told,) = findings.happenings()
-    assert (told.type, told.reason, told.occurrence) == ("Warning", "PayloadGone", "5-1")
+    assert (told.type, told.reason, told.occurrence) == ("Warning", "BodyMissing", "5-1")
     assert "5-1" in told.note
+
+
+def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_more() -> None:
+    findings = findings_of(worker=OwnerTally(gone=1, at=NOW))
+    findings.dangling, findings.lowest_dangling = 1, EntryId(5, 1)
+    acknowledged, missing = findings.happenings()
+    assert (acknowledged.reason, missing.reason) == ("PayloadGone", "BodyMissing")
+    assert "acknowledged" in acknowledged.note and "worker" in acknowledged.note
+    assert "acknowledged" not in missing.note
 
 
 def test_the_same_bodies_are_told_once() -> None:
@@ -25,7 +46,69 @@ def test_the_same_bodies_are_told_once() -> None:
     assert one.happenings() == again.happenings()
 
 
+def test_each_kind_of_end_of_an_owners_entries_is_told_with_a_reason_of_its_own() -> None:
+    tally = OwnerTally(requeued=1, dead=2, gone=3, why="it is gone", first=EntryId(7, 0))
+    told = findings_of(worker=tally).happenings()
+    assert [(one.type, one.reason) for one in told] == [
+        ("Normal", "Requeued"),
+        ("Warning", "DeadLettered"),
+        ("Warning", "PayloadGone"),
+    ]
+    assert told[0].note == "Requeued 1 entry of worker: it is gone"
+    assert {one.occurrence for one in told} == {"7-0"}
+
+
+@pytest.mark.parametrize(
+    ("tally", "wanted"),
+    [
+        (OwnerTally(first=EntryId(7, 0), at=NOW), "7-0"),
+        (OwnerTally(at=NOW), str(NOW)),
+        (OwnerTally(), ""),
+    ],
+)
+def test_an_act_is_told_from_the_next_by_its_first_entry_or_its_time(
+    tally: OwnerTally, wanted: str
+) -> None:
+    assert tally.occurrence == wanted
+
+
+@pytest.mark.parametrize(
+    ("worst", "told"),
+    [
+        (OwnerTally(requeued=1), ("Normal", "Requeued")),
+        (OwnerTally(dead=1), ("Warning", "DeadLettered")),
+    ],
+)
+def test_many_owners_share_one_event(worst: OwnerTally, told: tuple[str, str]) -> None:
+    owners = {f"worker-{n}": OwnerTally(requeued=2) for n in range(MOST_EVENTS)}
+    (one,) = findings_of(**owners, other=worst).happenings()
+    assert (one.type, one.reason) == told
+    assert f"{MOST_EVENTS + 1} consumers" in one.note
+
+
+def test_what_was_offered_is_told() -> None:
+    (told,) = Findings(trigger=Trigger.SWEEP, at=NOW, released=2).happenings()
+    assert (told.type, told.reason, told.occurrence) == ("Normal", "Released", str(NOW))
+    assert "2 entries" in told.note
+
+
 def test_consumers_that_were_removed_are_told_in_one_event() -> None:
     findings = Findings(trigger=Trigger.SWEEP, removed=[f"pod-{n}" for n in range(7)])
     (told,) = findings.happenings()
+    assert (told.type, told.reason) == ("Normal", "ConsumerRemoved")
     assert "pod-0, pod-1, pod-2, pod-3, pod-4 and 2 more" in told.note
+
+
+def test_what_a_sweep_leaves_says_when_to_come_again() -> None:
+    findings = findings_of(worker=OwnerTally(requeued=2))
+    findings.released, findings.waiting, findings.under_way, findings.young = 1, 4, 5, 6
+    findings.earliest, findings.has_doubts = timedelta(seconds=7), True
+    assert findings.unfinished("1-1") == Unfinished(
+        chunk="1-1",
+        waiting=4,
+        under_way=5,
+        young=6,
+        moved=3,
+        earliest=timedelta(seconds=7),
+        has_doubts=True,
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
+from pelops.api.meta import ObjectMeta
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Name
 from pelops.controller.findings import Findings
@@ -53,17 +54,12 @@ class Closing:
         self._scans.pop(name, None)
 
     async def close(self, sweep: GroupSweep) -> None:
-        """Write the report if it is news, and tell what was done. Raises as `finish_sweep`."""
-        await self._write(sweep)
-        sweep.findings.measure(*sweep.name)
-        for happening in sweep.findings.happenings():
-            await self._reporter.tell(sweep.resource.metadata, happening)
-
-    async def _write(self, sweep: GroupSweep) -> None:
+        """Write the report if it is news. Raises as `finish_sweep`."""
         sight, keys = sweep.sight, sweep.keys
         report = json.dumps(render_report(sweep.findings.report()), sort_keys=True)
         scan = self._scans.get(sweep.name, "0")
-        is_news = report != sight.report or sweep.learnt or sight.chunk.written
+        resolved = "" if sight.chunk.under_way else sight.chunk.written
+        is_news = report != sight.report or sweep.learnt or resolved
         if not is_news and not sweep.findings.moved and scan == "0":
             return
         with_retry = needs_retry_stream(sweep.resource.spec)
@@ -73,9 +69,16 @@ class Closing:
             uid=sweep.resource.metadata.uid,
             target=keys.retry if with_retry else keys.stream,
             report=report,
+            resolved=resolved,
             scan=scan,
             learnt=sweep.learnt,
         )
+
+    async def tell(self, metadata: ObjectMeta, findings: Findings) -> None:
+        """Measure what a sweep did and tell people, once, however far it came. Does not raise."""
+        findings.measure(metadata.namespace, metadata.name)
+        for happening in findings.happenings():
+            await self._reporter.tell(metadata, happening)
 
 
 async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:

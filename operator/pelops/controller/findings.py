@@ -23,12 +23,14 @@ from pelops.metrics import (
     VERDICTS,
 )
 from pelops.policy.attempts import OwnerPlan
+from pelops.policy.pacing import Unfinished
 from pelops.policy.reasons import Reason
 from pelops.redis_streams.recovery import Recovered
 from pelops.redis_streams.suspects import Settled
 
 MOST_EVENTS = 5  # of one sweep; more owners are told in one
 MOST_NAMES = 5
+Severity = Literal["Normal", "Warning"]
 
 
 @dataclass(slots=True)
@@ -41,6 +43,11 @@ class OwnerTally:
     why: str = ""
     first: EntryId | None = None
     at: datetime | None = None  # the server's time of the last batch
+
+    @property
+    def occurrence(self) -> str:
+        """What tells this act from the next one at the same owner's entries."""
+        return str(self.first or self.at or "")
 
 
 @dataclass(slots=True)
@@ -71,10 +78,17 @@ class Findings:
         """Entries that are deliverable again."""
         return self.released + sum(tally.requeued for tally in self.by_owner.values())
 
-    @property
-    def is_pressing(self) -> bool:
-        """Whether the next sweep should come soon."""
-        return self.waiting > 0 or self.under_way > 0
+    def unfinished(self, chunk: str) -> Unfinished:
+        """What a later sweep may get on with. `chunk` is what this one found written."""
+        return Unfinished(
+            chunk=chunk,
+            waiting=self.waiting,
+            under_way=self.under_way,
+            young=self.young,
+            moved=self.moved,
+            earliest=self.earliest,
+            has_doubts=self.has_doubts,
+        )
 
     def take(self, owner: str, cut: Cut | None, batch: Recovered) -> None:
         """Count one batch."""
@@ -147,38 +161,36 @@ class Findings:
                 f"{self.lowest_dangling}"
             )
             occurrence = str(self.lowest_dangling)
-            yield _plain(Reason.PAYLOAD_GONE, "Observe", note, occurrence, kind="Warning")
+            yield _tell("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
         if self.released:
             note = f"Offered {_entries(self.released)} to workers that claim"
-            yield _plain(Reason.RELEASED, "Release", note, str(self.at))
+            yield _tell("Normal", Reason.RELEASED, "Release", note, str(self.at))
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
             more = len(self.removed) - MOST_NAMES
             note = f"Removed consumers of pods that are gone: {shown}"
             note += f" and {more} more" if more > 0 else ""
-            yield _plain(Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
+            yield _tell("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
     def _count_stays(self, stays: tuple[tuple[EntryId, Verdict], ...]) -> None:
         self.verdicts.update(verdict for _, verdict in stays)
         self.too_wide += [entry_id for entry_id, verdict in stays if verdict is Verdict.TOO_WIDE]
 
 
-def _tell_owner(owner: str, tally: OwnerTally) -> list[Happening]:
+def _tell_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
     shown = owner or "no consumer"
-    told = []
     if tally.requeued:
         note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
-        told.append(_happening("Normal", Reason.REQUEUED, "Requeue", note, tally))
+        yield _tell("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
         note = f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream"
-        told.append(_happening("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally))
+        yield _tell("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:
         note = (
             f"{_entries(tally.gone)} of {shown} had lost their bodies to deletion or trimming; "
             "recorded as PayloadGone and acknowledged"
         )
-        told.append(_happening("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally))
-    return told
+        yield _tell("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
 
 def _tell_many(told: list[tuple[str, OwnerTally]]) -> Happening:
@@ -190,27 +202,11 @@ def _tell_many(told: list[tuple[str, OwnerTally]]) -> Happening:
     )
     is_bad = any(tally.dead or tally.gone for tally in tallies)
     reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED
-    return _happening("Warning" if is_bad else "Normal", reason, "Recover", note, tallies[0])
+    kind: Severity = "Warning" if is_bad else "Normal"
+    return _tell(kind, reason, "Recover", note, tallies[0].occurrence)
 
 
-def _happening(kind: str, reason: Reason, action: str, note: str, tally: OwnerTally) -> Happening:
-    return Happening(
-        type="Warning" if kind == "Warning" else "Normal",
-        reason=reason,
-        action=action,
-        note=note,
-        occurrence=str(tally.first or tally.at or ""),
-    )
-
-
-def _plain(
-    reason: Reason,
-    action: str,
-    note: str,
-    occurrence: str,
-    *,
-    kind: Literal["Normal", "Warning"] = "Normal",
-) -> Happening:
+def _tell(kind: Severity, reason: Reason, action: str, note: str, occurrence: str) -> Happening:
     return Happening(type=kind, reason=reason, action=action, note=note, occurrence=occurrence)
 
 

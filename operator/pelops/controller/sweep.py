@@ -2,7 +2,7 @@
 
     owners      consumers with pending entries; the pods behind them are asked about
     dead        everything they were delivered before the cut moves now
-    idle        what has been idle past the limit moves, whoever owns it
+    idle        what has been idle past the limit moves, whoever owns it, a part at a time
     suspects    what failed before is separated, one chunk at a time
     consumers   of dead pods go once they own nothing
 
@@ -14,14 +14,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from pelops.api.recovery import RecoverySpec, RecoveryStrategy
 from pelops.controller.evidence import Judgement
+from pelops.controller.failures import Failure
 from pelops.controller.findings import Findings
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Death, LivenessReason
+from pelops.domain.liveness import Cut, Death
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import (
     Action,
@@ -35,6 +38,7 @@ from pelops.errors import ChunkChanged
 from pelops.policy.attempts import AttemptPlan, Crash, OwnerPlan, plan_attempts
 from pelops.policy.recovery import (
     IdleLimits,
+    decide_idle_death,
     decide_idle_limits,
     decide_rules,
     is_charged,
@@ -42,10 +46,11 @@ from pelops.policy.recovery import (
 from pelops.redis_streams.acting import Act
 from pelops.redis_streams.recovery import Order, Recovered, recover_entries, recover_owner
 from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import Reasons, Settled, hand_over, settle_suspects
-from pelops.redis_streams.sweeping import count_dangling, find_idle
+from pelops.redis_streams.suspects import Reasons, hand_over, settle_suspects
+from pelops.redis_streams.sweeping import count_dangling, find_idle, finish_sweep
 
-_TICK = timedelta(milliseconds=1)
+MOST_PAGES: Final = 2_000  # of pending entries in which one sweep looks for idle ones
+AFTER_A_PART: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +77,18 @@ class Ground:
 class StreamSweep:
     """The sweep of one stream of a group: the stream itself, or its retry stream."""
 
-    def __init__(self, ground: Ground, judgements: dict[str, Judgement]) -> None:
+    def __init__(
+        self, ground: Ground, judgements: dict[str, Judgement], *, most_pages: int = MOST_PAGES
+    ) -> None:
         self._ground = ground
+        self._most_pages = most_pages
+        self._is_main = ground.act.source == ground.act.keys.stream
         self._judgements = judgements
         self._rules = decide_rules(ground.recovery)
         self._limits: IdleLimits = decide_idle_limits(ground.recovery)
         self._crashes: list[Crash] = []
+        self._known: set[EntryId] = set()  # of dead owners, and answered
+        self._idle: dict[str, Failure] = {}
 
     @property
     def crashes(self) -> list[Crash]:
@@ -91,18 +102,23 @@ class StreamSweep:
                 await self._recover_owner(owner, judgement, judgement.cut.at)
 
     async def recover_idle(self) -> None:
-        """Move what has been idle past the limit of its owner."""
-        ground = self._ground
-        pages = find_idle(
-            ground.server, ground.stream, ground.act.keys.group, idle=self._limits.smallest
-        )
-        async for found, _ in pages:
-            by_owner: dict[str, list[PendingEntry]] = defaultdict(list)
-            for entry in found:
-                by_owner[entry.owner].append(entry)
-            for owner, entries in by_owner.items():
-                if owner or ground.recovery.strategy is RecoveryStrategy.REQUEUE:
-                    await self._recover_idle_of(owner, entries)
+        """Move what has been idle past the limit of its owner.
+
+        After so many pages of the stream itself it stops, and the next sweep, of any replica, goes
+        on from there; where a sweep comes to the end, the next one begins anew.
+        """
+        server, act = self._ground.server, self._ground.act
+        began = self._ground.sight.cursor if self._is_main else ""
+        cursor = await self._visit(began)
+        # From two retries on, an entry runs alone before it is given up. With fewer, what failed
+        # with it may lie in another part.
+        is_whole = self._rules.max_retries > 1 or not (began or cursor)
+        for failure in self._idle.values():
+            self._crashes += failure.crashes(is_whole=is_whole)
+        if cursor:
+            self._come_back(AFTER_A_PART)
+        if cursor != began:
+            await finish_sweep(server, act.keys, uid=act.uid, target=act.target, cursor=cursor)
 
     async def look_for_dangling(self) -> None:
         """Note entries that lost their bodies while a worker holds them.
@@ -119,12 +135,14 @@ class StreamSweep:
 
     async def _recover_owner(self, owner: str, judgement: Judgement, cut: datetime) -> None:
         order = self._order(owner, judgement.cut.message, judgement.cut.death)
-        batches = [batch async for batch in self._move_all(order, cut)]
-        for batch in batches:
-            self._ground.findings.take(owner, judgement.cut, batch)
+        failure = Failure(owner=owner, death=judgement.cut.death)
+        async for batch in self._move_all(order, cut):
+            self._take(owner, judgement.cut, batch)
             self._ground.findings.young += batch.count(Verdict.TOO_YOUNG)
-            self._note_waits(batch)
-        self._keep_suspects(owner, batches, cut, judgement.cut.death)
+            failure.add(batch)
+            self._known.update(one.entry_id for one in batch.suspects)
+            self._known.update(one for one, why in batch.stays if why is not Verdict.TOO_YOUNG)
+        self._crashes += failure.crashes(cut)
 
     async def _move_all(self, order: Order, cut: datetime) -> AsyncIterator[Recovered]:
         """Everything that the owner was delivered before the cut, but for what a lock keeps."""
@@ -141,27 +159,45 @@ class StreamSweep:
             if ids:
                 yield await self._recover_ids(order, ids, cut=cut)
 
+    async def _visit(self, began: str) -> str:
+        """Look through the pages from a cursor on; where it stopped, empty for the end."""
+        ground, cursor, count = self._ground, "", 0
+        group, idle = ground.act.keys.group, self._limits.smallest
+        pages = find_idle(ground.server, ground.stream, group, idle=idle, cursor=began)
+        async with aclosing(pages):
+            async for found, following in pages:
+                await self._recover_page(found)
+                cursor, count = following, count + 1
+                if self._is_main and count >= self._most_pages:
+                    break
+        return cursor
+
+    async def _recover_page(self, found: Sequence[PendingEntry]) -> None:
+        by_owner: dict[str, list[PendingEntry]] = defaultdict(list)
+        for entry in found:
+            by_owner[entry.owner].append(entry)
+        for owner, entries in by_owner.items():
+            if owner or self._ground.recovery.strategy is RecoveryStrategy.REQUEUE:
+                await self._recover_idle_of(owner, entries)
+
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
         judgement = self._judgements.get(owner)
-        is_unknown = judgement is None or judgement.match.is_unknown
-        limit = self._limits.limit(is_unknown=is_unknown, is_unowned=not owner)
+        cut = None if judgement is None or judgement.match.is_unknown else judgement.cut
+        limit = self._limits.limit(is_unknown=cut is None, is_unowned=not owner)
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
         self._ground.findings.skipped += len(entries) - len(stuck)
-        known = {one.entry_id for crash in self._crashes for one in crash.suspects}
-        stuck = [entry for entry in stuck if entry.entry_id not in known]
-        death = _death_of_idle(judgement)
+        death = decide_idle_death(cut)
         order = self._order(owner, f"idle for more than {limit.total_seconds():g} s", death)
+        failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
+        ids = [(one.entry_id, limit) for one in stuck if one.entry_id not in self._known]
         size = self._ground.act.batch
-        batches = []
-        for start in range(0, len(stuck), size):
-            ids = [(entry.entry_id, limit) for entry in stuck[start : start + size]]
-            batch = await self._recover_ids(order, ids)
-            self._ground.findings.take(owner, None, batch)
-            self._note_waits(batch)
-            batches.append(batch)
-        newest = max((s.delivered for b in batches for s in b.suspects), default=None)
-        if newest is not None:
-            self._keep_suspects(owner, batches, newest + _TICK, death)
+        while ids:
+            batch = await self._recover_ids(order, ids[:size])
+            self._take(owner, None, batch)
+            failure.add(batch)
+            # Large bodies: as many as one script reads were moved, one at least.
+            left = {one for one, verdict in batch.stays if verdict is Verdict.NEXT_BATCH}
+            ids = [one for one in ids[:size] if one[0] in left] + ids[size:]
 
     async def _recover_ids(
         self,
@@ -170,18 +206,11 @@ class StreamSweep:
         *,
         cut: datetime | None = None,
     ) -> Recovered:
-        ground, locks = self._ground, self._ground.recovery.locks
-        names = (
-            [lock_key(locks.key_template, ground.act.keys, entry_id) for entry_id, _ in ids]
-            if locks
-            else []
-        )
-        batch = await recover_entries(ground.server, ground.act, order, ids, cut=cut, locks=names)
-        locked = [
-            name
-            for name, (entry_id, _) in zip(names, ids, strict=False)
-            if (entry_id, Verdict.LOCKED) in batch.stays
-        ]
+        ground, act = self._ground, self._ground.act
+        locks = _locks(ground, [entry_id for entry_id, _ in ids])
+        names = tuple(locks.values())
+        batch = await recover_entries(ground.server, act, order, ids, cut=cut, locks=names)
+        locked = [locks[one] for one, verdict in batch.stays if verdict is Verdict.LOCKED]
         ground.findings.locked += locked
         return batch
 
@@ -198,38 +227,14 @@ class StreamSweep:
             moves=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
         )
 
-    def _note_waits(self, batch: Recovered) -> None:
-        """What waits for its first backoff: the next sweep comes when it is over."""
-        if any(verdict is Verdict.WAITING for _, verdict in batch.stays):
-            self._ground.findings.earliest = self._rules.backoff.after(1)
+    def _take(self, owner: str, cut: Cut | None, batch: Recovered) -> None:
+        self._ground.findings.take(owner, cut, batch)
+        if batch.count(Verdict.WAITING):
+            self._come_back(self._rules.backoff.after(1))
 
-    def _keep_suspects(
-        self, owner: str, batches: Sequence[Recovered], cut: datetime, death: Death
-    ) -> None:
-        # Batches that were asked for together may have answered the same entries.
-        suspects = {one.entry_id: one for batch in batches for one in batch.suspects}
-        if suspects:
-            crowds = [batch.crowd for batch in batches if batch.crowd is not None]
-            self._crashes.append(
-                Crash(
-                    owner=owner,
-                    cut=cut,
-                    death=death,
-                    suspects=tuple(suspects.values()),
-                    crowd=max(crowds, default=None),
-                )
-            )
-
-
-def _death_of_idle(judgement: Judgement | None) -> Death:
-    """How the owner of idle entries failed: charged always, but an end may explain it better.
-
-    A worker that lives has failed on its own; one that was killed may just have held them.
-    """
-    if judgement is None or judgement.match.is_unknown:
-        return Death.CRASHED
-    is_alive = judgement.cut.reason is LivenessReason.ALIVE
-    return Death.KILLED if judgement.cut.death is Death.KILLED and not is_alive else Death.CRASHED
+    def _come_back(self, wait: timedelta) -> None:
+        findings = self._ground.findings
+        findings.earliest = min(findings.earliest or wait, wait)
 
 
 async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
@@ -257,7 +262,7 @@ async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> 
     if dead is not None and (dead.settlements or dead.crowd):
         reasons = _reasons(ground, dead)
         done = await settle_suspects(ground.server, ground.act, plan, dead, reasons=reasons)
-        _count(ground, dead, done)
+        ground.findings.settle(dead, done)
         plan = plan.after(done.chunk)
     if rest is not None and rest.settlements:
         done = await hand_over(
@@ -276,21 +281,17 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
 
 
 def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
-    locks = ground.recovery.locks
-    names = (
-        tuple(
-            lock_key(locks.key_template, ground.act.keys, one.entry_id) for one in owner.settlements
-        )
-        if locks
-        else ()
-    )
+    locks = _locks(ground, [one.entry_id for one in owner.settlements])
     charges = max((one.charges for one in owner.settlements), default=0)
     return Reasons(
         reason=LetterReason.MAX_RETRIES,
         error=f"its worker failed {charges} times while it held the entry, at last alone",
-        locks=names,
+        locks=tuple(locks.values()),
     )
 
 
-def _count(ground: Ground, owner: OwnerPlan, done: Settled) -> None:
-    ground.findings.settle(owner, done)
+def _locks(ground: Ground, ids: Sequence[EntryId]) -> dict[EntryId, str]:
+    locks = ground.recovery.locks
+    if locks is None:
+        return {}
+    return {one: lock_key(locks.key_template, ground.act.keys, one) for one in ids}

@@ -54,10 +54,10 @@ from pelops.redis_streams.sweeping import (
 
 log = logging.getLogger(__name__)
 
-LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
 # What ends by itself, or is another's to tell: no word about it in the report.
 _PASSING: Final = (NotOurs, NoSuchGroup, OutcomeUnknown, RedisUnavailable)
 AFTER_FAILURE: Final = timedelta(seconds=2)
+DONE: Final = "done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,25 +99,32 @@ class Sweeper:
             self._pacing.forget(name)
             return None
         began = self._clock()
-        try:
-            wait, findings = await self._sweep(resource, trigger)
-        except (NotOurs, NoSuchGroup) as error:
-            # Provisioning comes first, or another resource acts.
-            SCANS.labels(trigger.value, "not-ready").inc()
-            log.debug("not swept: %s", error, extra={"resource": resource.metadata.key})
-            return AFTER_FAILURE
-        except PelopsError as error:
-            SCANS.labels(trigger.value, "failed").inc()
-            log.info("the sweep failed: %s", error, extra={"resource": resource.metadata.key})
-            return self._pacing.come_back(name, AFTER_FAILURE * random.uniform(0.8, 1.5))
-        if findings is None:
-            SCANS.labels(trigger.value, "not-due").inc()
-            return wait
-        SCANS.labels(trigger.value, "done").inc()
-        SCAN_SECONDS.observe(self._clock() - began)
+        findings = Findings(trigger=trigger)
+        outcome, wait = await self._attempt(resource, findings)
+        # What was done before a sweep failed is done, and no other one will tell of it.
+        await self._closing.tell(resource.metadata, findings)
+        SCANS.labels(trigger.value, outcome).inc()
+        if outcome == DONE:
+            SCAN_SECONDS.observe(self._clock() - began)
         if since is not None and findings.moved:
             RECOVERY_LATENCY.observe(self._clock() - since)
         return wait
+
+    async def _attempt(
+        self, resource: StreamConsumerGroup, findings: Findings
+    ) -> tuple[str, timedelta]:
+        """What came of the sweep, and how long until the next one; a failure is no error here."""
+        where = {"resource": resource.metadata.key}
+        try:
+            return await self._sweep(resource, findings)
+        except (NotOurs, NoSuchGroup) as error:
+            # Provisioning comes first, or another resource acts.
+            log.debug("not swept: %s", error, extra=where)
+            return "not-ready", AFTER_FAILURE
+        except PelopsError as error:
+            log.info("the sweep failed: %s", error, extra=where)
+            wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
+            return "failed", self._pacing.come_back(_name(resource), wait)
 
     def _find(self, name: Name) -> StreamConsumerGroup | None:
         manifest = self._doors.cache.resources.get(name)
@@ -132,8 +139,8 @@ class Sweeper:
         return None if is_off or resource.metadata.is_being_deleted else resource
 
     async def _sweep(
-        self, resource: StreamConsumerGroup, trigger: Trigger
-    ) -> tuple[timedelta, Findings | None]:
+        self, resource: StreamConsumerGroup, findings: Findings
+    ) -> tuple[str, timedelta]:
         recovery = resource.spec.recovery
         interval = timedelta(seconds=recovery.scan_interval_seconds)
         rank = self._doors.members.rank(resource.metadata.key)
@@ -142,15 +149,15 @@ class Sweeper:
             server,
             keys,
             uid=resource.metadata.uid,
-            due=self._pacing.due(_name(resource), interval, trigger, rank=rank),
+            due=self._pacing.due(_name(resource), interval, findings.trigger, rank=rank),
             with_retry=needs_retry_stream(resource.spec),
         )
         if isinstance(sight, NotDue):
             wait = self._pacing.until_next(
                 interval, swept_at=sight.swept_at, now=sight.now, rank=rank
             )
-            return wait, None
-        findings = Findings(trigger=trigger, at=sight.now)
+            return "not-due", wait
+        findings.at = sight.now
         sweep = GroupSweep(
             resource=resource, server=server, keys=keys, sight=sight, findings=findings
         )
@@ -164,8 +171,8 @@ class Sweeper:
         usual = self._pacing.until_next(interval, swept_at=sight.now, now=sight.now, rank=rank)
         unlocked = await until_unlocked(sweep, usual)
         findings.earliest = min(findings.earliest or unlocked, unlocked)
-        chunk = sight.chunk.written
-        return self._pacing.after(sweep.name, findings, chunk, usual, rank=rank), findings
+        left = findings.unfinished(sight.chunk.written)
+        return DONE, self._pacing.after(sweep.name, left, usual, rank=rank)
 
     async def _sweep_stream(self, sweep: GroupSweep, stream: StreamSight) -> None:
         """One stream; what keeps it from being swept is told, and does not stop the other one."""

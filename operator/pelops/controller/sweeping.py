@@ -38,7 +38,7 @@ class SweepLoop:
         self._clock = clock
         self._queue: KeyedQueue[Name] = KeyedQueue(clock)
         self._triggers: dict[Name, tuple[Trigger, float]] = {}  # why earlier, and since when
-        self._known: dict[Name, object] = {}  # generations
+        self._known: dict[Name, int | None] = {}  # generations
 
     def wake(self, name: Name, trigger: Trigger) -> None:
         """Sweep this group now: at once where this replica ranks first, else shortly after."""

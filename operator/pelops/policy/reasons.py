@@ -211,6 +211,8 @@ class Reason(StrEnum):
     DEAD_LETTERED = "DeadLettered"
     # Pending entries whose body was deleted were acknowledged, and told to the dead letters.
     PAYLOAD_GONE = "PayloadGone"
+    # The body of a pending entry was deleted while its worker holds it: nothing was done yet.
+    BODY_MISSING = "BodyMissing"
     # A consumer without a pod and without pending entries was removed.
     CONSUMER_REMOVED = "ConsumerRemoved"
     # Entries that no group needs any more were trimmed.

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Final
+from datetime import timedelta
 
 from pelops.api.recovery import RecoverySpec
-from pelops.domain.liveness import Death
+from pelops.domain.liveness import Cut, Death, LivenessReason
 from pelops.policy.attempts import Backoff, Rules
-
-SOON: Final = timedelta(milliseconds=250)  # while suspects wait for each other
-DOUBT: Final = timedelta(seconds=2)  # while the API server cannot be asked about an end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,20 +58,15 @@ def decide_rules(recovery: RecoverySpec) -> Rules:
     )
 
 
-def decide_due(interval: timedelta, *, is_timer: bool) -> timedelta:
-    """How recent a sweep of another replica must be to be enough; none is for a pod's death."""
-    return interval * 0.8 if is_timer else timedelta()
+def decide_idle_death(cut: Cut | None) -> Death:
+    """How the owner of idle entries failed; `cut` is None when its name is no pod's.
 
-
-def next_sweep(
-    interval: timedelta, *, swept_at: datetime, now: datetime, rank: int, jitter: float
-) -> timedelta:
-    """When this replica looks again, if nothing calls it earlier. `jitter` lies in [0, 1).
-
-    The replica that ranks first comes first; the others find that it has swept, and wait on.
+    These are charged always, but an end may explain it better: a worker that lives has failed on
+    its own, one that was killed may just have held them.
     """
-    factor = 1.0 + 0.1 * jitter + 0.15 * rank
-    return max(interval * factor - (now - swept_at), SOON)
+    if cut is None or cut.reason is LivenessReason.ALIVE:
+        return Death.CRASHED
+    return Death.KILLED if cut.death is Death.KILLED else Death.CRASHED
 
 
 def is_charged(death: Death) -> bool:

@@ -54,9 +54,7 @@ class Recovered:
     now: datetime
     moved: int = 0
     first_moved: EntryId | None = None
-    last_copy: EntryId | None = None
     gone: int = 0  # bodies that were not there any more
-    longest_idle: timedelta = timedelta()  # of what was moved
     stays: tuple[tuple[EntryId, Verdict], ...] = ()
     suspects: tuple[Suspect, ...] = ()  # left for `plan_attempts`
     crowd: datetime | None = None  # the owner's, as the state has it
@@ -80,7 +78,8 @@ async def recover_owner(
         tail: tuple[Part, ...] = ("owner", encode_name(order.owner), to_ms(cut), start)
         answers = await server.run_many([_recover_call(act, order, tail)] * depth)
         batch = Recovered(now=cut)
-        for answer in answers:
+        # One may be refused and a later one done: what was done is told before the refusal.
+        for answer in sorted(answers, key=lambda one: isinstance(one, PelopsError)):
             batch = _read_recovered(act, order, answer)
             yield batch
         if not batch.next:
@@ -138,15 +137,13 @@ def _read_recovered(act: Act, order: Order, answer: Reply | PelopsError) -> Reco
         raise answer
     verdict, *details = answer
     raise_act_refusal(act, verdict, details)
-    now, following, moved, first, last, stays, gone, idlest, answered, crowd = details
+    now, following, moved, first, _, stays, gone, _, answered, crowd = details
     moment = instant(now)
     return Recovered(
         now=moment,
         moved=moved,
         first_moved=parse_entry_id(first) if first else None,
-        last_copy=parse_entry_id(last) if last else None,
         gone=gone,
-        longest_idle=idlest * MILLISECOND,
         stays=read_stays(stays),
         suspects=tuple(_read_suspect(order.owner, one, moment) for one in answered),
         crowd=instant(crowd) if crowd and crowd.isdigit() else None,

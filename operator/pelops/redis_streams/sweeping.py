@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,8 +11,8 @@ from typing import Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Chunk, PendingEntry, StreamSight, SweepSight, read_ids
-from pelops.domain.state import SWEEP_AT
-from pelops.errors import NoSuchGroup, NotOurs
+from pelops.domain.state import SWEEP_AT, SWEEP_CURSOR, SWEEP_REPORT
+from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs
 from pelops.redis_streams.observing import EPOCH, wrong_type
 from pelops.redis_streams.outcomes import permission_denied
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
@@ -76,24 +76,25 @@ async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta
 
 
 async def find_idle(
-    server: Server, sight: StreamSight, group: str, *, idle: timedelta, start: str = "-"
-) -> AsyncIterator[tuple[list[PendingEntry], str]]:
-    """Pages of the entries that have been idle so long, each with where to go on (empty: the end).
+    server: Server, sight: StreamSight, group: str, *, idle: timedelta, cursor: str = ""
+) -> AsyncGenerator[tuple[list[PendingEntry], str], None]:
+    """Pages of the entries that have been idle so long, each with the cursor to go on from there.
 
+    The last page's cursor is empty: the next pages begin at the front. So does one that is damaged.
     The cheapest way that is exact: entries that are younger than `idle` are never visited where IDs
     are times; what is old is looked at page by page, or sought by the server when there is little.
     """
     beyond = "+" if _has_future_ids(sight) else ""
     find = partial(_find_page, server, sight.name, group, to=beyond, idle=idle)
-    found, visited, last = await find(start=start, count=FIRST_PAGE, seeks=False)
+    found, visited, last = await find(start=_after(cursor), count=FIRST_PAGE, seeks=False)
     is_whole = visited < FIRST_PAGE
-    yield found, "" if is_whole else f"({last}"
+    yield found, "" if is_whole else last
     seeks = sight.pending <= SEEKABLE
     count = 1000 if seeks else PAGE
     while not is_whole:
         found, visited, last = await find(start=f"({last}", count=count, seeks=seeks)
         is_whole = visited < count
-        yield found, "" if is_whole else f"({last}"
+        yield found, "" if is_whole else last
 
 
 async def count_dangling(server: Server, sight: StreamSight, group: str) -> int:
@@ -112,20 +113,23 @@ async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its o
     *,
     uid: str,
     target: str,
-    report: str,
-    cursor: str = "",
+    report: str | None = None,
+    cursor: str | None = None,
+    resolved: str = "",
     scan: str = "",
     learnt: Mapping[str, str] | None = None,
 ) -> str:
-    """Write what the sweep found; where to go on forgetting tries, `0` at the end.
+    """Write what the sweep found, but for what is None; where to go on forgetting tries.
 
+    That is `0` at the end. `resolved` is the chunk that was seen, if nothing of it is under way.
     Raises NotOurs, WrongType, PermissionDenied.
     """
-    fields = [part for field, value in (learnt or {}).items() for part in (field, value)]
+    told = {SWEEP_REPORT: report, SWEEP_CURSOR: cursor, **(learnt or {})}
+    fields = [part for name, text in told.items() if text is not None for part in (name, text)]
     call = ScriptCall(
         script=_FINISH,
         keys=(target, keys.state),
-        args=(keys.group, uid, report, cursor, scan, *fields),
+        args=(keys.group, uid, encode_name(resolved), scan, *fields),
         needs=partial(_finish_needs, keys),
     )
     verdict, *details = await server.run(call)
@@ -211,6 +215,15 @@ def encode_name(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
+def _after(cursor: str) -> str:
+    """Where XPENDING goes on; beyond the last ID that there can be, Redis takes nothing."""
+    try:
+        last = parse_entry_id(cursor)
+    except InvalidSpec:
+        return "-"
+    return "-" if last == EntryId.MAX else f"({last}"
+
+
 def _has_future_ids(sight: StreamSight) -> bool:
     # IDs that are no times, or times of a faster clock: how old an entry is says nothing then.
     return sight.last_generated_id.ms > to_ms(sight.seen)
@@ -277,6 +290,7 @@ def _open_needs(keys: GroupKeys) -> tuple[Need, ...]:
 def _finish_needs(keys: GroupKeys) -> tuple[Need, ...]:
     return (
         Need("hmget", keys.state, ("f",)),
+        Need("hget", keys.state, ("f",)),
         Need("hset", keys.state, ("f", "v")),
         Need("hdel", keys.state, ("f",)),
         Need("hscan", keys.state, ("0",)),

@@ -1,0 +1,207 @@
+"""When a group is swept again: quickly while something changes, rarely while nothing does."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from pelops.controller.cache import Name
+from pelops.controller.pacing import Pacing
+from pelops.domain.recovery import Trigger
+from pelops.policy.pacing import (
+    DOUBT,
+    MOST_DOUBLINGS,
+    RECHECK,
+    SOON,
+    Standstill,
+    Unfinished,
+    count_standstill,
+    decide_due,
+    decide_wait,
+    next_sweep,
+)
+
+SECOND = timedelta(seconds=1)
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+NAME: Name = ("shop", "orders")
+OTHER: Name = ("shop", "bills")
+WAITING = Unfinished(chunk="1-1 2-1", waiting=3, under_way=2)
+
+
+def wait(left: Unfinished, *, rounds: int = 0, rank: int = 0) -> timedelta:
+    """What is decided after so many sweeps that changed nothing."""
+    standstill = count_standstill(None, left)
+    if standstill is not None:
+        standstill = replace(standstill, rounds=rounds)
+    return decide_wait(left, standstill, HOUR, rank=rank)
+
+
+@pytest.mark.parametrize(
+    ("left", "wanted"),
+    [
+        (Unfinished(), HOUR),
+        (Unfinished(moved=7, chunk="1-1"), HOUR),
+        (Unfinished(waiting=1), SOON),
+        (Unfinished(under_way=1), SOON),
+        (Unfinished(young=1), RECHECK),
+        (Unfinished(young=1, under_way=1), SOON),
+        (Unfinished(has_doubts=True), DOUBT),
+        (Unfinished(has_doubts=True, young=1), RECHECK),
+        (Unfinished(earliest=MINUTE), MINUTE),
+        (Unfinished(earliest=2 * HOUR), HOUR),
+        (Unfinished(earliest=MINUTE, has_doubts=True), DOUBT),
+        (Unfinished(earliest=timedelta(milliseconds=50), waiting=1), timedelta(milliseconds=50)),
+    ],
+)
+def test_the_first_thing_that_may_happen_says_when(left: Unfinished, wanted: timedelta) -> None:
+    assert wait(left) == wanted
+
+
+def test_the_wait_doubles_with_each_round_up_to_a_limit() -> None:
+    waits = [wait(WAITING, rounds=rounds) for rounds in range(MOST_DOUBLINGS + 3)]
+    assert waits[:4] == [SOON, 2 * SOON, 4 * SOON, 8 * SOON]
+    assert set(waits[MOST_DOUBLINGS:]) == {SOON * 2**MOST_DOUBLINGS}
+
+
+def test_the_replica_that_ranks_first_looks_twice_before_another_one_looks() -> None:
+    first, second, third = (wait(WAITING, rank=rank) for rank in range(3))
+    assert second > 2 * first + first
+    assert third > second
+
+
+def test_nothing_that_waits_makes_a_sweep_later_than_usual() -> None:
+    assert wait(WAITING, rounds=MOST_DOUBLINGS, rank=1_000) == HOUR
+
+
+def test_rounds_are_counted_while_nothing_changes() -> None:
+    standstill = count_standstill(None, WAITING)
+    assert standstill is not None and standstill.rounds == 0
+    for rounds in (1, 2, 3):
+        standstill = count_standstill(standstill, WAITING)
+        assert standstill is not None and standstill.rounds == rounds
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        replace(WAITING, chunk="1-1"),
+        replace(WAITING, waiting=2),
+        replace(WAITING, under_way=1),
+        replace(WAITING, young=1),
+        replace(WAITING, under_way=1, young=1),
+        replace(WAITING, moved=1),
+    ],
+)
+def test_any_progress_begins_the_count_anew(changed: Unfinished) -> None:
+    before = count_standstill(None, WAITING)
+    assert before is not None
+    after = count_standstill(Standstill(before.state, 5), changed)
+    assert after is not None and after.rounds == 0
+
+
+@pytest.mark.parametrize("left", [Unfinished(), Unfinished(earliest=SOON, has_doubts=True)])
+def test_without_anything_to_press_for_no_rounds_are_counted(left: Unfinished) -> None:
+    assert count_standstill(count_standstill(None, WAITING), left) is None
+
+
+def test_a_timer_is_content_with_a_recent_sweep_of_another_replica_and_a_death_is_not() -> None:
+    assert timedelta() < decide_due(MINUTE, is_timer=True) < MINUTE
+    assert decide_due(MINUTE, is_timer=False) == timedelta()
+
+
+def test_ranks_follow_each_other_and_the_interval_counts_from_the_last_sweep() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def after(age: timedelta, rank: int = 0, jitter: float = 0.0) -> timedelta:
+        return next_sweep(MINUTE, swept_at=now - age, now=now, rank=rank, jitter=jitter)
+
+    assert after(timedelta()) == MINUTE
+    assert after(20 * SECOND) == 40 * SECOND
+    assert after(HOUR) == SOON
+    assert after(timedelta(), jitter=0.999) < after(timedelta(), rank=1)
+
+
+def test_a_group_where_nothing_changes_is_looked_at_ever_more_rarely() -> None:
+    pacing = Pacing()
+    waits = [pacing.after(NAME, WAITING, HOUR, rank=0) for _ in range(4)]
+    assert waits == [SOON, 2 * SOON, 4 * SOON, 8 * SOON]
+    assert pacing.after(NAME, replace(WAITING, moved=1), HOUR, rank=0) == SOON
+    assert pacing.after(NAME, WAITING, HOUR, rank=0) == 2 * SOON
+
+
+def test_what_stood_still_in_one_group_says_nothing_of_another_one() -> None:
+    pacing = Pacing()
+    for _ in range(3):
+        pacing.after(NAME, WAITING, HOUR, rank=0)
+    assert pacing.after(OTHER, WAITING, HOUR, rank=0) == SOON
+
+
+def test_what_is_done_with_is_looked_at_quickly_when_it_comes_again() -> None:
+    pacing = Pacing()
+    for _ in range(3):
+        pacing.after(NAME, WAITING, HOUR, rank=0)
+    assert pacing.after(NAME, Unfinished(), HOUR, rank=0) == HOUR
+    assert pacing.after(NAME, WAITING, HOUR, rank=0) == SOON
+
+
+def test_offers_are_repeated_by_a_regular_sweep_alone_and_not_while_the_group_is_pressed() -> None:
+    pacing = Pacing()
+    repeating = {trigger for trigger in Trigger if pacing.may_repeat(NAME, trigger)}
+    assert repeating == {Trigger.SWEEP, Trigger.START_UP}
+    pacing.after(NAME, WAITING, HOUR, rank=0)
+    assert not any(pacing.may_repeat(NAME, trigger) for trigger in Trigger)
+    assert pacing.may_repeat(OTHER, Trigger.SWEEP)
+    pacing.after(NAME, Unfinished(), HOUR, rank=0)
+    assert pacing.may_repeat(NAME, Trigger.SWEEP)
+
+
+def test_an_early_look_of_the_first_replica_is_its_own_and_counts_once() -> None:
+    pacing = Pacing()
+    pacing.after(NAME, WAITING, MINUTE, rank=0)
+    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == timedelta()
+    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == decide_due(MINUTE, is_timer=True)
+
+
+def test_an_early_look_of_another_replica_is_content_with_one_that_was_as_early() -> None:
+    pacing = Pacing()
+    early = pacing.after(NAME, WAITING, MINUTE, rank=1)
+    due = pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=1)
+    assert timedelta() < due == decide_due(early, is_timer=True) < early
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_usual_wait_leaves_others_sweeps_enough(rank: int) -> None:
+    pacing = Pacing()
+    assert pacing.after(NAME, Unfinished(earliest=HOUR), MINUTE, rank=rank) == MINUTE
+    due = pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=rank)
+    assert due == decide_due(MINUTE, is_timer=True)
+
+
+def test_a_death_is_swept_for_in_any_case() -> None:
+    assert Pacing().due(NAME, MINUTE, Trigger.POD_DEATH, rank=1) == timedelta()
+
+
+def test_who_comes_back_sweeps_though_a_sweep_has_just_begun() -> None:
+    pacing = Pacing()
+    assert pacing.come_back(NAME, SECOND) == SECOND
+    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == timedelta()
+    pacing.come_back(NAME, HOUR)
+    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=1) == decide_due(MINUTE, is_timer=True)
+
+
+def test_a_resource_that_is_forgotten_begins_anew() -> None:
+    pacing = Pacing()
+    for _ in range(3):
+        pacing.after(NAME, WAITING, HOUR, rank=0)
+    pacing.forget(NAME)
+    assert pacing.may_repeat(NAME, Trigger.SWEEP)
+    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == decide_due(MINUTE, is_timer=True)
+    assert pacing.after(NAME, WAITING, HOUR, rank=0) == SOON
+    pacing.forget(OTHER)
+
+
+def test_a_replica_looks_again_by_the_interval_alone_when_nothing_calls() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    found = Pacing().until_next(MINUTE, swept_at=now, now=now, rank=0)
+    assert MINUTE <= found <= 1.1 * MINUTE
