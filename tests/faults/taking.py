@@ -14,13 +14,15 @@ from tests.faults.journal import Journal
 
 BLOCK_MS = 500
 
-# Claims, of the given IDs, those which that owner still holds. KEYS stream; ARGV group, owner, me,
-# then IDs. Returns the entries.
+# Claims, of the given IDs, those which that owner still holds since before a time: what a new
+# process of its name has read again is that one's. KEYS stream; ARGV group, owner, me, ms, then
+# IDs. Returns the entries.
 CLAIM = """
-local taken = {}
-for i = 4, #ARGV do
+local time, taken = redis.call('TIME'), {}
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 5, #ARGV do
   local entry = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1)[1]
-  if entry and entry[2] == ARGV[2] then
+  if entry and entry[2] == ARGV[2] and now - entry[3] < tonumber(ARGV[4]) then
     local claimed = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[3], 0, ARGV[i])[1]
     if claimed then taken[#taken + 1] = claimed end
   end
@@ -174,9 +176,9 @@ class Taker:
         ids = [one for one in fields.get(b"ids", b"").split() if one not in self._claimed]
         found: list[Work] = []
         if ids:
-            owner = fields.get(b"consumer", b"")
+            owner, before = fields.get(b"consumer", b""), fields.get(b"before", b"0")
             answer: Any = self._server.eval(
-                CLAIM, 1, keys.stream, keys.group, owner, keys.consumer, *ids
+                CLAIM, 1, keys.stream, keys.group, owner, keys.consumer, before, *ids
             )
             pairs = [(one[0], _pair(one[1])) for one in answer]
             for work in self._note(keys.stream, pairs):

@@ -40,17 +40,19 @@ async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
 
 
 async def claim_announced(server: Server, claimer: str) -> list[EntryId]:
-    """What a waiting worker does: claim what the announced owner still holds."""
+    """What a waiting worker does: claim what the announced owner holds since before the cut."""
     claimed: list[EntryId] = []
     for fields in (await bodies(server, KEYS.handover)).values():
         told = dict(zip(fields[::2], fields[1::2], strict=True))
         for word in told[b"ids"].split():
             script = (
+                "local t = redis.call('TIME') "
+                "local now = t[1] * 1000 + math.floor(t[2] / 1000) "
                 "local e = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1)[1] "
-                "if not e or e[2] ~= ARGV[4] then return 0 end "
+                "if not e or e[2] ~= ARGV[4] or now - e[3] >= tonumber(ARGV[5]) then return 0 end "
                 "return #redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'JUSTID')"
             )
-            args = (KEYS.group, claimer, word, told[b"consumer"])
+            args = (KEYS.group, claimer, word, told[b"consumer"], told[b"before"])
             if await server.execute("EVAL", script, 1, KEYS.stream, *args, key=KEYS.stream):
                 claimed.append(parse_entry_id(word))
     return claimed
@@ -75,6 +77,20 @@ async def test_b8_what_is_announced_twice_is_taken_once_in_its_place(
     again = await hand_over(server, an_act(), plan, owner, reason="offered")
     assert again.copied == 0
     assert {verdict for _, verdict in again.stays} == {Verdict.OTHER_OWNER}
+
+
+async def test_a1_an_offer_takes_nothing_from_a_process_that_began_anew_under_the_owners_name(
+    server: Server,
+) -> None:
+    read_again, left = await strand(server, 2)
+    delivered = await server_time(server)
+    while (cut := await server_time(server)) <= delivered:
+        pass
+    plan, owner = a_plan(settlement(read_again), settlement(left), cut=cut)
+    await hand_over(server, an_act(), plan, owner, reason="offered")
+    history = ("XREADGROUP", "GROUP", KEYS.group, DEAD, "COUNT", 1, "STREAMS", KEYS.stream, "0")
+    await server.execute(*history, key=KEYS.stream)
+    assert await claim_announced(server, "c1") == [left]
 
 
 async def test_more_entries_than_a_script_takes_are_offered_in_pieces(server: Server) -> None:

@@ -13,7 +13,9 @@
 -- Verdicts of entries: not-pending other-owner too-young gone
 -- Costs  linear in the items; reads no body but to see that it is there.
 -- A server that knows XNACK gives the entries back to the group by it; else an entry of the hand-over
--- stream names owner and IDs, and whoever reads it claims what that owner still holds.
+-- stream names owner, IDs and the cut, and whoever reads it claims what that owner still holds since
+-- before. Without the cut it would rob a process that began anew under the owner's name and has read
+-- its history meanwhile.
 -- Repeats safely: an offer that nobody took is made again, and a charge is written once for each
 -- delivery. Redis keeps a script's effects together: all of them, or none.
 
@@ -67,7 +69,8 @@ local how = 'announced'
 if #offers > 0 then
   local given = redis.pcall('XNACK', source, group, 'FAIL', 'IDS', #offers, unpack(offers))
   if type(given) == 'table' and given.err then
-    redis.call('XADD', handover, 'MAXLEN', '~', 1000, '*', 'consumer', owner, 'ids', table.concat(offers, ' '))
+    redis.call('XADD', handover, 'MAXLEN', '~', 1000, '*', 'consumer', owner,
+      'before', text(math.min(cut, now + 1)), 'ids', table.concat(offers, ' '))
   else
     how = 'nacked'
   end
