@@ -14,6 +14,7 @@ from pelops.domain.state import Latch
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
 from pelops.redis_streams.dead_letters import expire_letters
 from pelops.redis_streams.groups import destroy_group, provision_group, release_group
+from pelops.redis_streams.lag import repair_lag
 from pelops.redis_streams.observing import observe_group
 from pelops.redis_streams.position import clear_latches, remember_position
 from pelops.redis_streams.retention import trim_retry_stream
@@ -28,7 +29,8 @@ from tests.integration.redis_door import (
 
 KEYS = derive_keys("orders:ev ents", "proc*ssing", dead_letter="{orders:ev ents}:given-up")
 OWNER = an_owner()
-RULES: Final = acl_rules(KEYS, Role.OPERATOR, {Feature.DELETE_POLICY, Feature.RETENTION})
+FEATURES: Final = {Feature.DELETE_POLICY, Feature.RETENTION, Feature.SCALING}
+RULES: Final = acl_rules(KEYS, Role.OPERATOR, FEATURES)
 GRANTS: Final = [rule for rule in RULES if rule[0] in "~+"]
 USER: Final = "pelops"
 PASSWORD: Final = "sesame"
@@ -38,6 +40,7 @@ ACTS: Final[dict[str, Act]] = {
     "observe": lambda server: observe_group(server, KEYS),
     "provision": lambda server: provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER),
     "observe again": lambda server: observe_group(server, KEYS),
+    "repair": lambda server: repair_lag(server, KEYS, OWNER.uid),
     "remember": lambda server: remember_position(server, KEYS, OWNER),
     "expire": lambda server: expire_letters(server, KEYS, OWNER, kept=timedelta(days=1)),
     "trim": lambda server: trim_retry_stream(server, KEYS, OWNER),
@@ -77,7 +80,7 @@ async def test_the_least_rules_suffice_on_a_cluster(empty_cluster: ClusterServer
         acl_rules(
             KEYS,
             Role.OPERATOR,
-            {Feature.DELETE_POLICY, Feature.RETENTION, Feature.CLUSTER},
+            FEATURES | {Feature.CLUSTER},
         ),
     )
     assert await denials(empty_cluster) == []

@@ -7,10 +7,10 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.observation import RetryObservation
+from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import FIXED_FIELDS, GroupState
 from pelops.errors import WrongType
-from pelops.redis_streams.observing import observe_group, observe_groups
+from pelops.redis_streams.observing import Look, observe_group, observe_groups
 from pelops.redis_streams.server import Server
 from tests.integration.redis_door import (
     add,
@@ -64,19 +64,6 @@ async def test_a_position_ahead_of_the_stream_is_no_lag_of_zero(server: Server) 
     group = (await observe_group(server, KEYS)).group
     assert group is not None
     assert group.lag is None
-
-
-async def test_an_unknown_lag_is_unknown_and_the_end_is_zero(server: Server) -> None:
-    for number in (1, 2, 3, 4):
-        await add(server, KEYS.stream, f"{number}-0")
-    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "2-0")
-    group = (await observe_group(server, KEYS)).group
-    assert group is not None
-    assert group.lag is None
-    await deliver(server, KEYS, 10)
-    group = (await observe_group(server, KEYS)).group
-    assert group is not None
-    assert group.lag == 0
 
 
 async def test_the_greatest_entry_deleted_by_hand_is_seen(server: Server) -> None:
@@ -134,6 +121,17 @@ async def test_only_our_group_is_seen_among_a_thousand(server: Server) -> None:
     assert seen.groups == 1001
     assert seen.group is not None
     assert seen.group.lag == 1
+
+
+async def test_each_of_many_looks_says_what_else_it_looks_at(server: Server) -> None:
+    await server.execute("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", "MKSTREAM")
+    await add(server, KEYS.retry)
+    looks = [Look(KEYS), Look(KEYS, with_retry=True), Look(KEYS, with_handover=True)]
+    seen = await observe_groups(server, looks)
+    assert list(seen) == looks
+    found = [each for each in seen.values() if isinstance(each, StreamObservation)]
+    assert [each.retry and each.retry.at_least for each in found] == [None, 1, None]
+    assert [each.has_handover for each in found] == [True, True, False]
 
 
 async def test_many_groups_are_seen_together_and_fail_one_by_one(server: Server) -> None:

@@ -50,6 +50,12 @@ def test_recovery_may_move_entries_and_remove_consumers() -> None:
     assert not {"+xgroup|destroy", "+xgroup|setid", "+xreadgroup", "+del"} & words
 
 
+def test_scaling_may_put_a_count_right_and_wait_for_entries() -> None:
+    words = set(acl_rules(KEYS, Role.OPERATOR, {Feature.SCALING, Feature.WAKE}))
+    assert {"+xgroup|setid", "+xrange", "+xread", "+client|id", "+client|unblock"} <= words
+    assert "+xreadgroup" not in words
+
+
 def test_no_role_may_do_what_is_never_needed() -> None:
     for role in Role:
         words = acl_rules(KEYS, role, frozenset(Feature))

@@ -1,11 +1,12 @@
 """Which lag can be believed, what a group's state says, and what provisioning left undone."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import RetryObservation, judge_lag
+from pelops.domain.observation import Ahead, RetryObservation, judge_lag
 from pelops.domain.state import (
     FIXED_FIELDS,
     GroupState,
@@ -16,7 +17,7 @@ from pelops.domain.state import (
     WentBack,
     parse_state,
 )
-from tests.builders import stream
+from tests.builders import group, stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FULL: dict[str, str | None] = {
@@ -132,20 +133,63 @@ def test_a_group_is_provisioned_with_all_of_its_streams() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reported", "delivered", "generated", "believed"),
+    ("reported", "ahead", "believed"),
     [
-        (5, EntryId(1), EntryId(9), 5),
-        (0, EntryId(1), EntryId(9), 0),
-        (None, EntryId(1), EntryId(9), None),
-        (-76, EntryId(1), EntryId(9), None),
-        (0, EntryId(10), EntryId(9), None),  # ahead of the stream: new entries are skipped
-        (None, EntryId(9), EntryId(9), 0),  # at its very end: nothing can be owed
-        (-76, EntryId(9), EntryId(9), 0),
-        (None, EntryId.MIN, EntryId.MIN, 0),
+        (5, Ahead(5, is_all=True), 5),
+        (None, Ahead(5, is_all=True), 5),
+        (7, Ahead(5, is_all=True), 5),
+        (7, Ahead(0, is_all=True), 0),  # what lay ahead was trimmed
+        (0, Ahead(5, is_all=True), 5),
+        (70, Ahead(64, is_all=False), 70),
+        (64, Ahead(64, is_all=False), 64),
+        (63, Ahead(64, is_all=False), None),
+        (101, Ahead(64, is_all=False), None),  # more than the stream holds
+        (-76, Ahead(64, is_all=False), None),
+        (None, Ahead(64, is_all=False), None),
+        (5, None, None),  # nobody may count
+        (0, None, None),
     ],
 )
 def test_a_lag_is_believed_only_when_it_can_be(
+    reported: int | None, ahead: Ahead | None, believed: int | None
+) -> None:
+    lag = judge_lag(
+        reported,
+        last_delivered_id=EntryId(1),
+        last_generated_id=EntryId(9),
+        length=100,
+        ahead=ahead,
+    )
+    assert lag == believed
+
+
+@pytest.mark.parametrize("reported", [None, -76, 0, 5])
+@pytest.mark.parametrize(
+    ("delivered", "generated", "believed"),
+    [
+        (EntryId(9), EntryId(9), 0),  # at its very end: nothing can be owed
+        (EntryId.MIN, EntryId.MIN, 0),
+        (EntryId(10), EntryId(9), None),  # ahead of the stream: new entries are skipped
+    ],
+)
+def test_an_unknown_lag_is_never_zero_but_at_the_end(
     reported: int | None, delivered: EntryId, generated: EntryId, believed: int | None
 ) -> None:
-    """Invariant 6: an unknown lag is never zero."""
-    assert judge_lag(reported, last_delivered_id=delivered, last_generated_id=generated) == believed
+    """Invariant 6."""
+    for ahead in (None, Ahead(0, is_all=True)):
+        lag = judge_lag(
+            reported,
+            last_delivered_id=delivered,
+            last_generated_id=generated,
+            length=100,
+            ahead=ahead,
+        )
+        assert lag == believed
+
+
+def test_a_group_owes_at_least_its_lag_when_that_is_known() -> None:
+    assert group(lag=5).at_least == 5
+    assert group(lag=None, at_least=64).at_least == 64
+    assert replace(group(lag=None, at_least=64), lag=3).at_least == 3
+    assert RetryObservation(exists=True, lag=2).at_least == 2
+    assert RetryObservation(exists=True, lag=None).at_least == 0

@@ -30,6 +30,7 @@ class Feature(StrEnum):
     EXPIRY_EVENTS = "expiry-events"
     WAKE = "wake"  # from zero replicas
     RELEASE = "release"  # servers with XNACK
+    SCALING = "scaling"  # the server's count of what is owed, put right
 
 
 # Seeing, provisioning, remembering, and the end of old dead letters and records. AUTH needs no
@@ -54,6 +55,7 @@ _OPERATOR_FEATURES: Final[dict[Feature, tuple[str, ...]]] = {
     Feature.EXPIRY_EVENTS: ("+psubscribe", "+punsubscribe", "&__keyevent@*__:expired"),
     Feature.WAKE: ("+xread", "+client|id", "+client|unblock"),
     Feature.RELEASE: ("+xnack",),
+    Feature.SCALING: ("+xgroup|setid",),
 }
 # Client libraries send these on their own; an unknown one only costs them a refusal.
 _ANY_CLIENT: Final = ("+hello", "+auth", "+ping", "+client|setname")

@@ -20,6 +20,11 @@ class GroupObservation:
     consumers: int
     entries_read: int | None  # the server's own count; None when it lost count
     lowest_pending: EntryId | None  # None when nothing is pending
+    at_least: int = 0  # not yet delivered are so many or more; the lag itself when that is known
+    is_lag_repairable: bool = False  # the server's own lag is unknown or wrong, and need not be
+
+    def __post_init__(self) -> None:
+        _settle_at_least(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +38,11 @@ class RetryObservation:
     pending: int = 0
     lag: int | None = 0  # None: unknown
     lowest_pending: EntryId | None = None
+    at_least: int = 0
+    is_lag_repairable: bool = False
+
+    def __post_init__(self) -> None:
+        _settle_at_least(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +74,41 @@ class StreamObservation:
         return self.group is not None and has_records and has_sides
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Entries counted beyond a group's position."""
+
+    counted: int
+    is_all: bool  # else there are as many or more
+
+
 def judge_lag(
-    reported: int | None, *, last_delivered_id: EntryId, last_generated_id: EntryId
+    reported: int | None,
+    *,
+    last_delivered_id: EntryId,
+    last_generated_id: EntryId,
+    length: int,
+    ahead: Ahead | None,
 ) -> int | None:
-    """The lag that can be believed, or None.
+    """The number of entries not yet delivered that can be believed, or None.
 
     A group at the stream's very end owes nothing, whatever was reported. Ahead of the end the
-    server says 0 though new entries are skipped; with a wrong entries-read it may say -76.
+    server says 0 though new entries are skipped. What was counted to the end is exact. Else the
+    server's number is believed unless it contradicts what was seen: with a wrong entries-read it
+    may say anything, also -76 or more than the stream holds. Where nothing could be counted
+    (`ahead` is None) no number is believed.
     """
     if last_delivered_id == last_generated_id:
         return 0
-    if last_delivered_id > last_generated_id or reported is None or reported < 0:
+    if last_delivered_id > last_generated_id or ahead is None:
+        return None
+    if ahead.is_all:
+        return ahead.counted
+    if reported is None or not ahead.counted <= reported <= length:
         return None
     return reported
+
+
+def _settle_at_least(seen: GroupObservation | RetryObservation) -> None:
+    if seen.lag is not None:
+        object.__setattr__(seen, "at_least", seen.lag)

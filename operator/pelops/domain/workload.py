@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
@@ -73,6 +73,8 @@ class PodObservation:
     is_disrupted: bool = False  # evicted, preempted, drained, or its node shut down or was lost
     is_collected: bool = False  # its phase was written by the pod garbage collector, not a kubelet
     hostname: str = ""  # what its processes see as their host's name
+    # Says who goes first in a scale-in and nothing of the pod's life: a change of it is no news.
+    deletion_cost: int | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
+from pelops.errors import RedisError
 from pelops.redis_streams.acting import Act
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
@@ -30,6 +31,18 @@ async def list_consumers(server: Server, stream: str, group: str) -> list[Consum
     """All consumers of a group. Costs are linear in their number (XINFO CONSUMERS)."""
     reply = await server.execute("XINFO", "CONSUMERS", stream, group, key=stream)
     return [_read_consumer(one) for one in reply]
+
+
+async def count_consumers(server: Server, stream: str, group: str) -> int:
+    """How many consumers a group has; 0 without the group or its stream."""
+    try:
+        groups = await server.execute("XINFO", "GROUPS", stream, key=stream)
+    except RedisError as error:
+        if "no such key" in str(error):
+            return 0
+        raise
+    found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
+    return next((one[b"consumers"] for one in found if one[b"name"] == group.encode()), 0)
 
 
 async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:

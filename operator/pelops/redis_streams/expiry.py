@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeAlias
 
@@ -21,6 +21,7 @@ from redis.asyncio.connection import Connection
 
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, PermissionDenied, RedisUnavailable
+from pelops.redis_streams.ending import end_tasks
 from pelops.redis_streams.masters import Masters
 from pelops.redis_streams.outcomes import permission_denied, translate_failure, translate_reply
 from pelops.redis_streams.server import Server
@@ -156,7 +157,7 @@ class _Listener:
     async def close(self) -> None:
         self.is_over = True
         self._subscriptions.clear()
-        await _end([self._following])
+        await end_tasks([self._following])
         await self._settle(frozenset())
 
     async def _follow(self) -> None:
@@ -172,7 +173,7 @@ class _Listener:
     async def _settle(self, masters: frozenset[Node]) -> None:
         # One that broke by a mistake of ours is begun anew with the next look.
         former = [n for n, task in self._connections.items() if n not in masters or task.done()]
-        await _end(self._connections[node] for node in former)
+        await end_tasks(self._connections[node] for node in former)
         for node in former:
             self._connections.pop(node, None)
         for node in masters - set(self._connections):
@@ -256,13 +257,3 @@ def _explain(error: Exception, node: Node) -> PelopsError:
         # Redis names the command or the channel, and on some versions neither.
         return permission_denied(f"psubscribe {PATTERN}", None) if is_denied else refusal
     return translate_failure(error, address=str(node), sent=True, writes=False)
-
-
-async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
-    pending = {task for task in tasks if not task.done()}
-    while pending:
-        for task in pending:
-            task.cancel()
-        # Before Python 3.12 wait_for, which redis-py uses, may swallow a cancellation that comes
-        # together with its result: https://github.com/python/cpython/issues/86296
-        _, pending = await asyncio.wait(pending, timeout=0.1)

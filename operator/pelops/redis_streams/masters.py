@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pelops.domain.endpoint import Node
+from pelops.domain.naming import key_slot
+from pelops.errors import RedisUnavailable
 from pelops.redis_streams.sentinel import MasterFinder
 from pelops.redis_streams.server import Server, Topology
 from pelops.redis_streams.tls import build_ssl_context
@@ -28,6 +30,17 @@ class Masters:
             return frozenset({self._server.endpoint.node})
         slots = await self._server.execute("CLUSTER", "SLOTS")
         return frozenset(self._node(host, port) for _, _, (host, port, *_), *_ in slots)
+
+    async def locate(self, key: str) -> Node:
+        """The master that holds a key at this moment. Raises RedisError when nobody names it."""
+        if self._server.kind.topology != Topology.CLUSTER:
+            return next(iter(await self.find()))
+        slot = key_slot(key)
+        slots = await self._server.execute("CLUSTER", "SLOTS")
+        for first, last, (host, port, *_), *_ in slots:
+            if first <= slot <= last:
+                return self._node(host, port)
+        raise RedisUnavailable(f"no node of the cluster holds the slot {slot}")
 
     def channel(self, node: Node) -> NodeChannel:
         """One connection to one of them; the caller closes it."""

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import (
+    Ahead,
     GroupObservation,
     RetryObservation,
     StreamObservation,
@@ -32,24 +33,42 @@ _OWNER: Final = tuple(
     f"owner:{what}"
     for what in ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
 )
-_NO_STREAM: Final = (0, b"0-0", None, None, 0, None)
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class _Stream(NamedTuple):
+    """A stream as the script answers it."""
+
+    length: int
+    last_generated: bytes
+    first: bytes | None
+    added: int | None
+    groups: int
+    deleted: bytes | None
+
+
+_NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
+
+
 @dataclass(frozen=True, slots=True)
-class _Look:
+class Look:
     """What is looked at in one call."""
 
     keys: GroupKeys
     with_retry: bool = False
     with_handover: bool = False
+    is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The keys, in the script's order."""
         keys = self.keys
         always = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
         retry = (keys.retry,) if self.with_retry else ()
         return (*always, *retry, *((keys.handover,) if self.with_handover else ()))
+
+
+Asked = TypeVar("Asked", GroupKeys, Look)
 
 
 async def observe_group(
@@ -61,31 +80,36 @@ async def observe_group(
     every script while a cluster migrates its slot.
     Raises WrongType for a key that holds something else, and what every call of the door raises.
     """
-    look = _Look(keys, with_retry, with_handover)
+    look = Look(keys, with_retry, with_handover)
     return _read(look, await server.run(_call(look)))
 
 
 async def observe_groups(
-    server: Server, groups: Iterable[GroupKeys]
-) -> dict[GroupKeys, StreamObservation | PelopsError]:
-    """As `observe_group`, for many in a few round trips; an error in place of what failed."""
-    looks = [_Look(keys) for keys in dict.fromkeys(groups)]
+    server: Server, groups: Iterable[Asked]
+) -> dict[Asked, StreamObservation | PelopsError]:
+    """As `observe_group`, for many in a few round trips; an error in place of what failed.
+
+    A Look says what else to look at; keys alone are a look at the stream and its group.
+    """
+    asked = list(dict.fromkeys(groups))
+    looks = [one if isinstance(one, Look) else Look(one) for one in asked]
     answers = await server.run_many([_call(look) for look in looks])
     return {
-        look.keys: _read_or_error(look, answer) for look, answer in zip(looks, answers, strict=True)
+        one: _read_or_error(look, answer)
+        for one, look, answer in zip(asked, looks, answers, strict=True)
     }
 
 
-def _call(look: _Look) -> ScriptCall:
+def _call(look: Look) -> ScriptCall:
     return ScriptCall(
         script=_SCRIPT,
         keys=look.names,
-        args=(look.keys.group, *_OWNER, *FIXED_FIELDS),
+        args=(look.keys.group, int(look.is_deep), *_OWNER, *FIXED_FIELDS),
         needs=partial(_needs, look),
     )
 
 
-def _needs(look: _Look) -> tuple[Need, ...]:
+def _needs(look: Look) -> tuple[Need, ...]:
     keys = look.keys
     return (
         *(Need("type", name) for name in look.names),
@@ -98,7 +122,7 @@ def _needs(look: _Look) -> tuple[Need, ...]:
     )
 
 
-def _read_or_error(look: _Look, answer: Reply) -> StreamObservation | PelopsError:
+def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError:
     if isinstance(answer, PelopsError):
         return answer
     try:
@@ -107,52 +131,66 @@ def _read_or_error(look: _Look, answer: Reply) -> StreamObservation | PelopsErro
         return error
 
 
-def _read(look: _Look, answer: Reply) -> StreamObservation:
+def _read(look: Look, answer: Reply) -> StreamObservation:
     types, (seconds, microseconds), stream, group, dead_letters, fields, further = answer
     _check_types(look, [kind.decode() for kind in types])
     sides = {name: _read_side(*one) for name, one in zip(look.names[4:], further, strict=True)}
     handover = sides.get(look.keys.handover)
-    length, last_generated, first, added, groups, deleted = stream or _NO_STREAM
-    last_generated_id = parse_entry_id(last_generated)
+    seen = _Stream(*(stream or _NO_STREAM))
     return StreamObservation(
         server_time=EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds)),
         exists=stream is not None,
-        length=length,
-        last_generated_id=last_generated_id,
-        first_id=_id_or_none(first),
-        entries_added=added,
-        groups=groups,
-        group=_read_group(group, last_generated_id) if group else None,
+        length=seen.length,
+        last_generated_id=parse_entry_id(seen.last_generated),
+        first_id=_id_or_none(seen.first),
+        entries_added=seen.added,
+        groups=seen.groups,
+        group=_read_group(group, seen) if group else None,
         dead_letters=dead_letters,
         dead_letter_exists=types[1] == b"stream",
         ledger_exists=types[2] == b"stream",
         hold=parse_hold(fields[: len(_OWNER)]),
-        max_deleted_id=_id_or_none(deleted) or EntryId.MIN,
+        max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
         state=_read_state(fields[len(_OWNER) :]),
         retry=sides.get(look.keys.retry),
         has_handover=handover is None or handover.exists,
     )
 
 
-def _read_group(group: Sequence[Reply], last_generated_id: EntryId) -> GroupObservation:
-    delivered, pending, lag, consumers, entries_read, lowest = group
-    last_delivered_id = parse_entry_id(delivered)
+def _read_group(group: Sequence[Reply], stream: _Stream) -> GroupObservation:
+    delivered, pending, reported, consumers, entries_read, lowest, counted = group
+    position = parse_entry_id(delivered)
+    ahead = Ahead(counted[0], bool(counted[1])) if counted else None
+    lag = judge_lag(
+        reported,
+        last_delivered_id=position,
+        last_generated_id=parse_entry_id(stream.last_generated),
+        length=stream.length,
+        ahead=ahead,
+    )
+    is_right = reported == lag and (lag != 0 or entries_read == stream.added)
     return GroupObservation(
-        last_delivered_id=last_delivered_id,
+        last_delivered_id=position,
         pending=pending,
-        lag=judge_lag(
-            lag, last_delivered_id=last_delivered_id, last_generated_id=last_generated_id
-        ),
+        lag=lag,
         consumers=consumers,
         entries_read=entries_read,
         lowest_pending=_id_or_none(lowest),
+        at_least=ahead.counted if ahead else 0,
+        is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
     )
+
+
+def _can_repair(position: EntryId, stream: _Stream) -> bool:
+    # Of entries at the position or ahead of it one was deleted: the server believes no number then.
+    deleted = _id_or_none(stream.deleted) or EntryId.MIN
+    return deleted == EntryId.MIN or deleted < position
 
 
 def _read_side(stream: Sequence[Reply] | None, group: Sequence[Reply] | None) -> RetryObservation:
     if not stream or not group:
         return RetryObservation(exists=False, length=stream[0] if stream else 0)
-    seen = _read_group(group, parse_entry_id(stream[1]))
+    seen = _read_group(group, _Stream(*stream))
     return RetryObservation(
         exists=True,
         length=stream[0],
@@ -161,6 +199,8 @@ def _read_side(stream: Sequence[Reply] | None, group: Sequence[Reply] | None) ->
         pending=seen.pending,
         lag=seen.lag,
         lowest_pending=seen.lowest_pending,
+        at_least=seen.at_least,
+        is_lag_repairable=seen.is_lag_repairable,
     )
 
 
@@ -173,7 +213,7 @@ def _id_or_none(reply: bytes | None) -> EntryId | None:
     return parse_entry_id(reply) if reply else None
 
 
-def _check_types(look: _Look, types: Sequence[str]) -> None:
+def _check_types(look: Look, types: Sequence[str]) -> None:
     for name, found, wanted in zip(look.names, types, _WANTED, strict=False):
         if found not in {"none", wanted}:
             raise wrong_type(name, found, wanted)

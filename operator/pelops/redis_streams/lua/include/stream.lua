@@ -8,13 +8,15 @@ local function pairs_of(reply)
   return named
 end
 
--- What XINFO STREAM tells, by name, and the first entry's ID as first-id; nil when there is no stream.
+-- What XINFO STREAM tells, by name, and the IDs of its first and last entry as first-id and last-id,
+-- if it holds any; nil when there is no stream.
 local function see_stream(key)
   if redis.call('TYPE', key).ok ~= 'stream' then
     return nil
   end
   local seen = pairs_of(redis.call('XINFO', 'STREAM', key))
   seen['first-id'] = seen['first-entry'] and seen['first-entry'][1] or nil
+  seen['last-id'] = seen['last-entry'] and seen['last-entry'][1] or nil
   return seen
 end
 

@@ -1,0 +1,143 @@
+"""What a group still owes, where the server's own number is unknown or wrong."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.access import Role, acl_rules
+from pelops.redis_streams.lag import repair_lag
+from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.server import Server
+from tests.integration.lag_cases import (
+    CASES,
+    KEYS,
+    STREAM,
+    UID,
+    Case,
+    calls_of,
+    created_in_the_middle,
+    deliver_from_start,
+    fill,
+    look,
+    set_id,
+)
+from tests.integration.redis_door import (
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    deliver,
+    endpoint_of,
+    provision,
+)
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+async def test_what_is_owed_is_exact_whatever_the_server_says(server: Server, case: Case) -> None:
+    await fill(server, 10)
+    await case(server)
+    owed, _ = CASES[case]
+    group = await look(server)
+    assert (group.lag, group.at_least) == (owed, owed)
+
+
+async def test_a_group_that_is_gone_owes_nothing_that_is_known(server: Server) -> None:
+    await fill(server, 10)
+    await provision(server, KEYS)
+    await server.execute("XGROUP", "DESTROY", STREAM, KEYS.group)
+    assert (await observe_group(server, KEYS)).group is None
+    await server.execute("DEL", STREAM)
+    seen = await observe_group(server, KEYS)
+    assert (seen.exists, seen.group) == (False, None)
+
+
+async def test_many_entries_of_an_unknown_lag_are_at_least_so_many(server: Server) -> None:
+    await fill(server, 5_000)
+    await server.execute("XGROUP", "CREATE", STREAM, KEYS.group, "2000-0")
+    await provision(server, KEYS)
+    group = await look(server)
+    assert (group.lag, group.at_least, group.is_lag_repairable) == (None, 500, False)
+    assert not await repair_lag(server, KEYS, UID)
+
+
+async def test_many_entries_are_exact_when_few_lie_behind_the_group(server: Server) -> None:
+    await fill(server, 5_000)
+    await server.execute("XGROUP", "CREATE", STREAM, KEYS.group, "20-0")
+    group = await look(server)
+    assert (group.lag, group.is_lag_repairable) == (4_980, True)
+
+
+async def test_a_wrong_number_beyond_the_usual_count_is_found_by_a_deep_look(
+    server: Server,
+) -> None:
+    await fill(server, 1_000)
+    await deliver_from_start(server, 600)
+    await set_id(server, "600-0", "ENTRIESREAD", 100)
+    assert (await look(server)).lag == 900
+    group = await look(server, deep=True)
+    assert (group.lag, group.is_lag_repairable) == (400, True)
+
+
+async def test_a_long_stream_is_counted_within_bounds(server: Server) -> None:
+    await fill(server, 200_000)
+    await server.execute("XGROUP", "CREATE", STREAM, KEYS.group, "100000-0")
+    group = await look(server)
+    assert (group.lag, group.at_least) == (None, 500)
+    before = await calls_of(server, "xrange")
+    await look(server)
+    # Each call reads a page of at most 32 entries.
+    assert await calls_of(server, "xrange") - before <= 625 / 32 + 2 * 6
+    await set_id(server, "100000-0", "ENTRIESREAD", 100_000)
+    before = await calls_of(server, "xrange")
+    assert (await look(server)).lag == 100_000
+    assert await calls_of(server, "xrange") - before <= 2 * 7
+    await set_id(server, "200000-0")
+    before = await calls_of(server, "xrange")
+    assert (await look(server)).lag == 0
+    assert await calls_of(server, "xrange") == before
+
+
+async def test_big_entries_end_the_count_early(server: Server) -> None:
+    await fill(server, 100, body="x" * 300_000)
+    await server.execute("XGROUP", "CREATE", STREAM, KEYS.group, "50-0")
+    before = await calls_of(server, "xrange")
+    group = await look(server)
+    assert group.lag is None
+    assert 1 <= group.at_least <= 4  # 1 MB of them
+    assert await calls_of(server, "xrange") - before <= 8
+
+
+async def test_without_xrange_the_lag_is_unknown_but_at_the_end_and_all_else_is_seen(
+    server: Server, empty_redis: StandaloneServers
+) -> None:
+    rules = acl_rules(KEYS, Role.OPERATOR)
+    empty_redis.acl_setuser("narrow", "reset", "on", ">sesame", *rules, "-xrange")
+    await fill(server, 10)
+    await deliver_from_start(server, 4)
+    await provision(server, KEYS)
+    async with connected(endpoint_of(empty_redis, username="narrow", password="sesame")) as narrow:
+        group = await look(narrow)
+        assert (group.lag, group.at_least, group.pending) == (None, 0, 4)
+        await deliver(server, KEYS, 10)
+        assert (await look(narrow)).lag == 0
+
+
+async def test_a_server_that_went_back_is_judged_by_its_own_counters(server: Server) -> None:
+    """As after a failover to a replica that lagged, or from a backup."""
+    await fill(server, 10)
+    await created_in_the_middle(server)
+    await provision(server, KEYS)
+    await repair_lag(server, KEYS, UID)
+    older = await server.execute("DUMP", STREAM)
+    await fill(server, 5, first=11)
+    await deliver(server, KEYS, 100)
+    assert (await look(server)).lag == 0
+    await server.execute("RESTORE", STREAM, 0, older, "REPLACE")
+    seen = await observe_group(server, KEYS)
+    assert seen.group is not None
+    assert (seen.entries_added, seen.group.lag, seen.group.is_lag_repairable) == (10, 3, False)
