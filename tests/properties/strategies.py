@@ -17,7 +17,7 @@ from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.facts import Facts
 from pelops.policy.reasons import ALARMS, Reason
-from pelops.policy.scaling import decide_replicas
+from pelops.policy.scaling import NOT_DECIDED, ScalingDecision, decide_fixed
 from tests.builders import NOW, TARGET, TEMPLATE, keys, resource
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -184,6 +184,15 @@ TOLD = st.lists(st.sampled_from([*ALARMS]), unique=True).map(
 )
 
 
+# What the replica that scales has decided, or that another one does.
+DECISION = st.sampled_from([None, NOT_DECIDED]) | st.builds(
+    ScalingDecision,
+    replicas=st.none() | st.integers(0, 20),
+    reason=st.sampled_from([Reason.SCALED, Reason.IDLE, Reason.SCALING_INEFFECTIVE]),
+    message=TEXT,
+)
+
+
 @st.composite
 def resources(draw: st.DrawFn) -> Any:
     """Resources that differ in what conditions depend on."""
@@ -205,7 +214,7 @@ def facts(draw: st.DrawFn) -> Facts:
     return Facts(
         resource=asked,
         workload=seen,
-        scaling=decide_replicas(asked.spec, seen),
+        scaling=decide_fixed(asked.spec, seen) or draw(DECISION),
         keys=draw(st.sampled_from([None, keys(asked)])),
         stream=draw(st.none() | STREAM),
         server_version=draw(st.sampled_from([None, "8.6.0", "Valkey 9.0.1"])),

@@ -144,3 +144,18 @@ def test_a_transition_time_changes_only_when_the_status_flips(
         expected = NOW if same else later(seconds=9)
         assert condition["lastTransitionTime"] == render_time(expected)
         assert condition["observedGeneration"] == 2
+
+
+@given(facts())
+def test_a_replica_that_does_not_scale_wants_the_status_of_the_one_that_does(seen: Facts) -> None:
+    first = rendered(seen)
+    known = _with_status(seen, first)
+    told = rendered(known, Previous(status=first, generation=1))
+    other = replace(_with_status(seen, told), scaling=None)
+    wished = rendered(other, Previous(status=told, generation=1))
+    assert compare(wished, told) is Difference.NONE
+
+
+def _with_status(seen: Facts, status: dict[str, Any]) -> Facts:
+    parsed = StreamConsumerGroupStatus.model_validate(status)
+    return replace(seen, resource=seen.resource.model_copy(update={"status": parsed}))

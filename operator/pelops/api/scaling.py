@@ -24,7 +24,7 @@ class ScalingMode(StrEnum):
     OFF = "Off"
 
 
-DEFAULT_SCALING_MODE: Final = ScalingMode.OFF
+DEFAULT_SCALING_MODE: Final = ScalingMode.AUTO
 
 
 class PolicyType(StrEnum):
@@ -78,7 +78,7 @@ class ScaleUpRules(ApiModel):
     )
     policies: _Policies | None = Field(
         default=None,
-        description="Limits on how fast workers are added. Absent: 4 pods or 100 percent every 15"
+        description="Limits on how fast workers are added. Absent: 10 pods or 100 percent every 10"
         " seconds, whichever is more.",
         json_schema_extra=_ATOMIC,
     )

@@ -24,7 +24,8 @@ class Facts:
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
-    scaling: ScalingDecision
+    # None: another replica of the operator decides, and what the status tells of it stays.
+    scaling: ScalingDecision | None = None
     keys: GroupKeys | None = None
     stream: StreamObservation | None = None
     server_version: str | None = None

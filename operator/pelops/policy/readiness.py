@@ -14,12 +14,19 @@ The first problem in this order is the one that Ready tells.
 
 from __future__ import annotations
 
+from typing import Final
+
+from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.policy.alarms import decide_alarms
 from pelops.policy.facts import Facts
 from pelops.policy.reasons import ConditionType, Reason, fit_reason
+from pelops.policy.scaling import NOT_DECIDED
 from pelops.policy.upkeep import decide_upkeep
+
+# Why nobody decides the number of workers, and Ready does not suffer.
+_UNSCALED_AND_WELL: Final = frozenset({Reason.SCALING_OFF, Reason.SUSPENDED, Reason.HOLDING})
 
 
 def decide_conditions(facts: Facts) -> list[Condition]:
@@ -34,7 +41,7 @@ def refused(problem: Finding) -> list[Condition]:
 
 
 def _ready(facts: Facts, details: list[Condition]) -> Condition:
-    failing = [c for c in details if not c.is_true and c.reason != Reason.SCALING_OFF]
+    failing = [c for c in details if not c.is_true and not _is_harmless(c)]
     if failing:
         first = failing[0]
         return Condition(
@@ -47,6 +54,12 @@ def _ready(facts: Facts, details: list[Condition]) -> Condition:
         reason=reason,
         message=f"{details[0].message}; {details[1].message}",
     )
+
+
+def _is_harmless(condition: Condition) -> bool:
+    """Whether nobody scales for a reason that is asked for, or that another condition tells."""
+    is_scaling = condition.type == ConditionType.SCALING_ACTIVE
+    return is_scaling and condition.reason in _UNSCALED_AND_WELL
 
 
 def _group(facts: Facts) -> Condition:
@@ -149,14 +162,31 @@ def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
 
 
 def _scaling(facts: Facts) -> Condition:
-    decision = facts.scaling
-    active = decision.reason in (Reason.MANUAL, Reason.SCALED_BY_AUTOSCALER)
+    if facts.scaling is None:
+        told = _told_before(facts.resource)
+        if told is not None:
+            return told
+    decision = facts.scaling or NOT_DECIDED
     return Condition(
         type=ConditionType.SCALING_ACTIVE,
-        status="True" if active else "False",
+        status="True" if decision.is_active else "False",
         reason=decision.reason,
         message=decision.message,
     )
+
+
+def _told_before(resource: StreamConsumerGroup) -> Condition | None:
+    """What the status tells of scaling: only the replica that decides may change it."""
+    told = (resource.status.conditions if resource.status else None) or ()
+    for condition in told:
+        if condition.type == ConditionType.SCALING_ACTIVE:
+            return Condition(
+                type=condition.type,
+                status=condition.status.value,
+                reason=condition.reason,
+                message=condition.message,
+            )
+    return None
 
 
 def _suspended(facts: Facts) -> list[Condition]:

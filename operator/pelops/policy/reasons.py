@@ -75,6 +75,20 @@ class Reason(StrEnum):
     SCALING_OFF = "ScalingOff"
     # A HorizontalPodAutoscaler has the same target, and is left to it.
     SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
+    # The number follows what the group owes.
+    SCALED = "Scaled"
+    # Nothing is owed, and no worker is wanted.
+    IDLE = "Idle"
+    # maxReplicas or behavior allows fewer workers than are wanted.
+    LIMITED = "Limited"
+    # What is owed cannot be seen: the number stays as it is.
+    HOLDING = "Holding"
+    # How much is undelivered is not known: never fewer workers, and never zero.
+    LAG_UNKNOWN = "LagUnknown"
+    # Somebody else moves the replicas again and again, and is left to it for a while.
+    SCALED_BY_OTHERS = "ScaledByOthers"
+    # More workers would not help: they do not become ready, or entries end as dead letters.
+    SCALING_INEFFECTIVE = "ScalingIneffective"
 
     # --- what is under way, or asked for
 
@@ -197,6 +211,14 @@ class Reason(StrEnum):
 
     # --- told by Events alone
 
+    # More workers are wanted than before.
+    SCALED_UP = "ScaledUp"
+    # Fewer workers are wanted than before.
+    SCALED_DOWN = "ScaledDown"
+    # Somebody else's PodDisruptionBudget selects the workers, so the operator's own is removed.
+    BUDGET_GIVES_WAY = "BudgetGivesWay"
+    # The workers' PodDisruptionBudget may not be made; they run without one.
+    BUDGET_REFUSED = "BudgetRefused"
     # The group was created for the first time.
     GROUP_CREATED = "GroupCreated"
     # The group had existed and was gone; it was created anew where nothing is skipped.

@@ -1,0 +1,99 @@
+"""Facts for tests of scaling; each case states only what matters to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
+from pelops.domain.scaling import Backlog
+from pelops.policy.behavior import History, Recommendation
+from pelops.policy.handling import Handling
+from pelops.policy.rates import Meter, Tally
+from pelops.policy.scaling import ScalingDecision, ScalingMemory, decide_replicas
+from tests.builders import NOW, resource, workload
+
+SECOND = 1000.0  # of the clock that never jumps
+
+POLICY = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["Pods", "Percent"]),
+        "value": st.integers(1, 200),
+        "periodSeconds": st.integers(1, 90),
+    }
+)
+RULES = st.fixed_dictionaries(
+    {},
+    optional={
+        "stabilizationWindowSeconds": st.integers(0, 90),
+        "policies": st.lists(POLICY, min_size=1, max_size=3),
+        "selectPolicy": st.sampled_from(["Max", "Min", "Disabled"]),
+        "tolerance": st.floats(0, 1),
+    },
+)
+BEHAVIOR = st.fixed_dictionaries({}, optional={"scaleUp": RULES, "scaleDown": RULES})
+
+
+def auto(**scaling: Any) -> StreamConsumerGroupSpec:
+    """A spec in mode Auto with at most 10 workers, 100 entries each."""
+    return resource(scaling={"mode": "Auto", **scaling}).spec
+
+
+def owing(**changes: Any) -> Backlog:
+    """What a group owes; nothing, unless said."""
+    usual = Backlog(
+        at=NOW,
+        exists=True,
+        undelivered=0,
+        is_exact=True,
+        held=0,
+        waiting=0,
+        added=1_000,
+        dead_letters=0,
+    )
+    return replace(usual, **changes)
+
+
+def wanting(replicas: int, *, ago_s: float = 600.0, **changes: Any) -> ScalingMemory:
+    """A memory in which so many were wanted so long ago; by default no window holds it."""
+    past = Recommendation(at=SECOND - ago_s, replicas=replicas)
+    return replace(ScalingMemory(history=History(recommendations=(past,))), **changes)
+
+
+def knowing(*, arrivals: float, per_replica: float, is_proven: bool = True) -> Meter:
+    """A meter that knows its rates."""
+    seen = Tally(count=arrivals * 40, seconds=40)
+    return Meter(
+        fast=seen,
+        slow=seen,
+        per_replica=per_replica,
+        proven=per_replica if is_proven else None,
+    )
+
+
+def handling(mean_s: float) -> Handling:
+    """Workers that are known to hold an entry for so long."""
+    return Handling(held_s=100 * mean_s, acknowledged=100)
+
+
+def decide(
+    backlog: Backlog | None,
+    *,
+    current: int,
+    memory: ScalingMemory | None = None,
+    now: float = SECOND,
+    scaling: dict[str, Any] | None = None,
+    **seen: Any,
+) -> ScalingDecision:
+    """The decision alone; every worker is ready unless said."""
+    shown = workload(**{"wished": current, "current": current, "ready": current, **seen})
+    known = wanting(0) if memory is None else memory
+    return decide_replicas(auto(**(scaling or {})), shown, backlog, known, now=now)[0]
+
+
+def after(**duration: float) -> timedelta:
+    """A duration, to be added to a time."""
+    return timedelta(**duration)

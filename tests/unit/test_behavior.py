@@ -1,0 +1,227 @@
+"""How fast the number of replicas may move: the rules of HorizontalPodAutoscaler v2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.api.scaling import BehaviorSpec
+from pelops.policy.behavior import (
+    Allowed,
+    Change,
+    History,
+    Recommendation,
+    apply_behavior,
+    apply_tolerance,
+    recommend,
+    record_change,
+)
+
+NOW = 1000.0
+
+
+def behavior(**spec: Any) -> BehaviorSpec:
+    return BehaviorSpec.model_validate(spec)
+
+
+def allow(
+    wanted: int,
+    *,
+    current: int,
+    spec: dict[str, Any] | None = None,
+    before: tuple[tuple[float, int], ...] = (),
+    changes: tuple[tuple[float, int], ...] = (),
+) -> Allowed:
+    """What is allowed now, after recommendations and changes so many seconds ago."""
+    rules = behavior(**(spec or {}))
+    history = History(
+        recommendations=tuple(Recommendation(at=NOW - ago, replicas=n) for ago, n in before),
+        changes=tuple(Change(at=NOW - ago, by=by) for ago, by in changes),
+    )
+    history = recommend(history, wanted, current=current, behavior=rules, now=NOW)
+    return apply_behavior(history, current=current, behavior=rules, now=NOW)
+
+
+DOWN_4_OR_10_PERCENT = {
+    "scaleDown": {
+        "stabilizationWindowSeconds": 0,
+        "policies": [
+            {"type": "Pods", "value": 4, "periodSeconds": 60},
+            {"type": "Percent", "value": 10, "periodSeconds": 60},
+        ],
+    }
+}
+
+
+def with_select(select: str) -> dict[str, Any]:
+    return {"scaleDown": {**DOWN_4_OR_10_PERCENT["scaleDown"], "selectPolicy": select}}
+
+
+LONG_AGO = ((400.0, 1),)
+
+# Each is (wanted, current, spec, recommendations before, changes before, allowed).
+ALLOWED: dict[str, tuple[int, int, dict[str, Any], Any, Any, int]] = {
+    "80 shrink by 10 percent": (10, 80, DOWN_4_OR_10_PERCENT, LONG_AGO, (), 72),
+    "of 72 the 7.2 are rounded up to 8": (10, 72, DOWN_4_OR_10_PERCENT, LONG_AGO, (), 64),
+    "40 and fewer shrink by 4": (10, 40, DOWN_4_OR_10_PERCENT, LONG_AGO, (), 36),
+    "Min takes the smallest change": (10, 80, with_select("Min"), LONG_AGO, (), 76),
+    "Disabled never shrinks": (10, 80, with_select("Disabled"), LONG_AGO, (), 80),
+    "what went within the period counts": (10, 78, DOWN_4_OR_10_PERCENT, LONG_AGO, ((30, -2),), 72),
+    "what went before the period does not": (
+        10,
+        80,
+        DOWN_4_OR_10_PERCENT,
+        LONG_AGO,
+        ((60, -8),),
+        72,
+    ),
+    "a limit used up holds and never grows": (
+        10,
+        60,
+        DOWN_4_OR_10_PERCENT,
+        LONG_AGO,
+        ((5, -20),),
+        60,
+    ),
+    "what was added meanwhile may go again": (
+        10,
+        48,
+        DOWN_4_OR_10_PERCENT,
+        LONG_AGO,
+        ((30, 8),),
+        36,
+    ),
+    "the default adds 10": (100, 1, {}, (), (), 11),
+    "the default doubles": (100, 12, {}, (), (), 24),
+    "the default waits 10 s": (100, 11, {}, (), ((9, 10),), 11),
+    "and goes on then": (100, 11, {}, (), ((10, 10),), 22),
+    "percent is rounded up": (
+        9,
+        3,
+        {"scaleUp": {"policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}]}},
+        (),
+        (),
+        4,
+    ),
+    "Min of two policies upwards": (
+        100,
+        10,
+        {
+            "scaleUp": {
+                "selectPolicy": "Min",
+                "policies": [
+                    {"type": "Percent", "value": 100, "periodSeconds": 60},
+                    {"type": "Pods", "value": 3, "periodSeconds": 60},
+                ],
+            }
+        },
+        (),
+        (),
+        13,
+    ),
+    "growth can be disabled": (9, 3, {"scaleUp": {"selectPolicy": "Disabled"}}, (), (), 3),
+    "the highest of the window stays": (1, 9, {}, ((59, 7), (30, 2)), (), 7),
+    "a window ends after its seconds": (1, 9, {}, ((60, 7), (30, 2)), (), 2),
+    "each window has its own length": (
+        1,
+        9,
+        {"scaleUp": {"stabilizationWindowSeconds": 90}},
+        ((60, 7), (30, 2)),
+        (),
+        2,
+    ),
+    "a window upwards takes the lowest": (
+        9,
+        2,
+        {"scaleUp": {"stabilizationWindowSeconds": 30}},
+        ((31, 1), (20, 4), (10, 8)),
+        (),
+        4,
+    ),
+    "between the two the present count stays": (
+        9,
+        5,
+        {"scaleUp": {"stabilizationWindowSeconds": 30}},
+        ((20, 4), (10, 8)),
+        (),
+        5,
+    ),
+    "right after a start nothing shrinks": (1, 9, {}, (), (), 9),
+    "right after a start it may grow": (9, 5, {}, (), (), 9),
+    "without a window it shrinks at once": (
+        1,
+        9,
+        {"scaleDown": {"stabilizationWindowSeconds": 0}},
+        ((1, 9),),
+        (),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ALLOWED.values(), ids=ALLOWED)
+def test_behavior_is_that_of_the_kubernetes_documentation(
+    case: tuple[int, int, dict[str, Any], Any, Any, int],
+) -> None:
+    wanted, current, spec, before, changes, allowed = case
+    found = allow(wanted, current=current, spec=spec, before=before, changes=changes)
+    assert found.replicas == allowed
+
+
+def test_what_limited_the_number_is_told() -> None:
+    assert allow(100, current=1).by == "the policies of behavior.scaleUp"
+    assert allow(10, current=80, spec=DOWN_4_OR_10_PERCENT, before=LONG_AGO).by == (
+        "the policies of behavior.scaleDown"
+    )
+    assert allow(1, current=9, before=((30, 9),)).by == "the window of 60 s of behavior.scaleDown"
+    upwards = {"scaleUp": {"stabilizationWindowSeconds": 30}}
+    assert allow(9, current=2, spec=upwards, before=((10, 4),)).by == (
+        "the window of 30 s of behavior.scaleUp"
+    )
+    assert allow(5, current=5).by == ""
+
+
+# Each is (demand, current, spec, recommended).
+TOLERATED: dict[str, tuple[float, int, dict[str, Any], int]] = {
+    "10 percent more changes nothing": (11.0, 10, {}, 10),
+    "more than that does": (11.1, 10, {}, 12),
+    "10 percent less changes nothing": (9.0, 10, {}, 10),
+    "less than that does": (8.9, 10, {}, 9),
+    "a direction has its own": (10.6, 10, {"scaleUp": {"tolerance": 0.05}}, 11),
+    "and the other one keeps the default": (9.1, 10, {"scaleUp": {"tolerance": 0.05}}, 10),
+    "downwards as well": (9.1, 10, {"scaleDown": {"tolerance": 0.0}}, 10),
+    "from zero nothing is close": (0.01, 0, {}, 1),
+    "nothing is never close": (0.0, 10, {"scaleDown": {"tolerance": 1.0}}, 0),
+}
+
+
+@pytest.mark.parametrize("case", TOLERATED.values(), ids=TOLERATED)
+def test_small_differences_are_tolerated(case: tuple[float, int, dict[str, Any], int]) -> None:
+    demand, current, spec, recommended = case
+    assert apply_tolerance(demand, current=current, behavior=behavior(**spec)) == recommended
+
+
+def test_what_nothing_looks_back_to_is_forgotten() -> None:
+    history = History()
+    for second in range(10_000):
+        history = recommend(
+            record_change(history, 1, now=float(second)),
+            second % 7,
+            current=3,
+            behavior=behavior(),
+            now=float(second),
+        )
+    assert len(history.recommendations) <= 61
+    assert len(history.changes) <= 1800
+
+
+def test_a_number_that_stays_is_remembered_once() -> None:
+    history = History()
+    for second in range(50):
+        history = recommend(history, 4, current=4, behavior=behavior(), now=float(second))
+    assert history.recommendations == (Recommendation(at=49.0, replicas=4),)
+
+
+def test_a_write_that_moved_nothing_is_no_change() -> None:
+    assert record_change(History(), 0, now=NOW) == History()

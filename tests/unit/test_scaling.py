@@ -1,0 +1,329 @@
+"""How many workers there are to be, and the words that say why."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pelops.api.scaling import ScalingSpec
+from pelops.domain.scaling import Backlog, Rates
+from pelops.policy.demand import judge_demand
+from pelops.policy.handling import Handling
+from pelops.policy.rates import Meter
+from pelops.policy.reasons import Reason
+from pelops.policy.scaling import (
+    ScalingDecision,
+    ScalingMemory,
+    decide_replicas,
+)
+from tests.builders import pod, resource, workload
+from tests.scaling_cases import SECOND, decide, handling, knowing, owing, wanting
+
+FAST = {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "periodSeconds": 15}]}}}
+
+# Each is (backlog, what `decide` is given beside it, replicas, reason, message).
+DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]] = {
+    "the parts of what is owed, and what they ask for": (
+        owing(undelivered=1_000, held=240),
+        {
+            "current": 8,
+            "memory": wanting(8, meter=knowing(arrivals=1, per_replica=2)),
+            "scaling": {"drainWithinSeconds": 69, **FAST},
+        },
+        10,
+        "Limited",
+        "1,240 owed: 1,000 undelivered + 240 pending with live workers; 13 wanted by backlog, "
+        "10 by drain time; limited to 10 by maxReplicas",
+    ),
+    "the first entry brings a worker": (
+        owing(undelivered=1),
+        {"current": 0},
+        1,
+        "Scaled",
+        "1 owed: 1 undelivered + 0 pending with live workers; 1 wanted by backlog",
+    ),
+    "the first worker comes whatever behavior says": (
+        owing(undelivered=5_000),
+        {"current": 0, "scaling": {"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}},
+        1,
+        "Limited",
+        "5,000 owed: 5,000 undelivered + 0 pending with live workers; 50 wanted by backlog",
+    ),
+    "behavior limits growth": (
+        owing(undelivered=1_900),
+        {"current": 1, "scaling": {"maxReplicas": 50}},
+        11,
+        "Limited",
+        "1,900 owed: 1,900 undelivered + 0 pending with live workers; 19 wanted by backlog; "
+        "11 by the policies of behavior.scaleUp",
+    ),
+    "what waits for recovery is no reason for workers": (
+        owing(undelivered=100, waiting=3_000),
+        {"current": 1},
+        1,
+        "Scaled",
+        "100 owed: 100 undelivered + 0 pending with live workers; 3,000 more wait for recovery; "
+        "1 wanted by backlog",
+    ),
+    "prefetched entries want no further worker": (
+        owing(undelivered=1, held=5_000),
+        {"current": 3},
+        3,
+        "Scaled",
+        "5,001 owed: 1 undelivered + 5,000 pending with live workers; 4 wanted by backlog",
+    ),
+    "entries that all have a worker ask for one": (
+        owing(held=5_000),
+        {"current": 3},
+        1,
+        "Scaled",
+        "5,000 owed: 0 undelivered + 5,000 pending with live workers; 1 wanted by backlog",
+    ),
+    "a lull ends no worker": (
+        owing(),
+        {"current": 7, "memory": wanting(7, ago_s=10)},
+        7,
+        "Scaled",
+        "nothing owed; 7 by the window of 60 s of behavior.scaleDown",
+    ),
+    "right after a start nothing shrinks": (
+        owing(),
+        {"current": 7, "memory": ScalingMemory()},
+        7,
+        "Scaled",
+        "nothing owed; 7 by the window of 60 s of behavior.scaleDown",
+    ),
+    "the last worker stays for the cool-down": (
+        owing(),
+        {"current": 4, "memory": wanting(0, nothing_owed_since=SECOND - 59)},
+        1,
+        "Scaled",
+        "nothing owed; the last one stays for the cool-down of 60 s",
+    ),
+    "and goes when it is over": (
+        owing(),
+        {"current": 1, "memory": wanting(0, nothing_owed_since=SECOND - 60)},
+        0,
+        "Idle",
+        "nothing owed",
+    ),
+    "an idle group at zero stays there": (
+        owing(),
+        {"current": 0, "memory": ScalingMemory()},
+        0,
+        "Idle",
+        "nothing owed",
+    ),
+    "minReplicas stay": (
+        owing(),
+        {
+            "current": 2,
+            "memory": wanting(0, nothing_owed_since=SECOND - 99),
+            "scaling": {"minReplicas": 2},
+        },
+        2,
+        "Scaled",
+        "nothing owed; 2 by minReplicas",
+    ),
+    "a fleet that keeps up has no backlog and stays": (
+        owing(),
+        {"current": 3, "memory": wanting(3, meter=knowing(arrivals=120, per_replica=50))},
+        3,
+        "Scaled",
+        "nothing owed; 0 wanted by backlog, 3 by arrivals",
+    ),
+    "arrivals that outrun the fleet want more before a backlog is there": (
+        owing(undelivered=10),
+        {"current": 3, "memory": wanting(3, meter=knowing(arrivals=300, per_replica=50))},
+        8,
+        "Scaled",
+        "10 owed: 10 undelivered + 0 pending with live workers; 1 wanted by backlog, "
+        "8 by arrivals",
+    ),
+    "a rate that was never tested adds no worker": (
+        owing(),
+        {
+            "current": 3,
+            "memory": wanting(3, meter=knowing(arrivals=300, per_replica=50, is_proven=False)),
+        },
+        3,
+        "Scaled",
+        "nothing owed; 0 wanted by backlog, 3 by arrivals",
+    ),
+    "an unknown number removes no worker": (
+        owing(undelivered=1_000, is_exact=False),
+        {"current": 12, "scaling": {"maxReplicas": 20}},
+        12,
+        "LagUnknown",
+        "at least 1,000 owed: at least 1,000 undelivered + 0 pending with live workers; "
+        "10 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
+    ),
+    "an unknown number is no zero": (
+        owing(is_exact=False),
+        {"current": 1, "memory": wanting(0, nothing_owed_since=SECOND - 999)},
+        1,
+        "LagUnknown",
+        "at least 0 owed: at least 0 undelivered + 0 pending with live workers; "
+        "0 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
+    ),
+    "an unknown number wakes the first worker": (
+        owing(is_exact=False),
+        {"current": 0},
+        1,
+        "LagUnknown",
+        "at least 0 owed: at least 0 undelivered + 0 pending with live workers; "
+        "0 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
+    ),
+    "Redis cannot be seen": (
+        None,
+        {"current": 4},
+        4,
+        "Holding",
+        "Redis cannot be looked at: what is owed is not known, and 4 are kept",
+    ),
+    "the group is missing": (
+        owing(exists=False, is_exact=False, added=None),
+        {"current": 4},
+        4,
+        "Holding",
+        "the group does not exist: what is owed is not known, and 4 are kept",
+    ),
+    "what is held stays within the bounds": (
+        None,
+        {"current": 12},
+        10,
+        "Holding",
+        "Redis cannot be looked at: what is owed is not known, and 10 are kept",
+    ),
+    "the target is missing": (
+        owing(undelivered=5),
+        {"current": 0, "exists": False},
+        None,
+        "Holding",
+        "Deployment shop/order-workers does not exist: there is nothing to scale",
+    ),
+    "a quota refuses pods": (
+        owing(undelivered=900),
+        {"current": 3, "ready": 3, "failure": "exceeded quota: pods=3"},
+        3,
+        "ScalingIneffective",
+        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "no more than 3, since pods cannot be created: exceeded quota: pods=3",
+    ),
+    "the first worker is tried whatever is wrong": (
+        owing(undelivered=900),
+        {"current": 0, "failure": "exceeded quota: pods=3"},
+        1,
+        "ScalingIneffective",
+        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "no more than 1, since pods cannot be created: exceeded quota: pods=3",
+    ),
+    "every worker crashes": (
+        owing(undelivered=900),
+        {
+            "current": 1,
+            "ready": 0,
+            "pods": (pod(is_ready=False, waiting_reason="CrashLoopBackOff"),),
+        },
+        1,
+        "ScalingIneffective",
+        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "no more than 1, since every worker crashes: see the condition WorkloadReady",
+    ),
+    "entries end as dead letters": (
+        owing(undelivered=900),
+        {"current": 2, "memory": wanting(2, meter=replace(
+            knowing(arrivals=0, per_replica=1), finished=40.0, dead_lettered=30.0
+        ))},
+        2,
+        "ScalingIneffective",
+        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "no more than 2, since 75% of what is processed ends as dead letters: read them, their "
+        "last fields say why",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", DECISIONS.values(), ids=DECISIONS)
+def test_the_number_and_its_words(
+    case: tuple[Backlog | None, dict[str, Any], int | None, str, str],
+) -> None:
+    backlog, given, replicas, reason, message = case
+    found = decide(backlog, **given)
+    assert (found.replicas, found.reason, found.message) == (replicas, reason, message)
+
+
+# Each is (how long a worker holds an entry, what `decide` is given beside it, whether only those
+# are kept that are still at work).
+KEPT: dict[str, tuple[float | None, dict[str, Any], bool]] = {
+    "how long they take is not known": (None, {}, False),
+    "they take long": (10.1, {}, False),
+    "they finish what they hold while they are told to end": (9.9, {}, True),
+    "their pods are given little time to end": (9.9, {"pods": (pod(grace_period_s=20.0),)}, False),
+    "their pods are given much time to end": (10.1, {"pods": (pod(grace_period_s=900.0),)}, False),
+}
+
+
+@pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
+def test_workers_that_hold_entries_are_kept_when(
+    case: tuple[float | None, dict[str, Any], bool],
+) -> None:
+    mean_s, given, only_at_work = case
+    known = Handling() if mean_s is None else handling(mean_s)
+    memory = wanting(0, meter=Meter(handling=known))
+    found = decide(owing(held=5), current=8, memory=memory, **given)
+    assert (found.replicas, found.keep_at_most) == (1, 5)
+    assert found.only_at_work is only_at_work
+
+
+def test_workers_that_hold_entries_are_kept_when_nobody_would_get_back_what_they_lose() -> None:
+    spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Off"}).spec
+    memory = wanting(0, meter=Meter(handling=handling(0.1)))
+    seen = workload(wished=8, ready=8)
+    decision = decide_replicas(spec, seen, owing(held=5), memory, now=SECOND)[0]
+    assert (decision.replicas, decision.only_at_work) == (1, False)
+
+
+def test_one_more_entry_asks_for_no_fewer_workers_when_none_is_ready() -> None:
+    idle, more = (
+        judge_demand(ScalingSpec(), owing(undelivered=n, held=500), Rates(), ready=0)
+        for n in (0, 1)
+    )
+    assert 1 <= idle.by_backlog <= more.by_backlog
+
+
+def test_pods_that_are_about_to_end_are_no_reason_to_grow() -> None:
+    found = decide(owing(undelivered=800), current=5, ready=8, failure="quota")
+    assert (found.replicas, found.reason) == (5, Reason.SCALING_INEFFECTIVE)
+
+
+def test_an_autoscaler_on_the_target_wins() -> None:
+    found = decide(owing(undelivered=500), current=1, autoscaler="orders")
+    assert (found.replicas, found.reason) == (None, Reason.SCALED_BY_AUTOSCALER)
+
+
+def test_without_scaling_what_is_owed_decides_nothing() -> None:
+    seen = workload()
+    decision, memory = decide_replicas(
+        resource().spec, seen, owing(undelivered=500), wanting(3), now=SECOND
+    )
+    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_OFF)
+    assert memory == ScalingMemory()
+
+
+def test_who_decides_is_true_and_what_is_wrong_is_not() -> None:
+    active = {reason for reason in Reason if _decision(reason).is_active}
+    assert active == {
+        Reason.MANUAL,
+        Reason.SCALED_BY_AUTOSCALER,
+        Reason.SCALED,
+        Reason.IDLE,
+        Reason.LIMITED,
+        Reason.LAG_UNKNOWN,
+    }
+
+
+def _decision(reason: Reason) -> ScalingDecision:
+    return ScalingDecision(replicas=1, reason=reason, message="")

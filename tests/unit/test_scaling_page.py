@@ -1,0 +1,66 @@
+"""The numbers of docs/scaling.md are those that the code gives."""
+
+from __future__ import annotations
+
+from math import ceil
+from pathlib import Path
+
+import pytest
+
+from pelops.api.scaling import ScalingSpec
+from pelops.domain.scaling import Rates
+from pelops.policy.demand import judge_demand
+from pelops.policy.scaling import ScalingMemory, decide_replicas, remember_write
+from tests.builders import workload
+from tests.scaling_cases import after, auto, owing
+
+PAGE = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the table whose first column has this heading."""
+    lines = iter(PAGE.splitlines())
+    for line in lines:
+        if line.startswith(f"| {heading} |"):
+            next(lines)
+            return [
+                [cell.strip().replace(",", "") for cell in row.strip("|").split("|")]
+                for row in iter(lambda: next(lines), "")
+            ]
+    raise AssertionError(f"docs/scaling.md has no table of {heading}")
+
+
+def number(cell: str) -> float | None:
+    return None if cell == "-" else float(cell)
+
+
+@pytest.mark.parametrize("row", rows("undelivered"), ids=" ".join)
+def test_a_worked_example_is_what_the_code_does(row: list[str]) -> None:
+    undelivered, pending, ready = map(int, row[:3])
+    within = number(row[5])
+    scaling = ScalingSpec(drain_within_seconds=None if within is None else int(within))
+    rates = Rates(arrivals=number(row[3]), per_replica=number(row[4]), is_proven=True)
+    backlog = owing(undelivered=undelivered, held=pending)
+    demand = judge_demand(scaling, backlog, rates, ready=ready)
+    found = (demand.by_backlog, demand.by_drain, demand.by_arrivals, demand.highest)
+    assert [None if one is None else ceil(one) for one in found] == [
+        number(cell) for cell in row[6:]
+    ]
+
+
+def test_the_story_of_ten_thousand_entries_is_true() -> None:
+    told = {int(row[0]): (int(row[1]), int(row[3])) for row in rows("second")}
+    spec, memory, replicas, owed = auto(maxReplicas=20), ScalingMemory(), 0, 10_000
+    for second in range(max(told) + 1):
+        backlog = owing(undelivered=owed, at=owing().at + after(seconds=second), added=1_000)
+        seen = workload(wished=replicas, ready=replicas)
+        decision, memory = decide_replicas(spec, seen, backlog, memory, now=float(second))
+        if decision.is_change and decision.replicas is not None:
+            memory = remember_write(
+                memory, before=replicas, after=decision.replicas, now=float(second)
+            )
+            replicas = decision.replicas
+        if second in told:
+            assert (owed, replicas) == told[second]
+        owed = max(0, owed - 50 * replicas)
+    assert replicas == 0

@@ -1,0 +1,56 @@
+"""Workers that hold entries are not taken away, however few are wanted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pelops.policy.reasons import Reason
+from pelops.policy.scaling import spare_busy
+from tests.builders import TARGET, workload
+from tests.scaling_cases import SECOND, decide, owing, wanting
+
+LONG_JOBS = owing(held=5)
+IDLE_FOR_LONG: dict[str, Any] = {"current": 8, "memory": wanting(0)}
+
+
+def test_workers_that_hold_entries_are_spared() -> None:
+    decision = decide(LONG_JOBS, **IDLE_FOR_LONG)
+    assert decision.replicas == 1
+    assert decision.wants_busy
+    spared = spare_busy(decision, workload(), 4)
+    assert (spared.replicas, spared.reason) == (4, Reason.SCALED)
+    assert spared.message.endswith("1 wanted by backlog; kept at 4: 4 workers hold entries")
+
+
+def test_when_nobody_can_tell_who_holds_them_none_is_removed_that_might() -> None:
+    spared = spare_busy(decide(LONG_JOBS, **IDLE_FOR_LONG), workload(), None)
+    assert spared.replicas == 5
+    assert spared.message.endswith("kept at 5: it is not known which workers hold entries")
+
+
+def test_sparing_never_adds_a_worker() -> None:
+    decision = decide(owing(held=50), current=3, memory=wanting(0))
+    assert spare_busy(decision, workload(), 40).replicas == 3
+
+
+def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> None:
+    """A sweep's report may count as waiting what was handed to a worker since."""
+    memory = wanting(0, nothing_owed_since=SECOND - 60)
+    decision = decide(owing(waiting=2), current=1, memory=memory)
+    assert (decision.replicas, decision.wants_busy) == (0, True)
+    spared = spare_busy(decision, workload(), 1)
+    assert (spared.replicas, spared.reason) == (1, Reason.SCALED)
+    assert spared.message.endswith("kept at 1: 1 worker holds entries")
+
+
+def test_pods_that_cannot_be_chosen_stay_for_the_sake_of_a_busy_one() -> None:
+    """A StatefulSet takes its highest pods: the one that holds the entry may be the last."""
+    target = replace(TARGET, kind="StatefulSet")
+    decision = decide(owing(held=1), current=8, target=target)
+    assert spare_busy(decision, workload(), 8).replicas == 8
+    assert not decide(owing(), current=8, target=target).wants_busy
+
+
+def test_nobody_is_counted_when_nothing_is_pending() -> None:
+    assert not decide(owing(), **IDLE_FOR_LONG).wants_busy

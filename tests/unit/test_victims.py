@@ -1,0 +1,237 @@
+"""Which pods a scale-in should take, and what must be written so that it takes those."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.domain.scaling import PodHolding
+from pelops.domain.workload import PodObservation
+from pelops.kube.observing import observe_pod
+from pelops.policy.owners import Owners
+from pelops.policy.victims import (
+    HIGHEST,
+    LOWEST,
+    count_kept,
+    count_unknown,
+    find_contested,
+    list_holdings,
+    rank,
+)
+from tests.builders import later, pod
+
+
+def holding(
+    name: str,
+    pending: int = 0,
+    *,
+    at_work: int = 0,
+    age_s: float = 100,
+    cost: int | None = None,
+) -> Any:
+    """What a pod holds that was made `age_s` ago."""
+    return PodHolding(
+        pod=name,
+        uid=f"uid-{name}",
+        pending=pending,
+        at_work=at_work,
+        created=later(seconds=-age_s),
+        cost=cost,
+    )
+
+
+# The sentence of a case: what the pods hold, how many leave, what is written.
+RANKED: dict[str, tuple[list[PodHolding], int, dict[str, int]]] = {
+    "those that hold nothing leave": (
+        [holding("a", 3), holding("b"), holding("c", 1), holding("d"), holding("e", 2)],
+        2,
+        {"b": -1, "d": -1},
+    ),
+    "those that are done with what they hold leave before one that is at work": (
+        [holding("a", 9), holding("b", 1, at_work=1), holding("c", 5)],
+        2,
+        {"b": 1},
+    ),
+    "of those that hold as much the youngest leave": (
+        [holding("a", age_s=30), holding("b", age_s=10), holding("c", age_s=20)],
+        1,
+        {"b": -1},
+    ),
+    "who holds least leaves when all hold something, however young the others are": (
+        [holding("a", 3, age_s=1), holding("b", 2, age_s=99), holding("c", 9, age_s=2)],
+        1,
+        {"b": -1},
+    ),
+    "those that stay are written to when they are fewer": (
+        [holding("a", 1), holding("b"), holding("c"), holding("d")],
+        3,
+        {"a": 1},
+    ),
+    "those that leave are written to when both are as many: they take their costs along": (
+        [holding("a", 1), holding("b")],
+        1,
+        {"b": -1},
+    ),
+    "nothing is written when the costs are right already": (
+        [holding("a", 1), holding("b", cost=-1), holding("c", 1, cost=7)],
+        1,
+        {},
+    ),
+    "a pod that an earlier scale-in named and did not take is taken back": (
+        [holding("a", 5, cost=-1), holding("b"), holding("c")],
+        1,
+        {"b": -2},
+    ),
+    "a pod that an earlier scale-in kept has no better place than what it holds": (
+        [holding("a", cost=1), holding("b", 1), holding("c", 1)],
+        1,
+        {"a": -1},
+    ),
+    "one cost is put right when all others have moved": (
+        [holding("a", cost=100), holding("b", cost=100), holding("c", 1, cost=0)],
+        2,
+        {"c": 101},
+    ),
+    "a cost in the template, which all have, is undercut": (
+        [holding("a", 1, cost=100), holding("b", 1, cost=100), holding("c", cost=100)],
+        1,
+        {"c": -1},
+    ),
+    "beside the very highest cost": (
+        [holding("a", cost=HIGHEST), holding("b", 1, cost=HIGHEST), holding("c", 1, cost=HIGHEST)],
+        1,
+        {"a": -1},
+    ),
+    "beside the very lowest cost": (
+        [holding("a", cost=LOWEST), holding("b", 1, cost=LOWEST)],
+        1,
+        {"b": 0},
+    ),
+    "nobody is named when all leave": ([holding("a"), holding("b", 1)], 2, {}),
+    "nobody is named when none leaves": ([holding("a"), holding("b", 1)], 0, {}),
+    "there is nobody": ([], 1, {}),
+}
+
+
+@pytest.mark.parametrize("case", RANKED)
+def test_the_right_pods_are_named_with_the_fewest_writes(case: str) -> None:
+    holdings, leaving, written = RANKED[case]
+    assert rank(holdings, leaving) == written
+
+
+def test_those_that_hold_entries_are_kept_when_fifty_writes_cannot_name_everyone() -> None:
+    busy = [holding(f"busy-{n}", n + 1) for n in range(20)]
+    idle = [holding(f"idle-{n}") for n in range(180)]
+    assert rank(busy + idle, 60) == {one.pod: 1 for one in busy}
+
+
+def test_those_that_hold_most_are_kept_when_too_many_hold_something() -> None:
+    holdings = [holding(f"pod-{n}", n) for n in range(200)]
+    assert rank(holdings, 60) == {f"pod-{n}": 1 for n in range(150, 200)}
+
+
+def test_what_a_pod_holds_is_summed_over_the_consumers_that_name_it() -> None:
+    pods = [pod(name="web-a", uid="a"), pod(name="web-b", uid="b", deletion_cost=4)]
+    pending = {"web-a-17": 2, "web-a-18": 3, "web-b": 0, "laptop": 9}
+    first, second = list_holdings(pods, Owners(pods), pending)
+    assert (first.pod, first.uid, first.pending, first.cost) == ("web-a", "a", 5, None)
+    assert (second.pod, second.uid, second.pending, second.cost) == ("web-b", "b", 0, 4)
+
+
+def test_what_handlers_are_still_busy_with_is_told_apart() -> None:
+    pods = [pod(name="web-a", uid="a"), pod(name="web-b", uid="b")]
+    (first, second) = list_holdings(pods, Owners(pods), {"web-a": 5, "web-b": 2}, {"web-b": 2})
+    assert (first.pending, first.at_work) == (5, 0)
+    assert (second.pending, second.at_work) == (2, 2)
+
+
+def test_a_consumer_of_two_pods_keeps_both() -> None:
+    pods = [pod(name="x-1", uid="1", hostname="same"), pod(name="x-2", uid="2", hostname="same")]
+    assert [one.pending for one in list_holdings(pods, Owners(pods), {"same": 1})] == [1, 1]
+
+
+def test_a_deployment_keeps_as_many_as_hold_something() -> None:
+    assert count_kept([holding("a", 2), holding("b"), holding("c", 1)]) == 2
+    assert count_kept([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("held", "kept"),
+    [
+        ({"web-0": 0, "web-1": 0, "web-2": 0}, 0),
+        ({"web-0": 1, "web-1": 0, "web-2": 0}, 1),
+        ({"web-0": 0, "web-1": 0, "web-2": 1}, 3),
+        ({f"web-{n}": int(n == 9) for n in range(12)}, 10),
+        ({"web-5": 0, "web-6": 1, "web-7": 0}, 2),  # spec.ordinals.start is 5
+        ({}, 0),
+    ],
+)
+def test_a_stateful_set_keeps_all_up_to_the_last_that_holds_something(
+    held: dict[str, int], kept: int
+) -> None:
+    assert count_kept([holding(*one) for one in held.items()], by_ordinal=True) == kept
+
+
+def test_a_consumer_that_no_pod_matches_may_be_any_pod() -> None:
+    pods = [pod(name=f"web-{n}", uid=f"uid-{n}") for n in range(3)]
+    owners = Owners(pods, is_stranger=lambda name: name == "stranger-1")
+    dead = "web-9:aaaaaaaa-bbbb-4ccc-8ddd-eeeeeeeeeeee"
+    pending = {"web-0": 1, "worker-1": 2, "worker-2": 0, "stranger-1": 1, dead: 3}
+    unknown = count_unknown(owners, pending)
+    assert unknown == 1
+    holdings = list_holdings(pods, owners, pending)
+    assert count_kept(holdings, unknown=unknown) == 2
+    assert count_kept(holdings, unknown=9) == 3
+    assert count_kept(holdings, unknown=unknown, by_ordinal=True) == 3
+
+
+READY = pod(name="ready")
+UNREADY = pod(name="unready", is_ready=False)
+PENDING = pod(name="pending", phase="Pending", is_ready=False)
+UNPLACED = pod(name="unplaced", phase="Pending", is_ready=False, node=None)
+GOING = pod(name="going", is_deleting=True)
+DONE = pod(name="done", phase="Succeeded", is_ready=False)
+FLEET = (READY, pod(name="also"), UNREADY, PENDING, UNPLACED, GOING, DONE)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "contested", "of_these"),
+    [
+        (1, {"pending"}, 0),
+        (2, {"unready"}, 0),
+        (3, {"ready", "also"}, 0),
+        (4, {"ready", "also"}, 1),
+        (5, set(), 0),
+        (-1, {"unplaced"}, 0),
+    ],
+)
+def test_pods_that_are_not_ready_go_before_any_cost_counts(
+    leaving: int, contested: set[str], of_these: int
+) -> None:
+    found, count = find_contested(FLEET, leaving)
+    assert ({one.name for one in found}, count) == (contested, of_these)
+
+
+def test_costs_count_among_pods_that_are_not_ready_too() -> None:
+    fleet: list[PodObservation] = [READY, UNREADY, pod(name="starting", is_ready=False)]
+    found, count = find_contested(fleet, 1)
+    assert ({one.name for one in found}, count) == ({"unready", "starting"}, 1)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "cost"),
+    [
+        (None, None),
+        ({}, None),
+        ({"controller.kubernetes.io/pod-deletion-cost": "-7"}, -7),
+        ({"controller.kubernetes.io/pod-deletion-cost": "much"}, None),
+    ],
+)
+def test_a_deletion_cost_is_read_and_is_no_news_of_the_pod(
+    annotations: dict[str, str] | None, cost: int | None
+) -> None:
+    plain = observe_pod({"metadata": {"name": "w-1"}})
+    costly = observe_pod({"metadata": {"name": "w-1", "annotations": annotations}})
+    assert costly.deletion_cost == cost
+    assert costly == plain
