@@ -16,7 +16,7 @@ from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
 from pelops.domain.workload import PodObservation, Target, WorkloadObservation
 from pelops.policy.facts import Facts
-from pelops.policy.scaling import decide_replicas
+from pelops.policy.scaling import NOT_DECIDED, decide_fixed
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 TARGET = Target(api_version="apps/v1", kind="Deployment", namespace="shop", name="order-workers")
@@ -151,7 +151,7 @@ def facts(**changes: Any) -> Facts:
     usual = Facts(
         resource=asked,
         workload=seen,
-        scaling=decide_replicas(asked.spec, seen),
+        scaling=decide_fixed(asked.spec, seen) or NOT_DECIDED,
         keys=keys(asked),
         stream=stream(),
         server_version="8.6.0",

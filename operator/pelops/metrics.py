@@ -63,6 +63,30 @@ GROUP_FACTS = {
     ),
 }
 
+# What the replica that scales a resource goes by; the others do not export these.
+SCALING_FACTS = {
+    "arrivals": Gauge(
+        "pelops_arrival_rate",
+        "Entries added per second; NaN until measured.",
+        ["namespace", "name"],
+    ),
+    "acknowledged": Gauge(
+        "pelops_acknowledge_rate",
+        "Entries finished per second; NaN until measured.",
+        ["namespace", "name"],
+    ),
+}
+BACKLOG = Gauge(
+    "pelops_backlog_entries",
+    "What scaling sees: undelivered, held by workers that may live, or waiting for recovery.",
+    ["namespace", "name", "part"],
+)
+SCALE_WRITES = Counter(
+    "pelops_scale_writes_total", "Writes of a number of replicas, up or down.", ["direction"]
+)
+SCALING_DECISIONS = Counter(
+    "pelops_scaling_decisions_total", "Decisions of automatic scaling, by reason.", ["reason"]
+)
 
 # What was done to groups. A trigger says what had a group swept: lock-expiry, pod-death, sweep (the
 # timer) or start-up.
@@ -130,9 +154,19 @@ SERVER_SECONDS = Counter(
 
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
+    forget_scaling(namespace, name)
     for series in (*GROUP_FACTS.values(), STATUS_WRITES_LIMITED):
         if (namespace, name) in series._metrics:
             series.remove(namespace, name)
     for act in GROUP_ACTS:
         for labels in [told for told in list(act._metrics) if told[:2] == (namespace, name)]:
             act.remove(*labels)
+
+
+def forget_scaling(namespace: str, name: str) -> None:
+    """Drop the series of a resource that this replica does not scale any more."""
+    for series in SCALING_FACTS.values():
+        if (namespace, name) in series._metrics:
+            series.remove(namespace, name)
+    for labels in [told for told in list(BACKLOG._metrics) if told[:2] == (namespace, name)]:
+        BACKLOG.remove(*labels)

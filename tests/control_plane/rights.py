@@ -52,6 +52,26 @@ def namespaced_rights() -> list[Right]:
     return sorted(_take_apart(_rules((NAMESPACED / "role.yaml").read_text(), "Role")))
 
 
+def grant(user: str, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The manifests that give a user these rights in the whole cluster."""
+    api = "rbac.authorization.k8s.io"
+    return [
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": user},
+            "rules": rules,
+        },
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
+        },
+    ]
+
+
 def _rules(text: str, kind: str) -> list[dict[str, Any]]:
     manifests = [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
     return [rule for manifest in manifests for rule in manifest["rules"]]

@@ -29,7 +29,13 @@ from tests.operators import (
 WATCHED_S = 60.0
 QUIET_S = 15.0  # numbers that moved are written after 10 s
 SETTLE_TIMEOUT_S = 240.0
-PER_KIND = 50  # of each of two kinds, in each of two namespaces: 200 resources
+# Without windows, at whose end there is something new to tell.
+ONE_WORKER = {
+    "minReplicas": 1,
+    "cooldownSeconds": 0,
+    "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
+}
+PER_KIND = 25  # of each of four kinds, in each of two namespaces: 200 resources
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +97,7 @@ def _settle(
     plane.kubectl("create", "namespace", namespace)
     resources = Resources(plane, namespace)
     resources.apply_raw(*_manifests(url, prefix + namespace))
-    await_ready(plane, namespace, 2 * PER_KIND)
+    await_ready(plane, namespace, 4 * PER_KIND)
     written: list[Request] = []
     quiet_since = time.monotonic()
 
@@ -111,10 +117,15 @@ def _manifests(url: str, prefix: str) -> list[dict[str, Any]]:
     manifests = []
     for number in range(PER_KIND):
         owned = {"template": sleeping_template(), "replicas": 1}
+        asleep = {"template": sleeping_template(), "scaling": {}}
         manifests.append(_resource(f"owns-{number}", url, prefix, owned))
-        manifests.append(_deployment(f"workers-{number}"))
-        target = {"targetRef": {"name": f"workers-{number}"}}
-        manifests.append(_resource(f"adopts-{number}", url, prefix, target))
+        manifests.append(_resource(f"sleeps-{number}", url, prefix, asleep))
+        adopted = {"adopts": {}, "scales": {"scaling": ONE_WORKER}}
+        for kind, scaling in adopted.items():
+            workers = f"workers-{kind}-{number}"
+            manifests.append(_deployment(workers))
+            target = {"targetRef": {"name": workers}, **scaling}
+            manifests.append(_resource(f"{kind}-{number}", url, prefix, target))
     return manifests
 
 

@@ -17,7 +17,7 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
-from tests.control_plane.rights import Right, operator_rights
+from tests.control_plane.rights import Right, grant, operator_rights
 from tests.control_plane.rights_cases import (
     only,
     owning,
@@ -26,6 +26,7 @@ from tests.control_plane.rights_cases import (
     stateful_set,
     targeting,
 )
+from tests.e2e.declaring import await_object
 from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources, metrics
 
@@ -147,6 +148,38 @@ def _number_is_refused(trial: Trial, right: Right) -> None:
     trial.await_forbidden(right)
 
 
+def _budget_is_refused(trial: Trial, right: Right) -> None:
+    """The workers run without one, and the resource is ready."""
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.await_log(f'cannot {right.verb} resource "{right.resource}"')
+    wait_until(
+        lambda: "BudgetRefused" in {e["reason"] for e in trial.resources.events("orders")},
+        timeout_s=WAIT_S,
+        what="an Event that says so",
+    )
+    assert trial.resources.condition("orders")["status"] == "True"
+
+
+def _former_budget_stays(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    await_object(trial.resources, "poddisruptionbudget", "orders-workers")
+    trial.resources.apply("orders", retargeted(trial.redis.url, trial.namespace))
+    trial.await_forbidden(right)
+
+
+def _victims_are_not_named(trial: Trial, right: Right) -> None:
+    """The scale-in takes other pods than those that should go."""
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.start()
+    trial.resources.apply("orders", owning(trial.namespace, replicas=2))
+    wait_until(lambda: _replicas(trial) == 2, timeout_s=WAIT_S, what="two pods", every_s=0.2)
+    trial.resources.apply("orders", owning(trial.namespace, replicas=1))
+    trial.await_log('cannot patch resource "pods"')
+    wait_until(lambda: _replicas(trial) == 1, timeout_s=WAIT_S, what="one pod", every_s=0.2)
+
+
 def _target_is_forbidden(trial: Trial, right: Right) -> None:
     trial.resources.apply_raw(stateful_set("own"))
     trial.start()
@@ -196,18 +229,24 @@ SYMPTOMS: dict[str, Symptom] = {
     "list deployments": _is_not_ready,
     "list pods": _is_not_ready,
     "list horizontalpodautoscalers": _is_not_ready,
+    "list poddisruptionbudgets": _is_not_ready,
     "list nodes": _nodes_are_not_told_of,
     "get pods": _deaths_cannot_be_confirmed,
     "watch streamconsumergroups": _watch_ends,
     "watch deployments": _watch_ends,
     "watch pods": _watch_ends,
     "watch horizontalpodautoscalers": _watch_ends,
+    "watch poddisruptionbudgets": _watch_ends,
     "watch nodes": _watch_ends,
     "patch streamconsumergroups": _finalizer_is_refused,
     "patch streamconsumergroups/status": _status_stays_empty,
     "create deployments": _deployment_is_refused,
     "patch deployments": _deployment_is_refused,
     "delete deployments": _former_deployment_stays,
+    "create poddisruptionbudgets": _budget_is_refused,
+    "patch poddisruptionbudgets": _budget_is_refused,
+    "delete poddisruptionbudgets": _former_budget_stays,
+    "patch pods": _victims_are_not_named,
     "patch deployments/scale": _number_is_refused,
     "get statefulsets/scale": _target_is_forbidden,
     "patch statefulsets/scale": _target_is_forbidden,
@@ -243,23 +282,11 @@ def test_without_one_right_something_fails_visibly(
         SYMPTOMS[str(right)](trial, right)
 
 
-def grant(user: str, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    api = "rbac.authorization.k8s.io"
-    return [
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": user},
-            "rules": rules,
-        },
-        {
-            "apiVersion": f"{api}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": user},
-            "roleRef": {"apiGroup": api, "kind": "ClusterRole", "name": user},
-            "subjects": [{"apiGroup": api, "kind": "User", "name": user}],
-        },
-    ]
+def _replicas(trial: Trial) -> int | None:
+    """How many pods of the workers the operator knows of."""
+    found = trial.resources.get("scg", "orders") or {}
+    known: int | None = (found.get("status") or {}).get("replicas")
+    return known
 
 
 def _readiness(port: int) -> str:

@@ -35,6 +35,7 @@ from tests.control_plane.rights_cases import (
     targeting,
     wished,
 )
+from tests.e2e.declaring import await_absence, await_object
 from tests.e2e.recovering import LONG_BEFORE_MS, Group
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources
 
@@ -69,7 +70,9 @@ def test_every_right_is_used_and_nothing_else_is_asked_for(
     resources = Resources(plane, namespace)
     with Operators(plane, tmp_path, environment=FAST) as operators:
         _live_through_everything(operators, resources, redis_86.url)
-        _recover_a_worker_that_crashed(Group(resources, redis_86, f"{namespace}-recovered"))
+        group = Group(resources, redis_86, f"{namespace}-recovered")
+        _recover_a_worker_that_crashed(group)
+        _scale_in(group)
     requests = trail.read()
     assert [str(one) for one in requests if one.code == 403] == []
     used = {used for one in requests if one.code < 400 for used in _uses(one)}
@@ -131,12 +134,10 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
         timeout_s=WAIT_S,
         what="the owned Deployment to be scaled",
     )
+    await_object(resources, "poddisruptionbudget", "orders-workers")
     resources.apply("orders", retargeted(url, namespace))
-    wait_until(
-        lambda: resources.get("deployment", "orders-workers") is None,
-        timeout_s=WAIT_S,
-        what="the Deployment of the former template to go",
-    )
+    for kind in ("deployment", "poddisruptionbudget"):
+        await_absence(resources, kind, "orders-workers", WAIT_S)
     resources.delete("orders", wait=True)
     assert {one["reason"] for one in resources.events("orders")} >= {"Ready", "GroupRemoved"}
     leaving.send_to_leader(signal.SIGTERM)
@@ -144,11 +145,16 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
 
 
 def _recover_a_worker_that_crashed(group: Group) -> None:
-    (pod,) = group.declare(1)
+    pod, _ = group.declare(2)
     lost = group.give(pod.consumer, 1)
     group.await_idle(lost, LONG_BEFORE_MS)
     pod.crash()
     group.await_moved(lost)
+
+
+def _scale_in(group: Group) -> None:
+    group.apply(replicas=1)
+    group.await_pods(1)
 
 
 def _uses(request: Request) -> set[tuple[str, str, str]]:

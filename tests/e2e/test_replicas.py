@@ -131,28 +131,6 @@ def test_the_number_of_an_autoscaled_deployment_is_left_to_its_autoscaler(
     _await_replicas(resources, "deployment", WORKERS, 5)
 
 
-@pytest.mark.parametrize(
-    ("more", "condition", "named"),
-    [
-        ({"scaling": {"mode": "Auto"}}, "ScalingActive", "scaling.mode Auto"),
-    ],
-)
-def test_what_this_version_cannot_do_is_said_and_all_else_works(
-    resources: Resources,
-    redis_86: RedisServers,
-    stream: str,
-    more: Object,
-    condition: str,
-    named: str,
-) -> None:
-    resources.apply(NAME, a_spec(redis_86.url, stream, **more))
-    told = resources.await_condition(NAME, condition, reason="NotImplemented")
-    assert (told["status"], named in told["message"]) == ("False", True)
-    resources.await_condition(NAME, reason="NotImplemented")
-    assert resources.condition(NAME, "GroupReady")["status"] == "True"
-    assert resources.get("deployment", WORKERS) is not None
-
-
 def test_the_smallest_resource_of_the_documentation_works(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
@@ -167,6 +145,8 @@ def test_the_smallest_resource_of_the_documentation_works(
         },
     )
     resources.await_condition("order-processing", reason="Ready")
+    scaling = resources.await_condition("order-processing", "ScalingActive", reason="Idle")
+    assert scaling["status"] == "True"
 
 
 def _targeting(

@@ -13,7 +13,6 @@ BROKEN = FileCounts(lines=1, digest="d", error="SyntaxError: no")
 STATUS: dict[str, Any] = {
     "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}],
     "group": {"pending": 0, "lag": 0, "lagKnown": True},
-    "readyReplicas": 3,
 }
 GOOD = Outcome(
     expected={"/a.py": A, "/b.py": B, "/broken.py": BROKEN},
@@ -23,10 +22,8 @@ GOOD = Outcome(
     pending=0,
     lag=0,
     status=STATUS,
-    replicas=3,
-    pods=3,
 )
-ENTRIES, COMPLETE, DIGESTS, TOTALS, REDIS, STATUS_SETTLED, READY, WORKERS = range(8)
+ENTRIES, COMPLETE, DIGESTS, TOTALS, REDIS, STATUS_SETTLED, READY = range(7)
 
 
 def test_all_holds_when_all_is_well() -> None:
@@ -48,10 +45,7 @@ def test_all_holds_when_all_is_well() -> None:
         ({"pending": 1}, {REDIS}),
         ({"lag": 1}, {REDIS}),
         ({"lag": None}, {REDIS}),
-        ({"pods": 2}, {WORKERS}),
-        ({"pods": 4}, {WORKERS}),
-        ({"status": {}}, {STATUS_SETTLED, READY, WORKERS}),
-        ({"status": STATUS | {"readyReplicas": 2}}, {WORKERS}),
+        ({"status": {}}, {STATUS_SETTLED, READY}),
         ({"status": STATUS | {"conditions": []}}, {READY}),
         ({"status": STATUS | {"group": {"pending": 0, "lag": 0}}}, {STATUS_SETTLED}),
         ({"status": STATUS | {"group": {"pending": 1, "lag": 0, "lagKnown": True}}}, {5}),

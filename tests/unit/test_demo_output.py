@@ -8,12 +8,12 @@ import yaml
 from demo.corpus import Source
 from demo.counting import FileCounts, count_source
 from demo.declaration import MANIFEST, render_declaration
-from demo.finding import count_running
 from demo.following import Line
 from demo.notices import read_event
 from demo.recovery import Letter, Move
 from demo.summary import render_letters, render_moves, render_summary
 from demo.watching import split_table, without_ages
+from pelops.api.scaling import ScalingMode
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 
 TABLE = """\
@@ -50,7 +50,11 @@ def test_the_manifest_declares_what_the_demo_goes_by() -> None:
     declaration = render_declaration(MANIFEST.read_text(), redis_url="", source_root=Path("/"))
     resource = list(yaml.safe_load_all(declaration.manifest))[2]
     parsed = StreamConsumerGroup.model_validate(resource)
-    assert (declaration.stream, declaration.replicas) == (parsed.spec.stream, parsed.spec.replicas)
+    assert declaration.stream == parsed.spec.stream
+    assert parsed.spec.scaling is not None
+    assert parsed.spec.scaling.mode is ScalingMode.AUTO
+    limits = (parsed.spec.scaling.min_replicas, parsed.spec.scaling.max_replicas)
+    assert (declaration.least, declaration.most) == limits
     assert declaration.group == declaration.name == parsed.metadata.name
     assert declaration.namespace == parsed.metadata.namespace
 
@@ -103,18 +107,12 @@ def test_copies_are_counted_by_whether_they_had_to_wait_for_their_turn() -> None
     assert render_moves([], []).splitlines()[0].split()[0] == "0"
 
 
-def test_events_of_recovery_are_told_when_they_are_new() -> None:
+@pytest.mark.parametrize("reason", ["Requeued", "ScaledUp", "ScaledDown"])
+def test_events_of_recovery_and_scaling_are_told_when_they_are_new(reason: str) -> None:
     text = "{}   Normal   {}   Requeued 7 entries of a: b"
-    told = read_event(Line(text=text.format("ADDED", "Requeued"), came_ms=0))
+    told = read_event(Line(text=text.format("ADDED", reason), came_ms=0))
     assert told is not None
     assert told.endswith("Requeued 7 entries of a: b")
-    for kind, reason in (("MODIFIED", "Requeued"), ("ADDED", "Ready")):
-        assert read_event(Line(text=text.format(kind, reason), came_ms=0)) is None
+    for kind, other in (("MODIFIED", reason), ("ADDED", "Ready")):
+        assert read_event(Line(text=text.format(kind, other), came_ms=0)) is None
     assert read_event(Line(text="No resources found", came_ms=0)) is None
-
-
-def test_a_pod_on_its_way_out_does_not_run() -> None:
-    running = {"metadata": {}, "status": {"phase": "Running"}}
-    leaving = {"metadata": {"deletionTimestamp": "now"}, "status": {"phase": "Running"}}
-    failed = {"metadata": {}, "status": {"phase": "Failed"}}
-    assert count_running([running, leaving, failed]) == 1

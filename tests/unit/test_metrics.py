@@ -2,7 +2,15 @@
 
 from prometheus_client import REGISTRY
 
-from pelops.metrics import GROUP_ACTS, GROUP_FACTS, STATUS_WRITES_LIMITED, forget_group
+from pelops.metrics import (
+    BACKLOG,
+    GROUP_ACTS,
+    GROUP_FACTS,
+    SCALING_FACTS,
+    STATUS_WRITES_LIMITED,
+    forget_group,
+    forget_scaling,
+)
 
 
 def series(name: str) -> int:
@@ -18,11 +26,27 @@ def series(name: str) -> int:
 def tell(name: str) -> None:
     for gauge in GROUP_FACTS.values():
         gauge.labels("metrics-test", name).set(1)
+    tell_scaling(name)
     STATUS_WRITES_LIMITED.labels("metrics-test", name).inc()
     for act in GROUP_ACTS:
         for value in ("one", "other"):
             more = [value] * (len(act._labelnames) - 2)
             act.labels("metrics-test", name, *more).inc()
+
+
+def tell_scaling(name: str) -> None:
+    for gauge in SCALING_FACTS.values():
+        gauge.labels("metrics-test", name).set(1)
+    for part in ("undelivered", "held"):
+        BACKLOG.labels("metrics-test", name, part).set(1)
+
+
+def test_a_resource_that_others_scale_is_only_in_the_series_that_all_replicas_tell() -> None:
+    tell("scaled elsewhere")
+    told = series("scaled elsewhere")
+    forget_scaling("metrics-test", "scaled elsewhere")
+    assert series("scaled elsewhere") == told - len(SCALING_FACTS) - 2
+    forget_group("metrics-test", "scaled elsewhere")
 
 
 def test_a_forgotten_resource_is_in_no_series_and_others_stay() -> None:

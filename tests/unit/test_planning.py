@@ -19,7 +19,7 @@ from pelops.policy.provisioning import (
     needs_retry_stream,
     plan_provisioning,
 )
-from pelops.policy.scaling import decide_replicas
+from pelops.policy.scaling import decide_fixed
 from tests.builders import (
     NOW,
     TEMPLATE,
@@ -53,13 +53,6 @@ SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
         None,
         "ScalingOff",
     ),
-    "mode Auto is refused in words": ({"scaling": {"mode": "Auto"}}, {}, None, "NotImplemented"),
-    "the smallest scaling leaves a target alone": (
-        {"scaling": {"maxReplicas": 20}},
-        {},
-        None,
-        "ScalingOff",
-    ),
     "an autoscaler wins over spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},
         {"autoscaler": "orders"},
@@ -78,7 +71,8 @@ SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
 @pytest.mark.parametrize("case", SCALING.values(), ids=SCALING)
 def test_scaling(case: tuple[dict[str, Any], dict[str, Any], int | None, str]) -> None:
     spec, seen, replicas, reason = case
-    decision = decide_replicas(resource(**spec).spec, workload(**seen))
+    decision = decide_fixed(resource(**spec).spec, workload(**seen))
+    assert decision is not None
     assert (decision.replicas, decision.reason) == (replicas, reason)
     assert decision.message
 

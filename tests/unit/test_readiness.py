@@ -9,12 +9,28 @@ import pytest
 from pelops.domain.condition import Condition, Finding
 from pelops.policy.facts import Facts
 from pelops.policy.readiness import decide_conditions, refused
+from pelops.policy.reasons import Reason
+from pelops.policy.scaling import NOT_DECIDED, ScalingDecision
 from tests.builders import TEMPLATE, empty_redis, facts, pod, resource, stream, workload
 
 PROBLEM = Finding(reason="RedisUnreachable", message="Redis does not answer. Check it")
 TAKEN = Finding(reason="NameTaken", message="rename it")
 SUSPENDED = resource(suspend=True)
 OWNED = resource(template=TEMPLATE)
+SCALED_BY_ANOTHER = {
+    "conditions": [
+        {
+            "type": "ScalingActive",
+            "status": "True",
+            "reason": "Scaled",
+            "message": "1,240 owed",
+            "lastTransitionTime": "2026-05-04T03:02:01Z",
+        }
+    ]
+}
+INEFFECTIVE = ScalingDecision(
+    replicas=2, reason=Reason.SCALING_INEFFECTIVE, message="no more than 2, since it is full"
+)
 GONE = workload(exists=False, wished=None, current=0, ready=0, pods=())
 
 
@@ -164,12 +180,33 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "Manual",
         "2 wanted by spec.replicas",
     ),
-    "automatic scaling is asked for": (
-        facts(resource=resource(scaling={"mode": "Auto"})),
+    "nobody has decided about scaling yet": (
+        facts(resource=resource(scaling={"mode": "Auto"}), scaling=None),
+        "ScalingActive",
+        "False",
+        "Holding",
+        "not looked at yet",
+    ),
+    "another replica of the operator decides": (
+        facts(resource=resource(scaling={"mode": "Auto"}, status=SCALED_BY_ANOTHER), scaling=None),
+        "ScalingActive",
+        "True",
+        "Scaled",
+        "1,240 owed",
+    ),
+    "scaling is held while it waits for another condition": (
+        facts(resource=resource(scaling={"mode": "Auto"}), scaling=NOT_DECIDED),
+        "Ready",
+        "True",
+        "Ready",
+        "exists",
+    ),
+    "more workers would not help": (
+        facts(resource=resource(scaling={"mode": "Auto"}), scaling=INEFFECTIVE),
         "Ready",
         "False",
-        "NotImplemented",
-        "not available in this version",
+        "ScalingIneffective",
+        "no more than 2",
     ),
     "it is suspended": (
         facts(resource=SUSPENDED),

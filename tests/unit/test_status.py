@@ -18,7 +18,9 @@ from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, SweepReport, Totals
 from pelops.policy.facts import Facts
-from pelops.policy.scaling import decide_replicas
+from pelops.policy.readiness import decide_conditions
+from pelops.policy.reasons import Reason
+from pelops.policy.scaling import ScalingDecision, decide_fixed
 from tests.builders import (
     NOW,
     TEMPLATE,
@@ -133,6 +135,12 @@ def test_an_unknown_lag_is_never_a_number() -> None:
     assert status["summary"]["lag"] == "unknown"
 
 
+def test_a_lag_of_which_only_the_least_is_known_is_told_as_that() -> None:
+    status = rendered(owing(lag=None, at_least=312))
+    assert (status["group"]["lag"], status["group"]["lagKnown"]) == (312, False)
+    assert status["summary"]["lag"] == ">=312"
+
+
 def test_a_lag_beyond_all_memory_is_still_a_status_that_can_be_written() -> None:
     assert rendered(owing(lag=2**62))["group"]["lag"] == 2**53 - 1
 
@@ -177,9 +185,16 @@ def test_a_written_name_of_any_length_does_not_spoil_the_status() -> None:
 
 def test_the_wanted_replicas_are_those_decided_else_those_of_the_target() -> None:
     asked, seen = resource(template=TEMPLATE, replicas=5), workload(wished=2)
-    decided = facts(resource=asked, workload=seen, scaling=decide_replicas(asked.spec, seen))
+    decided = facts(resource=asked, workload=seen, scaling=decide_fixed(asked.spec, seen))
     assert rendered(decided)["desiredReplicas"] == 5
     assert rendered(facts(workload=seen))["desiredReplicas"] == 2
+
+
+def test_a_replica_that_does_not_decide_repeats_the_wanted_replicas_of_the_status() -> None:
+    seen = facts(resource=resource(scaling={"mode": "Auto"}), scaling=None)
+    told = Previous(status={"desiredReplicas": 7}, generation=3)
+    assert rendered(seen, told)["desiredReplicas"] == 7
+    assert rendered(seen)["desiredReplicas"] == 2, "what the workers were told, until then"
 
 
 def test_a_refused_spec_keeps_what_was_known() -> None:
@@ -228,3 +243,37 @@ COMPARED: dict[str, tuple[dict[str, Any], Difference]] = {
 def test_a_difference_is_as_urgent_as_it_deserves(case: tuple[dict[str, Any], Difference]) -> None:
     other, difference = case
     assert compare(other, BASE) is difference
+
+
+def scaled(message: str, reason: Reason = Reason.SCALED, **changes: Any) -> dict[str, Any]:
+    """The status while scaling tells this, all conditions included."""
+    decision = ScalingDecision(replicas=2, reason=reason, message=message)
+    seen = facts(resource=resource(scaling={"mode": "Auto"}), scaling=decision, **changes)
+    return render_status(seen, decide_conditions(seen), FRESH, NOW)
+
+
+STUCK = Reason.SCALING_INEFFECTIVE  # Ready repeats it
+CONFLICT = Finding(reason="Conflict", message="of another")
+
+SCALED: dict[str, tuple[dict[str, Any], dict[str, Any], Difference]] = {
+    "the numbers that decided": (scaled("7 owed"), scaled("8 owed"), Difference.NUMBERS),
+    "the numbers of a problem that Ready repeats": (
+        scaled("7 owed", STUCK),
+        scaled("8 owed", STUCK),
+        Difference.NUMBERS,
+    ),
+    "the reason": (scaled("7 owed"), scaled("7 owed", Reason.LIMITED), Difference.FACTS),
+    "a problem of another condition": (
+        scaled("of another"),
+        scaled("of another", workload_problem=CONFLICT),
+        Difference.FACTS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SCALED.values(), ids=SCALED)
+def test_what_changed_in_scaling_is_as_urgent_as_it_deserves(
+    case: tuple[dict[str, Any], dict[str, Any], Difference],
+) -> None:
+    before, after, difference = case
+    assert compare(after, before) is difference

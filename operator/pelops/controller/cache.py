@@ -10,18 +10,16 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
+from pelops.controller.budgets import Budgets, find_owning
 from pelops.controller.pods import PodChange, Pods
 from pelops.domain.liveness import GonePod
 from pelops.domain.workload import NodeObservation, PodObservation, Target, WorkloadObservation
 from pelops.kube.client import Manifest
-from pelops.kube.observing import (
-    autoscaler_target,
-    observe_deployment,
-    observe_node,
-)
+from pelops.kube.observing import autoscaler_target, observe_deployment, observe_node
 from pelops.kube.resources import (
     AUTOSCALER,
     DEPLOYMENT,
+    DISRUPTION_BUDGET,
     NODE,
     POD,
     STREAM_CONSUMER_GROUP,
@@ -33,7 +31,7 @@ from pelops.kube.workloads import RESOURCE_LABEL, deployment_name, replicas_owne
 Name = tuple[str, str]  # namespace (empty for nodes) and name
 Identity = tuple[str, str, str, str]
 REMEMBERED = 10_000  # removed objects; what is under way comes within seconds
-WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER)
+WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER, DISRUPTION_BUDGET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,7 @@ class Cache:
         self.nodes: dict[str, NodeObservation] = {}
         self.unready_nodes: set[str] = set()
         self.autoscalers: dict[Name, Target] = {}
+        self.budgets = Budgets()
         self._versions: dict[str, dict[Name, tuple[str, int]]] = {k.plural: {} for k in WATCHED}
         self._gone: dict[str, None] = {}  # uids of what was removed last, the oldest first
         self._targets: dict[Identity, set[Name]] = defaultdict(set)
@@ -113,6 +112,10 @@ class Cache:
         name = (metadata.get("namespace", ""), metadata["name"])
         state = (metadata["uid"], int(metadata.get("resourceVersion") or 0))
         return self._versions[kind.plural].get(name) == state
+
+    def version(self, kind: Kind, name: Name) -> int:
+        """The version in which an object is known; 0 when it is not."""
+        return self._versions[kind.plural].get(name, ("", 0))[1]
 
     def names(self, kind: Kind) -> dict[Name, str]:
         """All names of a kind, with their uids."""
@@ -179,6 +182,8 @@ class Cache:
             return self.pods.put(name, manifest)
         if kind is NODE:
             return self._store_node(observe_node(manifest))
+        if kind is DISRUPTION_BUDGET:
+            return find_owning(self.resources, self.budgets.put(name, manifest))
         return self._store_autoscaler(name, autoscaler_target(manifest))
 
     def _store_resource(self, name: Name, manifest: Manifest) -> set[Name]:
@@ -230,6 +235,8 @@ class Cache:
         if kind is NODE:
             self.nodes.pop(name[1], None)
             return self._turn_node(name[1], is_ready=True)
+        if kind is DISRUPTION_BUDGET:
+            return find_owning(self.resources, self.budgets.drop(name))
         return self._drop_autoscaler(name)
 
     def _forget_target(self, name: Name) -> None:

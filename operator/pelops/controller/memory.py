@@ -61,6 +61,9 @@ class Memory:
     settled: tuple[str, int, str] | None = None
     # A look at the Deployment that found nothing to apply: spares building it again every time.
     confirmed: tuple[str, int, WorkerAccess, str] | None = None
+    # The same for the PodDisruptionBudget, and until when a refusal of it counts, on our clock.
+    budget_settled: tuple[str, int, str] | None = None
+    budget_refused_until: float = float("-inf")
     budget: WriteBudget = field(default_factory=WriteBudget)
     cleanup_failure: str | None = None
     held: Hold | None = None  # the group that this resource acts on, to be let go at its end

@@ -6,14 +6,17 @@ is raised, because without it nothing can be told to anybody.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pelops.api.redis import RedisSpec
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache, Name
+from pelops.controller.obstacles import explain, find_name_taken
 from pelops.controller.secrets import Secrets
 from pelops.controller.targets import Targets
 from pelops.domain.condition import Finding
@@ -32,18 +35,17 @@ from pelops.errors import (
     RedisUnavailable,
 )
 from pelops.kube.environment import WorkerAccess
-from pelops.policy.diagnosis import diagnose
 from pelops.policy.facts import Facts
+from pelops.policy.hands_off import keep_hands_off
 from pelops.policy.ownership import Claim, decide_target_owner
 from pelops.policy.provisioning import (
     decide_conflict,
     needs_handover_stream,
     needs_retry_stream,
 )
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import decide_replicas
+from pelops.policy.scaling import decide_fixed
 from pelops.redis_streams.connection import ServerPool
-from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.observing import Look, observe_groups
 from pelops.redis_streams.server import Server
 
 log = logging.getLogger(__name__)
@@ -64,11 +66,13 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _RedisView:
+class RedisView:
+    """A group as it was found in Redis, or why it could not be looked at."""
+
     keys: GroupKeys | None = None
     server: Server | None = None
     stream: StreamObservation | None = None
-    problem: Finding | None = None
+    problem: Finding | None = None  # also when another resource acts on the group
 
 
 class Observer:
@@ -86,12 +90,13 @@ class Observer:
     async def observe(self, resource: StreamConsumerGroup) -> View:
         """Everything that is known now. Raises KubernetesUnavailable."""
         owner = self.owner_of(resource)
-        redis = await self._observe_redis(resource, owner)
-        workload, problem = await self._observe_workload(resource)
+        (redis,) = await self.observe_redis([resource])
+        workload, problem = await self.observe_workload(resource)
         facts = Facts(
             resource=resource,
             workload=workload,
-            scaling=decide_replicas(resource.spec, workload),
+            scaling=decide_fixed(resource.spec, workload)
+            or keep_hands_off(resource.spec, redis_problem=redis.problem, workload_problem=problem),
             keys=redis.keys,
             stream=redis.stream,
             server_version=_version(redis.server),
@@ -122,22 +127,52 @@ class Observer:
         endpoint = await self._endpoint(spec.redis, resource.metadata.namespace)
         return await self._pool.server(endpoint), keys
 
-    async def _observe_redis(self, resource: StreamConsumerGroup, owner: OwnerRecord) -> _RedisView:
-        view = _RedisView()
+    async def observe_redis(
+        self, resources: Sequence[StreamConsumerGroup], *, deep: Collection[str] = ()
+    ) -> list[RedisView]:
+        """What Redis shows of the groups of these resources, in their order.
+
+        Those of one server are looked at together, in a few round trips. `deep` has the uids of
+        those whose undelivered entries are counted though the server's number may be right.
+        """
+        views = await asyncio.gather(*(self._reach(resource) for resource in resources))
+        asked: dict[Server, dict[str, Look]] = defaultdict(dict)
+        for resource, view in zip(resources, views, strict=True):
+            uid = resource.metadata.uid
+            if view.server is not None and view.keys is not None:
+                asked[view.server][uid] = _look(resource, view.keys, is_deep=uid in deep)
+        seen = await asyncio.gather(*(_look_together(*one) for one in asked.items()))
+        answers = {uid: answer for part in seen for uid, answer in part.items()}
+        return [
+            self._judge(resource, view, answers.get(resource.metadata.uid))
+            for resource, view in zip(resources, views, strict=True)
+        ]
+
+    async def _reach(self, resource: StreamConsumerGroup) -> RedisView:
         try:
             server, keys = await self.connect(resource)
-            view = replace(view, server=server, keys=keys)
-            stream = await observe_group(
-                server,
-                keys,
-                with_retry=needs_retry_stream(resource.spec),
-                with_handover=needs_handover_stream(resource.spec),
-            )
         except PelopsError as error:
-            self._forget_mendable_secret(resource, error)
-            return replace(view, problem=_explain(error, resource))
-        conflict = decide_conflict(stream.hold, owner, stream.server_time)
+            return self._fail(resource, RedisView(), error)
+        return RedisView(server=server, keys=keys)
+
+    def _judge(
+        self,
+        resource: StreamConsumerGroup,
+        view: RedisView,
+        stream: StreamObservation | PelopsError | None,
+    ) -> RedisView:
+        if stream is None:
+            return view
+        if isinstance(stream, PelopsError):
+            return self._fail(resource, view, stream)
+        conflict = decide_conflict(stream.hold, self.owner_of(resource), stream.server_time)
         return replace(view, stream=stream, problem=conflict)
+
+    def _fail(
+        self, resource: StreamConsumerGroup, view: RedisView, error: PelopsError
+    ) -> RedisView:
+        self._forget_mendable_secret(resource, error)
+        return replace(view, problem=explain(error, resource))
 
     async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
         secret: Mapping[str, bytes] = {}
@@ -190,12 +225,13 @@ class Observer:
         except (NotFound, Forbidden):
             return frozenset()
 
-    async def _observe_workload(
+    async def observe_workload(
         self, resource: StreamConsumerGroup
     ) -> tuple[WorkloadObservation, Finding | None]:
+        """The workers, and why this resource may not run them. Raises KubernetesUnavailable."""
         workload, problem = await self._targets.observe(resource)
         if problem is None and resource.spec.template is not None:
-            problem = _name_taken(resource, workload)
+            problem = find_name_taken(resource, workload)
         return workload, problem or self._target_conflict(resource, workload)
 
     def _target_conflict(
@@ -219,35 +255,25 @@ class Observer:
         )
 
 
+def _look(resource: StreamConsumerGroup, keys: GroupKeys, *, is_deep: bool) -> Look:
+    spec = resource.spec
+    return Look(
+        keys,
+        with_retry=needs_retry_stream(spec),
+        with_handover=needs_handover_stream(spec),
+        is_deep=is_deep,
+    )
+
+
+async def _look_together(
+    server: Server, looks: Mapping[str, Look]
+) -> dict[str, StreamObservation | PelopsError]:
+    answers = await observe_groups(server, looks.values())
+    return {uid: answers[look] for uid, look in looks.items()}
+
+
 def _version(server: Server | None) -> str | None:
     if server is None or server.kind.version is None:
         return None
     number = ".".join(map(str, server.kind.version))
     return f"Valkey {number}" if server.kind.flavour == "valkey" else number
-
-
-def _explain(error: PelopsError, resource: StreamConsumerGroup) -> Finding:
-    reference = resource.spec.redis.secret_ref
-    if reference is not None and isinstance(error, NotFound):
-        return Finding(
-            reason=Reason.SECRET_MISSING,
-            message=(
-                f"Secret {resource.metadata.namespace}/{reference.name} does not exist; create it "
-                "with the key url, and username and password if Redis wants them. Pelops goes on "
-                "by itself when it is there"
-            ),
-        )
-    return diagnose(error)
-
-
-def _name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) -> Finding | None:
-    if not workload.exists or workload.controller_uid == resource.metadata.uid:
-        return None
-    return Finding(
-        reason=Reason.NAME_TAKEN,
-        message=(
-            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
-            "it in spec.targetRef instead of spec.template"
-        ),
-        is_terminal=True,
-    )

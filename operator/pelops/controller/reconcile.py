@@ -36,6 +36,7 @@ from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.metrics import STATUS_WRITES_LIMITED, forget_group
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.readiness import decide_conditions, refused
+from pelops.policy.scaling import ScalingDecision
 from pelops.redis_streams.groups import release_group
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class Doors:
     steps: Steps
     deletion: Deletion
     reporter: Reporter
+    decision: Callable[[Name], ScalingDecision | None]  # of the scale loop of this replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +150,7 @@ class Reconciler:
         return None
 
     async def _proceed(self, turn: Turn) -> float:
-        view = await self._doors.observer.observe(turn.resource)
+        view = self._with_decision(await self._doors.observer.observe(turn.resource), turn)
         turn.memory.held = _held(view) or turn.memory.held
         step, view = self._find_step(view, turn.memory)
         turn.memory.sees_only(STATUS, *([step.what] if step else []))
@@ -160,6 +162,13 @@ class Reconciler:
             if done:
                 return 0.0
         return await self._tell(view, turn, has_step=step is not None)
+
+    def _with_decision(self, view: View, turn: Turn) -> View:
+        """The view with what the replica that scales has decided, if it is this one."""
+        if view.facts.scaling is not None or turn.rank != 0:
+            return view
+        decision = self._doors.decision(turn.name)
+        return replace(view, facts=replace(view.facts, scaling=decision))
 
     def _find_step(self, view: View, memory: Memory) -> tuple[Step | None, View]:
         try:
@@ -192,7 +201,7 @@ class Reconciler:
         now = datetime.now(UTC)
         facts, memory = view.facts, turn.memory
         conditions = decide_conditions(facts)
-        self._doors.reporter.measure(facts, is_ready=conditions[0].is_true, now=now)
+        self._doors.reporter.measure(facts, is_ready=conditions[0].is_true)
         wished = render_status(facts, conditions, _previous(turn.manifest), now)
         problem = facts.redis_problem or facts.workload_problem
         if has_step or problem is not None:

@@ -24,6 +24,7 @@ from pelops.controller.pods import PodChange
 from pelops.controller.queue import KeyedQueue
 from pelops.controller.reconcile import Doors, Pace, Reconciler
 from pelops.controller.reporter import Reporter
+from pelops.controller.scaling import Scaling, ScalingDoors
 from pelops.controller.secrets import Secrets
 from pelops.controller.serving import start_serving
 from pelops.controller.settings import Settings
@@ -106,6 +107,7 @@ class Replica:
         self._cluster = cluster
         observer = self._observer(api, cluster)
         reporter = Reporter(api, identity=settings.identity)
+        scaling = self._scaling = self._build_scaling(api, observer, reporter)
         reconciler = self._build(api, observer, reporter)
         listening = Listening(observer.connect, self._wake)
         self._sweeps = self._build_sweeps(api, observer, reporter, listening)
@@ -115,6 +117,7 @@ class Replica:
             ReconcileLoop(reconciler, self._queue, self._cache).run(),
             resync.run(kinds, every_s=settings.resync_s),
             self._sweeps.run(),
+            scaling.run(),
             listening.run(self._listeners),
             self._members.run(),
             self._keep_house(),
@@ -152,6 +155,19 @@ class Replica:
         )
         return SweepLoop(Sweeper(doors, self._clock), self._cache, self._members, self._clock)
 
+    def _build_scaling(self, api: KubeApi, observer: Observer, reporter: Reporter) -> Scaling:
+        assert self._members is not None
+        doors = ScalingDoors(
+            api=api,
+            cache=self._cache,
+            members=self._members,
+            observer=observer,
+            targets=self._targets,
+            reporter=reporter,
+            tell=self._queue.add,
+        )
+        return Scaling(doors, self._clock)
+
     def _build(self, api: KubeApi, observer: Observer, reporter: Reporter) -> Reconciler:
         settings, members = self._settings, self._members
         assert members is not None
@@ -164,6 +180,7 @@ class Replica:
             steps=Steps(api, self._cache, workload, UpkeepSteps(api, self._cache)),
             deletion=Deletion(api, self._cache, observer, reporter),
             reporter=reporter,
+            decision=self._scaling.decision,
         )
         pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
         return Reconciler(doors, pace, self._clock)
@@ -213,6 +230,7 @@ class Replica:
             self._queue.add(name)
             if self._sweeps is not None:
                 self._sweeps.notice(name)
+                self._scaling.notice(kind, name)
 
     def _hear_pod(self, change: PodChange) -> None:
         if change.is_end:

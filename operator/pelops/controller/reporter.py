@@ -10,6 +10,7 @@ from typing import Literal
 
 from pelops.api.meta import ObjectMeta
 from pelops.controller.status import Status
+from pelops.domain.observation import StreamObservation
 from pelops.errors import KubernetesError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening, build_event, publish_event
@@ -47,37 +48,47 @@ class Reporter:
         for happening in list_transitions(before, after):
             await self.tell(metadata, happening)
 
-    def measure(self, facts: Facts, *, is_ready: bool, now: datetime) -> None:
+    def measure(self, facts: Facts, *, is_ready: bool) -> None:
         """Set the gauges of one resource."""
         metadata = facts.resource.metadata
-        labels = (metadata.namespace, metadata.name)
+        name = (metadata.namespace, metadata.name)
         values = {
             "ready": float(is_ready),
             "replicas": float(facts.workload.current),
-            "desired": float(
-                facts.scaling.replicas
-                if facts.scaling.replicas is not None
-                else facts.workload.wished or 0
-            ),
-            **_group_values(facts, now),
+            "desired": float(_desired(facts)),
         }
-        for name, value in values.items():
-            GROUP_FACTS[name].labels(*labels).set(value)
+        for fact, value in values.items():
+            GROUP_FACTS[fact].labels(*name).set(value)
+        measure_group(name, facts.stream)
 
 
-def _group_values(facts: Facts, now: datetime) -> dict[str, float]:
-    if facts.stream is None or facts.stream.group is None:
+def _desired(facts: Facts) -> int:
+    """The replicas wanted. A replica of the operator that does not decide repeats the status."""
+    status, decision = facts.resource.status, facts.scaling
+    told = status.desired_replicas if status and decision is None else None
+    decided = decision.replicas if decision is not None else told
+    return facts.workload.wished or 0 if decided is None else decided
+
+
+def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> None:
+    """Set the gauges of what a look at Redis found; None: it could not be looked at."""
+    for fact, value in _group_values(stream).items():
+        GROUP_FACTS[fact].labels(*name).set(value)
+
+
+def _group_values(stream: StreamObservation | None) -> dict[str, float]:
+    if stream is None or stream.group is None:
         # What cannot be seen is not what was seen last.
         return dict.fromkeys(("lag", "pending", "oldest", "consumers", "dead_letters"), math.nan)
-    group = facts.stream.group
+    group = stream.group
     oldest = group.lowest_pending
-    age = 0.0 if oldest is None else max(0.0, now.timestamp() - oldest.ms / 1000)
+    age = 0.0 if oldest is None else max(0.0, stream.server_time.timestamp() - oldest.ms / 1000)
     return {
         "lag": math.nan if group.lag is None else float(group.lag),
         "pending": float(group.pending),
         "oldest": age,
         "consumers": float(group.consumers),
-        "dead_letters": float(facts.stream.dead_letters),
+        "dead_letters": float(stream.dead_letters),
     }
 
 

@@ -6,11 +6,11 @@ facts, so that the same facts give the same bytes whoever writes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pelops.api.bounds import MAX_EXACT_INTEGER
 from pelops.domain.condition import Condition, render_conditions, render_time, shorten
@@ -18,6 +18,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.policy.facts import Facts
+from pelops.policy.reasons import ConditionType
 
 Status = dict[str, Any]
 
@@ -40,6 +41,8 @@ _MOVING = (
     ("summary", "lag"),
     ("summary", "recovered"),
 )
+
+_TELLS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
 
 
 class Difference(StrEnum):
@@ -78,13 +81,12 @@ def render_status(
 ) -> Status:
     """The whole status. Fields without a value are left out."""
     workload = facts.workload
-    desired = workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
     group = _render_group(facts, previous.status.get("group") or {})
     status: Status = {
         **_heading(conditions, previous, now),
         "replicas": workload.current,
         "readyReplicas": workload.ready,
-        "desiredReplicas": desired,
+        "desiredReplicas": _desired(facts, previous.status),
         "selector": workload.selector,
         "group": group,
         "stream": {"length": facts.stream.length} if facts.stream else None,
@@ -94,6 +96,13 @@ def render_status(
         "summary": _render_summary(facts),
     }
     return _present(status)
+
+
+def _desired(facts: Facts, before: Mapping[str, Any]) -> int | None:
+    if facts.scaling is None:
+        told: int | None = before.get("desiredReplicas")
+        return facts.workload.wished if told is None else told
+    return facts.workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
 
 
 def _heading(conditions: list[Condition], previous: Previous, now: datetime) -> Status:
@@ -134,7 +143,7 @@ def _render_numbers(group: GroupObservation) -> Status:
     return {
         "lastDeliveredId": str(group.last_delivered_id),
         "pending": group.pending,
-        "lag": None if group.lag is None else _exact(group.lag),
+        "lag": _exact(group.at_least) if group.lag is not None or group.at_least else None,
         "lagKnown": group.lag is not None,
         "oldestPendingTime": None if lowest is None else _added_at(lowest),
         "consumers": group.consumers,
@@ -188,7 +197,10 @@ def _render_summary(facts: Facts) -> Status:
 def _lag_cell(stream: StreamObservation | None) -> str | None:
     if stream is None or stream.group is None:
         return None
-    return "unknown" if stream.group.lag is None else str(stream.group.lag)
+    lag, at_least = stream.group.lag, stream.group.at_least
+    if lag is None:
+        return f">={at_least}" if at_least else "unknown"
+    return str(lag)
 
 
 def _recovered(facts: Facts) -> int | None:
@@ -220,4 +232,15 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
             rest[part].pop(field, None)
             if not rest[part]:
                 del rest[part]
+    rest["conditions"] = _without_scaling_message(rest.get("conditions") or ())
     return rest
+
+
+def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:
+    """The conditions but for the numbers that decided about scaling, which Ready may repeat."""
+    told = [dict(condition) for condition in conditions]
+    messages = {c.get("message") for c in told if c.get("type") == ConditionType.SCALING_ACTIVE}
+    for condition in told:
+        if condition.get("type") in _TELLS_SCALING and condition.get("message") in messages:
+            condition["message"] = ""
+    return told

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pelops.api.meta import ObjectMeta
+from pelops.controller.budget_steps import BudgetSteps
 from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
@@ -38,6 +39,7 @@ class Steps:
         self._cache = cache
         self._workload = workload
         self._upkeep = upkeep
+        self._budget = BudgetSteps(api, cache)
 
     def next_step(self, view: View, memory: Memory) -> Step | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""
@@ -47,7 +49,11 @@ class Steps:
         step = self._finalizer(view) or self._group(view, memory)
         if step is None and facts.is_group_ready:
             # Workers first: what keeps a group safe must not keep it waiting.
-            return self._workload.next_step(view, memory) or self._upkeep.next_step(view, memory)
+            return (
+                self._workload.next_step(view, memory)
+                or self._upkeep.next_step(view, memory)
+                or self._budget.next_step(view, memory)
+            )
         return step
 
     def _finalizer(self, view: View) -> Step | None:

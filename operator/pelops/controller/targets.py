@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache, target_of
+from pelops.controller.recent import Recent
 from pelops.domain.condition import Finding
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.errors import Forbidden, NotFound
+from pelops.errors import Forbidden, KubernetesError, NotFound
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.observing import observe_scale
 from pelops.kube.resources import DEPLOYMENT, Kind
@@ -18,6 +19,15 @@ from pelops.kube.workloads import SCALE_MANAGER
 from pelops.policy.reasons import Reason
 
 LOOK_S = 5.0  # a scale subresource is not watched
+LAGGING_S = 5.0  # a watch that has not told of a write for so long may be broken
+REMEMBERED = 10_000  # writes
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    at: float
+    version: int  # of the target after it
+    replicas: int
 
 
 class Targets:
@@ -27,8 +37,12 @@ class Targets:
         self._api = api
         self._cache = cache
         self._clock = clock
-        self._kinds: dict[tuple[str, str], Kind] = {}
+        # What most name is known, so that the first write of a process needs no discovery.
+        self._kinds: dict[tuple[str, str], Kind] = {
+            (DEPLOYMENT.api_version, DEPLOYMENT.kind): DEPLOYMENT
+        }
         self._looks: dict[Target, tuple[float, WorkloadObservation]] = {}
+        self._written: Recent[Target, _Written] = Recent(REMEMBERED)
 
     async def observe(
         self, resource: StreamConsumerGroup
@@ -42,18 +56,46 @@ class Targets:
         )
         if target.kind == DEPLOYMENT.kind and target.api_version == DEPLOYMENT.api_version:
             found = self._cache.workload(target)
-            return found or WorkloadObservation(target=target, exists=False), None
+            if found is None:
+                return WorkloadObservation(target=target, exists=False), None
+            return await self._catch_up(found), None
         return await self._observe_foreign(target)
 
     async def scale(self, target: Target, replicas: int) -> None:
         """Write the number through the scale subresource. Repeats safely.
 
+        Until the cache shows it `observe` answers it all the same.
+
         Raises:
             KubernetesError: Forbidden when the role does not allow it for this kind.
         """
         body: Manifest = {"spec": {"replicas": replicas}}
-        await self._api.merge(await self._address(target), body, manager=SCALE_MANAGER)
+        answer = await self._api.merge(await self._address(target), body, manager=SCALE_MANAGER)
         self._looks.pop(target, None)
+        self._remember(target, answer, replicas)
+
+    async def _catch_up(self, workload: WorkloadObservation) -> WorkloadObservation:
+        """The workload as it is since our last write, which the watch may not have told yet."""
+        target = workload.target
+        written = self._written.get(target)
+        if written is None:
+            return workload
+        known = self._cache.version(DEPLOYMENT, (target.namespace, target.name))
+        if known >= written.version:
+            del self._written[target]
+            return workload
+        if self._clock() - written.at > LAGGING_S:
+            # Sweeps look at workloads as well, and go on without an API server.
+            with contextlib.suppress(KubernetesError):
+                manifest = await self._api.get(await self._address(target))
+                live = observe_scale(target, manifest)
+                written = self._remember(target, manifest, live.wished or 0)
+        return replace(workload, wished=written.replicas)
+
+    def _remember(self, target: Target, scale: Manifest, replicas: int) -> _Written:
+        version = int(scale["metadata"].get("resourceVersion") or 0)
+        self._written[target] = _Written(self._clock(), version, replicas)
+        return self._written[target]
 
     async def _observe_foreign(self, target: Target) -> tuple[WorkloadObservation, Finding | None]:
         try:

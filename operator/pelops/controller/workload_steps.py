@@ -7,10 +7,12 @@ from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
 from pelops.controller.targets import Targets
+from pelops.controller.victims import Fleet, Victims
 from pelops.errors import InvalidSpec
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import DEPLOYMENT
 from pelops.kube.workloads import build_deployment, deployment_name, fingerprint_of, is_applied
+from pelops.policy.hands_off import is_automatic
 
 
 class WorkloadSteps:
@@ -20,6 +22,7 @@ class WorkloadSteps:
         self._api = api
         self._cache = cache
         self._targets = targets
+        self._victims = Victims(api, cache)
 
     def next_step(self, view: View, memory: Memory) -> Step | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""
@@ -81,15 +84,28 @@ class WorkloadSteps:
 
     def _scale(self, view: View) -> Step | None:
         facts = view.facts
+        if facts.scaling is None or is_automatic(facts.resource.spec):
+            return None  # the scale loop looks more often
         replicas, workload = facts.scaling.replicas, facts.workload
         if replicas is None or not workload.exists or workload.wished == replicas:
             return None
 
         async def write() -> None:
+            await self._name_victims(view, replicas)
             await self._targets.scale(workload.target, replicas)
 
         what = f"scaling {workload.target} from {workload.wished} to {replicas}"
         return Step(part=Part.WORKLOAD, what=what, do=write)
+
+    async def _name_victims(self, view: View, replicas: int) -> None:
+        facts = view.facts
+        leaving = (facts.workload.wished or 0) - replicas
+        if replicas == 0 or leaving <= 0 or view.server is None or facts.keys is None:
+            return
+        fleet = Fleet(
+            resource=facts.resource, server=view.server, keys=facts.keys, workload=facts.workload
+        )
+        await self._victims.name_victims(fleet, leaving)
 
 
 def _belongs_to(deployment: Deployment, uid: str) -> bool:
@@ -104,9 +120,10 @@ def _replicas(view: View) -> int:
     facts = view.facts
     if facts.workload.exists and facts.workload.wished is not None:
         return facts.workload.wished
-    if facts.scaling.replicas is not None:
-        return facts.scaling.replicas
-    return facts.resource.spec.replicas
+    spec = facts.resource.spec
+    if spec.scaling is not None and is_automatic(spec):
+        return spec.scaling.min_replicas
+    return spec.replicas
 
 
 def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:

@@ -20,6 +20,7 @@ from pelops.kube.client import Manifest
 from pelops.kube.selectors import parse_label_selector
 
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 HOSTNAME_LIMIT: Final = 63
 GRACE_S: Final = 30.0  # what the API server fills in as terminationGracePeriodSeconds
 
@@ -92,6 +93,7 @@ def observe_pod(manifest: Manifest) -> PodObservation:
         is_disrupted=is_disrupted or status.get("reason") in _ENDED_FROM_OUTSIDE,
         is_collected=is_disrupted and disruption.get("reason") == "DeletionByPodGC",
         hostname=_hostname(metadata, spec),
+        deletion_cost=_deletion_cost(metadata),
     )
 
 
@@ -219,6 +221,14 @@ def _hostname(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> str:
     # (truncatePodHostnameIfNeeded): what is left must not end in a dash or a dot.
     chosen = spec.get("hostnameOverride") or spec.get("hostname")
     return str(chosen or metadata.get("name", "")[:HOSTNAME_LIMIT].rstrip("-."))
+
+
+def _deletion_cost(metadata: Mapping[str, Any]) -> int | None:
+    cost = (metadata.get("annotations") or {}).get(DELETION_COST)
+    try:
+        return int(cost) if cost is not None else None
+    except ValueError:
+        return None
 
 
 def _time(text: str | None) -> datetime | None:

@@ -43,6 +43,9 @@ POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
 NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
 SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
+DISRUPTION_BUDGET = Kind(
+    group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
+)
 LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENT = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 AUTOSCALER = Kind(

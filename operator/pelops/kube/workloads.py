@@ -65,6 +65,17 @@ def build_deployment(
     return body
 
 
+def worker_labels(resource: StreamConsumerGroup) -> dict[str, str]:
+    """The labels of the pods that a resource owns, but for those that others add.
+
+    Raises:
+        InvalidSpec: the template's labels are no object.
+    """
+    metadata = _object_in(dict(resource.spec.template or {}), "metadata")
+    labels = _object_in(dict(metadata), "labels")
+    return {**MANAGED_BY, **labels, RESOURCE_LABEL: resource.metadata.name}
+
+
 def fingerprint_of(body: Manifest) -> str:
     """A short name for the content: equal contents have equal ones."""
     return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
@@ -86,8 +97,7 @@ def _build_template(
 ) -> Manifest:
     template: Manifest = copy.deepcopy(dict(resource.spec.template or {}))
     metadata = _object_in(template, "metadata")
-    labels = _object_in(metadata, "labels")
-    metadata["labels"] = {**MANAGED_BY, **labels, RESOURCE_LABEL: resource.metadata.name}
+    metadata["labels"] = worker_labels(resource)
     pod = _object_in(template, "spec")
     container = _reading_container(_objects_in(pod, "containers"), resource.spec.container)
     container["env"] = _merge_environment(environment, _objects_in(container, "env"))

@@ -1,0 +1,168 @@
+"""Which replica scales, what wakes it, and what becomes of its decisions when it dies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import wait_until
+from local_cluster.redis_servers import StandaloneServers
+from pelops.policy.reasons import Reason
+from tests.control_plane.counting import await_members
+from tests.control_plane.own_plane import own_plane
+from tests.e2e.declaring import Object
+from tests.e2e.recovering import measured
+from tests.e2e.scaled_group import PER_REPLICA, ScaledGroup, auto
+from tests.operators import Operators, Resources, metrics
+
+WAIT_S = 60.0
+WINDOW_S = 10
+UNTIL_NEXT_LOOK_S = 15.0  # at least, of a group that is woken
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of its own, without a node: that workers are wanted is enough."""
+    with own_plane(tmp_path_factory.mktemp("scaling")) as plane:
+        yield plane
+
+
+@pytest.fixture(autouse=True)
+def no_former_members(plane: ControlPlane) -> None:
+    plane.kubectl("delete", "leases", "--all", "-n", "pelops-system")
+
+
+@pytest.fixture
+def group(
+    plane: ControlPlane, namespace: str, redis_86: StandaloneServers, key_prefix: str
+) -> ScaledGroup:
+    return ScaledGroup(Resources(plane, namespace), redis_86, f"{key_prefix}orders")
+
+
+def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
+    operators: Operators, group: ScaledGroup
+) -> None:
+    operators.start(1)
+    group.scale_by_backlog()
+    group.await_scaling(Reason.IDLE)
+    _await_dozing(operators)
+    group.add(1)
+    # Were it found by a look in its turn, that would take longer.
+    group.await_replicas(1, timeout_s=UNTIL_NEXT_LOOK_S / 2)
+
+
+def test_only_one_replica_scales_and_one_that_takes_over_keeps_the_workers_for_a_window(
+    operators: Operators, group: ScaledGroup
+) -> None:
+    operators.start(2)
+    await_members(operators, 2)
+    window = {"scaleDown": {"stabilizationWindowSeconds": WINDOW_S}}
+    group.scale_by_backlog(scaling=auto(behavior=window))
+    group.add(2 * PER_REPLICA)
+    group.await_replicas(2)
+    (first,) = _scaling(operators.ports, group)
+    others = [port for port in operators.ports if port != first]
+    operators.processes[operators.ports.index(first)].kill()
+    group.finish_all()
+    # It counts as alive until its Lease has run out.
+    wait_until(lambda: _scaling(others, group), timeout_s=WAIT_S, what="another to take over")
+    assert group.replicas() == 2
+    group.await_replicas(0)
+
+
+def test_a_number_that_may_not_be_written_is_told_and_written_once_it_may(
+    operators: Operators, group: ScaledGroup
+) -> None:
+    operators.start(1)
+    group.scale_by_backlog()
+    with _forbidden(group):
+        group.add(2 * PER_REPLICA)
+        told = group.await_scaling(Reason.REJECTED)
+        assert told["status"] == "False"
+        assert "frozen by the platform" in told["message"] and "10 owed" in told["message"]
+        assert group.replicas() == 0
+    group.await_replicas(2)
+    group.await_scaling(Reason.SCALED)
+
+
+def _await_dozing(operators: Operators) -> None:
+    """Return after the first look of a group that is left alone until it is woken."""
+    began, looks = time.monotonic(), 0.0
+
+    def is_rare() -> bool:
+        nonlocal began, looks
+        now, seen = time.monotonic(), _looks(operators)
+        was, began = began, began if seen == looks else now
+        rested, looks = seen != looks and now - was > UNTIL_NEXT_LOOK_S, seen
+        return rested
+
+    wait_until(is_rare, timeout_s=WAIT_S, what="looks to be rare", every_s=0.1)
+
+
+def _looks(operators: Operators) -> float:
+    """How often the only group there is was looked at in order to scale it."""
+    return measured(operators, "pelops_scaling_decisions_total")
+
+
+@contextmanager
+def _forbidden(group: ScaledGroup) -> Iterator[None]:
+    """Have nobody scale anything in the namespace of the group meanwhile."""
+    plane, name = group.resources.plane, f"{group.resources.namespace}.frozen.test"
+    group.resources.apply_raw(*_freeze(name, group.resources.namespace))
+    where = ("-n", group.resources.namespace)
+    workers = f"deployment/{group.name}-workers"
+
+    def is_refused() -> bool:
+        answer = plane.kubectl("scale", workers, "--replicas=0", *where, check=False)
+        return answer.returncode != 0
+
+    wait_until(is_refused, timeout_s=WAIT_S, what="the policy to be in force", every_s=0.2)
+    try:
+        yield
+    finally:
+        plane.kubectl("delete", "validatingadmissionpolicybinding", name)
+        plane.kubectl("delete", "validatingadmissionpolicy", name)
+
+
+def _freeze(name: str, namespace: str) -> list[Object]:
+    scale = {
+        "apiGroups": ["apps"],
+        "apiVersions": ["v1"],
+        "operations": ["UPDATE"],
+        "resources": ["deployments/scale"],
+    }
+    policy = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [scale]},
+        "validations": [{"expression": "false", "message": "frozen by the platform"}],
+    }
+    selector = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    binding = {
+        "policyName": name,
+        "validationActions": ["Deny"],
+        "matchResources": {"namespaceSelector": selector},
+    }
+    kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
+    return [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        for kind, spec in kinds.items()
+    ]
+
+
+def _scaling(ports: list[int], group: ScaledGroup) -> list[int]:
+    """The ports of the replicas that tell what they scale the group by."""
+    return [port for port in ports if f'name="{group.name}"' in _backlog(port)]
+
+
+def _backlog(port: int) -> str:
+    lines = metrics(port).splitlines()
+    return "\n".join(line for line in lines if line.startswith("pelops_backlog_entries{"))

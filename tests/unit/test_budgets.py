@@ -1,0 +1,122 @@
+"""PodDisruptionBudgets: whose workers they are about, and when there are too many for one pod."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.controller.cache import Cache, Name
+from pelops.kube.disruption import build_budget, is_as_built, observe_budget
+from pelops.kube.resources import DISRUPTION_BUDGET, STREAM_CONSUMER_GROUP
+from pelops.kube.workloads import RESOURCE_LABEL, worker_labels
+from tests.builders import TEMPLATE, resource
+from tests.cached_objects import Manifest, build
+from tests.cached_objects import resource as cached_resource
+
+RETURNS: Name = ("shop", "returns")
+LABELS = {RESOURCE_LABEL: "returns", "team": "sales"}
+
+
+def budget(
+    name: str, selector: dict[str, Any] | None, *, version: int = 1, **spec: Any
+) -> Manifest:
+    """A budget with this selector, of nobody."""
+    return build(name, version=version, spec={"selector": selector, **spec})
+
+
+def ours(*, version: int = 1, **spec: Any) -> Manifest:
+    """The budget that the resource returns owns."""
+    made = budget(
+        "returns-workers", {"matchLabels": {RESOURCE_LABEL: "returns"}}, version=version, **spec
+    )
+    made["metadata"]["ownerReferences"] = [{"uid": "uid-returns", "controller": True}]
+    return made
+
+
+@pytest.fixture
+def cache() -> Cache:
+    """returns and sales own workers; orders adopts some."""
+    cache = Cache()
+    for one in (cached_resource("returns"), cached_resource("sales")):
+        one["spec"]["template"] = TEMPLATE
+        cache.put(STREAM_CONSUMER_GROUP, one)
+    cache.put(STREAM_CONSUMER_GROUP, cached_resource("orders", "workers"))
+    return cache
+
+
+def other(cache: Cache) -> str | None:
+    return cache.budgets.find_other("shop", "returns", LABELS, besides="uid-returns")
+
+
+@pytest.mark.parametrize(
+    ("selector", "selects"),
+    [
+        ({}, True),
+        ({"matchLabels": {}}, True),
+        (None, False),
+        ({"matchLabels": {"team": "sales"}}, True),
+        ({"matchLabels": {"team": "other"}}, False),
+        ({"matchLabels": {RESOURCE_LABEL: "returns"}}, True),
+        ({"matchLabels": {RESOURCE_LABEL: "orders"}}, False),
+        ({"matchExpressions": [{"key": "team", "operator": "Exists"}]}, True),
+        ({"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]}, False),
+        ({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["x"]}]}, True),
+    ],
+)
+def test_a_budget_of_somebody_else_is_found_when_it_selects_the_workers(
+    cache: Cache, selector: dict[str, Any] | None, selects: bool
+) -> None:
+    cache.put(DISRUPTION_BUDGET, budget("theirs", selector))
+    assert other(cache) == ("theirs" if selects else None)
+
+
+def test_the_own_budget_and_those_of_other_namespaces_are_nobody_elses(cache: Cache) -> None:
+    cache.put(DISRUPTION_BUDGET, ours())
+    elsewhere = budget("theirs", {})
+    elsewhere["metadata"]["namespace"] = "bakery"
+    cache.put(DISRUPTION_BUDGET, elsewhere)
+    assert other(cache) is None
+
+
+def test_a_budget_that_is_gone_or_selects_others_by_now_is_not_found(cache: Cache) -> None:
+    cache.put(DISRUPTION_BUDGET, budget("theirs", {}))
+    cache.put(DISRUPTION_BUDGET, budget("theirs", {"matchLabels": {"team": "x"}}, version=2))
+    assert other(cache) is None
+    cache.put(DISRUPTION_BUDGET, budget("theirs", {}, version=3))
+    cache.remove(DISRUPTION_BUDGET, ("shop", "theirs"), "uid-theirs")
+    assert other(cache) is None
+
+
+def test_the_own_budget_concerns_its_resource_alone(cache: Cache) -> None:
+    assert cache.put(DISRUPTION_BUDGET, ours()) == {RETURNS}
+    assert cache.remove(DISRUPTION_BUDGET, ("shop", "returns-workers")) == {RETURNS}
+
+
+def test_a_budget_for_whatever_pods_concerns_all_that_own_workers_there(cache: Cache) -> None:
+    owning = {RETURNS, ("shop", "sales")}
+    assert cache.put(DISRUPTION_BUDGET, budget("theirs", {"matchLabels": {"a": "b"}})) == owning
+    changed = budget("theirs", {"matchLabels": {RESOURCE_LABEL: "returns"}}, version=2)
+    assert cache.put(DISRUPTION_BUDGET, changed) == owning
+    assert cache.remove(DISRUPTION_BUDGET, ("shop", "theirs")) == {RETURNS}
+
+
+def test_a_budget_that_counts_its_pods_concerns_nobody(cache: Cache) -> None:
+    cache.put(DISRUPTION_BUDGET, ours())
+    counted = {**ours(version=2), "status": {"currentHealthy": 3}}
+    assert cache.put(DISRUPTION_BUDGET, counted) == set()
+
+
+def test_the_budget_of_a_resource_is_made_for_its_pods_and_goes_with_it() -> None:
+    owner = resource(template={**TEMPLATE, "metadata": {"labels": {"team": "sales"}}})
+    body = build_budget(owner)
+    made = observe_budget(body)
+    assert made.selects(worker_labels(owner))
+    assert made.controller_uid == owner.metadata.uid
+    assert is_as_built(body, made)
+
+
+def test_a_budget_that_somebody_changed_is_not_as_built() -> None:
+    body = build_budget(resource(template=TEMPLATE))
+    changed = {**body, "spec": {**body["spec"], "maxUnavailable": 5}}
+    assert not is_as_built(body, observe_budget(changed))

@@ -1,0 +1,186 @@
+"""Which groups are looked at together, and what holds up what."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from pelops.controller.cache import Cache, Name
+from pelops.controller.members import Members
+from pelops.controller.observe import RedisView
+from pelops.controller.scale_loop import MOST, ScaleLoop
+from pelops.controller.scaler import Scaler
+from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
+from tests.cached_objects import resource
+from tests.virtual_time import run_virtually
+
+LOOK_S = 0.5
+LATE_S = 1_000.0
+
+
+def names(prefix: str, count: int) -> list[Name]:
+    """Resources; those of one prefix share a Redis."""
+    return [("shop", f"{prefix}-{number}") for number in range(count)]
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+class Alone(Members):
+    """A replica that is the only one, until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.identity = "one"
+        self.alive = frozenset({"one"})
+
+
+@dataclass
+class Scripted(Scaler):
+    """Notes what the loop asks for. A look at the Redis `hung` never ends."""
+
+    looks: list[tuple[float, list[Name]]] = field(default_factory=list)
+    turns: list[tuple[float, Name]] = field(default_factory=list)
+    under_way: Counter[Name] = field(default_factory=Counter)
+    overlaps: int = 0
+    again_s: float | None = LATE_S
+    turn_s: float = 0.0
+
+    def lane(self, name: Name) -> str | None:
+        return None if name[1].startswith("theirs") else name[1].rpartition("-")[0]
+
+    async def look(self, names: Sequence[Name]) -> dict[Name, RedisView]:
+        self.looks.append((now(), list(names)))
+        if names[0][1].startswith("hung"):
+            await asyncio.Event().wait()
+        await asyncio.sleep(LOOK_S)
+        if names[0][1].startswith("broken"):
+            raise ValueError("a mistake of ours")
+        return {name: RedisView() for name in names}
+
+    async def follow(self, name: Name, redis: RedisView) -> float | None:
+        self.turns.append((now(), name))
+        self.under_way[name] += 1
+        self.overlaps += self.under_way[name] > 1
+        await asyncio.sleep(self.turn_s)
+        self.under_way[name] -= 1
+        return self.again_s
+
+
+Scenario = Callable[[ScaleLoop, Scripted], Awaitable[None]]
+
+
+def play(
+    scenario: Scenario,
+    *resources: Name,
+    scaler: Scripted | None = None,
+    members: Members | None = None,
+) -> Scripted:
+    """Run a scenario beside the loop, which knows these resources."""
+    scripted = scaler or Scripted()
+
+    async def main() -> None:
+        cache = Cache(now)
+        for name in resources:
+            cache.put(STREAM_CONSUMER_GROUP, resource(name[1]))
+        loop = ScaleLoop(scripted, cache, members or Alone(), now)
+        task = asyncio.create_task(loop.run())
+        await scenario(loop, scripted)
+        task.cancel()
+        await asyncio.wait({task})
+
+    run_virtually(main())
+    return scripted
+
+
+async def settled(loop: ScaleLoop, scaler: Scripted) -> None:
+    await asyncio.sleep(LATE_S / 2)
+
+
+def test_groups_of_one_redis_that_are_due_are_looked_at_together() -> None:
+    played = play(settled, *names("a", 20), *names("b", 20))
+    for one in ("a", "b"):
+        looked = [len(found) for _, found in played.looks if found[0][1].startswith(one)]
+        # The first is alone; what becomes due during a look shares the next one.
+        assert sum(looked) == 20
+        assert len(looked) <= 4
+    assert len(played.turns) == 40
+
+
+def test_a_redis_that_hangs_holds_up_no_other() -> None:
+    played = play(settled, *names("hung", 20), *names("well", 20))
+    assert {name for _, name in played.turns} == set(names("well", 20))
+
+
+def test_no_resource_ever_has_two_turns_at_once() -> None:
+    (name,) = names("a", 1)
+
+    async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
+        for _ in range(50):
+            loop.wake(name)
+            loop.notice(DEPLOYMENT, name)
+            await asyncio.sleep(0.3)
+
+    played = play(scenario, name, scaler=Scripted(turn_s=2.0, again_s=None))
+    assert played.overlaps == 0
+    assert len(played.turns) > 3, "what happens during a turn is followed by another one"
+
+
+def test_what_was_woken_is_in_the_next_look_however_many_wait() -> None:
+    crowd = names("a", 5 * MOST)
+    woken = crowd[-1]
+
+    async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
+        await asyncio.sleep(LATE_S / 2)
+        scaler.looks.clear()
+        for name in crowd:
+            loop.notice(DEPLOYMENT, name)
+        await asyncio.sleep(LOOK_S)
+        loop.wake(woken)
+        at = now()
+        await asyncio.sleep(LATE_S / 4)
+        later = [found for began, found in scaler.looks if began >= at]
+        first = next(index for index, found in enumerate(later) if woken in found)
+        assert first == 0
+        assert len(later) > 1, "others still waited"
+
+    play(scenario, *crowd)
+
+
+def test_a_look_that_breaks_is_repeated_and_ends_nothing_else() -> None:
+    played = play(settled, *names("broken", 3), *names("well", 3))
+    assert {name for _, name in played.turns} == set(names("well", 3))
+    assert sum(found[0][1].startswith("broken") for _, found in played.looks) > 10
+
+
+def test_what_others_scale_is_not_looked_at_until_the_members_change() -> None:
+    played = play(settled, *names("theirs", 3))
+    assert played.looks == []
+
+
+def test_a_status_that_is_written_is_no_reason_to_look() -> None:
+    async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
+        (name,) = names("a", 1)
+        loop.notice(STREAM_CONSUMER_GROUP, name)
+        await asyncio.sleep(LATE_S / 2)
+        scaler.looks.clear()
+        loop.notice(STREAM_CONSUMER_GROUP, name)
+        await asyncio.sleep(LATE_S / 4)
+        assert scaler.looks == []
+
+    play(scenario, *names("a", 1))
+
+
+def test_a_change_of_the_members_has_every_resource_looked_at_again() -> None:
+    members = Alone()
+
+    async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
+        await asyncio.sleep(LATE_S / 4)
+        scaler.turns.clear()
+        members.alive = frozenset({"one", "two"})
+        await asyncio.sleep(LATE_S / 4)
+
+    played = play(scenario, *names("a", 3), members=members)
+    assert {name for _, name in played.turns} == set(names("a", 3))

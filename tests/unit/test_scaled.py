@@ -1,0 +1,152 @@
+"""Which resources a replica scales, and what it forgets of those that it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pelops.controller.cache import Cache, Name
+from pelops.controller.members import Members
+from pelops.controller.scaled import ScaledResources
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.policy.scaling import NOT_DECIDED
+from pelops.policy.turn import rank_of
+from tests.builders import manifest
+
+NAME: Name = ("shop", "order-processing")
+KEY = "/".join(NAME)
+AUTO = {"scaling": {"mode": "Auto"}}
+
+
+class Ranked(Members):
+    """A replica that ranks first, until another one comes that does."""
+
+    def __init__(self) -> None:
+        self.identity = "one"
+        self.alive = frozenset({"one"})
+
+    def lose(self) -> None:
+        """Have somebody else rank first for the resource."""
+        others = (f"replica-{number}" for number in range(100))
+        self.alive = next(
+            alive
+            for other in others
+            if rank_of("one", alive := frozenset({"one", other}), KEY) == 1
+        )
+
+    def win(self) -> None:
+        """Be alone again."""
+        self.alive = frozenset({"one"})
+
+
+class Scene:
+    """A cache, the members, and what is scaled."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.cache = Cache()
+        self.members = Ranked()
+        self.forgotten: list[Name] = []
+        self.scaled = ScaledResources(self.cache, self.members, self.forgotten.append)
+
+    def declare(self, metadata: dict[str, Any] | None = None, **spec: Any) -> None:
+        """Have the resource asked for like this."""
+        self.version += 1
+        seen = manifest(metadata={"resourceVersion": str(self.version), **(metadata or {})}, **spec)
+        self.cache.put(STREAM_CONSUMER_GROUP, seen)
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_what_is_remembered_stays_while_the_resource_changes(scene: Scene) -> None:
+    scene.declare(**AUTO)
+    first = scene.scaled.admit(NAME)
+    assert first is not None
+    first.decision = NOT_DECIDED
+    scene.declare(scaling={"mode": "Auto", "max_replicas": 3}, metadata={"generation": 2})
+    second = scene.scaled.admit(NAME)
+    assert second is first and second.decision is NOT_DECIDED
+    assert second.resource.spec.scaling is not None
+    assert second.resource.spec.scaling.max_replicas == 3
+
+
+def test_a_replica_that_loses_its_rank_forgets_and_begins_anew_when_it_has_it_again(
+    scene: Scene,
+) -> None:
+    scene.declare(**AUTO)
+    first = scene.scaled.admit(NAME)
+    assert first is not None
+    scene.members.lose()
+    assert scene.scaled.admit(NAME) is None
+    assert (scene.forgotten, scene.scaled.get(NAME)) == ([NAME], None)
+    scene.members.win()
+    again = scene.scaled.admit(NAME)
+    assert again is not None and again is not first
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"scaling": {"mode": "Manual"}},
+        {"scaling": {"mode": "Off"}},
+        {},
+        {"suspend": True, **AUTO},
+        {"metadata": {"deletionTimestamp": "2026-05-04T03:02:01Z"}, **AUTO},
+        {"stream": 7, **AUTO},
+    ],
+    ids=["Manual", "Off", "no scaling", "suspended", "being deleted", "not readable"],
+)
+def test_what_is_not_to_be_scaled_is_forgotten(scene: Scene, spec: dict[str, Any]) -> None:
+    scene.declare(**AUTO)
+    assert scene.scaled.admit(NAME) is not None
+    scene.declare(**spec)
+    assert scene.scaled.admit(NAME) is None
+    assert scene.forgotten == [NAME]
+
+
+def test_a_namesake_has_a_memory_of_its_own(scene: Scene) -> None:
+    scene.declare(**AUTO)
+    first = scene.scaled.admit(NAME)
+    scene.declare(metadata={"uid": "uid-2"}, **AUTO)
+    second = scene.scaled.admit(NAME)
+    assert second is not None and second is not first
+    assert scene.forgotten == [NAME]
+
+
+@pytest.mark.parametrize("change", ["another spec", "deletion", "rank", "nothing"])
+def test_a_decision_is_written_only_while_nobody_asks_for_anything_else(
+    scene: Scene, change: str
+) -> None:
+    scene.declare(**AUTO)
+    scaled = scene.scaled.admit(NAME)
+    assert scaled is not None
+    if change == "another spec":
+        scene.declare(metadata={"generation": 2}, suspend=True, **AUTO)
+    elif change == "deletion":
+        scene.declare(metadata={"deletionTimestamp": "2026-05-04T03:02:01Z"}, **AUTO)
+    elif change == "rank":
+        scene.members.lose()
+    assert scene.scaled.is_current(scaled) is (change == "nothing")
+
+
+def test_resources_of_one_redis_share_a_lane_unless_their_secrets_may_differ(scene: Scene) -> None:
+    lanes = {}
+    for case, redis in {
+        "one": {"url": "redis://a:6379"},
+        "same": {"url": "redis://a:6379"},
+        "other": {"url": "redis://b:6379"},
+        "secret": {"secret_ref": {"name": "redis"}},
+    }.items():
+        for namespace in ("shop", "stock"):
+            metadata = {"namespace": namespace, "name": case, "uid": f"{namespace}-{case}"}
+            scene.declare(metadata=metadata, redis=redis, **AUTO)
+            scaled = scene.scaled.admit((namespace, case))
+            assert scaled is not None
+            lanes[case, namespace] = scaled.lane
+    assert len({lanes[case, place] for case in ("one", "same") for place in ("shop", "stock")}) == 1
+    assert lanes["other", "shop"] not in {lanes["one", "shop"], lanes["secret", "shop"]}
+    assert lanes["secret", "shop"] != lanes["secret", "stock"]
