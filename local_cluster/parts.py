@@ -180,7 +180,8 @@ def _build_aggregation(them: Identities) -> list[str]:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={them.proxy_client.certificate}",
         f"--proxy-client-key-file={them.proxy_client.key}",
-        "--enable-aggregator-routing=true",
+        # Not --enable-aggregator-routing: it wants endpoints, and these may not be loopback
+        # addresses. Without it a Service of type ExternalName leads to `localhost`.
     ]
 
 
@@ -227,5 +228,5 @@ def _build_controller_manager(them: Identities) -> list[str]:
         # A node renews its Lease every 10 s; one renewal may come late, not two.
         "--node-monitor-period=2s",
         "--node-monitor-grace-period=16s",
-        "--horizontal-pod-autoscaler-sync-period=5s",
+        "--horizontal-pod-autoscaler-sync-period=2s",
     ]

@@ -12,6 +12,7 @@ from local_cluster.binaries import Binaries, find_binaries
 from local_cluster.errors import LocalClusterError
 from local_cluster.kubectl import run_kubectl
 from local_cluster.parts import SERVERS, Layout, build_arguments
+from local_cluster.pki import KeyPair
 from local_cluster.processes import Process, start_process, wait_until
 from local_cluster.progress import step
 
@@ -83,6 +84,13 @@ class ControlPlane:
         return self._layout.identities.authority.files.certificate
 
     @property
+    def front_proxy_ca_file(self) -> Path:
+        """The certificate authority of the API server's own client certificate towards servers
+        behind an APIService: whoever shows one may say in headers which user is asking.
+        """
+        return self._layout.identities.front_proxy.files.certificate
+
+    @property
     def audit_log(self) -> Path:
         """One JSON object (audit.k8s.io/v1 Event, level Metadata) per answered request."""
         return self._layout.audit_log
@@ -106,6 +114,12 @@ class ControlPlane:
             client = self._layout.identities.authority.issue_client(path.name, user, groups)
             self._layout.access(client).write_kubeconfig(path)
         return path
+
+    def serving_certificate_for(self, host: str) -> KeyPair:
+        """A serving certificate for a host name, signed by the authority of `ca_file`: what a
+        webhook or a server behind an APIService (`<service>.<namespace>.svc`) needs.
+        """
+        return self._layout.identities.authority.issue_server(f"server-{host}", [host])
 
     def process(self, part: str) -> Process:
         """The process of a part: etcd, kube-apiserver, kube-controller-manager, kube-scheduler."""
