@@ -48,14 +48,17 @@ class Report:
     figures: Mapping[str, Any] = field(default_factory=dict)
 
 
-def build_parser(name: str, description: str | None) -> argparse.ArgumentParser:
+def build_parser(
+    name: str, description: str | None, *, has_server: bool = True
+) -> argparse.ArgumentParser:
     """The flags that every benchmark has; one may add its own."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=description)
     add = parser.add_argument
     add("--json", action="store_true", help="end with one line of JSON instead of a table")
     add("--quick", action="store_true", help="smaller and faster, for a first impression")
     wanted = "the server to measure on; 8.6 is the newest Redis from 8.4 on (default: %(default)s)"
-    add("--server", choices=VERSIONS, default=VERSIONS[0], help=wanted)
+    if has_server:
+        add("--server", choices=VERSIONS, default=VERSIONS[0], help=wanted)
     return parser
 
 
