@@ -24,6 +24,7 @@ from demo.finding import EndUnseen
 from demo.following import FollowingEnded
 from demo.killing import NobodyAtWork
 from demo.playground import Playground, open_playground, print_access
+from demo.sampling import SamplingEnded
 from demo.story import ChecksFailed, run_demo
 from demo.watching import Stalled
 from local_cluster.errors import LocalClusterError
@@ -40,6 +41,7 @@ FAILURES = (
     LocalClusterError,
     NobodyAtWork,
     NoSuchServer,
+    SamplingEnded,
     ServerFailed,
     Stalled,
     TimeoutError,

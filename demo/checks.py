@@ -29,8 +29,6 @@ class Outcome:
     pending: int  # of the group, by Redis
     lag: int | None  # of the group, by Redis; None: unknown
     status: Mapping[str, Any]  # of the resource
-    replicas: int  # asked for
-    pods: int  # of the resource's workers, that run
 
     @property
     def parsable(self) -> Counts:
@@ -48,7 +46,6 @@ def check_all(outcome: Outcome) -> list[Check]:
         check_redis(outcome),
         check_status(outcome),
         check_ready(outcome.status),
-        check_workers(outcome),
     ]
 
 
@@ -136,16 +133,6 @@ def check_ready(status: Mapping[str, Any]) -> Check:
         claim="the resource is Ready",
         holds=is_ready(status),
         found=f"{ready.get('status', 'Unknown')}, {ready.get('reason', 'no condition')}",
-    )
-
-
-def check_workers(outcome: Outcome) -> Check:
-    """As many workers run as were asked for."""
-    return Check(
-        claim="the workers that were asked for are running",
-        holds=outcome.pods == outcome.replicas == outcome.status.get("readyReplicas"),
-        found=f"{outcome.pods} pods, {outcome.status.get('readyReplicas', 0)} ready by status,"
-        f" {outcome.replicas} asked for",
     )
 
 

@@ -20,7 +20,8 @@ class Declaration:
     name: str
     stream: str
     group: str
-    replicas: int
+    least: int  # workers
+    most: int  # workers
     results_key: str  # Redis hash: path to counts
     max_retries: int
 
@@ -40,7 +41,8 @@ def render_declaration(template: str, *, redis_url: str, source_root: Path) -> D
         name=metadata["name"],
         stream=spec["stream"],
         group=spec.get("group", metadata["name"]),
-        replicas=spec["replicas"],
+        least=spec["scaling"]["minReplicas"],
+        most=spec["scaling"]["maxReplicas"],
         results_key={one["name"]: one["value"] for one in container["env"]}["RESULTS_KEY"],
         max_retries=spec["recovery"]["maxRetries"],
     )

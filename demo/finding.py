@@ -16,8 +16,11 @@ from demo.recovery import (
     list_moves,
 )
 from demo.recovery_checks import RecoveryOutcome, check_recovery
+from demo.scaling import Course
+from demo.scaling_checks import ScalingOutcome, check_scaling
 from demo.stage import Stage
 from demo.workers import History
+from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerKind
 
 
@@ -39,11 +42,12 @@ class Findings:
 
     outcome: Outcome
     recovery: RecoveryOutcome
+    scaling: ScalingOutcome
     history: History
 
     def check(self) -> list[Check]:
         """Every claim, in the order in which it is told."""
-        return check_all(self.outcome) + check_recovery(self.recovery)
+        return check_all(self.outcome) + check_recovery(self.recovery) + check_scaling(self.scaling)
 
     @property
     def delays(self) -> list[int]:
@@ -74,7 +78,24 @@ def find_outcome(stage: Stage, deeds: Deeds, expected: Counts) -> Findings:
             max_retries=stage.declaration.max_retries,
             status=status,
         ),
+        scaling=ScalingOutcome(
+            course=find_course(stage, deeds),
+            most=stage.declaration.most,
+            pods=len(stage.list_pods()),
+            status=status,
+            history=history,
+            moves=moves,
+        ),
         history=history,
+    )
+
+
+def find_course(stage: Stage, deeds: Deeds) -> Course:
+    """How the number of workers followed what was owed."""
+    return Course(
+        first_ms=min(parse_entry_id(entry_id).ms for entry_id in deeds.ids.values()),
+        looks=stage.sampling.looks,
+        counts=stage.count_workers(),
     )
 
 
@@ -90,8 +111,6 @@ def _find_work(
         pending=group.pending,
         lag=group.lag,
         status=status,
-        replicas=stage.declaration.replicas,
-        pods=count_running(stage.get("pods", "-l", status.get("selector", ""))["items"]),
     )
 
 
@@ -100,11 +119,3 @@ def _find_rescue(victim: Victim, moves: Sequence[Move], history: History) -> Res
     if rescue is None:
         raise EndUnseen(f"nobody told the end of {victim.consumer}, {victim.process}")
     return rescue
-
-
-def count_running(pods: Sequence[Mapping[str, Any]]) -> int:
-    """The pods that run and are not on their way out."""
-    return sum(
-        pod["status"].get("phase") == "Running" and "deletionTimestamp" not in pod["metadata"]
-        for pod in pods
-    )

@@ -1,8 +1,10 @@
-"""The Events of the resource that tell of recovery, each once, as they come."""
+"""The Events of the resource that tell of recovery and of scaling, each once, as they come."""
 
 from demo.following import Following, Line
 
-TOLD = frozenset({"Requeued", "Released", "DeadLettered", "PayloadGone", "GroupRecreated"})
+RECOVERY = frozenset({"Requeued", "Released", "DeadLettered", "PayloadGone", "GroupRecreated"})
+SCALING = frozenset({"ScaledUp", "ScaledDown"})
+TOLD = RECOVERY | SCALING
 
 TEMPLATE = (
     r"jsonpath={.type}{'\t'}{.object.type}{'\t'}{.object.reason}{'\t'}"
@@ -32,7 +34,7 @@ class Notices:
 
 
 def read_event(line: Line) -> str | None:
-    """An Event for people; None for one that does not tell of recovery, or that is not new."""
+    """An Event for people; None for one that tells of neither, or that is not new."""
     words = line.text.split(maxsplit=3)  # kubectl makes columns of what tabs separate
     if len(words) < 4 or words[0] != "ADDED" or words[2] not in TOLD:
         return None

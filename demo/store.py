@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +10,13 @@ import redis
 from demo.counting import FileCounts, parse_counts
 from demo.declaration import Declaration
 from demo.recovery import Held, Letter
+from demo.scaling import Owed
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import derive_keys
 
 CHUNK = 500  # entries per round trip
 MOST_HELD = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
-    """What a consumer group still owes."""
-
-    pending: int
-    lag: int | None  # None: Redis cannot tell
 
 
 class Store:
@@ -83,15 +75,23 @@ class Store:
 
     def observe_group(self) -> Owed:
         """What the group owes; raises LookupError when there is no such group."""
+        owed = self.find_group()
+        if owed is None:
+            raise LookupError(f"no consumer group {self._names.group} on {self._names.stream}")
+        return owed
+
+    def find_group(self) -> Owed | None:
+        """What the group owes; None before there is one."""
+        if not self._server.exists(self._names.stream):
+            return None
         for group in self._server.xinfo_groups(self._names.stream):
             if group["name"] == self._names.group.encode():
                 return Owed(pending=group["pending"], lag=group["lag"])
-        raise LookupError(f"no consumer group {self._names.group} on {self._names.stream}")
+        return None
 
     def is_drained(self) -> bool:
         """Whether every entry was delivered and acknowledged."""
-        owed = self.observe_group()
-        return owed.pending == 0 and owed.lag == 0
+        return self.observe_group().is_nothing
 
     def read_results(self) -> dict[str, FileCounts]:
         """What the workers stored, by path."""

@@ -4,14 +4,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from demo.checks import is_ready, render_checks
+from demo.checks import render_checks
 from demo.corpus import Source
 from demo.direct import ROOT, DirectComputation
 from demo.finding import Deeds, find_outcome
 from demo.killing import Killer
+from demo.picture import draw_course
 from demo.playground import Playground
 from demo.recovery import Victim, are_moved, list_moves
-from demo.stage import Stage, is_all_told
+from demo.stage import Stage, is_all_told, is_asleep
 from demo.summary import render_letters, render_moves, render_rescues, render_summary
 from local_cluster.progress import report, step
 
@@ -56,18 +57,18 @@ def install_operator(cluster: Playground) -> None:
 
 
 def declare_group(stage: Stage) -> None:
-    """Act two: one resource; the operator makes the group and the workers."""
+    """Act two: one resource; the operator makes the group. Nothing is owed, so nobody works."""
     wanted = stage.declaration
     report(
         f"applying StreamConsumerGroup {wanted.namespace}/{wanted.name}"
-        f" with {wanted.replicas} workers: kubectl apply -f demo/indexers.yaml"
+        f" with {wanted.least} to {wanted.most} workers: kubectl apply -f demo/indexers.yaml"
     )
     stage.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=wanted.manifest)
-    stage.watch.until(lambda: is_ready(stage.status()), "the resource Ready")
+    stage.watch.until(lambda: is_asleep(stage), "the resource Ready, without workers")
 
 
 def add_files(stage: Stage, paths: Sequence[Path]) -> dict[str, str]:
-    """Act three: an entry for each file; the IDs by path."""
+    """Act three: an entry for each file wakes the group; the IDs by path."""
     ids = stage.store.add_entries(paths)
     report(f"added {len(paths):,} entries to the stream, one for each file")
     return ids
@@ -82,6 +83,7 @@ def kill_workers(stage: Stage) -> list[Victim]:
         observe=stage.observe_workers,
     )
     first, second = killer.catch(2)
+    stage.watch.show()  # who woke them, before what becomes of them
     victims = [killer.delete_pod(first), killer.kill_process(second)]
     for victim in victims:
         report(f"killed {victim.pod} with {len(victim.held)} entries in its hands: {victim.how}")
@@ -93,12 +95,16 @@ def kill_workers(stage: Stage) -> list[Victim]:
 
 
 def await_end(stage: Stage, began: float, files: int) -> None:
-    """Act five: files that do not parse crash their workers until they are dead letters."""
+    """Act five: files that do not parse crash their workers until they are dead letters; then
+    nothing is owed, and the workers go.
+    """
     stage.watch.until(stage.store.is_drained, "every entry acknowledged or dead-lettered")
     seconds = time.monotonic() - began
     report(f"nothing is left after {seconds:.0f} s, {files / seconds:,.0f} files per second")
-    # The status follows Redis, and workers that crashed are started again only after a pause.
-    stage.watch.until(lambda: is_all_told(stage), "a status that tells it all, workers that run")
+    seconds = stage.watch.until(
+        lambda: is_asleep(stage) and is_all_told(stage), "no workers, a status that tells it all"
+    )
+    report(f"no worker is left {seconds:.0f} s later")
 
 
 def check_claims(
@@ -111,12 +117,16 @@ def check_claims(
     with step("waiting for the direct computation of the same counts"):
         expected = direct.await_counts()
     found = find_outcome(stage, deeds, expected)
+    course = found.scaling.course
+    title = f"{len(deeds.ids):,} entries, from no worker to {course.most_ready} and back"
+    picture = draw_course(course, title=title)
     checks = found.check()
     print("\nChecked:", render_checks(checks), "", sep="\n")
     print("Indexed:", render_summary(sources, found.outcome.results), "", sep="\n")
     print("Killed:", render_rescues(found.recovery.rescues), "", sep="\n")
     print("Recovered:", render_moves(found.recovery.moves, found.delays), "", sep="\n")
     print(found.describe_crashes(), render_letters(found.recovery.letters, expected), "", sep="\n")
+    print(f"Backlog and workers over time: {picture}\n")
     failed = [check for check in checks if not check.holds]
     if failed:
         raise ChecksFailed(f"{len(failed)} of {len(checks)} checks failed")

@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
+from demo.picture import PICTURE
 from local_cluster.binaries import cache_directory
 from local_cluster.processes import wait_until
 from local_cluster.state_directory import StateDirectory
@@ -39,15 +42,21 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
 
 
 def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> None:
+    began = time.time()
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert said.count("  ok      ") == 15, said
+    assert said.count("  ok      ") == 20, said
     assert "FAILED" not in said
     assert said.count("REPLICAS") == 1, "the header comes once"
     assert "to keep this short" in said, "what is left out is said"
     assert said.count("\nkilled ") == 2
     assert "  DeadLettered  " in said, "the Events are shown as they come"
     assert " Requeued " in said
+    assert " ScaledUp " in said
+    assert " ScaledDown " in said
+    assert "Backlog and workers over time: build/demo.svg\n" in said
+    assert PICTURE.stat().st_mtime >= began, "the picture is of this run"
+    assert fromstring(PICTURE.read_text()).tag.endswith("svg")
     await_nothing_left(demo)
     assert not state_of(demo).exists()
 

@@ -1,0 +1,45 @@
+"""Looks again and again at what is owed, beside everything else that goes on."""
+
+import threading
+from collections.abc import Callable
+
+from demo.following import now_ms
+from demo.scaling import Look, Owed
+
+EVERY_S = 0.2
+
+
+class SamplingEnded(Exception):
+    """A look failed, so that no more were taken; the cause tells why."""
+
+
+class Sampling:
+    """Collects looks in a thread of its own, from its making on until it is told to stop."""
+
+    def __init__(self, look: Callable[[], Owed | None]) -> None:
+        self._look = look
+        self._looks: list[Look] = []
+        self._failure: Exception | None = None
+        self._is_over = threading.Event()
+        threading.Thread(target=self._go_on, name="sampling", daemon=True).start()
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """All so far; None is no look. Raises SamplingEnded when no more will come."""
+        if self._failure is not None:
+            raise SamplingEnded(str(self._failure)) from self._failure
+        return tuple(self._looks)
+
+    def stop(self) -> None:
+        """Take no more of them."""
+        self._is_over.set()
+
+    def _go_on(self) -> None:
+        while not self._is_over.wait(EVERY_S):
+            try:
+                owed = self._look()
+            except Exception as error:  # told to whoever asks for the looks
+                self._failure = error
+                return
+            if owed is not None:
+                self._looks.append(Look(at_ms=now_ms(), owed=owed))

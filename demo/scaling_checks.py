@@ -1,0 +1,111 @@
+"""What the demo claims of the number of workers, each claim checked. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from demo.checks import Check
+from demo.recovery import Move, find_cause
+from demo.scaling import Course
+from demo.workers import History
+
+# A worker is wanted within a tenth of a second; this only tells that somebody looked at all.
+LATEST_WAKE_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingOutcome:
+    """What was found of the number of workers when all was over."""
+
+    course: Course
+    most: int  # maxReplicas
+    pods: int  # of the resource's workers, on their way out included
+    status: Mapping[str, Any]  # of the resource
+    history: History
+    moves: Sequence[Move]  # by the ledger
+
+
+def check_scaling(outcome: ScalingOutcome) -> list[Check]:
+    """Every claim, in the order in which it is told."""
+    return [
+        check_beginning(outcome.course),
+        check_waking(outcome.course),
+        check_growth(outcome),
+        check_departures(outcome),
+        check_last(outcome.course),
+        check_zero(outcome),
+    ]
+
+
+def check_beginning(course: Course) -> Check:
+    """Without work there was no worker."""
+    before = course.before
+    wanted = max((count.wanted for count in before), default=0)
+    ready = max((count.ready for count in before), default=0)
+    return Check(
+        claim="it began with no worker",
+        holds=bool(before) and not wanted and not ready,
+        found=f"{wanted} wanted and {ready} ready when the first entry was added"
+        + " (nobody looked)" * (not before),
+    )
+
+
+def check_waking(course: Course) -> Check:
+    """Work brought the first one."""
+    wanted, ready = course.wanted_after_ms, course.ready_after_ms
+    return Check(
+        claim="the first entry brought the first worker",
+        holds=wanted is not None and ready is not None and 0 <= wanted <= LATEST_WAKE_MS,
+        found=f"wanted after {_shown(wanted)}, ready after {_shown(ready)}",
+    )
+
+
+def check_growth(outcome: ScalingOutcome) -> Check:
+    """Much work brought more of them."""
+    ready, wanted = outcome.course.most_ready, outcome.course.most_wanted
+    return Check(
+        claim="more came while more was owed, never more than maxReplicas",
+        holds=1 < ready <= wanted <= outcome.most,
+        found=f"{ready} ready at once, {wanted} wanted at most, maxReplicas {outcome.most}",
+    )
+
+
+def check_departures(outcome: ScalingOutcome) -> Check:
+    """Who was sent home finished what it had: only an order ends a worker with 0."""
+    gone = [end for end in outcome.history.ends.values() if end.exit_code == 0]
+    causes = [find_cause(move, outcome.history) for move in outcome.moves]
+    left = sum(cause is not None and cause.exit_code == 0 for cause in causes)
+    return Check(
+        claim="workers that were sent home left nothing behind",
+        holds=not left,
+        found=f"{len(gone)} ended in order, {left} entries left",
+    )
+
+
+def check_last(course: Course) -> Check:
+    """The last one stayed as long as it was needed."""
+    settled, zeros = course.settled_ms, course.zeros
+    early = course.zeros_while_owed
+    pause = f"{(zeros[-1] - settled) / 1000:.1f} s after that" if settled and zeros else "never"
+    return Check(
+        claim="the last one went only when nothing was owed any more",
+        holds=bool(zeros) and settled is not None and not early,
+        found=f"{pause}, {len(early)} times too early",
+    )
+
+
+def check_zero(outcome: ScalingOutcome) -> Check:
+    """Without work there is no worker."""
+    status, counts = outcome.status, outcome.course.counts
+    wanted = counts[-1].wanted if counts else None
+    told = (status.get("desiredReplicas"), status.get("readyReplicas"))
+    return Check(
+        claim="it ended with no worker, and says so",
+        holds=told == (0, 0) and outcome.pods == 0 and wanted == 0,
+        found=f"{outcome.pods} pods, {wanted} asked for; by status {told[0]} wanted,"
+        f" {told[1]} ready",
+    )
+
+
+def _shown(milliseconds: int | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds:,} ms"
