@@ -20,6 +20,8 @@ from pelops.policy.turn import rank_of
 log = logging.getLogger(__name__)
 
 RENEW_S = 10.0
+EARLY_S = 2.0  # replicas often start together, and know nothing of each other
+EARLY_BEATS = 6
 DURATION = timedelta(seconds=30)
 FORGET_AFTER = timedelta(minutes=10)
 LABELS = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
@@ -40,10 +42,13 @@ class Members:
         return rank_of(self.identity, self.alive, key)
 
     async def run(self) -> None:
-        """Renew and look, until cancelled; an outage keeps the last list."""
+        """Renew and look, at first more often, until cancelled; an outage keeps the last list."""
+        beats = 0
         while True:
             await self.try_beat()
-            await asyncio.sleep(RENEW_S * random.uniform(0.8, 1.2))
+            beats += 1
+            every_s = EARLY_S if beats <= EARLY_BEATS else RENEW_S
+            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
 
     async def try_beat(self) -> None:
         """One turn; a failure is logged, and costs no more than the ranks of the last turn."""

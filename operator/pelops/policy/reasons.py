@@ -103,7 +103,6 @@ class Reason(StrEnum):
     # The workers start when the group exists.
     WAITING_FOR_GROUP = "WaitingForGroup"
     # The resource asks for something that this version does not do.
-    NOT_IMPLEMENTED = "NotImplemented"
 
     # --- what is wrong with the resource
 
