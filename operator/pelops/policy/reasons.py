@@ -102,7 +102,6 @@ class Reason(StrEnum):
     SUSPENDED = "Suspended"
     # The workers start when the group exists.
     WAITING_FOR_GROUP = "WaitingForGroup"
-    # The resource asks for something that this version does not do.
 
     # --- what is wrong with the resource
 
