@@ -31,6 +31,7 @@ class Feature(StrEnum):
     WAKE = "wake"  # from zero replicas
     RELEASE = "release"  # servers with XNACK
     SCALING = "scaling"  # the server's count of what is owed, put right
+    DELETING = "deleting"  # SDK workers that delete what is acknowledged, by XACKDEL
 
 
 # Seeing, provisioning, remembering, and the end of old dead letters and records. AUTH needs no
@@ -62,9 +63,11 @@ _ANY_CLIENT: Final = ("+hello", "+auth", "+ping", "+client|setname")
 _ANY_CLIENT_CLUSTER: Final = ("+cluster|slots", "+cluster|shards", "+command", "+asking")
 _WORKER: Final = (*_ANY_CLIENT, "+xreadgroup", "+xack")
 _SDK_WORKER: Final = (
-    *(*_WORKER, "+xclaim", "+xautoclaim", "+xpending", "+xadd", "+hset", "+hdel"),
-    *("+eval", "+evalsha", "+time"),
+    *(*_WORKER, "+eval", "+evalsha", "+time", "+type"),
+    *("+xclaim", "+xautoclaim", "+xpending", "+xrange", "+xadd", "+xgroup|delconsumer"),
+    *("+hget", "+hset", "+hdel", "+hincrby"),
 )
+_SDK_WORKER_FEATURES: Final = {Feature.RELEASE: "+xnack", Feature.DELETING: "+xackdel"}
 
 
 def acl_rules(
@@ -98,6 +101,8 @@ def _commands(role: Role, features: Collection[Feature]) -> Iterable[str]:
             yield from words if feature in features else ()
         return
     yield from _WORKER if role == Role.WORKER else _SDK_WORKER
+    if role == Role.SDK_WORKER:
+        yield from (word for feature, word in _SDK_WORKER_FEATURES.items() if feature in features)
     if Feature.CLUSTER in features:
         yield from _ANY_CLIENT_CLUSTER
     if Feature.DATABASE in features:

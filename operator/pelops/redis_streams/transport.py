@@ -76,7 +76,7 @@ class NodeChannel:
         self._address = "an unknown address"
         self._locate = locate
         self._pool: ConnectionPool = ConnectionPool(
-            connection_class=_LocatedConnection,
+            connection_class=LocatedConnection,
             max_connections=connections,
             locate=self._find,
             login=login,
@@ -125,7 +125,7 @@ class NodeChannel:
         try:
             packed = connection.pack_commands([command.parts for command in commands])
             await connection.send_packed_command(packed, check_health=False)
-            return [await _read_reply(connection) for _ in commands]
+            return [await read_reply(connection) for _ in commands]
         except (exceptions.RedisError, OSError) as error:
             # The other idle connections most likely lead to the same dead server.
             await self._pool.disconnect(inuse_connections=False)
@@ -136,13 +136,13 @@ class NodeChannel:
         finally:
             await self._pool.release(connection)
 
-    async def _connect(self, came_at: float) -> _LocatedConnection:
+    async def _connect(self, came_at: float) -> LocatedConnection:
         if self._failed_at >= came_at:
             # Whoever waited for a turn shares the failure, instead of waiting for one of its own.
             raise RedisUnavailable(f"Redis at {self._address} could not be reached just now")
         try:
             pool: Any = self._pool  # its methods are untyped
-            connection: _LocatedConnection = await pool.get_connection()
+            connection: LocatedConnection = await pool.get_connection()
         except RedisUnavailable:
             self._failed_at = asyncio.get_running_loop().time()
             raise
@@ -158,14 +158,15 @@ class NodeChannel:
         await self._pool.disconnect(inuse_connections=False)
 
 
-async def _read_reply(connection: _LocatedConnection) -> Reply:
+async def read_reply(connection: LocatedConnection) -> Reply:
+    """The next reply; a refusal as the exception that it is."""
     try:
         return await connection.read_response()
     except exceptions.ResponseError as refusal:
         return refusal
 
 
-class _LocatedConnection(Connection):
+class LocatedConnection(Connection):
     """A connection that asks where its server is whenever it connects."""
 
     def __init__(self, *, locate: Locate, login: Login, **settings: Any) -> None:
@@ -175,7 +176,7 @@ class _LocatedConnection(Connection):
 
     async def connect(self) -> None:
         if self.is_connected:
-            if not self._has_unread():
+            if not self.has_unread():
                 return
             await self.disconnect()
         node = await self._locate()
@@ -184,7 +185,8 @@ class _LocatedConnection(Connection):
         if self._login.needs_master:
             await self._check_master()
 
-    def _has_unread(self) -> bool:
+    def has_unread(self) -> bool:
+        """Whether the server has said something unasked, such as that it hangs up."""
         # Before a command there is nothing to read but the end of a connection that the server
         # closed meanwhile. The kernel knows it before the event loop does, and only before the
         # command is sent can it still be said that a write did not happen.
@@ -199,7 +201,7 @@ class _LocatedConnection(Connection):
 
     async def _check_master(self) -> None:
         await self.send_command("INFO", "replication", check_health=False)
-        role = await _read_reply(self)
+        role = await read_reply(self)
         if isinstance(role, bytes) and b"role:slave" in role:
             await self.disconnect()
             raise RedisUnavailable("the server that Sentinel names is not the master yet")

@@ -1,0 +1,34 @@
+"""Work a Redis stream without losing your place.
+
+from pelops.worker import Worker
+
+worker = Worker.from_env()
+
+@worker.handler
+async def handle(entry): ...
+
+worker.run()
+"""
+
+from pelops.worker.entry import Entry
+from pelops.worker.observing import Observer
+from pelops.worker.outcomes import Disowned, Reject, Retry, Undecodable
+from pelops.worker.producer import Producer
+from pelops.worker.retrying import RetryPolicy
+from pelops.worker.settings import Settings, WrongSettings, read_place
+from pelops.worker.worker import Worker
+
+__all__ = [
+    "Disowned",
+    "Entry",
+    "Observer",
+    "Producer",
+    "Reject",
+    "Retry",
+    "RetryPolicy",
+    "Settings",
+    "Undecodable",
+    "Worker",
+    "WrongSettings",
+    "read_place",
+]

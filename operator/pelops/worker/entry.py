@@ -1,0 +1,229 @@
+"""One entry, as a handler sees it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Hashable, Mapping
+from functools import cached_property
+from typing import Any, Final, TypeVar
+
+from pelops.worker.outcomes import Undecodable
+from pelops.worker.server.door import RawEntry, Source
+
+T = TypeVar("T")
+TRACE_FIELDS: Final = (b"traceparent", b"tracestate")  # of W3C trace context
+
+
+class Terms:
+    """What all entries of one worker share."""
+
+    __slots__ = ("clock", "idle_s", "prefix")
+
+    def __init__(self, clock: Callable[[], float], idle_s: float, prefix: bytes = b"_") -> None:
+        self.clock = clock
+        self.idle_s = idle_s  # the idle limit
+        self.prefix = prefix  # of the fields that Pelops adds
+
+
+class Arrival:
+    """What entries that came together share."""
+
+    __slots__ = ("key", "source", "stamp_s", "terms")
+
+    def __init__(self, key: bytes, source: Source, stamp_s: float, terms: Terms) -> None:
+        self.key = key
+        self.source = source
+        self.stamp_s = stamp_s  # when they were asked for: from then on they may have been idle
+        self.terms = terms
+
+
+class Entry:
+    """One entry of the stream.
+
+    Fields and values are bytes in `fields`, `pairs` and `entry[name]`; `text`, `json` and `decode`
+    raise Undecodable, which makes a dead letter of an entry that holds something else.
+    """
+
+    # Most entries never get values of their own for these.
+    failures: int = 0  # here, beside what it was charged before
+    started_s: float = 0.0
+    seconds: float = 0.0  # its handler took
+    cancelled_for: str = ""
+    is_disowned: bool = False
+    has_finished: bool = False
+    runs_alone: bool = False
+    order: Hashable | None = None  # entries with equal ones run one after another
+
+    def __init__(self, arrival: Arrival, raw: RawEntry) -> None:
+        self._arrival = arrival
+        self._raw = raw
+        self.key = arrival.key
+        self.raw_id: bytes = raw[0]
+        self.refreshed_s = arrival.stamp_s
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.id} of {self.stream}>"  # never the payload
+
+    @property
+    def id(self) -> str:
+        """The entry's ID, unique within `stream`."""
+        return self.raw_id.decode()
+
+    @property
+    def stream(self) -> str:
+        """The stream it came from: the group's own, or its retry stream."""
+        return self._arrival.key.decode("utf-8", "replace")
+
+    @property
+    def idle_s(self) -> float:
+        """How long it had been pending without a sign of life before it came here; 0 if new."""
+        return max(int(self._raw[2]), 0) / 1000
+
+    @property
+    def deliveries(self) -> int:
+        """How often it had been delivered before, polls of a history included; 0 if new."""
+        return int(self._raw[3])
+
+    @property
+    def is_reclaimed(self) -> bool:
+        """Whether another process had it before, or this worker's former one."""
+        return self.deliveries > 0 or self._arrival.source is not Source.NEW
+
+    @property
+    def source(self) -> Source:
+        return self._arrival.source
+
+    @cached_property
+    def retry_count(self) -> int:
+        """Failures charged before it came here, by the last two pairs if they are Pelops' own."""
+        return read_retry_count(self._raw[1], self._arrival.terms.prefix)
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt; the first is 1."""
+        return self.retry_count + self.failures + 1
+
+    @cached_property
+    def original_id(self) -> str:
+        """The first ID in the chain of copies: the key for making an effect only once."""
+        flat = self._raw[1]
+        return flat[-3].decode() if has_charge_pairs(flat, self._arrival.terms.prefix) else self.id
+
+    @property
+    def age_s(self) -> float:
+        """How long ago it was added first, by this machine's clock against the server's."""
+        return max(time.time() - int(self.original_id.partition("-")[0]) / 1000, 0.0)
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until it would be taken for stuck if no heartbeat came; negative: it may be."""
+        terms = self._arrival.terms
+        return terms.idle_s - (terms.clock() - self.refreshed_s)
+
+    @property
+    def carries_trace(self) -> bool:
+        """Whether a producer's trace context travels in its fields."""
+        return TRACE_FIELDS[0] in self._raw[1]
+
+    @cached_property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Fields and values in their order, doubled names too, without what Pelops added."""
+        flat = self._raw[1]
+        own = flat[:-4] if has_charge_pairs(flat, self._arrival.terms.prefix) else flat
+        return list(zip(own[::2], own[1::2], strict=True))
+
+    @cached_property
+    def fields(self) -> Mapping[bytes, bytes]:
+        """Values by field; of a doubled name the last one."""
+        return dict(self.pairs)
+
+    def __getitem__(self, field: str | bytes) -> bytes:
+        name = field.encode() if isinstance(field, str) else field
+        try:
+            return self.fields[name]
+        except KeyError:
+            raise Undecodable(f"there is no field {name.decode('utf-8', 'replace')!r}") from None
+
+    @cached_property
+    def text(self) -> Mapping[str, str]:
+        """Fields and values as text."""
+        try:
+            return {name.decode(): value.decode() for name, value in self.pairs}
+        except UnicodeDecodeError as error:
+            raise Undecodable(f"it is not UTF-8: {error.reason}") from None
+
+    def json(self, field: str | None = None) -> Any:
+        """The value of `field`, or of the only field, read as JSON."""
+        try:
+            return json.loads(self._value(field))
+        except (ValueError, RecursionError) as error:
+            raise Undecodable(f"it is no JSON: {type(error).__name__}") from None
+
+    def decode(self, model: Callable[..., T], field: str | None = None) -> T:
+        """What `model` makes of it.
+
+        A pydantic model validates the JSON of `field`, or without one all fields as text. Any other
+        callable is given the bytes of `field`, or all fields as text.
+        """
+        try:
+            return self._build(model, field)
+        except Undecodable:
+            raise
+        except Exception as error:
+            # The message may show the payload: it goes no further than the type.
+            raise Undecodable(f"{getattr(model, '__name__', model)}: {_tell(error)}") from None
+
+    def _build(self, model: Callable[..., T], field: str | None) -> T:
+        if hasattr(model, "model_validate_json"):
+            built: T = (
+                model.model_validate(dict(self.text))  # type: ignore[attr-defined]
+                if field is None
+                else model.model_validate_json(self[field])
+            )
+            return built
+        return model(self.text if field is None else self[field])
+
+    def _value(self, field: str | None) -> bytes:
+        if field is not None:
+            return self[field]
+        pairs = self.pairs
+        if self.carries_trace:
+            pairs = [pair for pair in pairs if pair[0] not in TRACE_FIELDS]
+        if len(pairs) != 1:
+            raise Undecodable(f"it has {len(pairs)} fields, and none was named")
+        return pairs[0][1]
+
+
+def has_charge_pairs(flat: list[bytes], prefix: bytes) -> bool:
+    """Whether the last two pairs are Pelops' own: only in that place and order are they."""
+    return (
+        len(flat) >= 4
+        and flat[-2] == prefix + b"retry_count"
+        and flat[-4] == prefix + b"original_id"
+        and flat[-1].isdigit()
+        and len(flat[-1]) <= 6
+        and _is_entry_id(flat[-3])
+    )
+
+
+def read_retry_count(flat: list[bytes], prefix: bytes) -> int:
+    """Failures that were charged; 0 when the entry carries none, or somebody else's fields."""
+    return int(flat[-1]) if has_charge_pairs(flat, prefix) else 0
+
+
+def _is_entry_id(text: bytes) -> bool:
+    ms, _, seq = text.partition(b"-")
+    return ms.isdigit() and seq.isdigit() and len(ms) <= 20 and len(seq) <= 20
+
+
+def _tell(error: Exception) -> str:
+    """The error without the input that it complains about, where it can tell it apart."""
+    errors = getattr(error, "errors", None)
+    if callable(errors):
+        try:
+            found = errors(include_input=False, include_url=False, include_context=False)
+            return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
+        except Exception:
+            pass
+    return type(error).__name__

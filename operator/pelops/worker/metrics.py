@@ -1,0 +1,243 @@
+"""What a worker did, as Prometheus metrics. Names begin with `pelops_worker_`.
+
+Counting is done here in plain numbers, once for many entries: a client's own counters would cost as
+much as a quick handler. They are made into metrics when somebody asks.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from pelops.worker.entry import Entry
+from pelops.worker.observing import Observer
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.metrics_core import Metric
+
+HANDLER_BOUNDS_S: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+AGE_BOUNDS_S: Final = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 7200.0, 86400.0)
+_MOST_REASONS: Final = 30  # handlers choose them: a series for each must not go on for ever
+_OTHER: Final = "other"
+_LABELS: Final = ("stream", "group")
+
+_COUNTERS: Final = {
+    "processed": "Entries that were handled well and acknowledged.",
+    "failed": "Runs of the handler that ended in an error, a retry or a rejection.",
+    "retried": "Failed entries that were to run here once more.",
+    "disowned": "Entries that another worker had by the time this one looked.",
+    "received": "Entries that were delivered to this worker.",
+    "reclaimed": "Entries that were delivered to this worker and had been delivered before.",
+    "acknowledged": "Acknowledgements sent; those of entries that were no longer pending too.",
+}
+_GAUGES: Final = {
+    "in_flight": "Entries whose handler runs, when Redis was spoken to last.",
+    "waiting": "Entries held that wait for their turn, their backoff or their acknowledgement.",
+    "blocked_seconds": "The longest time for which the event loop has stood still.",
+}
+
+
+class Tally:
+    """How many values there were up to each bound, and their sum."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.sum = 0.0
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)  # the last one: of all
+
+    def add(self, values: Iterable[float]) -> None:
+        """Count these. Cheaper by the dozen."""
+        ordered = sorted(values)
+        counts = self._counts
+        for at, bound in enumerate(self._bounds):
+            counts[at] += bisect_right(ordered, bound)
+        counts[-1] += len(ordered)
+        self.sum += sum(ordered)
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Upper bounds, and how many values did not exceed them."""
+        names = [*map(str, self._bounds), "+Inf"]
+        return list(zip(names, self._counts, strict=True))
+
+
+class Metrics(Observer):
+    """Counts what one worker does.
+
+    Entries of which the retry stream holds copies are as old as the first one of them.
+    """
+
+    def __init__(self, *, stream: str = "", group: str = "") -> None:
+        self.labels = (stream, group)
+        self.counts = dict.fromkeys(_COUNTERS, 0)
+        self.gauges = dict.fromkeys(_GAUGES, 0.0)
+        self.rejections: dict[str, int] = {}
+        self.refusals: dict[tuple[str, str], int] = {}
+        self.seconds = Tally(HANDLER_BOUNDS_S)
+        self.ages = Tally(AGE_BOUNDS_S)
+
+    def finished(self, entries: Sequence[Entry], seconds: Sequence[float]) -> None:
+        self.counts["processed"] += len(entries)
+        self.seconds.add(seconds)
+        self.ages.add(_ages_s(entries, time.time()))
+
+    def failed(self, entry: Entry, seconds: float, error: BaseException) -> None:
+        self.counts["failed"] += 1
+        self.seconds.add((seconds,))
+
+    def retried(self, entry: Entry, wait_s: float) -> None:
+        self.counts["retried"] += 1
+
+    def rejected(self, entry: Entry, reason: str) -> None:
+        known = self.rejections
+        name = reason if reason in known or len(known) < _MOST_REASONS else _OTHER
+        known[name] = known.get(name, 0) + 1
+
+    def disowned(self, entry: Entry) -> None:
+        self.counts["disowned"] += 1
+
+    def acknowledged(self, sent: int, pending: int) -> None:
+        self.counts["acknowledged"] += sent
+
+    def received(self, entries: int, reclaimed: int) -> None:
+        self.counts["received"] += entries
+        self.counts["reclaimed"] += reclaimed
+
+    def holding(self, running: int, waiting: int) -> None:
+        self.gauges["in_flight"] = running
+        self.gauges["waiting"] = waiting
+
+    def refused(self, what: str, error: BaseException) -> None:
+        key = (what, type(error).__name__)
+        self.refusals[key] = self.refusals.get(key, 0) + 1
+
+    def blocked(self, seconds: float) -> None:
+        self.gauges["blocked_seconds"] = max(self.gauges["blocked_seconds"], seconds)
+
+
+def _ages_s(entries: Sequence[Entry], now_s: float) -> list[float]:
+    now_ms = now_s * 1000
+    ages_s = [
+        # Only one that runs alone may be a copy of another. The number of an ID within its
+        # millisecond is read as a fraction of it: nothing is quicker.
+        entry.age_s
+        if entry.runs_alone
+        else (now_ms - float(entry.raw_id.replace(b"-", b"."))) / 1000
+        for entry in entries
+    ]
+    return ages_s if min(ages_s, default=0) >= 0 else [max(age_s, 0.0) for age_s in ages_s]
+
+
+class Exposition:
+    """The metrics of all workers of this process, as Prometheus' client collects them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], Metrics] = {}
+
+    def of(self, stream: str, group: str) -> Metrics:
+        """The metrics of a group's worker here; workers of one group share them."""
+        return self._known.setdefault((stream, group), Metrics(stream=stream, group=group))
+
+    def describe(self) -> Iterator[Metric]:
+        """Their names: without it Prometheus' client would collect to find these out."""
+        return self.collect()
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by Prometheus' client, perhaps from another thread."""
+        all_of_them = list(self._known.values())
+        yield from _counters(all_of_them)
+        yield from _gauges(all_of_them)
+        yield from _histograms(all_of_them)
+
+
+def _counters(known: list[Metrics]) -> Iterator[Metric]:
+    from prometheus_client.core import CounterMetricFamily
+
+    for name, told in _COUNTERS.items():
+        family = CounterMetricFamily(f"pelops_worker_{name}", told, labels=_LABELS)
+        for one in known:
+            family.add_metric(one.labels, one.counts[name])
+        yield family
+    rejected = CounterMetricFamily(
+        "pelops_worker_rejected",
+        "Entries that became dead letters here, by reason.",
+        labels=(*_LABELS, "reason"),
+    )
+    refused = CounterMetricFamily(
+        "pelops_worker_refused",
+        "What Redis was asked and did not do, or not for certain, by error.",
+        labels=(*_LABELS, "what", "error"),
+    )
+    for one in known:
+        for reason, count in one.rejections.copy().items():
+            rejected.add_metric((*one.labels, reason), count)
+        for what, count in one.refusals.copy().items():
+            refused.add_metric((*one.labels, *what), count)
+    yield from (rejected, refused)
+
+
+def _gauges(known: list[Metrics]) -> Iterator[Metric]:
+    from prometheus_client.core import GaugeMetricFamily
+
+    for name, told in _GAUGES.items():
+        family = GaugeMetricFamily(f"pelops_worker_{name}", told, labels=_LABELS)
+        for one in known:
+            family.add_metric(one.labels, one.gauges[name])
+        yield family
+
+
+def _histograms(known: list[Metrics]) -> Iterator[Metric]:
+    from prometheus_client.core import HistogramMetricFamily
+
+    seconds = HistogramMetricFamily(
+        "pelops_worker_handler_seconds", "Duration of one run of the handler.", labels=_LABELS
+    )
+    ages = HistogramMetricFamily(
+        "pelops_worker_entry_age_seconds",
+        "Age of entries when they were acknowledged, by this machine's clock.",
+        labels=_LABELS,
+    )
+    for one in known:
+        seconds.add_metric(one.labels, one.seconds.buckets(), one.seconds.sum)
+        ages.add_metric(one.labels, one.ages.buckets(), one.ages.sum)
+    yield from (seconds, ages)
+
+
+_EXPOSITIONS: Final[dict[int, tuple[Any, Exposition]]] = {}  # by registry, which it keeps
+
+
+def build_metrics(
+    stream: str, group: str, *, registry: CollectorRegistry | None = None
+) -> Observer:
+    """An observer that counts for Prometheus' client, or does nothing where that is missing.
+
+    Args:
+        registry: None: the client's own, which most programs export.
+    """
+    if find_spec("prometheus_client") is None:
+        return Observer()
+    return _expose(registry).of(stream, group)
+
+
+def _expose(registry: CollectorRegistry | None) -> Exposition:
+    # Late: it costs a third of what all of the worker does to import.
+    from prometheus_client import REGISTRY
+
+    where = REGISTRY if registry is None else registry
+    if id(where) not in _EXPOSITIONS:
+        exposition = Exposition()
+        where.register(exposition)
+        _EXPOSITIONS[id(where)] = (where, exposition)
+    return _EXPOSITIONS[id(where)][1]
+
+
+def render_metrics(registry: CollectorRegistry | None = None) -> bytes:
+    """All metrics of this process as text; nothing where Prometheus' client is missing."""
+    if find_spec("prometheus_client") is None:
+        return b""
+    from prometheus_client import REGISTRY, generate_latest
+
+    return generate_latest(REGISTRY if registry is None else registry)

@@ -1,0 +1,231 @@
+"""Adds entries to a stream.
+
+async with Producer.from_env(max_length=1_000_000) as producer:
+    entry_id = await producer.add({"order": "17"}, key="order-17")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, TypedDict, Unpack
+
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.errors import InvalidSpec, OutcomeUnknown, PelopsError, RedisUnavailable
+from pelops.worker.adding import Adding, Fields, Order, Part, check_key, flatten, own_error
+from pelops.worker.server.place import read_endpoint
+from pelops.worker.settings import WrongSettings
+from pelops.worker.tracing import read_context
+
+log = logging.getLogger("pelops.worker")
+
+_AT_ONCE: Final = 500  # commands of one round trip
+_BYTES_AT_ONCE: Final = 4 * 1024 * 1024
+_UNKNOWN_OPTION: Final = "Invalid stream ID"  # what IDMP is to servers that do not know it
+
+
+class Options(TypedDict, total=False):
+    """How a producer adds; each as in `Adding`, where the defaults stand."""
+
+    max_length: int | None
+    max_age_s: float | None
+    name: str
+    patience_s: float
+    trace: bool
+
+
+class Producer:
+    """Adds entries to one stream; what is added meanwhile goes in one round trip.
+
+    An entry with a `key` is added once, however often it is added with that key, where the server
+    can do it (Redis 8.6): it remembers the last 100 keys of each `name`, for 100 s, which
+    `XCFGSET` changes. Elsewhere the key does nothing, which is logged; see `is_idempotent`.
+
+    What surely did not happen is tried again for `patience_s`; what may have happened is, too, if
+    it has a key that is remembered, and raises OutcomeUnknown otherwise.
+    """
+
+    def __init__(self, endpoint: RedisEndpoint, stream: str, adding: Adding | None = None) -> None:
+        """Raises InvalidSpec when the endpoint's certificates cannot be read."""
+        # Late: who only works a stream by the double of it needs no Redis client.
+        from pelops.worker.server.wire import wire_to
+
+        self.stream = stream
+        self._adding = adding or Adding()
+        self._wire = wire_to(endpoint, stream)
+        self._waiting: list[Order] = []
+        self._sender: asyncio.Task[None] | None = None
+        self._known_in = 0  # the connection of which it was found out
+        self._knows_keys: bool | None = None
+
+    @classmethod
+    def from_env(
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        stream: str | None = None,
+        **options: Unpack[Options],
+    ) -> Producer:
+        """A producer as the `PELOPS_*` variables and options say.
+
+        Raises WrongSettings, which names what is wrong.
+        """
+        told = os.environ if environment is None else environment
+        stream = stream or told.get("PELOPS_STREAM")
+        if not stream:
+            raise WrongSettings("PELOPS_STREAM is not set, and no stream was named")
+        try:
+            return cls(read_endpoint(told), stream, Adding(**options))
+        except WrongSettings:
+            raise
+        except InvalidSpec as error:
+            raise WrongSettings(str(error)) from error
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @property
+    def is_idempotent(self) -> bool | None:
+        """Whether keys count on this server; None: none has been sent yet."""
+        return self._knows_keys
+
+    async def add(self, fields: Fields, *, key: Part | None = None) -> str:
+        """Add an entry; its ID, or that of the entry which was added with this key before."""
+        return (await self._submit([(fields, key)]))[0]
+
+    async def add_many(
+        self, entries: Iterable[Fields], *, keys: Iterable[Part | None] | None = None
+    ) -> list[str]:
+        """Add entries, in their order and in few round trips; their IDs.
+
+        Raises the first error when all have been tried: those before and behind it may be there.
+        """
+        some = list(entries)
+        named = [None] * len(some) if keys is None else list(keys)
+        return await self._submit(list(zip(some, named, strict=True)))
+
+    async def close(self) -> None:
+        """Send what waits, then end the connection."""
+        if self._sender is not None:
+            await asyncio.wait([self._sender])
+        await self._wire.close()
+
+    # Sending.
+
+    async def _submit(self, entries: Sequence[tuple[Fields, Part | None]]) -> list[str]:
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._adding.patience_s
+        context = flatten(read_context()) if self._adding.trace else []
+        orders = [
+            Order(flatten(fields) + context, check_key(key), until_s, loop.create_future())
+            for fields, key in entries
+        ]
+        if not all(order.pairs[: len(order.pairs) - len(context)] for order in orders):
+            raise ValueError("an entry has at least one field")
+        self._waiting += orders
+        if orders and (self._sender is None or self._sender.done()):
+            self._sender = loop.create_task(self._send(), name="pelops-producer")
+        ends = await asyncio.gather(*(order.added for order in orders), return_exceptions=True)
+        for end in ends:
+            if isinstance(end, BaseException):
+                raise end
+        return [str(end) for end in ends]
+
+    async def _send(self) -> None:
+        some: list[Order] = []
+        try:
+            while some := self._take():
+                await self._send_some(some)
+        except BaseException as error:
+            for order in (*some, *self._waiting):
+                if not order.added.done():
+                    order.added.set_exception(OutcomeUnknown(f"sending ended: {error!r}"))
+            self._waiting.clear()
+            raise
+
+    def _take(self) -> list[Order]:
+        """What goes in one round trip; what nobody waits for any more is dropped."""
+        wanted = [order for order in self._waiting if not order.added.done()]
+        size, count = 0, 0
+        for order in wanted[:_AT_ONCE]:
+            size += order.size
+            if count and size > _BYTES_AT_ONCE:
+                break
+            count += 1
+        self._waiting = wanted[count:]
+        return wanted[:count]
+
+    async def _send_some(self, some: list[Order]) -> None:
+        replies: Sequence[Any]
+        commands = [self._command(order) for order in some]
+        try:
+            replies = await self._wire.ask(commands)
+        except PelopsError as error:
+            replies = [error] * len(some)
+        if self._known_in != self._wire.connections:
+            self._known_in = self._wire.connections
+            self._knows_keys = None  # another server may stand there by now
+        again = [
+            order for order, reply in zip(some, replies, strict=True) if self._hear(order, reply)
+        ]
+        self._waiting = again + self._waiting
+
+    def _command(self, order: Order) -> tuple[Part, ...]:
+        head: list[Part] = ["XADD", self.stream]
+        order.by_key = order.key is not None and self._knows_keys is not False
+        if order.by_key and order.key is not None:
+            head += ["IDMP", self._adding.name, order.key]
+        head += self._adding.limit()
+        return (*head, "*", *order.pairs)
+
+    def _hear(self, order: Order, reply: Any) -> bool:
+        """Note what became of an order; whether it is to be sent again."""
+        if not isinstance(reply, Exception):
+            if order.by_key:
+                self._knows_keys = True
+            if not order.added.done():
+                order.added.set_result(reply.decode())
+            return False
+        if order.by_key and _UNKNOWN_OPTION in str(reply):
+            return self._learn_unknown(order)
+        if order.added.done() or self._may_repeat(order, reply):
+            return not order.added.done()
+        order.added.set_exception(own_error(reply))
+        return False
+
+    def _learn_unknown(self, order: Order) -> bool:
+        if self._knows_keys is not False:
+            log.warning(
+                "%s: this server remembers no keys (Redis 8.6 does): an entry that is added twice "
+                "is there twice",
+                self.stream,
+            )
+        self._knows_keys = False
+        if not order.is_doubtful:
+            return True
+        if not order.added.done():
+            told = "it may have been added to a server that remembers keys; this one does not"
+            order.added.set_exception(OutcomeUnknown(told))
+        return False
+
+    def _may_repeat(self, order: Order, error: Exception) -> bool:
+        if asyncio.get_running_loop().time() >= order.until_s:
+            return False
+        if isinstance(error, RedisUnavailable):
+            return True
+        # Whoever does not know keys refused it, which means that it did not happen.
+        if isinstance(error, OutcomeUnknown) and order.by_key:
+            order.is_doubtful = True
+            return True
+        return False

@@ -1,0 +1,1 @@
+"""The worker's door to Redis: with `pelops.redis_streams`, all that imports `redis`."""

@@ -1,0 +1,36 @@
+-- Entries whose body was deleted while they were pending. Needs entry.lua and dead_letter.lua.
+
+-- Record them as dead letters without a body, acknowledge them, and tell the ledger. `entries` are as
+-- XPENDING answers them. The answer: the IDs recorded, or the error that refused the first.
+local function record_gone(keys, names, entries, now)
+  local source, dead_letter, ledger, state = keys.source, keys.dead_letter, keys.ledger, keys.state
+  local acked, by_owner = {}, {}
+  for _, entry in ipairs(entries) do
+    local id, owner = entry[1], entry[2]
+    local letter = add_dead_letter(dead_letter, id, {}, 0, names.prefix, {
+      stream = source, group = names.group, consumer = owner, deliveries = entry[4], retries = 0,
+      reason = 'PayloadGone', error = 'the entry was deleted or trimmed before it was acknowledged',
+      delivered_ms = now - entry[3], now_ms = now,
+    })
+    if type(letter) ~= 'string' then
+      if #acked == 0 then
+        return letter
+      end
+      break
+    end
+    acked[#acked + 1] = id
+    local event = by_owner[owner] or {}
+    event[#event + 1] = id
+    event[#event + 1] = letter .. ' ' .. id .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    by_owner[owner] = event
+  end
+  if #acked > 0 then
+    redis.call('XACK', source, names.group, unpack(acked))
+    for owner, event in pairs(by_owner) do
+      redis.call('XADD', ledger, '*', 'kind', 'payload-gone', 'stream', source, 'consumer', owner,
+        'reason', 'PayloadGone', 'trigger', names.trigger, 'actor', names.me, unpack(event))
+    end
+    redis.pcall('HINCRBY', state, 'total:payload_gone', #acked)
+  end
+  return acked
+end

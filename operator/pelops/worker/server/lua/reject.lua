@@ -1,0 +1,55 @@
+-- include: entry
+-- include: dead_letter
+-- include: gone
+-- Make a dead letter of an entry that its worker gives up.
+--
+-- KEYS  source, dead_letter, ledger, state  (same slot)
+-- ARGV  group, me, prefix, trigger, reason, error, id
+-- Returns  rejected | not-ours | gone (recorded as such) | too-wide
+--          | wrong-type key type | no-permission command key
+-- Costs  linear in the entry's body.
+-- Repeats safely: what was rejected is not ours any more. The letter precedes the acknowledgement.
+
+local source, dead_letter, ledger, state = unpack(KEYS)
+local group, me, prefix, trigger, reason, why, id = unpack(ARGV)
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
+  or find_forbidden({
+    { 'XACK', source, group, '0-1' }, { 'XADD', dead_letter, '*', 'f', 'v' }, { 'XADD', ledger, '*', 'f', 'v' },
+  })
+if refusal then
+  return refusal
+end
+local entry, now = look_in_time(function()
+  return is_pending(source, group, id)
+end)
+if not entry or entry[2] ~= me then
+  return { 'not-ours' }
+end
+local found = redis.call('XRANGE', source, id, id)[1]
+if not found then
+  local recorded = record_gone(
+    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+    { group = group, me = me, prefix = prefix, trigger = trigger }, { entry }, now
+  )
+  return recorded.err and recorded or { 'gone' }
+end
+local root, retries, keep = read_marks(id, found[2], prefix)
+if keep > 2 * WIDEST then
+  return { 'too-wide' }
+end
+
+-- From here on it writes.
+local letter = add_dead_letter(dead_letter, root, found[2], keep, prefix, {
+  stream = source, group = group, consumer = me, deliveries = entry[4], retries = retries,
+  reason = reason, error = why, delivered_ms = now - entry[3], now_ms = now,
+})
+if type(letter) ~= 'string' then
+  return letter
+end
+redis.call('XACK', source, group, id)
+redis.call('XADD', ledger, '*', 'kind', 'dead-lettered', 'stream', source, 'consumer', me, 'reason', reason,
+  'trigger', trigger, 'actor', me,
+  id, letter .. ' ' .. root .. ' ' .. text(retries) .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3]))
+redis.pcall('HDEL', state, 'try:' .. id)
+redis.pcall('HINCRBY', state, 'total:dead_lettered', 1)
+return { 'rejected' }

@@ -1,0 +1,167 @@
+"""What a worker is told at its start: arguments, or variables that the operator injects."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.errors import InvalidSpec
+from pelops.worker.retrying import RetryPolicy
+from pelops.worker.server.place import Place, read_endpoint
+
+IDLE_LIMIT_MS: Final = 30_000  # without an operator that says how long entries may be idle
+GRACE_S: Final = 25.0  # less than the 30 s after which Kubernetes kills
+
+T = TypeVar("T")
+
+
+class WrongSettings(InvalidSpec):
+    """A variable or an argument is missing or wrong; the message names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one worker works. All have defaults."""
+
+    idle_limit_ms: int = IDLE_LIMIT_MS  # what is not refreshed for so long is somebody else's
+    field_prefix: str = "_"  # of the fields that Pelops adds
+    concurrency: int = 100
+    prefetch: int = 1000  # entries that wait here at most, and only if they can start soon
+    prefetch_bytes: int = 64 * 1024 * 1024
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeout_s: float | None = None  # for one run of a handler
+    grace_s: float = GRACE_S  # from SIGTERM on
+    acknowledge_s: float = 0.02  # how long an acknowledgement may wait for others
+    acknowledge_count: int = 100
+    blocked_s: float | None = None  # how long a blocked event loop is spoken for
+    batch_size: int = 100  # entries of one call, for handlers of batches
+    health_port: int | None = None  # where `run` answers probes; None: nowhere
+    health_host: str | None = None  # None: at every address
+
+    def __post_init__(self) -> None:
+        for attribute, (name, least) in _LEAST.items():
+            value = getattr(self, attribute)
+            # `not <=` also refuses what is no number at all.
+            if value is not None and not least <= value < float("inf"):
+                raise WrongSettings(f"{name} is {value}; it must be at least {least:g}")
+
+    @property
+    def idle_s(self) -> float:
+        """The idle limit."""
+        return self.idle_limit_ms / 1000
+
+    @property
+    def block_ms(self) -> int:
+        """How long a read may wait: what it brings has been idle for as long, as far as we know."""
+        return max(min(1000, self.idle_limit_ms // 6), 1)
+
+    @property
+    def spoken_for_s(self) -> float:
+        """How long the entries of a blocked event loop are refreshed: two limits, or a minute."""
+        return self.blocked_s if self.blocked_s is not None else max(2 * self.idle_s, 60.0)
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None, **chosen: object) -> Settings:
+        """Settings from `PELOPS_*` variables; arguments win over them.
+
+        Raises WrongSettings with the name of the variable.
+        """
+        told = os.environ if environment is None else environment
+        values: dict[str, object] = {
+            "idle_limit_ms": _number(told, "PELOPS_IDLE_LIMIT_MS", int, IDLE_LIMIT_MS),
+            "field_prefix": told.get("PELOPS_FIELD_PREFIX", "_"),
+            "concurrency": _number(told, "PELOPS_CONCURRENCY", int, 100),
+            "prefetch": _number(told, "PELOPS_PREFETCH", int, 1000),
+            "retry": read_retry_policy(told),
+            "timeout_s": _number(told, "PELOPS_TIMEOUT_SECONDS", float, None),
+            "grace_s": _number(told, "PELOPS_GRACE_SECONDS", float, GRACE_S),
+            "health_port": _number(told, "PELOPS_HEALTH_PORT", int, None),
+            "health_host": told.get("PELOPS_HEALTH_HOST") or None,
+        }
+        return cls(**{**values, **chosen})  # type: ignore[arg-type]
+
+
+def read_retry_policy(told: Mapping[str, str]) -> RetryPolicy:
+    """How often entries are tried again, as the resource says."""
+    retries = _number(told, "PELOPS_MAX_RETRIES", int, 3)
+    if retries is None or retries < 0:
+        raise WrongSettings(f"PELOPS_MAX_RETRIES is {retries}; it must be at least 0")
+    return RetryPolicy(max_retries=retries)
+
+
+def read_place(
+    environment: Mapping[str, str] | None = None, *, deletes_acknowledged: bool = False
+) -> Place:
+    """Which group of which Redis, and as whom. Raises WrongSettings with the variable's name."""
+    told = os.environ if environment is None else environment
+    settings = Settings.from_env(told)
+    try:
+        return Place(
+            endpoint=read_endpoint(told),
+            keys=_read_keys(told),
+            consumer=told.get("PELOPS_CONSUMER") or default_consumer(told),
+            idle_limit_ms=settings.idle_limit_ms,
+            field_prefix=settings.field_prefix,
+            deletes=deletes_acknowledged,
+        )
+    except WrongSettings:
+        raise
+    except InvalidSpec as error:
+        raise WrongSettings(str(error)) from error
+
+
+def default_consumer(environment: Mapping[str, str]) -> str:
+    """A name that holds the pod's: `<pod>:<uid>`, else the host's name and the process."""
+    pod, uid = environment.get("POD_NAME"), environment.get("POD_UID")
+    if pod and uid:
+        return f"{pod}:{uid}"
+    return pod or f"{socket.gethostname()}-{os.getpid()}"
+
+
+def _read_keys(told: Mapping[str, str]) -> GroupKeys:
+    """All keys follow from stream and group, but for the dead letters, which users may name."""
+    stream, group = _required(told, "PELOPS_STREAM"), _required(told, "PELOPS_GROUP")
+    try:
+        return derive_keys(stream, group, dead_letter=told.get("PELOPS_DEAD_LETTER_STREAM") or None)
+    except InvalidSpec as error:
+        raise WrongSettings(
+            f"PELOPS_STREAM, PELOPS_GROUP or PELOPS_DEAD_LETTER_STREAM is wrong: {error}"
+        ) from error
+
+
+def _required(told: Mapping[str, str], name: str) -> str:
+    value = told.get(name)
+    if not value:
+        raise WrongSettings(f"{name} is not set; `pelops env` prints what a worker needs")
+    return value
+
+
+def _number(
+    told: Mapping[str, str], name: str, kind: Callable[[str], T], default: T | None
+) -> T | None:
+    text = told.get(name)
+    if not text:
+        return default
+    try:
+        return kind(text)
+    except ValueError:
+        raise WrongSettings(f"{name}={text!r} is no number") from None
+
+
+_LEAST: Final[Mapping[str, tuple[str, float]]] = {
+    "idle_limit_ms": ("PELOPS_IDLE_LIMIT_MS", 50),
+    "concurrency": ("PELOPS_CONCURRENCY", 1),
+    "prefetch": ("PELOPS_PREFETCH", 0),
+    "grace_s": ("PELOPS_GRACE_SECONDS", 0),
+    "timeout_s": ("PELOPS_TIMEOUT_SECONDS", 0.001),
+    "acknowledge_count": ("acknowledge_count", 1),
+    "acknowledge_s": ("acknowledge_s", 0),
+    "prefetch_bytes": ("prefetch_bytes", 1),
+    "batch_size": ("batch_size", 1),
+    "blocked_s": ("blocked_s", 0),
+    "health_port": ("PELOPS_HEALTH_PORT", 0),
+}

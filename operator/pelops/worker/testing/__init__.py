@@ -1,0 +1,27 @@
+"""A stream and its consumer group in memory, for the tests of handlers.
+
+    def test_an_order_is_shipped_again_after_a_crash():
+        group = MemoryGroup()
+        group.add({"order": "17"})
+        worker = group.worker()
+
+        @worker.handler
+        async def handle(entry):
+            shipped.append(entry["order"])
+            if len(shipped) == 1:
+                group.crash()
+
+        assert group.run(worker).crashed
+        group.redeliver()
+        group.run(worker)
+        assert shipped == [b"17", b"17"] and not group.pending
+
+The worker is the real one; only what stands behind its door is not. Time passes when all wait, at
+once: a run takes as long as its handlers compute, and takes the same course each time.
+"""
+
+from pelops.worker.testing.clock import MovableClock
+from pelops.worker.testing.door import MemoryDoor
+from pelops.worker.testing.group import Ended, MemoryGroup, Pending
+
+__all__ = ["Ended", "MemoryDoor", "MemoryGroup", "MovableClock", "Pending"]

@@ -1,0 +1,201 @@
+"""A consumer group for tests: what is in it, what becomes of it, and the workers that work it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NoReturn, Unpack
+
+from pelops.domain.naming import derive_keys
+from pelops.errors import RedisError, RedisUnavailable
+from pelops.worker.adding import Fields, flatten
+from pelops.worker.observing import Observer
+from pelops.worker.ordering import OrderBy
+from pelops.worker.settings import Settings
+from pelops.worker.testing.clock import MovableClock
+from pelops.worker.testing.door import MemoryDoor
+from pelops.worker.testing.memory import MemoryStream
+from pelops.worker.testing.running import Process
+from pelops.worker.testing.world import World
+from pelops.worker.worker import Options, Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """An entry that was delivered and not acknowledged."""
+
+    id: str
+    stream: str
+    consumer: str
+    deliveries: int
+    idle_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a run ended."""
+
+    exit_code: int
+    crashed: bool
+
+
+class MemoryGroup:
+    """A stream and its consumer group in memory."""
+
+    def __init__(
+        self,
+        stream: str = "orders",
+        group: str = "workers",
+        *,
+        idle_limit_ms: int = 30_000,
+        field_prefix: str = "_",
+        clock: MovableClock | None = None,
+    ) -> None:
+        self.clock = clock or MovableClock()
+        self.keys = derive_keys(stream, group)
+        self.world = World(
+            self.keys, self.clock, idle_limit_ms=idle_limit_ms, prefix=field_prefix.encode()
+        )
+        self._running: Process | None = None
+
+    # What is in it.
+
+    def add(self, fields: Fields, *, failures: int = 0) -> str:
+        """A new entry; its ID. With `failures`: a copy that was charged with so many crashes."""
+        flat = [part if isinstance(part, bytes) else str(part).encode() for part in flatten(fields)]
+        stream = self.world.main
+        if failures:
+            prefix = self.world.prefix
+            root = b"%d-0" % self.clock.now_ms
+            marks = (prefix + b"original_id", root, prefix + b"retry_count", b"%d" % failures)
+            flat, stream = [*flat, *marks], self.world.retry
+        entry_id = stream.add(flat, self.clock.now_ms)
+        self.world.wake()
+        return entry_id.decode()
+
+    def delete(self, entry_id: str) -> None:
+        """As XDEL: an entry that is pending stays so, without a body."""
+        self._stream_of(entry_id).bodies.pop(entry_id.encode(), None)
+
+    @property
+    def pending(self) -> list[Pending]:
+        """What was delivered and not acknowledged."""
+        now_ms = self.clock.now_ms
+        return [
+            Pending(
+                id=entry_id.decode(),
+                stream=stream.key.decode(),
+                consumer=owned.owner.decode(),
+                deliveries=owned.deliveries,
+                idle_s=(now_ms - owned.delivered_ms) / 1000,
+            )
+            for stream in self.world.streams.values()
+            for entry_id, owned in stream.pending.items()
+        ]
+
+    @property
+    def acknowledged(self) -> list[str]:
+        """IDs in the order of their acknowledgement, dead letters among them."""
+        streams = self.world.streams.values()
+        return [entry_id.decode() for stream in streams for entry_id in stream.acknowledged]
+
+    @property
+    def dead_letters(self) -> list[dict[bytes, bytes]]:
+        """The entries that were given up: their fields, and `_reason`, `_error` and the others."""
+        return self.world.letters
+
+    # What becomes of it.
+
+    def redeliver(self, consumer: str | None = None) -> None:
+        """What is pending, with one consumer or with all, has been idle for too long."""
+        for stream in self.world.streams.values():
+            names = {one.owner for one in stream.pending.values()}
+            for owner in names if consumer is None else {consumer.encode()}:
+                self.world.age(stream.owned_by(owner), stream)
+
+    def give(self, entry_id: str, consumer: str) -> None:
+        """Another consumer has claimed it."""
+        stream = self._stream_of(entry_id)
+        stream.take(consumer.encode(), [entry_id.encode()], self.clock.now_ms)
+
+    def offer(self, consumer: str) -> None:
+        """As the operator, hand over what a consumer that is gone had."""
+        ids = self.world.main.owned_by(consumer.encode())
+        self.world.offers.append((consumer.encode(), self.clock.now_ms + 1, ids))
+        self.world.wake()
+
+    def go_down(self, error: RedisError | None = None) -> None:
+        """Redis refuses everything until it comes back."""
+        self.world.refusal = error or RedisUnavailable("it is down, as it was told to be")
+
+    def come_back(self) -> None:
+        """Redis serves again."""
+        self.world.refusal = None
+
+    def lose_answer(self) -> None:
+        """The next exchange of the running worker happens, and it does not learn of it."""
+        for door in self._now_running().doors:
+            door.loses_answer = True
+
+    def crash(self) -> NoReturn:
+        """End the running worker's process here: what it has not said is never said.
+
+        Within a handler; it does not return. Other handlers see a cancellation, in tests alone.
+        """
+        self._now_running().crash()
+        raise AssertionError("unreachable")
+
+    # Who works it.
+
+    def door(self, consumer: str = "worker") -> MemoryDoor:
+        """A door of a process with this consumer name."""
+        door = MemoryDoor(self.world, consumer)
+        if self._running is not None:
+            self._running.doors.append(door)
+        return door
+
+    def worker(
+        self,
+        consumer: str = "worker",
+        *,
+        observer: Observer | None = None,
+        order_by: OrderBy | None = None,
+        **options: Unpack[Options],
+    ) -> Worker:
+        """A worker of this group; each run of it is a new process of the same name."""
+        options.setdefault("idle_limit_ms", self.world.idle_limit_ms)
+        options.setdefault("field_prefix", self.world.prefix.decode())
+        return Worker(
+            partial(self.door, consumer),
+            Settings(**options),
+            observer=observer,
+            order_by=order_by,
+            clock=self.clock,
+        )
+
+    def run(self, worker: Worker, *, limit_s: float = 3600) -> Ended:
+        """Serve until nothing is left to do, or until it ends by itself.
+
+        What a consumer that is gone holds is not waited for: `redeliver` or `clock.move` it. Time
+        passes as it is waited for; real input and output has no time to happen. Raises TimeoutError
+        when there is still work after `limit_s`, and what the worker raises.
+        """
+        if self._running is not None:
+            raise RuntimeError("one worker runs at a time: run them one after the other")
+        process = self._running = Process(self.world, worker)
+        try:
+            return Ended(exit_code=process.run(limit_s), crashed=process.crashed)
+        finally:
+            self._running = None
+
+    def _now_running(self) -> Process:
+        if self._running is None:
+            raise RuntimeError("no worker runs now: call this in a handler")
+        return self._running
+
+    def _stream_of(self, entry_id: str) -> MemoryStream:
+        raw_id = entry_id.encode()
+        for stream in self.world.streams.values():
+            if raw_id in stream.bodies or raw_id in stream.pending:
+                return stream
+        raise KeyError(entry_id)

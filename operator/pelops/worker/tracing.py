@@ -1,0 +1,132 @@
+"""W3C trace context in the fields of entries, where OpenTelemetry's API is installed.
+
+A producer's span goes on in the worker: `traceparent` and `tracestate` travel as the last fields of
+an entry, under the names that they have in HTTP, so that any other program finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final
+
+from pelops.worker.entry import TRACE_FIELDS, Entry
+from pelops.worker.handlers import HandleMany, HandleOne, Handler
+
+_SYSTEM: Final = "redis"
+
+
+def read_context() -> dict[str, str]:
+    """Fields that carry the current span; none without OpenTelemetry, or without a span."""
+    carrier: dict[str, str] = {}
+    tools = _tools()
+    if tools is not None:
+        tools.propagator.inject(carrier)
+    return carrier
+
+
+def traced(handler: Handler) -> Handler:
+    """The same handler, run as a span: a child of the producer's, or of a batch linked with them.
+
+    Without OpenTelemetry, the handler itself. With its API alone, entries without a context cost
+    nothing more.
+    """
+    tools = _tools()
+    if tools is None:
+        return handler
+    if handler.one is not None:
+        return Handler(one=_trace_one(tools, handler.one))
+    assert handler.many is not None
+    return Handler(many=_trace_many(tools, handler.many))
+
+
+class _Tools:
+    """What is needed of OpenTelemetry's API."""
+
+    def __init__(self) -> None:
+        module = "opentelemetry.trace.propagation.tracecontext"
+        self.propagator: Any = import_module(module).TraceContextTextMapPropagator()
+        self.trace: Any = import_module("opentelemetry.trace")
+        self.no_context: Any = import_module("opentelemetry.context").Context()
+        self.tracer: Any = self.trace.get_tracer("pelops.worker")
+
+    @property
+    def records(self) -> bool:
+        """Whether spans go anywhere: somebody has set up more than the API."""
+        return not isinstance(self.trace.get_tracer_provider(), self.trace.ProxyTracerProvider)
+
+    def span(self, name: str, attributes: Mapping[str, Any], **more: Any) -> Any:
+        return self.tracer.start_as_current_span(
+            name,
+            kind=self.trace.SpanKind.CONSUMER,
+            attributes={"messaging.system": _SYSTEM, **attributes},
+            **more,
+        )
+
+    def links(self, entries: Iterable[Entry]) -> list[Any]:
+        """To the spans in which these entries were added."""
+        trace = self.trace
+        carriers = filter(None, map(find_carrier, entries))
+        contexts = (
+            trace.get_current_span(self.propagator.extract(carrier)).get_span_context()
+            for carrier in carriers
+        )
+        return [trace.Link(context) for context in contexts if context.is_valid]
+
+
+@cache
+def _tools() -> _Tools | None:
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.trace") is None:
+        return None
+    return _Tools()
+
+
+def find_carrier(entry: Entry) -> dict[str, str] | None:
+    """The trace context that an entry carries; of a doubled field the last one."""
+    if not entry.carries_trace:
+        return None
+    return {
+        name.decode(): value.decode("latin-1")
+        for name, value in entry.pairs
+        if name in TRACE_FIELDS
+    }
+
+
+def _trace_one(tools: _Tools, handle: HandleOne) -> HandleOne:
+    records = tools.records
+
+    async def traced_one(entry: Entry) -> Any:
+        carrier = find_carrier(entry)
+        if carrier is None and not records:
+            return await handle(entry)
+        about = {
+            "messaging.destination.name": entry.stream,
+            "messaging.message.id": entry.id,
+            "pelops.attempt": entry.attempt,
+        }
+        # A trace that a worker happens to serve in is not the entry's: hence the empty context.
+        context = tools.propagator.extract(carrier or {}, context=tools.no_context)
+        with tools.span(f"process {entry.stream}", about, context=context):
+            return await handle(entry)
+
+    return traced_one
+
+
+def _trace_many(tools: _Tools, handle: HandleMany) -> HandleMany:
+    records = tools.records
+
+    async def traced_many(entries: list[Entry]) -> Any:
+        links = tools.links(entries)
+        if not links and not records:
+            return await handle(entries)
+        about = {
+            "messaging.destination.name": entries[0].stream,
+            "messaging.batch.message_count": len(entries),
+        }
+        name = f"process {entries[0].stream}"
+        with tools.span(name, about, links=links, context=tools.no_context):
+            return await handle(entries)
+
+    return traced_many

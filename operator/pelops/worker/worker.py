@@ -1,0 +1,233 @@
+"""The worker that users meet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypedDict, TypeVar, Unpack, overload
+
+from pelops.worker.clock import Clock, steady
+from pelops.worker.handlers import adapt_handler, decode_first
+from pelops.worker.metrics import build_metrics
+from pelops.worker.observing import Observer
+from pelops.worker.ordering import OrderBy
+from pelops.worker.retrying import RetryPolicy
+from pelops.worker.server.door import Door
+from pelops.worker.server.place import Place
+from pelops.worker.serving import Serving
+from pelops.worker.settings import Settings, WrongSettings, read_place
+from pelops.worker.shared import build_shared
+from pelops.worker.threads import Threads
+from pelops.worker.tracing import traced
+
+Given = TypeVar("Given")
+MakeDoor = Callable[[], Door]
+
+
+class Options(TypedDict, total=False):
+    """How a worker works; each as in `Settings`, where the defaults stand."""
+
+    idle_limit_ms: int
+    field_prefix: str
+    concurrency: int
+    prefetch: int
+    prefetch_bytes: int
+    retry: RetryPolicy
+    timeout_s: float | None
+    grace_s: float
+    acknowledge_s: float
+    acknowledge_count: int
+    blocked_s: float | None
+    batch_size: int
+    health_port: int | None
+    health_host: str | None
+
+
+class Worker:
+    """Handles the entries of one consumer group, as one of its consumers.
+
+        worker = Worker.from_env()
+
+        @worker.handler
+        async def handle(entry):
+            await ship(entry.json("order"))
+
+        worker.run()
+
+    An entry is acknowledged when its handler returns. One that raises is tried again here, and
+    becomes a dead letter when it fails too often; `Retry` and `Reject` say so at once.
+    """
+
+    def __init__(
+        self,
+        place: Place | MakeDoor,
+        settings: Settings | None = None,
+        *,
+        observer: Observer | None = None,
+        order_by: OrderBy | None = None,
+        clock: Clock = steady,
+    ) -> None:
+        """`place` says which group of which Redis; or makes doors, as `pelops.worker.testing` does.
+
+        Args:
+            observer: None: Prometheus metrics of a `Place`, where their client is installed.
+            order_by: entries for which it answers the same run one after another; None: unordered.
+        """
+        self.settings = settings or Settings()
+        if isinstance(place, Place):
+            self._make_door = _redis_doors(place)
+            self.settings = replace(
+                self.settings, idle_limit_ms=place.idle_limit_ms, field_prefix=place.field_prefix
+            )
+            observer = observer or build_metrics(place.keys.stream, place.keys.group)
+        else:
+            self._make_door = place
+        self.observer = observer or Observer()
+        self._order_by = order_by
+        self._clock = clock
+        self._threads = Threads()
+        self._given: Any = None
+        self._serving: Serving | None = None
+
+    @classmethod
+    def from_env(
+        cls,
+        environment: Mapping[str, str] | None = None,
+        *,
+        observer: Observer | None = None,
+        order_by: OrderBy | None = None,
+        **options: Unpack[Options],
+    ) -> Worker:
+        """A worker as the `PELOPS_*` variables say; options win over them.
+
+        Raises WrongSettings, whose message names the variable.
+        """
+        settings = Settings.from_env(environment, **options)
+        place = replace(
+            read_place(environment),
+            idle_limit_ms=settings.idle_limit_ms,
+            field_prefix=settings.field_prefix,
+        )
+        return cls(place, settings, observer=observer, order_by=order_by)
+
+    @overload
+    def handler(self, given: Given) -> Given: ...
+
+    @overload
+    def handler(
+        self, *, decode: Callable[..., Any], field: str | None = None
+    ) -> Callable[[Given], Given]: ...
+
+    def handler(
+        self,
+        given: Any = None,
+        *,
+        decode: Callable[..., Any] | None = None,
+        field: str | None = None,
+    ) -> Any:
+        """Use this function for each entry, or this class with `handle_batch` for several.
+
+        A function that is not async runs in a thread. With `decode` the function is given what that
+        makes of an entry, or of one field of it: see `Entry.decode`.
+        """
+        if given is None:
+            if decode is None:
+                return self.handler
+            return lambda function: self._take_handler(
+                function, decode_first(function, decode, field)
+            )
+        return self._take_handler(given, given)
+
+    def _take_handler(self, given: Any, used: Any) -> Any:
+        if self._given is not None:
+            raise WrongSettings("this worker has a handler already; one worker, one handler")
+        adapt_handler(used, self._threads)  # what cannot be used is refused here
+        self._given = used
+        return given
+
+    def run(self) -> None:
+        """Work until SIGTERM or SIGINT, and end the process: the exit code says how.
+
+        0: all that was done is acknowledged, the rest is handed back. 1: Redis refused in a way
+        that waiting does not help, or something broke. 2: a setting is wrong.
+        """
+        from pelops.worker.running import run_process
+
+        run_process(self)
+
+    async def serve(self) -> int:
+        """Work until `stop` is called, within an application that has its own event loop.
+
+        Answers the exit code that a process should have. Cancelling it winds down as `stop` does.
+        """
+        if self._given is None:
+            raise WrongSettings("this worker has no handler: use @worker.handler")
+        if self._serving is not None:
+            raise WrongSettings("this worker serves already")
+        door = self._make_door()
+        shared = build_shared(door, self.settings, self.observer, self._clock, self._order_by)
+        handler = traced(adapt_handler(self._given, self._threads))
+        serving = self._serving = Serving(shared, handler, self._make_door)
+        try:
+            await self._serve(serving)
+        finally:
+            self._serving = None
+            self._threads.close()
+        return serving.exit_code
+
+    async def _serve(self, serving: Serving) -> None:
+        work = asyncio.create_task(serving.run(), name="pelops-worker")
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if work.done():
+                raise
+            serving.stop()
+            await asyncio.wait([work])
+            raise
+
+    def stop(self) -> None:
+        """Stop reading, finish, hand back the rest. A second call cancels handlers."""
+        if self._serving is not None:
+            self._serving.stop()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it reads, and Redis does what it is asked."""
+        serving = self._serving
+        return (
+            serving is not None
+            and serving.reader.has_read
+            and not serving.stopping.is_set()
+            and not serving.shared.complaints.current
+        )
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the event loop comes round; False: nothing but a restart helps."""
+        return self._serving is None or not self._serving.watchdog.is_given_up
+
+    def describe(self) -> str:
+        """What is wrong at present, or what is being done, in a sentence."""
+        serving = self._serving
+        if serving is None:
+            return "not serving"
+        still_s = serving.watchdog.blocked_s
+        if still_s:
+            return f"the event loop stands still for {still_s:.0f} s"
+        refused = serving.shared.complaints.current
+        if refused:
+            return f"Redis refuses: {', '.join(refused)}"
+        holding = serving.shared.holding
+        return f"{len(holding.running)} running, {len(holding)} held"
+
+
+def _redis_doors(place: Place) -> MakeDoor:
+    def make() -> Door:
+        # Late, so that tests with the double need no Redis client.
+        from pelops.worker.server.redis_door import RedisDoor
+
+        return RedisDoor(place)
+
+    return make

@@ -1,0 +1,179 @@
+"""How entries and workers end: dead letters, what is handed back, and groups that go."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.access import Feature
+from pelops.errors import NoSuchGroup, PermissionDenied, UnsupportedServer
+from pelops.worker.server.door import Outgoing
+from pelops.worker.server.redis_door import RedisDoor
+from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
+from tests.integration.worker_door import (
+    KEYS,
+    STREAM,
+    Behind,
+    behind,
+    grant,
+    ids_of,
+    opened,
+    worker_endpoint,
+)
+
+
+@pytest.fixture
+async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
+    grant(empty_redis)
+    async with behind(empty_redis) as seen:
+        await seen.create()
+        yield seen
+
+
+@pytest.fixture
+async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
+    async with opened(worker_endpoint(empty_redis)) as door:
+        yield door
+
+
+async def test_a_rejected_entry_is_a_dead_letter_as_the_operators_are(
+    redis: Behind, door: RedisDoor
+) -> None:
+    (entry_id,) = await redis.add(user="1", _original_id="1-1", _retry_count="2")
+    await door.read(100, 1000)
+    assert await door.reject(STREAM, entry_id, reason="Unreadable", error="ValueError: no JSON")
+    (letter,), (event,) = await redis.letters(), await redis.ledger()
+    assert letter.pop(b"_delivered_ms") <= letter.pop(b"_dead_lettered_ms")
+    assert letter == {
+        b"user": b"1",
+        b"_original_id": b"1-1",
+        b"_stream": STREAM,
+        b"_group": b"processing",
+        b"_consumer": b"me",
+        b"_delivery_count": b"1",
+        b"_retry_count": b"2",
+        b"_reason": b"Unreadable",
+        b"_error": b"ValueError: no JSON",
+    }
+    assert (event[b"kind"], event[b"reason"]) == (b"dead-lettered", b"Unreadable")
+    assert event[entry_id].split()[1:4] == [b"1-1", b"2", b"1"]
+    assert await redis.pending() == []
+    assert await redis.run("HGET", KEYS.state, "total:dead_lettered") == b"1"
+
+
+async def test_only_what_is_ours_is_rejected_and_once(redis: Behind, door: RedisDoor) -> None:
+    robbed, mine = await redis.add(2)
+    await door.read(100, 1000)
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, robbed, "JUSTID")
+    assert not await door.reject(STREAM, robbed, reason="r", error="e")
+    assert await door.reject(STREAM, mine, reason="r", error="e")
+    assert not await door.reject(STREAM, mine, reason="r", error="e")
+    assert len(await redis.letters()) == 1
+
+
+@pytest.mark.parametrize("offers", [True, False])
+async def test_what_was_not_started_is_handed_back(
+    redis: Behind, door: RedisDoor, empty_redis: StandaloneServers, offers: bool
+) -> None:
+    if offers:
+        await redis.create(KEYS.handover)
+    first, second, robbed = await redis.add(3)
+    await door.read(100, 1000)
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "third", 0, robbed, "JUSTID")
+    given = await door.release({STREAM: [first, second, robbed]})
+    async with opened(worker_endpoint(empty_redis), "next") as other:
+        taken = ids_of(await other.read(100, 1000 if given else 1))
+    assert taken == [first, second][: given or 0]
+    # Redis from 8.4 on has neither a way to give an entry back, nor one to age it that is cheap.
+    assert given == (2 if offers or not empty_redis.version.startswith("8") else 0)
+
+
+async def test_a_worker_that_owns_nothing_leaves_and_one_that_owns_something_stays(
+    redis: Behind, door: RedisDoor
+) -> None:
+    await redis.create(KEYS.handover)
+    await door.begin()
+    (entry_id,) = await redis.add()
+    await door.read(100, 1000)
+    assert not await door.leave()
+    assert b"me" in await redis.consumers()
+    await door.exchange(Outgoing(acks={STREAM: [entry_id]}, marks=b""))
+    assert await door.leave()
+    assert await redis.consumers() | await redis.consumers(KEYS.handover) == set()
+    assert await redis.run("HGET", KEYS.state, "boot:me") is None
+    assert await redis.run("HEXISTS", KEYS.started, "me") == 0
+    assert [event[b"kind"] for event in await redis.ledger()] == [b"consumer-removed"]
+
+
+async def test_a_worker_that_owns_a_copy_in_the_retry_stream_stays(
+    redis: Behind, door: RedisDoor
+) -> None:
+    await redis.create(KEYS.retry)
+    await redis.add(1, KEYS.retry)
+    await door.read(100, 1000)
+    assert not await door.leave()
+
+
+async def test_a_group_that_goes_is_waited_for_and_not_made(
+    redis: Behind, door: RedisDoor, empty_redis: StandaloneServers
+) -> None:
+    await redis.create(KEYS.retry)
+    for destroy in (("XGROUP", "DESTROY", KEYS.stream, KEYS.group), ("DEL", KEYS.stream)):
+        reading = asyncio.create_task(_read_until_refused(door))
+        while b"cmd=xreadgroup" not in await redis.run("CLIENT", "LIST"):
+            await asyncio.sleep(0.01)
+        await redis.run(*destroy)
+        with pytest.raises(NoSuchGroup):
+            await reading
+        await redis.create()
+        (entry_id,) = await redis.add()
+        assert await _read_until_served(door) == [entry_id]
+
+
+async def _read_until_refused(door: RedisDoor) -> None:
+    while True:
+        try:
+            await door.read(100, 20_000)
+        except NoSuchGroup:
+            raise
+        except Exception as error:
+            assert "UNBLOCKED" in str(error)
+
+
+async def _read_until_served(door: RedisDoor) -> list[bytes]:
+    while True:
+        try:
+            return ids_of(await door.read(100, 20_000))
+        except NoSuchGroup:
+            continue
+
+
+async def test_acknowledged_entries_are_deleted_on_request_where_that_can_be_done(
+    redis: Behind, empty_redis: StandaloneServers
+) -> None:
+    ids = await redis.add(2)
+    can = empty_redis.version.startswith("8")
+    grant(empty_redis, features={Feature.DELETING} if can else ())
+    endpoint = worker_endpoint(empty_redis)
+    if not can:
+        with pytest.raises((UnsupportedServer, PermissionDenied)):
+            async with opened(endpoint, deletes=True):
+                pass
+        return
+    async with opened(endpoint, deletes=True) as door:
+        await door.read(100, 1000)
+        assert (await door.exchange(Outgoing(acks={STREAM: ids[:1]}))).acked == {STREAM: 1}
+        await door.exchange(Outgoing(checked_acks={STREAM: ids[1:]}))
+    assert await redis.run("XLEN", KEYS.stream) == 0
+
+
+async def test_what_the_rights_forbid_is_named(
+    redis: Behind, door: RedisDoor, empty_redis: StandaloneServers
+) -> None:
+    (entry_id,) = await redis.add()
+    await door.read(100, 1000)
+    empty_redis.acl_setuser("a-worker", "-xadd")
+    with pytest.raises(PermissionDenied, match="xadd"):
+        await door.reject(STREAM, entry_id, reason="r", error="e")
+    assert list(await redis.owners()) == [entry_id]

@@ -1,0 +1,103 @@
+"""How long a worker's door waits: for large entries, silent servers, and those that are gone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.endpoint import build_endpoint
+from pelops.errors import OutcomeUnknown, RedisUnavailable
+from pelops.worker.server.door import Outgoing
+from pelops.worker.server.place import Place
+from pelops.worker.server.redis_door import RedisDoor
+from tests.integration.redis_door import any_redis, endpoint_of  # noqa: F401 - a fixture
+from tests.integration.worker_door import (
+    KEYS,
+    STREAM,
+    Behind,
+    behind,
+    grant,
+    on_port,
+    opened,
+    worker_endpoint,
+)
+
+
+@pytest.fixture
+async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
+    grant(empty_redis)
+    async with behind(empty_redis) as seen:
+        await seen.create()
+        yield seen
+
+
+async def test_the_longer_a_server_is_gone_the_less_often_it_is_asked() -> None:
+    came_s: list[float] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came_s.append(asyncio.get_running_loop().time())
+        writer.close()
+
+    listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    door = RedisDoor(Place(endpoint=build_endpoint(url=f"redis://127.0.0.1:{port}"), **_ME))
+    for _ in range(6):
+        with pytest.raises(RedisUnavailable):
+            await door.open()
+    listener.close()
+    waits = [later - earlier for earlier, later in pairwise(came_s)]
+    assert waits[-1] > 2 * waits[0]
+
+
+_ME: dict[str, Any] = {"keys": KEYS, "consumer": "me"}
+
+
+class SlowLine:
+    """A line to a server that carries a little at a time, or nothing."""
+
+    def __init__(self, port_behind: int) -> None:
+        self._behind = port_behind
+        self.is_stalled = False
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        behind_reader, behind_writer = await asyncio.open_connection("127.0.0.1", self._behind)
+        await asyncio.gather(self._carry(reader, behind_writer), self._carry(behind_reader, writer))
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while (data := await reader.read(50_000)) and not self.is_stalled:
+            writer.write(data)
+            await asyncio.sleep(0.05 if len(data) > 10_000 else 0)
+        if not self.is_stalled:
+            writer.close()
+
+
+async def test_a_large_entry_takes_its_time_and_a_silent_server_does_not(
+    redis: Behind, empty_redis: StandaloneServers
+) -> None:
+    line = SlowLine(empty_redis.master().port)
+    listener = await asyncio.start_server(line.serve, "127.0.0.1", 0)
+    endpoint = on_port(worker_endpoint(empty_redis), listener.sockets[0].getsockname()[1])
+    body = "x" * 1_000_000
+    async with opened(endpoint, patience_s=0.4) as door:
+        (entry_id,) = await redis.add(body=body)
+        (delivered,) = await door.read(100, 1000)  # which takes far longer than its patience
+        assert delivered.entries[0][:2] == [entry_id, [b"body", body.encode()]]
+        line.is_stalled = True
+        with pytest.raises(OutcomeUnknown, match="no answer"):
+            await door.exchange(Outgoing(acks={STREAM: [entry_id]}))
+    listener.close()
+
+
+async def test_an_entry_of_a_hundred_megabytes_is_read_kept_and_rejected(
+    empty_redis_86: StandaloneServers,
+) -> None:
+    async with behind(empty_redis_86) as redis, opened(endpoint_of(empty_redis_86)) as door:
+        await redis.create()
+        await redis.run("XADD", KEYS.stream, "*", "body", b"x" * 100_000_000)
+        ((entry,),) = [some.entries for some in await door.read(100, 1000)]
+        assert len(entry[1][1]) == 100_000_000
+        assert (await door.exchange(Outgoing(keeps={STREAM: [entry[0]]}))).lost == {}
+        assert await door.reject(STREAM, entry[0], reason="TooLarge", error="e")

@@ -1,0 +1,90 @@
+"""A worker needs each right that it has and says which one it lacks; its scripts are whole."""
+
+from collections.abc import AsyncIterator
+from importlib.resources import files
+from typing import Final
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.access import Role, acl_rules
+from pelops.errors import PermissionDenied
+from pelops.worker.server.door import Exchanged, Outgoing
+from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.scripts import script_call, with_text
+from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
+from tests.integration.worker_door import (
+    KEYS,
+    STREAM,
+    USER,
+    Behind,
+    behind,
+    grant,
+    ids_of,
+    opened,
+    worker_endpoint,
+)
+
+OF_CLIENTS: Final = {"+hello", "+auth", "+ping", "+client|setname"}  # sent by client libraries
+OF_OTHERS: Final = {"+xautoclaim"}  # of workers without our scripts
+OF_COUNTS: Final = {"+hincrby"}  # without it only status counts less
+WORDS: Final = [rule for rule in acl_rules(KEYS, Role.SDK_WORKER) if rule.startswith("+")]
+
+
+@pytest.fixture
+async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
+    grant(empty_redis)
+    async with behind(empty_redis) as seen:
+        await seen.create()
+        yield seen
+
+
+async def act(redis: Behind, door: RedisDoor) -> None:
+    """All that a worker does; raises what it is refused with."""
+    await door.begin()
+    first, second, third = await redis.add(3)
+    assert len(ids_of(await door.read(100, 1000))) == 3
+    assert len(ids_of(await door.read_history({}, 100))) == 3
+    _accept(await door.exchange(Outgoing(acks={STREAM: [first]}, marks=second)))
+    _accept(await door.exchange(Outgoing(keeps={STREAM: [second]})))
+    _accept(await door.exchange(Outgoing(checked_acks={STREAM: [second]})))
+    await door.release({STREAM: [third]})
+    assert await door.reject(STREAM, third, reason="r", error="e")
+    assert await door.leave()
+
+
+def _accept(found: Exchanged) -> None:
+    if found.problem is not None:
+        raise found.problem
+
+
+async def test_every_word_is_needed(redis: Behind, empty_redis: StandaloneServers) -> None:
+    for word in WORDS:
+        if word in OF_CLIENTS | OF_OTHERS | OF_COUNTS:
+            continue
+        empty_redis.flush()
+        await redis.create()
+        await redis.run("SCRIPT", "FLUSH")
+        grant(empty_redis)
+        empty_redis.acl_setuser(USER, f"-{word[1:]}")
+        async with opened(worker_endpoint(empty_redis)) as door:
+            with pytest.raises(PermissionDenied):
+                await act(redis, door)
+                pytest.fail(f"{word} is not needed")
+
+
+async def test_the_words_suffice(redis: Behind, empty_redis: StandaloneServers) -> None:
+    async with opened(worker_endpoint(empty_redis)) as door:
+        await act(redis, door)
+
+
+def test_every_script_is_whole_and_says_what_it_costs_and_whether_it_repeats() -> None:
+    folder = files("pelops.worker.server").joinpath("lua")
+    names = [one.name.removesuffix(".lua") for one in folder.iterdir() if one.is_file()]
+    assert len(names) > 5
+    for name in names:
+        text = str(with_text(script_call(name, ()))[1])
+        assert "-- include:" not in text
+        contract = folder.joinpath(f"{name}.lua").read_text("utf-8")
+        for word in ("-- KEYS", "-- ARGV", "-- Returns", "-- Costs", "-- Repeats safely"):
+            assert word in contract, f"{name} lacks {word}"

@@ -1,0 +1,214 @@
+"""A worker's door to Sentinels, to a cluster whose slots move, and by TLS."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from local_cluster.redis_servers import ClusterServers, SentinelServers, StandaloneServers
+from pelops.domain.access import Feature, Role, acl_rules
+from pelops.errors import InvalidSpec, RedisError, RedisUnavailable
+from pelops.worker.server.door import Exchanged, Outgoing
+from pelops.worker.server.place import read_endpoint
+from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.wire import wire_to
+from tests.integration.redis_door import endpoint_of
+from tests.integration.worker_door import (
+    KEYS,
+    STREAM,
+    Behind,
+    behind,
+    grant,
+    ids_of,
+    on_port,
+    opened,
+    worker_endpoint,
+)
+
+
+@pytest.fixture
+async def cluster(empty_cluster: ClusterServers) -> AsyncIterator[Behind]:
+    grant(empty_cluster, features={Feature.CLUSTER})
+    async with behind(empty_cluster) as seen:
+        await seen.create()
+        yield seen
+
+
+@pytest.fixture
+async def door(cluster: Behind, empty_cluster: ClusterServers) -> AsyncIterator[RedisDoor]:
+    async with opened(worker_endpoint(empty_cluster)) as door:
+        yield door
+
+
+def another_node(servers: ClusterServers) -> int:
+    """The port of a master that does not serve the group."""
+    owner = servers.owner_of(KEYS.slot).port
+    return next(server.port for server in servers.masters() if server.port != owner)
+
+
+async def read_in_the_end(door: RedisDoor) -> list[bytes]:
+    while True:
+        try:
+            found = ids_of(await door.read(100, 1000))
+        except RedisError:
+            continue
+        if found:
+            return found
+
+
+async def test_every_node_of_a_cluster_leads_to_the_group(
+    cluster: Behind, empty_cluster: ClusterServers
+) -> None:
+    endpoint = worker_endpoint(empty_cluster)
+    for server in empty_cluster.masters():
+        (entry_id,) = await cluster.add()
+        async with opened(on_port(endpoint, server.port)) as door:
+            await door.begin()
+            assert ids_of(await door.read(100, 1000)) == [entry_id]
+            assert (await door.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {STREAM: 1}
+
+
+async def test_a_worker_that_may_not_ask_for_slots_follows_where_it_is_sent(
+    cluster: Behind, empty_cluster: ClusterServers
+) -> None:
+    (entry_id,) = await cluster.add()
+    empty_cluster.acl_setuser("a-worker", "-cluster|slots")
+    endpoint = worker_endpoint(empty_cluster)
+    async with opened(on_port(endpoint, another_node(empty_cluster))) as door:
+        assert ids_of(await door.read(100, 1000)) == [entry_id]
+
+
+async def test_any_key_of_a_cluster_can_be_written_to_by_a_wire_of_its_own(
+    empty_cluster: ClusterServers,
+) -> None:
+    for number in range(5):
+        stream = f"stream-{number}"
+        wire = wire_to(endpoint_of(empty_cluster), stream)
+        added = [("XADD", stream, "*", "f", n) for n in range(3)]
+        assert [type(reply) for reply in await wire.ask(added)] == [bytes] * 3
+        await wire.close()
+
+
+async def test_a_slot_that_moves_is_followed_by_waiting_reads_and_by_acknowledgements(
+    cluster: Behind, door: RedisDoor, empty_cluster: ClusterServers
+) -> None:
+    (held,) = await cluster.add()
+    assert ids_of(await door.read(100, 1000)) == [held]
+    reading = asyncio.create_task(read_in_the_end(door))
+    to = empty_cluster.server_at(another_node(empty_cluster))
+    await asyncio.to_thread(empty_cluster.move_slot, KEYS.slot, to)
+    found = await door.exchange(Outgoing(keeps={STREAM: [held]}))
+    assert (found.lost, found.problem) == ({}, None)
+    assert (await door.exchange(Outgoing(acks={STREAM: [held]}))).acked == {STREAM: 1}
+    (entry_id,) = await cluster.add()
+    assert await reading == [entry_id]
+
+
+async def test_while_a_slot_moves_what_can_be_done_is_done_and_the_rest_did_not_happen(
+    cluster: Behind, door: RedisDoor, empty_cluster: ClusterServers
+) -> None:
+    first, second = await cluster.add(2)
+    await door.read(100, 1000)
+    to = empty_cluster.server_at(another_node(empty_cluster))
+    empty_cluster.begin_migration(KEYS.slot, to)
+    try:
+        assert (await door.exchange(Outgoing(acks={STREAM: [first]}))).acked == {STREAM: 1}
+        empty_cluster.migrate_keys(KEYS.slot, to, KEYS.stream)
+        # The stream is there already, which only ASK says.
+        assert (await door.exchange(Outgoing(acks={STREAM: [second]}))).acked == {STREAM: 1}
+        with pytest.raises(RedisUnavailable, match="being migrated"):
+            await door.leave()
+    finally:
+        empty_cluster.finish_migration(KEYS.slot, to)
+    assert await door.leave()
+
+
+async def test_a_failover_by_sentinels_is_followed(empty_sentinel: SentinelServers) -> None:
+    async with behind(empty_sentinel) as redis:
+        await redis.create()
+        for server in empty_sentinel.servers:
+            rules = acl_rules(KEYS, Role.SDK_WORKER)
+            server.cli("ACL", "SETUSER", "a-worker", "reset", "on", ">sesame", *rules)
+        async with opened(worker_endpoint(empty_sentinel)) as door:
+            (held,) = await redis.add()
+            assert ids_of(await door.read(100, 1000)) == [held]
+            await door.exchange(Outgoing(keeps={STREAM: [held]}))
+            before = door.epoch
+            reading = asyncio.create_task(read_in_the_end(door))
+            await asyncio.to_thread(empty_sentinel.failover)
+            found = await _say_in_the_end(door, Outgoing(keeps={STREAM: [held]}))
+            assert found.lost == {}
+            (entry_id,) = await redis.add()
+            assert await reading == [entry_id]
+            assert door.epoch > before
+
+
+async def _say_in_the_end(door: RedisDoor, outgoing: Outgoing) -> Exchanged:
+    while True:
+        try:
+            found = await door.exchange(outgoing)
+        except RedisError:
+            continue
+        if found.problem is None:
+            return found
+
+
+async def test_certificates_come_from_the_files_that_the_variables_name(
+    redis_tls: StandaloneServers,
+) -> None:
+    files = redis_tls.tls_files
+    assert files is not None
+    redis_tls.flush()
+    environment = {
+        "PELOPS_REDIS_URL": redis_tls.url,
+        "PELOPS_REDIS_CA_FILE": str(files.ca),
+        "PELOPS_REDIS_CERT_FILE": str(files.cert),
+        "PELOPS_REDIS_KEY_FILE": str(files.key),
+    }
+    async with behind(redis_tls) as redis, opened(read_endpoint(environment)) as door:
+        await redis.create()
+        (entry_id,) = await redis.add()
+        assert ids_of(await door.read(100, 1000)) == [entry_id]
+
+
+def test_variables_name_the_user_and_the_sentinels() -> None:
+    endpoint = read_endpoint(
+        {
+            "PELOPS_REDIS_URL": "rediss://ignored:1/2",
+            "PELOPS_REDIS_USERNAME": "u",
+            "PELOPS_REDIS_PASSWORD": "p",
+            "PELOPS_REDIS_SENTINEL_MASTER": "m",
+            "PELOPS_REDIS_SENTINEL_NODES": "a:1,b:2",
+        }
+    )
+    assert (endpoint.tls, endpoint.db, endpoint.username, endpoint.password) == (True, 2, "u", "p")
+    assert endpoint.sentinel is not None
+    assert [str(node) for node in endpoint.sentinel.nodes] == ["a:1", "b:2"]
+
+
+@pytest.mark.parametrize(
+    ("environment", "named"),
+    [
+        ({}, "PELOPS_REDIS_URL is not set"),
+        ({"PELOPS_REDIS_URL": "http://secret@x"}, "PELOPS_REDIS_URL"),
+        ({"PELOPS_REDIS_URL": "redis://x", "PELOPS_REDIS_USERNAME": "u"}, "PELOPS_REDIS_PASSWORD"),
+        ({"PELOPS_REDIS_URL": "redis://x", "PELOPS_REDIS_CA_FILE": os.devnull + "/x"}, "CA_FILE"),
+        ({"PELOPS_REDIS_SENTINEL_MASTER": "m"}, "PELOPS_REDIS_SENTINEL_NODES"),
+    ],
+)
+def test_a_variable_that_is_wrong_is_named_and_not_shown(
+    environment: dict[str, str], named: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=named) as caught:
+        read_endpoint(environment)
+    assert "Secret" not in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_certificates_for_a_server_without_tls_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("x")
+    environment = {"PELOPS_REDIS_URL": "redis://x", "PELOPS_REDIS_CA_FILE": str(tmp_path / "ca")}
+    with pytest.raises(InvalidSpec, match="PELOPS_REDIS_CA_FILE"):
+        read_endpoint(environment)

@@ -1,0 +1,91 @@
+"""The tables of docs/worker.md, and the tests of handlers that it shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from pelops.worker import Entry, RetryPolicy, Settings
+from pelops.worker.adding import Adding
+from pelops.worker.metrics import build_metrics, render_metrics
+from pelops.worker.testing import MemoryGroup
+from tests.worker_page import blocks, names, rows
+
+
+def _tests_of_the_page() -> list[Callable[[], None]]:
+    (program,) = blocks("Testing handlers", "python")
+    defined: dict[str, Any] = {}
+    exec(program, defined)
+    return [found for name, found in defined.items() if name.startswith("test_")]
+
+
+@pytest.mark.parametrize("shown", _tests_of_the_page(), ids=lambda shown: shown.__name__)
+def test_a_test_that_the_page_shows_passes(shown: Callable[[], None]) -> None:
+    shown()
+
+
+def test_the_page_names_all_of_the_double() -> None:
+    told = {
+        re.split(r"[(.]", name)[0] for row in rows("Testing handlers") for name in names(row[0])
+    }
+    public = {name for name in vars(MemoryGroup) if not name.startswith("_")}
+    assert told - {"MemoryGroup", "clock"} == public - {"door"}
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Settings)])
+def test_an_option_has_the_variable_and_the_default_that_the_page_says(name: str) -> None:
+    (row,) = [row for row in rows("Options") if names(row[0]) == [name]]
+    _, variable, told, _ = row
+    default = getattr(Settings(), name)
+    if isinstance(default, int | float) and "MiB" not in told:
+        assert float(told) == default
+    for value in ("70", "90") if names(variable) else ():
+        changed = getattr(Settings.from_env({names(variable)[0]: value}), name)
+        changed = changed.max_retries if isinstance(changed, RetryPolicy) else changed
+        assert str(changed).removesuffix(".0") == value
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Adding)])
+def test_an_option_of_the_producer_has_the_default_that_the_page_says(name: str) -> None:
+    (row,) = [row for row in rows("Adding entries") if names(row[0]) == [name]]
+    default = getattr(Adding(), name)
+    assert row[1].strip("`") == ("none" if default is None else f"{default}".removesuffix(".0"))
+
+
+def test_defaults_in_words_are_true() -> None:
+    told = {names(row[0])[0]: row[2] for row in rows("Options")[1:] if names(row[0])}
+    assert Settings().prefetch_bytes == 64 * 1024 * 1024 and told["prefetch_bytes"] == "64 MiB"
+    policy = Settings().retry
+    assert [policy.wait_s(failures) for failures in (1, 2, 3)] == [1, 2, 4]
+    assert policy.max_retries == 3 and "3 retries after 1, 2, 4 s" in told["retry"]
+    assert {told[name] for name in ("timeout_s", "health_port")} == {"none"}
+    assert Settings().spoken_for_s == 60 and Settings(idle_limit_ms=300_000).spoken_for_s == 600
+
+
+def test_the_page_names_what_an_entry_has() -> None:
+    shown = {re.split(r"[(\[]", name)[0] for row in rows("The entry")[1:] for name in names(row[0])}
+    for name in shown - {"entry"} - {"id", "stream"}:
+        assert hasattr(Entry, name), name
+    inner = {"key", "raw_id", "refreshed_s", "source", "order", "cancelled_for"}
+    inner |= {"failures", "started_s", "seconds", "has_finished", "runs_alone"}
+    public = {name for name in vars(Entry) if not name.startswith("_")}
+    assert public - inner == shown - {"entry"}
+
+
+def test_the_page_names_all_metrics() -> None:
+    registry = CollectorRegistry()  # the operator's metrics have the same beginning
+    build_metrics("a", "b", registry=registry)
+    text = render_metrics(registry).decode()
+    known = set(re.findall(r"^# TYPE pelops_worker_(\S+)", text, flags=re.M))
+    told = {
+        name.removeprefix("...").removeprefix("pelops_worker").removeprefix("_")
+        for row in rows("What it tells")
+        for name in names(row[0])
+        if "_" in name
+    }
+    assert told == known

@@ -1,0 +1,623 @@
+"""What a worker says to Redis, and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pelops.errors import NoSuchGroup, OutcomeUnknown, RedisUnavailable, WrongType
+from pelops.worker.entry import Entry
+from pelops.worker.outcomes import Reject, Retry, Undecodable
+from pelops.worker.retrying import RetryPolicy
+from pelops.worker.server.door import Outgoing, Source
+from tests.unit.scripted_door import (
+    STREAM,
+    ScriptedDoor,
+    build_worker,
+    charged,
+    loop_time,
+    raw,
+    run_virtually,
+    until,
+    work,
+)
+
+Handle = Callable[[Entry], Awaitable[Any]]
+
+
+def _entries(count: int) -> list[Any]:
+    return [raw(number) for number in range(1, count + 1)]
+
+
+def _serve(door: ScriptedDoor, handle: Handle, done: Callable[[], Any], **options: Any) -> int:
+    async def main() -> int:
+        worker = build_worker(door, **options)
+        worker.handler(handle)
+        return await work(worker, done)
+
+    return run_virtually(main)
+
+
+def _marks(outgoing: Outgoing) -> set[bytes]:
+    return set((outgoing.marks or b"").split())
+
+
+async def _nothing(entry: Entry) -> None:
+    """A handler that is done at once."""
+
+
+# Marks.
+
+
+@pytest.mark.parametrize("wait_s", [0, 0.01])
+def test_a_handler_starts_only_when_its_mark_has_been_answered(wait_s: float) -> None:
+    door = ScriptedDoor(fresh=_entries(300))
+    unmarked = []
+
+    async def handle(entry: Entry) -> None:
+        said = [one for one in door.said if one.marks is not None]
+        if not any(entry.raw_id in _marks(one) for one in said):
+            unmarked.append(entry.id)
+        if wait_s:
+            await asyncio.sleep(wait_s)
+
+    _serve(door, handle, lambda: len(door.acked) == 300, concurrency=10)
+    assert unmarked == []
+
+
+def test_of_slow_handlers_exactly_what_runs_is_marked() -> None:
+    door = ScriptedDoor(fresh=_entries(100))
+    running: set[bytes] = set()
+    ahead = []
+
+    async def handle(entry: Entry) -> None:
+        running.add(entry.raw_id)
+        await asyncio.sleep(1)
+        running.discard(entry.raw_id)
+
+    def look(outgoing: Outgoing) -> None:
+        if len(door.acked) >= 20:
+            ahead.append(len(_marks(outgoing)))
+
+    door.on_exchange = look
+    _serve(door, handle, lambda: len(door.acked) == 100, concurrency=10)
+    assert max(ahead) <= 10
+
+
+def test_nothing_runs_beside_an_entry_that_was_charged_before() -> None:
+    door = ScriptedDoor(fresh=[*_entries(5), charged(6), *[raw(n) for n in (7, 8)], charged(9)])
+    running: set[str] = set()
+    beside: dict[str, set[str]] = {}
+
+    async def handle(entry: Entry) -> None:
+        running.add(entry.id)
+        for one in running:
+            beside.setdefault(one, set()).update(running)
+        await asyncio.sleep(0.5)
+        running.discard(entry.id)
+
+    _serve(door, handle, lambda: len(door.acked) == 9)
+    assert beside["6-0"] == {"6-0"} and beside["9-0"] == {"9-0"}
+    assert max(len(others) for others in beside.values()) > 1
+    alone = [_marks(one) for one in door.said if b"6-0" in _marks(one)]
+    assert alone and all(marks == {b"6-0"} for marks in alone)
+
+
+def test_an_entry_that_was_delivered_again_and_again_runs_alone() -> None:
+    door = ScriptedDoor(fresh=[raw(1, deliveries=2), raw(2), raw(3)])
+    running, most = set(), []
+
+    async def handle(entry: Entry) -> None:
+        running.add(entry.id)
+        if "1-0" in running:
+            most.append(len(running))
+        await asyncio.sleep(1)
+        running.discard(entry.id)
+
+    _serve(door, handle, lambda: len(door.acked) == 3)
+    assert most == [1]
+
+
+def test_what_ended_a_former_process_is_left_alone_and_goes_on_being_named() -> None:
+    door = ScriptedDoor(fresh=_entries(2), history=[raw(7), raw(8)], left=frozenset({b"7-0"}))
+    _serve(door, _nothing, lambda: len(door.acked) == 3)
+    assert sorted(door.acked) == [b"1-0", b"2-0", b"8-0"]
+    assert all(b"7-0" in _marks(one) for one in door.said if one.marks is not None)
+
+
+def test_what_was_left_alone_is_handled_when_it_is_given_anew() -> None:
+    door = ScriptedDoor(
+        fresh=[raw(7, deliveries=1)], left=frozenset({b"7-0"}), source=Source.HANDED_OVER
+    )
+    _serve(door, _nothing, lambda: door.acked == [b"7-0"])
+    assert b"7-0" not in _marks(door.said[-1])
+
+
+# Acknowledgements.
+
+
+def test_acknowledgements_travel_together() -> None:
+    door = ScriptedDoor(fresh=_entries(1000))
+    _serve(door, _nothing, lambda: len(door.acked) == 1000)
+    assert len(door.said) < 50
+
+
+def test_an_acknowledgement_whose_answer_was_lost_is_said_again() -> None:
+    door = ScriptedDoor(fresh=_entries(1), errors=[None, OutcomeUnknown("cut"), OutcomeUnknown("")])
+    runs = []
+
+    async def handle(entry: Entry) -> None:
+        runs.append(entry.id)
+
+    _serve(door, handle, lambda: door.acked)
+    assert runs == ["1-0"]
+    assert door.acked == [b"1-0"]
+
+
+def test_an_entry_that_comes_again_while_it_is_held_runs_once() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    runs = []
+
+    async def handle(entry: Entry) -> None:
+        runs.append(entry.id)
+        door.history = [raw(1, deliveries=1)]
+        door.epoch += 1  # a connection was lost
+        await asyncio.sleep(5)
+
+    _serve(door, handle, lambda: door.acked)
+    assert runs == ["1-0"]
+
+
+def test_what_was_not_refreshed_for_long_is_acknowledged_only_after_a_look() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    stopped_s = [0.0]
+
+    async def main() -> None:
+        worker = build_worker(door, idle_limit_ms=30_000)
+        worker._clock = lambda: loop_time() + stopped_s[0]
+
+        @worker.handler
+        async def handle(entry: Entry) -> None:
+            stopped_s[0] = 100  # SIGSTOP, SIGCONT
+            door.lost = {entry.raw_id}
+
+        await work(worker, lambda: len(door.said) > 1)
+
+    run_virtually(main)
+    assert door.acked == []
+    assert not any(one.acks for one in door.said)
+    assert any(one.checked_acks for one in door.said)
+
+
+def test_after_a_group_was_lost_nothing_is_acknowledged_without_a_look() -> None:
+    door = ScriptedDoor(fresh=_entries(1), errors=[None, NoSuchGroup("gone")])
+    _serve(door, _nothing, lambda: door.acked)
+    assert [bool(one.checked_acks) for one in door.said if one.acks or one.checked_acks] == [
+        False,
+        True,
+    ]
+
+
+# Heartbeats.
+
+
+def test_all_that_is_held_is_refreshed_within_half_of_the_limit() -> None:
+    """What runs, what waits for its turn, and what waits for its backoff."""
+    door = ScriptedDoor(fresh=_entries(4))
+    refreshed: dict[bytes, list[float]] = {}
+
+    def note(outgoing: Outgoing) -> None:
+        for one in outgoing.keeps.get(STREAM, ()):
+            refreshed.setdefault(one, []).append(loop_time())
+
+    async def handle(entry: Entry) -> None:
+        if entry.id == "1-0" and entry.attempt == 1:
+            raise Retry(after=100)
+        await asyncio.sleep(100)
+
+    door.on_exchange = note
+    _serve(door, handle, lambda: loop_time() > 90, concurrency=2, idle_limit_ms=30_000, grace_s=0)
+    assert set(refreshed) == {b"1-0", b"2-0", b"3-0"}  # the fourth was never asked for
+    for times in refreshed.values():
+        gaps = [later - sooner for sooner, later in pairwise(times)]
+        assert min(gaps) > 9 and max(gaps) < 15
+
+
+def test_a_handler_is_cancelled_when_its_entry_belongs_to_another_worker() -> None:
+    door = ScriptedDoor(fresh=_entries(2), lost={b"1-0"})
+    ends = []
+
+    async def handle(entry: Entry) -> None:
+        try:
+            await asyncio.sleep(12)
+        except asyncio.CancelledError:
+            ends.append((entry.id, entry.is_disowned))
+            raise
+
+    _serve(door, handle, lambda: ends and door.acked, idle_limit_ms=30_000)
+    assert ends == [("1-0", True)]
+    assert door.acked == [b"2-0"]
+
+
+def test_a_disowned_entry_is_not_acknowledged_though_its_handler_goes_on_to_its_end() -> None:
+    door = ScriptedDoor(fresh=_entries(1), lost={b"1-0"})
+    ends = []
+
+    async def handle(entry: Entry) -> None:
+        try:
+            await asyncio.sleep(12)
+        except asyncio.CancelledError:
+            ends.append(entry.id)
+
+    _serve(door, handle, lambda: ends, idle_limit_ms=30_000)
+    assert door.acked == [] and door.rejected == []
+
+
+# Failures.
+
+
+def test_a_failed_entry_runs_again_here_after_its_backoff() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    times = []
+
+    async def handle(entry: Entry) -> None:
+        times.append(loop_time())
+        if entry.attempt < 3:
+            raise ValueError("not yet")
+
+    _serve(door, handle, lambda: door.acked, retry=RetryPolicy(initial_s=2, factor=5))
+    assert [round(later - sooner) for sooner, later in pairwise(times)] == [
+        2,
+        10,
+    ]
+
+
+def test_an_entry_that_failed_too_often_becomes_a_dead_letter_with_its_error() -> None:
+    door = ScriptedDoor(fresh=[charged(5, 2)])
+
+    async def handle(entry: Entry) -> None:
+        raise ValueError("no such order")
+
+    _serve(door, handle, lambda: door.rejected, retry=RetryPolicy(max_retries=3))
+    assert door.rejected == [(b"5-0", "HandlerFailed", "ValueError: no such order")]
+    assert door.acked == []
+
+
+@pytest.mark.parametrize("raises", [True, False])
+def test_a_handler_can_ask_for_a_retry_and_for_a_dead_letter(raises: bool) -> None:
+    door = ScriptedDoor(fresh=_entries(2))
+    runs = []
+
+    async def handle(entry: Entry) -> Any:
+        runs.append((entry.id, round(loop_time())))
+        said: Any = Retry(after=40) if entry.id == "1-0" and entry.attempt == 1 else None
+        said = Reject("Fraud", "a known card") if entry.id == "2-0" else said
+        if raises and said:
+            raise said
+        return said
+
+    _serve(door, handle, lambda: door.rejected and door.acked)
+    assert door.rejected == [(b"2-0", "Fraud", "a known card")]
+    assert runs[-1] == ("1-0", 40)
+
+
+def test_a_retry_that_does_not_count_goes_on_for_ever() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    attempts = []
+
+    async def handle(entry: Entry) -> None:
+        attempts.append(entry.attempt)
+        if len(attempts) < 20:
+            raise Retry(after=1, counts=False)
+
+    _serve(door, handle, lambda: door.acked)
+    assert attempts == [1] * 20
+
+
+def test_an_entry_that_holds_something_else_becomes_a_dead_letter_and_the_others_go_on() -> None:
+    door = ScriptedDoor(fresh=[raw(1, b"order", b"{"), raw(2, b"order", b'{"a": 1}')])
+
+    async def handle(entry: Entry) -> None:
+        assert entry.json("order") == {"a": 1}
+
+    _serve(door, handle, lambda: door.rejected and door.acked)
+    assert door.rejected[0][:2] == (b"1-0", Undecodable("").reason)
+
+
+def test_a_dead_letter_that_redis_refuses_is_tried_until_it_is_there() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    refusals = [RedisUnavailable("OOM"), OutcomeUnknown("cut")]
+    reject = door.reject
+
+    async def refuse(*args: Any, **named: Any) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return await reject(*args, **named)
+
+    door.reject = refuse  # type: ignore[method-assign]
+
+    async def handle(entry: Entry) -> None:
+        raise Reject
+
+    _serve(door, handle, lambda: door.rejected)
+    assert len(door.rejected) == 1
+
+
+def test_a_disowned_entry_becomes_no_dead_letter() -> None:
+    door = ScriptedDoor(fresh=_entries(1), lost={b"1-0"})
+    runs = []
+
+    async def handle(entry: Entry) -> None:
+        runs.append(entry.id)
+        raise Reject
+
+    _serve(door, handle, lambda: runs and loop_time() > 5)
+    assert door.rejected == [] and door.acked == []
+
+
+def test_a_handler_that_hangs_is_cancelled_and_its_entry_has_failed() -> None:
+    door = ScriptedDoor(fresh=_entries(3))
+
+    async def handle(entry: Entry) -> None:
+        if entry.id == "1-0":
+            await asyncio.sleep(10_000)
+
+    policy = RetryPolicy(max_retries=1)
+    _serve(door, handle, lambda: door.rejected, timeout_s=5, retry=policy)
+    assert door.rejected == [(b"1-0", "HandlerFailed", "TimeoutError: it took longer than 5 s")]
+    assert sorted(door.acked) == [b"2-0", b"3-0"]
+
+
+def test_a_handler_that_goes_on_after_its_cancellation_does_not_keep_its_place() -> None:
+    door = ScriptedDoor(fresh=_entries(3))
+    ends = False
+
+    async def handle(entry: Entry) -> None:
+        while entry.id == "1-0" and not ends:
+            try:
+                await asyncio.sleep(1)
+            except asyncio.CancelledError:
+                continue
+
+    async def main() -> None:
+        nonlocal ends
+        worker = build_worker(door, timeout_s=5, concurrency=1, grace_s=0)
+        worker.handler(handle)
+        await work(worker, lambda: len(door.acked) == 2)
+        ends = True
+        await asyncio.sleep(2)
+
+    run_virtually(main)
+    assert door.acked == [b"2-0", b"3-0"]
+
+
+# Order.
+
+
+def test_entries_with_equal_keys_run_one_after_another_in_order_also_when_one_fails() -> None:
+    door = ScriptedDoor(fresh=[raw(n, b"customer", b"%d" % (n % 3)) for n in range(1, 31)])
+    running: set[bytes] = set()
+    ended: dict[bytes, list[int]] = {}
+    overlaps = []
+
+    async def handle(entry: Entry) -> None:
+        key = entry["customer"]
+        overlaps.append(key in running)
+        running.add(key)
+        await asyncio.sleep(0.1)
+        running.discard(key)
+        if entry.id == "4-0" and entry.attempt == 1:
+            raise ValueError
+        ended.setdefault(key, []).append(int(entry.id[:-2]))
+
+    _serve(door, handle, lambda: len(door.acked) == 30, order_by=lambda entry: entry["customer"])
+    assert not any(overlaps)
+    assert all(numbers == sorted(numbers) for numbers in ended.values())
+    assert len(ended) == 3
+
+
+# The server.
+
+
+def test_the_own_history_comes_before_anything_new_and_again_after_a_reconnect() -> None:
+    door = ScriptedDoor(fresh=_entries(1), history=[raw(8), raw(9)])
+
+    async def main() -> None:
+        worker = build_worker(door)
+        worker.handler(_nothing)
+        serving = asyncio.create_task(worker.serve())
+        await until(lambda: len(door.acked) == 3)
+        assert door.calls.index("begin") < door.calls.index("history") < door.calls.index("read")
+        door.history = [raw(10)]
+        door.epoch += 1
+        await until(lambda: len(door.acked) == 4)
+        worker.stop()
+        await serving
+
+    run_virtually(main)
+
+
+def test_a_group_that_is_missing_is_waited_for() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    refusals = [NoSuchGroup("gone")] * 20
+    read = door.read
+
+    async def refuse(count: int, block_ms: int) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await read(count, block_ms)
+
+    door.read = refuse  # type: ignore[method-assign]
+    _serve(door, _nothing, lambda: door.acked)
+
+
+def test_a_server_that_does_not_answer_at_the_start_is_waited_for() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    refusals = [RedisUnavailable("connection refused")] * 3
+    begin = door.begin
+
+    async def refuse() -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await begin()
+
+    door.begin = refuse  # type: ignore[method-assign]
+    _serve(door, _nothing, lambda: door.acked)
+
+
+def test_what_waiting_does_not_help_ends_the_worker_at_its_start() -> None:
+    door = ScriptedDoor()
+
+    async def refuse() -> Any:
+        raise WrongType("orders holds a hash", key="orders", found="hash")
+
+    door.begin = refuse  # type: ignore[method-assign]
+    with pytest.raises(WrongType):
+        _serve(door, _nothing, lambda: False)
+    assert door.calls[-1] == "close"
+
+
+# The end.
+
+
+def test_a_worker_that_stops_finishes_what_runs_and_hands_back_the_rest() -> None:
+    door = ScriptedDoor(fresh=_entries(10))
+    ended = []
+
+    async def main() -> int:
+        worker = build_worker(door, concurrency=2, prefetch=10)
+
+        @worker.handler
+        async def handle(entry: Entry) -> None:
+            await asyncio.sleep(10)
+            ended.append(entry.raw_id)
+
+        serving = asyncio.create_task(worker.serve())
+        await until(lambda: worker.describe().startswith("2 running"))
+        worker.stop()
+        return await serving
+
+    assert run_virtually(main) == 0
+    assert sorted(ended) == sorted(door.acked)
+    assert len(ended) == 2
+    assert set(door.released) == door.pending  # whatever had been delivered
+    assert door.calls[-2:] == ["leave", "close"]
+
+
+def test_what_failed_and_waits_is_handed_back_at_the_end() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+    runs = []
+
+    async def handle(entry: Entry) -> None:
+        runs.append(entry.id)
+        raise Retry(after=1000)
+
+    _serve(door, handle, lambda: runs)
+    assert door.released == [b"1-0"]
+
+
+def test_handlers_that_do_not_end_within_the_grace_period_are_cancelled_and_handed_back() -> None:
+    door = ScriptedDoor(fresh=_entries(2))
+    cancelled_at = []
+
+    async def handle(entry: Entry) -> None:
+        try:
+            await asyncio.sleep(10_000)
+        except asyncio.CancelledError:
+            cancelled_at.append(round(loop_time()))
+            raise
+
+    started = _serve(door, handle, lambda: loop_time() > 1, grace_s=20, idle_limit_ms=600_000)
+    assert started == 0
+    assert cancelled_at == [21, 21]
+    assert sorted(door.released) == [b"1-0", b"2-0"] and door.acked == []
+
+
+def test_the_last_word_is_one_exchange_and_names_nothing_as_started() -> None:
+    door = ScriptedDoor(fresh=_entries(5))
+    said_before = []
+
+    async def handle(entry: Entry) -> None:
+        await asyncio.sleep(3)
+        said_before.append(len(door.said))
+
+    _serve(door, handle, lambda: loop_time() > 1, acknowledge_s=10, acknowledge_count=100)
+    assert len(door.acked) == 5
+    assert len(door.said) - max(said_before) == 1
+    assert door.said[-1].marks == b""
+
+
+def test_a_second_stop_does_not_wait_for_handlers() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+
+    async def main() -> float:
+        worker = build_worker(door, grace_s=1000, idle_limit_ms=10_000_000)
+
+        @worker.handler
+        async def handle(entry: Entry) -> None:
+            await asyncio.sleep(10_000)
+
+        serving = asyncio.create_task(worker.serve())
+        await until(lambda: worker.describe().startswith("1 running"))
+        worker.stop()
+        await asyncio.sleep(5)
+        worker.stop()
+        await serving
+        return loop_time()
+
+    assert run_virtually(main) < 20
+
+
+@pytest.mark.parametrize(("raised", "code"), [(SystemExit(7), 7), (KeyboardInterrupt(), 130)])
+def test_a_handler_that_ends_the_process_ends_it_in_good_order(raised: Any, code: int) -> None:
+    door = ScriptedDoor(fresh=_entries(3))
+
+    async def handle(entry: Entry) -> None:
+        await asyncio.sleep(1)
+        if entry.id == "2-0":
+            raise raised
+
+    assert _serve(door, handle, lambda: False) == code
+    assert sorted(door.acked) == [b"1-0", b"3-0"]
+    assert door.released == [b"2-0"]
+
+
+def test_an_application_that_cancels_a_worker_finds_it_wound_down() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+
+    async def main() -> None:
+        worker = build_worker(door)
+
+        @worker.handler
+        async def handle(entry: Entry) -> None:
+            await asyncio.sleep(3)
+
+        serving = asyncio.create_task(worker.serve())
+        await until(lambda: worker.describe().startswith("1 running"))
+        serving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await serving
+
+    run_virtually(main)
+    assert door.acked == [b"1-0"] and door.calls[-1] == "close"
+
+
+def test_redis_that_does_not_answer_at_the_end_does_not_keep_the_process() -> None:
+    door = ScriptedDoor(fresh=_entries(1))
+
+    async def handle(entry: Entry) -> None:
+        door.errors = [RedisUnavailable("down")] * 10_000
+
+    async def main() -> tuple[int, float]:
+        worker = build_worker(door, grace_s=1)
+        worker.handler(handle)
+        code = await work(worker, lambda: door.errors)
+        return code, loop_time()
+
+    code, ended_s = run_virtually(main)
+    assert code == 0 and ended_s < 15
+    assert door.acked == []

@@ -1,0 +1,137 @@
+"""Trace context on its way from a producer's span to a worker's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pelops.worker import Entry, tracing
+from pelops.worker.adding import flatten
+from pelops.worker.testing import MemoryGroup
+from pelops.worker.tracing import read_context, traced
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@pytest.fixture
+def api() -> Iterator[Any]:
+    """OpenTelemetry's API, where it is installed."""
+    yield pytest.importorskip("opentelemetry.trace")
+
+
+@pytest.fixture
+def absent(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As on a machine without it."""
+    for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(tracing, "find_spec", lambda name: None)
+    tracing._tools.cache_clear()
+    yield
+    tracing._tools.cache_clear()
+
+
+def _work(group: MemoryGroup, handle: Any) -> None:
+    worker = group.worker()
+    worker.handler(handle)
+    group.run(worker)
+
+
+@pytest.mark.usefixtures("absent")
+def test_without_opentelemetry_nothing_is_carried_and_handlers_stay_as_they_are() -> None:
+    from pelops.worker.handlers import Handler
+
+    async def handle(entry: Entry) -> None:
+        """A handler."""
+
+    handler = Handler(one=handle)
+    assert read_context() == {}
+    assert traced(handler) is handler
+
+
+@pytest.mark.usefixtures("absent")
+def test_entries_that_carry_a_context_are_handled_without_opentelemetry() -> None:
+    group = MemoryGroup()
+    group.add({"body": "[1]", "traceparent": PARENT, "tracestate": "a=b"})
+    seen: list[Any] = []
+    _work(group, lambda entry: seen.append((entry.json(), entry["traceparent"])))
+    assert seen == [([1], PARENT.encode())]
+
+
+def test_the_only_field_is_found_beside_the_context() -> None:
+    group = MemoryGroup()
+    group.add({"traceparent": PARENT, "body": "7"})
+    group.add({"body": "8"})
+    seen: list[Any] = []
+    _work(group, lambda entry: seen.append(entry.json()))
+    assert seen == [7, 8]
+
+
+def test_a_span_goes_on_in_the_handler_of_its_entry(api: Any) -> None:
+    group = MemoryGroup()
+    group.add({"n": "1", "traceparent": PARENT})
+    group.add({"n": "2"})
+    seen: dict[bytes, str] = {}
+
+    async def handle(entry: Entry) -> None:
+        context = api.get_current_span().get_span_context()
+        seen[entry["n"]] = f"{context.trace_id:032x}" if context.is_valid else ""
+
+    _work(group, handle)
+    assert seen == {b"1": TRACE, b"2": ""}
+
+
+def test_a_handler_that_is_not_async_sees_its_span_too(api: Any) -> None:
+    group = MemoryGroup()
+    group.add({"traceparent": PARENT})
+    seen: list[int] = []
+    _work(group, lambda entry: seen.append(api.get_current_span().get_span_context().trace_id))
+    assert seen == [int(TRACE, 16)]
+
+
+def test_what_is_carried_on_is_the_span_of_the_handler(api: Any) -> None:
+    group = MemoryGroup()
+    group.add({"traceparent": PARENT, "tracestate": "a=b"})
+    seen: list[dict[str, str]] = []
+    _work(group, lambda entry: seen.append(read_context()))
+    assert seen[0]["traceparent"].split("-")[1] == TRACE
+    assert seen[0]["tracestate"] == "a=b"
+    assert [part for part in flatten(seen[0]) if not isinstance(part, str)] == []
+    assert read_context() == {}
+
+
+@pytest.mark.parametrize("nonsense", ["", "x", "00-0-0-00", PARENT[:-1], "\udcff"])
+def test_a_context_that_is_none_keeps_no_entry_from_being_handled(api: Any, nonsense: str) -> None:
+    group = MemoryGroup()
+    group.add([("n", "1"), ("traceparent", nonsense.encode("utf-8", "surrogateescape"))])
+    seen: list[bool] = []
+    _work(group, lambda entry: seen.append(api.get_current_span().get_span_context().is_valid))
+    assert seen == [False]
+
+
+def test_a_batch_is_linked_with_the_spans_of_its_entries(
+    api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk = pytest.importorskip("opentelemetry.sdk.trace")
+    export = pytest.importorskip("opentelemetry.sdk.trace.export")
+    memory = pytest.importorskip("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    tools = tracing._tools()
+    assert tools is not None
+    monkeypatch.setattr(tools, "tracer", provider.get_tracer("pelops.worker"))
+    group = MemoryGroup()
+    group.add({"traceparent": PARENT})
+    group.add({"n": "2"})
+
+    class Handle:
+        async def handle_batch(self, entries: list[Entry]) -> None:
+            """A handler."""
+
+    _work(group, Handle)
+    (span,) = exporter.get_finished_spans()
+    assert [f"{link.context.trace_id:032x}" for link in span.links] == [TRACE]
+    assert span.attributes["messaging.batch.message_count"] == 2
