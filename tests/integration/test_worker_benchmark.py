@@ -1,0 +1,111 @@
+"""The workers that are measured do all that they were given, and the numbers are of all of it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.raw_redis import RawRedis
+from benchmarks.worker import targets
+from benchmarks.worker_contestants import CONTESTANTS
+from benchmarks.worker_memory import watch_memory
+from benchmarks.worker_meter import CONCURRENCY, Kind
+from benchmarks.worker_peers import installed_peers
+from benchmarks.worker_run import (
+    AROUND_FEW,
+    KEYS,
+    Contestant,
+    Outcome,
+    WorkerFailed,
+    owed,
+    run_once,
+)
+from local_cluster.redis_servers import StandaloneServers
+
+OWN = [name for name, one in CONTESTANTS.items() if not one.is_peer]
+PEERS = [name for name, one in CONTESTANTS.items() if one.is_peer]
+FEW = 500
+
+
+def an_outcome(*, per_s: float = 1.0, cpu_s: float = 1.0) -> Outcome:
+    return Outcome(
+        per_s=per_s,
+        cpu_s_per_100k=cpu_s,
+        redis_cpu_s_per_100k=0.2,
+        most_at_once=0,
+        peak_rss_mib=30.0,
+    )
+
+
+def check_run(servers: StandaloneServers, name: str, python: Path, kind: Kind) -> None:
+    port = servers.server.port
+    outcome = run_once(CONTESTANTS[name], python, port, kind=kind, count=FEW)
+    assert outcome.per_s > 0
+    assert outcome.cpu_s_per_100k > 0
+    assert 5 < outcome.peak_rss_mib < 500
+    least = 2 if kind == "sleep" and name != "one_by_one" else 0
+    assert least <= outcome.most_at_once <= CONCURRENCY
+    with RawRedis(port) as raw:
+        assert owed(raw) == 0
+        assert raw.call("XLEN", KEYS.stream) == FEW + 2 * AROUND_FEW
+
+
+@pytest.mark.parametrize("kind", ["noop", "sleep"])
+@pytest.mark.parametrize("name", OWN)
+def test_each_of_our_loops_works_everything(
+    empty_redis_86: StandaloneServers, name: str, kind: Kind
+) -> None:
+    check_run(empty_redis_86, name, Path(sys.executable), kind)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_other_libraries_work_everything_where_they_are_installed(
+    empty_redis_86: StandaloneServers, name: str
+) -> None:
+    python = installed_peers()
+    if python is None:
+        pytest.skip("python -m benchmarks.worker has not installed the other libraries here")
+    check_run(empty_redis_86, name, python, "sleep")
+
+
+def test_a_worker_that_ends_early_is_no_result_and_its_last_words_are_told(
+    empty_redis_86: StandaloneServers,
+) -> None:
+    broken = Contestant(argv=("benchmarks.worker_loops", "no-such-loop"), how="it fails")
+    with pytest.raises(WorkerFailed, match="no-such-loop"):
+        run_once(broken, Path(sys.executable), empty_redis_86.server.port, kind="noop", count=FEW)
+
+
+def test_memory_is_looked_at_until_all_entries_are_worked(
+    empty_redis_86: StandaloneServers,
+) -> None:
+    port = empty_redis_86.server.port
+    assert len(watch_memory(port, entries=6000, at_once=2000)) == 4
+    with RawRedis(port) as raw:
+        assert owed(raw) == 0
+
+
+def test_a_target_is_the_median_of_the_rounds_and_not_the_ratio_of_medians() -> None:
+    found = {
+        "ours": [an_outcome(per_s=rate) for rate in (90.0, 10.0, 100.0)],
+        "batched": [an_outcome(per_s=rate) for rate in (100.0, 10.0, 10.0)],
+    }
+    rate, _ = targets("noop", found)
+    assert rate.value == 1.0
+    assert rate.met
+
+
+def test_what_was_not_measured_is_not_met() -> None:
+    rate, cpu = targets("sleep", {"ours": [an_outcome()], "batched": [an_outcome()]})
+    assert rate.met
+    assert cpu.value is None
+    assert not cpu.met
+
+
+def test_twice_the_cpu_that_is_allowed_is_not_met() -> None:
+    found = {
+        "ours": [an_outcome(cpu_s=1.0)],
+        "batched": [an_outcome()],
+        "faststream_batch": [an_outcome(cpu_s=1.9)],
+    }
+    assert not targets("noop", found)[1].met
