@@ -62,6 +62,13 @@ def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
         yield servers
 
 
+@pytest.fixture(params=["redis_86", "redis_70", "valkey"])
+def watched_redis(request: pytest.FixtureRequest) -> StandaloneServers:
+    """Each of the three for operators, which may go on writing when the test is over."""
+    servers: StandaloneServers = request.getfixturevalue(request.param)
+    return servers
+
+
 @pytest.fixture(scope="session")
 def redis_cluster() -> Iterator[ClusterServers]:
     """Three masters without replicas."""

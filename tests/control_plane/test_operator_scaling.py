@@ -64,7 +64,9 @@ def test_only_one_replica_scales_and_one_that_takes_over_keeps_the_workers_for_a
     group.scale_by_backlog(scaling=auto(behavior=window))
     group.add(2 * PER_REPLICA)
     group.await_replicas(2)
-    (first,) = _scaling(operators.ports, group)
+    (first,) = wait_until(
+        lambda: _only(_scaling(operators.ports, group)), timeout_s=WAIT_S, what="one to scale"
+    )
     others = [port for port in operators.ports if port != first]
     operators.processes[operators.ports.index(first)].kill()
     group.finish_all()
@@ -161,6 +163,11 @@ def _freeze(name: str, namespace: str) -> list[Object]:
 def _scaling(ports: list[int], group: ScaledGroup) -> list[int]:
     """The ports of the replicas that tell what they scale the group by."""
     return [port for port in ports if f'name="{group.name}"' in _backlog(port)]
+
+
+def _only(ports: list[int]) -> list[int]:
+    """Nothing unless it is one: replicas that have just met may both scale for a moment."""
+    return ports if len(ports) == 1 else []
 
 
 def _backlog(port: int) -> str:

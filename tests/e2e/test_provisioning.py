@@ -32,16 +32,16 @@ def test_a_new_group_begins_where_start_from_says(
 
 
 def test_a_stream_that_does_not_exist_is_made_empty_with_all_that_belongs_to_its_group(
-    resources: Resources, any_redis: RedisServers, stream: str
+    resources: Resources, watched_redis: RedisServers, stream: str
 ) -> None:
-    resources.apply(NAME, a_spec(any_redis.url, stream, group="billing"))
+    resources.apply(NAME, a_spec(watched_redis.url, stream, group="billing"))
     ready = resources.await_condition(NAME, reason="Ready")
     keys = derive_keys(stream, "billing")
     assert "billing" in ready["message"] and stream in ready["message"]
-    assert any_redis.cli("XLEN", stream) == "0"
-    assert any_redis.cli("TYPE", keys.dead_letter) == "stream"
-    assert any_redis.cli("XLEN", keys.dead_letter) == "0"
-    assert [event["kind"] for event in acts_of(any_redis, keys.ledger)] == ["group-created"]
+    assert watched_redis.cli("XLEN", stream) == "0"
+    assert watched_redis.cli("TYPE", keys.dead_letter) == "stream"
+    assert watched_redis.cli("XLEN", keys.dead_letter) == "0"
+    assert [event["kind"] for event in acts_of(watched_redis, keys.ledger)] == ["group-created"]
     assert {key_slot(key) for key in keys.derived()} == {key_slot(stream)}
 
 

@@ -189,7 +189,7 @@ DECISION = st.sampled_from([None, NOT_DECIDED]) | st.builds(
     ScalingDecision,
     replicas=st.none() | st.integers(0, 20),
     reason=st.sampled_from([Reason.SCALED, Reason.IDLE, Reason.SCALING_INEFFECTIVE]),
-    message=TEXT,
+    message=TEXT.filter(bool),
 )
 
 

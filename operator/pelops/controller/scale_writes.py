@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -15,11 +15,12 @@ from pelops.controller.scaled import Scaled
 from pelops.controller.targets import Targets
 from pelops.controller.victims import Fleet, Victims
 from pelops.domain.workload import WorkloadObservation
-from pelops.errors import NotFound, PelopsError
+from pelops.errors import KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.events import Happening
 from pelops.metrics import SCALE_WRITES
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.hands_off import tell_failure
+from pelops.policy.others import record_try
 from pelops.policy.reasons import Reason
 from pelops.policy.scaling import ScalingDecision, remember_write, spare_busy
 
@@ -84,6 +85,8 @@ class ScaleWrites:
         except NotFound:
             return decision  # it went just now: the next look tells
         except PelopsError as error:
+            if isinstance(error, KubernetesUnavailable):
+                _remember_try(scaled, move)
             return self._note_failure(scaled, decision, error)
         if is_written:
             await self._close(scaled, scene, move, decision)
@@ -144,3 +147,9 @@ class ScaleWrites:
             occurrence=datetime.now(UTC).isoformat(),
         )
         await self._reporter.tell(scaled.resource.metadata, happening)
+
+
+def _remember_try(scaled: Scaled, move: Move) -> None:
+    """The answer was lost: if the write happened, it was ours and nobody else's."""
+    others = record_try(scaled.memory.others, before=move.before, after=move.after)
+    scaled.memory = replace(scaled.memory, others=others)

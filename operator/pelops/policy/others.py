@@ -25,11 +25,20 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """A write of which nobody knows whether it happened, or yet will."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Others:
     """What is remembered of writes, ours and others'."""
 
     written: int | None = None  # by us, last
     left: tuple[Left, ...] = ()  # what an old look may still show
+    tried: Tried | None = None  # a write whose answer was lost: it may have happened
     uid: str | None = None  # of the workload: another one was not moved, it is new
     moves: tuple[float, ...] = ()
     hands_off_until: float | None = None
@@ -43,15 +52,17 @@ class Others:
 def watch_others(others: Others, workload: WorkloadObservation, *, now: float) -> Others:
     """What is remembered after one more look at the workload. Total."""
     if others.uid != workload.uid:
-        others = replace(others, uid=workload.uid, written=None, left=())
+        others = replace(others, uid=workload.uid, written=None, left=(), tried=None)
     if others.hands_off_until is not None:
         return others if now < others.hands_off_until else Others(uid=workload.uid)
     current = workload.wished or 0
     if others.written is None or settle(others, current, now=now) == others.written:
         return others
+    if others.tried is not None and current == others.tried.after:
+        return replace(others, written=current, tried=None)
     recent = (*(at for at in others.moves if at > now - FIGHT_S), now)
     until = now + HANDS_OFF_S if len(recent) > 1 else None
-    return replace(others, written=None, left=(), moves=recent, hands_off_until=until)
+    return replace(others, written=None, left=(), tried=None, moves=recent, hands_off_until=until)
 
 
 def settle(others: Others, current: int, *, now: float) -> int:
@@ -65,7 +76,20 @@ def settle(others: Others, current: int, *, now: float) -> int:
 def record_write(others: Others, *, before: int, after: int, now: float) -> Others:
     """What is remembered after a write of ours."""
     left = (*(one for one in others.left if now - one.at < STALE_S), Left(replicas=before, at=now))
-    return replace(others, written=after, left=left)
+    return replace(others, written=after, left=left, tried=None)
+
+
+def record_try(others: Others, *, before: int, after: int) -> Others:
+    """What is remembered of a write whose answer was lost: seen later, it was ours."""
+    return replace(others, tried=Tried(before=before, after=after))
+
+
+def late_change(before: Others, after: Others) -> int:
+    """By how much a write whose answer was lost moved the replicas, once it is seen that it did."""
+    tried = before.tried
+    if tried is None or after.tried is not None or after.written != tried.after:
+        return 0
+    return tried.after - tried.before
 
 
 def tell_fight(target: Target) -> str:

@@ -34,7 +34,7 @@ from pelops.policy.course import (
 from pelops.policy.demand import judge_demand
 from pelops.policy.doubt import Doubt, wanted_in_doubt, watch_doubt
 from pelops.policy.effect import Shortage, find_hindrance, watch_shortage
-from pelops.policy.others import Others, record_write, settle, tell_fight, watch_others
+from pelops.policy.others import Others, late_change, record_write, settle, tell_fight, watch_others
 from pelops.policy.rates import Meter, measure
 from pelops.policy.reasons import Reason
 
@@ -163,7 +163,8 @@ def decide_replicas(
         return _leave(workload), ScalingMemory(meter=memory.meter, others=others)
     current = settle(others, workload.wished or 0, now=now)
     shortage = watch_shortage(memory.shortage, workload, wished=current, now=now)
-    memory = replace(memory, others=others, shortage=shortage)
+    history = record_change(memory.history, late_change(memory.others, others), now=now)
+    memory = replace(memory, others=others, shortage=shortage, history=history)
     sight = Sight(
         scaling=spec.scaling,
         workload=workload,

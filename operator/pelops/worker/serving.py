@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from pelops.errors import OutcomeUnknown, RedisError, RedisUnavailable
+from pelops.errors import OutcomeUnknown, RedisUnavailable
 from pelops.worker.alarm import Alarm
 from pelops.worker.entry import Entry
 from pelops.worker.exchanging import Exchanging
@@ -153,10 +153,3 @@ def _place(error: Outcome) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"
-
-
-def is_hopeless(error: BaseException) -> bool:
-    """Whether Redis refused in a way that waiting does not help."""
-    return isinstance(error, RedisError) and not isinstance(
-        error, RedisUnavailable | OutcomeUnknown
-    )

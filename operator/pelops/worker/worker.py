@@ -149,8 +149,8 @@ class Worker:
     def run(self) -> None:
         """Work until SIGTERM or SIGINT, and end the process: the exit code says how.
 
-        0: all that was done is acknowledged, the rest is handed back. 1: Redis refused in a way
-        that waiting does not help, or something broke. 2: a setting is wrong.
+        0: all that was done is acknowledged, the rest is handed back. 1: something broke. 2: a
+        setting is wrong. What Redis refuses is tried again and shows in `is_ready`.
         """
         from pelops.worker.running import run_process
 

@@ -1,0 +1,86 @@
+"""A scale write whose answer is lost: it was ours, whatever the look after it shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import wait_until
+from pelops.controller.cache import Cache
+from pelops.controller.reporter import Reporter
+from pelops.controller.scale_writes import ScaleWrites, Scene
+from pelops.controller.scaled import Scaled
+from pelops.controller.targets import Targets
+from pelops.controller.victims import Victims
+from pelops.kube.client import Address, KubeApi
+from pelops.kube.resources import DEPLOYMENT
+from pelops.policy.others import watch_others
+from pelops.policy.reasons import Reason
+from pelops.policy.scaling import ScalingDecision
+from tests.builders import resource
+from tests.e2e.declaring import a_deployment
+from tests.faults.proxy import Proxy
+from tests.operators import Resources
+
+NAME = "workers"
+WAIT_S = 60
+
+
+@pytest.fixture
+def proxy(plane: ControlPlane) -> Iterator[Proxy]:
+    """A network between the operator and the API server."""
+    made = Proxy(int(plane.url.rpartition(":")[2]))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+async def api(plane: ControlPlane, proxy: Proxy, tmp_path: Path) -> AsyncIterator[KubeApi]:
+    """A client behind the proxy."""
+    behind = tmp_path / "kubeconfig"
+    through = plane.url.rpartition(":")[0] + f":{proxy.port}"
+    behind.write_text(plane.kubeconfig.read_text().replace(plane.url, through))
+    made = await KubeApi.connect(str(behind))
+    yield made
+    await made.close()
+
+
+async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
+    plane: ControlPlane, namespace: str, api: KubeApi, proxy: Proxy
+) -> None:
+    Resources(plane, namespace).apply_raw(a_deployment(NAME, 1))
+    address = Address(kind=DEPLOYMENT, namespace=namespace, name=NAME)
+    cache = Cache()
+    cache.put(DEPLOYMENT, await api.get(address))
+    asked = resource(
+        metadata={"namespace": namespace}, target_ref={"name": NAME}, scaling={"mode": "Auto"}
+    )
+    targets = Targets(api, cache, lambda: 0.0)
+    writes = ScaleWrites(targets, Victims(api, cache), Reporter(api, identity="a"), lambda: 0.0)
+    scaled = Scaled(resource=asked, manifest={})
+    workload, _ = await targets.observe(asked)
+    scaled.memory = replace(
+        scaled.memory, others=replace(scaled.memory.others, uid=workload.uid, written=1)
+    )
+    decision = ScalingDecision(replicas=3, reason=Reason.SCALED, message="", current=1)
+    scene = Scene(workload=workload, fleet=None, is_current=lambda: True)
+    await targets.scale(workload.target, 1)  # what must be asked before a write is known now
+    proxy.mute()
+    sending = asyncio.create_task(writes.carry_out(scaled, decision, scene))
+    asking = ("get", "deploy", NAME, "-n", namespace, "-o", "jsonpath={.spec.replicas}")
+    await asyncio.to_thread(
+        wait_until,
+        lambda: plane.kubectl(*asking).stdout == "3",
+        timeout_s=WAIT_S,
+        what="the write to arrive",
+    )
+    proxy.heal()
+    await sending
+    assert scaled.problem is not None
+    seen = watch_others(scaled.memory.others, replace(workload, wished=3), now=60)
+    assert (seen.written, seen.moves) == (3, ())
