@@ -1,11 +1,7 @@
 """What a worker reads and says, on every server and with no right more than it needs."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
-import pytest
-
-from local_cluster.redis_servers import StandaloneServers
 from pelops.worker.server.door import Outgoing, Source
 from pelops.worker.server.redis_door import RedisDoor
 from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
@@ -14,27 +10,9 @@ from tests.integration.worker_door import (
     RETRY,
     STREAM,
     Behind,
-    behind,
-    grant,
     ids_of,
     last_ids,
-    opened,
-    worker_endpoint,
 )
-
-
-@pytest.fixture
-async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
-    grant(empty_redis)
-    async with behind(empty_redis) as seen:
-        await seen.create()
-        yield seen
-
-
-@pytest.fixture
-async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
-    async with opened(worker_endpoint(empty_redis)) as door:
-        yield door
 
 
 async def test_new_entries_come_with_all_their_fields_and_no_past(

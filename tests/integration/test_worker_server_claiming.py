@@ -14,8 +14,6 @@ from tests.integration.worker_door import (
     RETRY,
     STREAM,
     Behind,
-    behind,
-    grant,
     ids_of,
     opened,
     worker_endpoint,
@@ -23,14 +21,6 @@ from tests.integration.worker_door import (
 
 LIMIT_MS = 200
 LONG_MS = 60_000
-
-
-@pytest.fixture
-async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
-    grant(empty_redis)
-    async with behind(empty_redis) as seen:
-        await seen.create()
-        yield seen
 
 
 @pytest.fixture

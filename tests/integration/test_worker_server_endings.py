@@ -1,7 +1,6 @@
 """How entries and workers end: dead letters, what is handed back, and groups that go."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -15,26 +14,11 @@ from tests.integration.worker_door import (
     KEYS,
     STREAM,
     Behind,
-    behind,
     grant,
     ids_of,
     opened,
     worker_endpoint,
 )
-
-
-@pytest.fixture
-async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
-    grant(empty_redis)
-    async with behind(empty_redis) as seen:
-        await seen.create()
-        yield seen
-
-
-@pytest.fixture
-async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
-    async with opened(worker_endpoint(empty_redis)) as door:
-        yield door
 
 
 async def test_a_rejected_entry_is_a_dead_letter_as_the_operators_are(

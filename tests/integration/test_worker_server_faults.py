@@ -16,21 +16,12 @@ from tests.integration.worker_door import (
     STREAM,
     Behind,
     behind,
-    grant,
     ids_of,
     on_port,
     opened,
     worker_endpoint,
 )
 from tests.redis_fixtures import RunRedis
-
-
-@pytest.fixture
-async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
-    grant(empty_redis)
-    async with behind(empty_redis) as seen:
-        await seen.create()
-        yield seen
 
 
 @pytest.fixture

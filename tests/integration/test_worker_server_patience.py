@@ -1,7 +1,6 @@
 """How long a worker's door waits: for large entries, silent servers, and those that are gone."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from itertools import pairwise
 from typing import Any
 
@@ -19,19 +18,10 @@ from tests.integration.worker_door import (
     STREAM,
     Behind,
     behind,
-    grant,
     on_port,
     opened,
     worker_endpoint,
 )
-
-
-@pytest.fixture
-async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
-    grant(empty_redis)
-    async with behind(empty_redis) as seen:
-        await seen.create()
-        yield seen
 
 
 async def test_the_longer_a_server_is_gone_the_less_often_it_is_asked() -> None:

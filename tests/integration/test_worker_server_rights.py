@@ -1,6 +1,5 @@
 """A worker needs each right that it has and says which one it lacks; its scripts are whole."""
 
-from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Final
 
@@ -18,7 +17,6 @@ from tests.integration.worker_door import (
     STREAM,
     USER,
     Behind,
-    behind,
     grant,
     ids_of,
     opened,
@@ -29,14 +27,6 @@ OF_CLIENTS: Final = {"+hello", "+auth", "+ping", "+client|setname"}  # sent by c
 OF_OTHERS: Final = {"+xautoclaim"}  # of workers without our scripts
 OF_COUNTS: Final = {"+hincrby"}  # without it only status counts less
 WORDS: Final = [rule for rule in acl_rules(KEYS, Role.SDK_WORKER) if rule.startswith("+")]
-
-
-@pytest.fixture
-async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
-    grant(empty_redis)
-    async with behind(empty_redis) as seen:
-        await seen.create()
-        yield seen
 
 
 async def act(redis: Behind, door: RedisDoor) -> None:
