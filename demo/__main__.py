@@ -77,7 +77,7 @@ def _run(corpus: Sequence[Source], left_up: list[Playground], *, keep: bool) -> 
     """All of it; a cluster that outlives this is added to `left_up`."""
     with tempfile.TemporaryDirectory(prefix="pelops-demo-") as scratch:
         sources = _with_poison(corpus, Path(scratch))
-        report("Indexing the Python source files of this machine with workers on a Redis stream:")
+        report("Indexing the Python source files of this machine with workers on Redis streams:")
         for source in sources:
             report(f"  {describe(source)}")
         paths = [path for source in sources for path in source.paths]
@@ -93,7 +93,7 @@ def _run(corpus: Sequence[Source], left_up: list[Playground], *, keep: bool) -> 
 
 def _with_poison(corpus: Sequence[Source], scratch: Path) -> list[Source]:
     """The corpus, with some files in its midst that do not parse, if it has none of its own."""
-    if has_poison(corpus):
+    if has_poison(corpus[:1]):  # what is for the workers that make dead letters of them
         return list(corpus)
     return [*corpus[:1], write_poison(scratch), *corpus[1:]]
 

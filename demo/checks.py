@@ -23,6 +23,7 @@ class Outcome:
     """What was found when the work was done."""
 
     expected: Counts  # computed directly
+    keeps_errors: bool = False  # a file that does not parse has a result as well
     results: Counts  # stored by the workers
     entries: int  # in the stream
     copies: int  # that the operator made, by its ledger
@@ -31,9 +32,13 @@ class Outcome:
     status: Mapping[str, Any]  # of the resource
 
     @property
-    def parsable(self) -> Counts:
+    def wanted(self) -> Counts:
         """What the workers can and must count."""
-        return {path: one for path, one in self.expected.items() if one.error is None}
+        return {
+            path: one
+            for path, one in self.expected.items()
+            if one.error is None or self.keeps_errors
+        }
 
 
 def check_all(outcome: Outcome) -> list[Check]:
@@ -60,11 +65,12 @@ def check_entries(outcome: Outcome) -> Check:
 
 
 def check_completeness(outcome: Outcome) -> Check:
-    """The files with a result are those that parse."""
-    missing = outcome.parsable.keys() - outcome.results.keys()
-    surplus = outcome.results.keys() - outcome.parsable.keys()
+    """The files with a result are those that should have one."""
+    missing = outcome.wanted.keys() - outcome.results.keys()
+    surplus = outcome.results.keys() - outcome.wanted.keys()
+    which = "every file" if outcome.keeps_errors else "every file that parses"
     return Check(
-        claim="every file that parses has a result, and nothing else has",
+        claim=f"{which} has a result, and nothing else has",
         holds=not missing and not surplus,
         found=f"{len(outcome.results):,} results, {len(missing)} missing, {len(surplus)} surplus"
         + show_example(missing | surplus),
@@ -75,7 +81,7 @@ def check_digests(outcome: Outcome) -> Check:
     """The workers read the bytes that are on the disk."""
     wrong = {
         path
-        for path, counts in outcome.parsable.items()
+        for path, counts in outcome.wanted.items()
         if path in outcome.results and outcome.results[path].digest != counts.digest
     }
     return Check(
@@ -89,7 +95,7 @@ def check_totals(outcome: Outcome) -> Check:
     """The sums are those of a direct computation."""
     ours, direct = (
         asdict(add_up(outcome.results.values())),
-        asdict(add_up(outcome.parsable.values())),
+        asdict(add_up(outcome.wanted.values())),
     )
     wrong = [
         f"{key} {ours[key]:,} instead of {direct[key]:,}"

@@ -1,6 +1,7 @@
 """The manifest that the demo applies, and what it declares."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
@@ -13,36 +14,49 @@ MANIFEST = Path(__file__).with_name("indexers.yaml")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """A StreamConsumerGroup with all that belongs to it, ready to be applied."""
+    """A StreamConsumerGroup of the manifest."""
 
-    manifest: str
     namespace: str
     name: str
     stream: str
     group: str
     least: int  # workers
     most: int  # workers
-    results_key: str  # Redis hash: path to counts
-    max_retries: int
+    results_stream: str  # where workers add a line for each effect
+
+    @property
+    def deployment(self) -> str:
+        """The Deployment of its workers."""
+        return f"{self.name}-workers"
+
+    def owns(self, pod: str) -> bool:
+        """Whether a pod of this name is one of its workers; a consumer's name will do."""
+        return pod.startswith(f"{self.deployment}-")
 
 
-def render_declaration(template: str, *, redis_url: str, source_root: Path) -> Declaration:
+def render_manifest(template: str, *, redis_url: str, source_root: Path) -> str:
     """The manifest with the address of Redis and the directory of the workers' code filled in."""
     values = {"REDIS_URL": redis_url, "SOURCE_ROOT": str(source_root)}
     # JSON is YAML: no name of a directory can break out of its string.
-    manifest = Template(template).substitute({key: json.dumps(v) for key, v in values.items()})
-    documents = {document["kind"]: document for document in yaml.safe_load_all(manifest)}
-    resource: dict[str, Any] = documents["StreamConsumerGroup"]
+    return Template(template).substitute({key: json.dumps(v) for key, v in values.items()})
+
+
+def read_declarations(manifest: str) -> tuple[Declaration, ...]:
+    """The StreamConsumerGroups of a manifest, in its order."""
+    documents = yaml.safe_load_all(manifest)
+    return tuple(_declare(one) for one in documents if one["kind"] == "StreamConsumerGroup")
+
+
+def _declare(resource: Mapping[str, Any]) -> Declaration:
     metadata, spec = resource["metadata"], resource["spec"]
     container = spec["template"]["spec"]["containers"][0]
+    scaling = spec.get("scaling") or {}
     return Declaration(
-        manifest=manifest,
         namespace=metadata["namespace"],
         name=metadata["name"],
         stream=spec["stream"],
         group=spec.get("group", metadata["name"]),
-        least=spec["scaling"]["minReplicas"],
-        most=spec["scaling"]["maxReplicas"],
-        results_key={one["name"]: one["value"] for one in container["env"]}["RESULTS_KEY"],
-        max_retries=spec["recovery"]["maxRetries"],
+        least=scaling["minReplicas"] if scaling else spec["replicas"],
+        most=scaling["maxReplicas"] if scaling else spec["replicas"],
+        results_stream={one["name"]: one["value"] for one in container["env"]}["RESULTS_STREAM"],
     )

@@ -5,21 +5,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from demo.checks import Check, Counts, Outcome, check_all
+from demo.effects import results_of
 from demo.recovery import (
-    Move,
     Rescue,
+    Traces,
     Victim,
     assess_rescue,
     count_moves,
     find_robberies,
     list_delays,
-    list_moves,
 )
 from demo.recovery_checks import RecoveryOutcome, check_recovery
 from demo.scaling import Course
 from demo.scaling_checks import ScalingOutcome, check_scaling
 from demo.stage import Stage
-from demo.workers import History
+from demo.team import Deeds, Team
+from demo.workers import End, History
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerKind
 
@@ -29,93 +30,90 @@ class EndUnseen(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deeds:
-    """What the demo did."""
-
-    ids: Mapping[str, str]  # of the entries that it added, by path
-    victims: Sequence[Victim]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """All that was found."""
+    """All that was found of one team."""
 
+    team: Team
     outcome: Outcome
     recovery: RecoveryOutcome
-    scaling: ScalingOutcome
     history: History
 
     def check(self) -> list[Check]:
         """Every claim, in the order in which it is told."""
-        return check_all(self.outcome) + check_recovery(self.recovery) + check_scaling(self.scaling)
+        return check_all(self.outcome) + check_recovery(self.recovery)
 
     @property
     def delays(self) -> list[int]:
         """As `list_delays` has them."""
-        return list_delays(self.recovery.moves, self.history)
-
-    def describe_crashes(self) -> str:
-        """How often workers ended by themselves."""
-        crashes = [end for end in self.history.ends.values() if end.exit_code == 1]
-        pods = len({end.consumer for end in crashes})
-        return f"Dead-lettered, after {len(crashes)} crashes of workers in {pods} pods:"
+        return list_delays(self.recovery.traces.moves, self.history)
 
 
-def find_outcome(stage: Stage, deeds: Deeds, expected: Counts) -> Findings:
-    """Everything that is checked. Raises EndUnseen."""
-    history = stage.observe_workers()
-    moves = list_moves(stage.store.read_ledger())
-    status = stage.status()
+def find_outcome(stage: Stage, team: Team, deeds: Deeds, expected: Counts) -> Findings:
+    """Everything that is checked of a team. Raises EndUnseen."""
+    history = stage.observe_workers(team)
+    status, traces = stage.status(team), team.store.read_traces()
+    own = {path: expected[path] for path in deeds.ids}
+    bad = {path: counts for path, counts in own.items() if counts.error is not None}
     return Findings(
-        outcome=_find_work(stage, expected, status, moves),
+        team=team,
+        outcome=_find_work(team, own, status, traces),
         recovery=RecoveryOutcome(
-            expected=expected,
+            poison={} if team.keeps_errors else bad,
             ids=deeds.ids,
-            rescues=[_find_rescue(victim, moves, history) for victim in deeds.victims],
-            moves=moves,
-            robberies=find_robberies(moves, history),
-            letters=stage.store.read_letters(),
-            max_retries=stage.declaration.max_retries,
+            rescues=[_find_rescue(victim, traces, history) for victim in deeds.victims],
+            traces=traces,
+            robberies=find_robberies(traces.moves, history),
+            crashes=find_crashes(history, deeds.victims),
             status=status,
-        ),
-        scaling=ScalingOutcome(
-            course=find_course(stage, deeds),
-            most=stage.declaration.most,
-            pods=len(stage.list_pods()),
-            status=status,
-            history=history,
-            moves=moves,
         ),
         history=history,
     )
 
 
-def find_course(stage: Stage, deeds: Deeds) -> Course:
-    """How the number of workers followed what was owed."""
-    return Course(
-        first_ms=min(parse_entry_id(entry_id).ms for entry_id in deeds.ids.values()),
-        looks=stage.sampling.looks,
-        counts=stage.count_workers(),
+def find_scaling(stage: Stage, team: Team, deeds: Deeds, found: Findings) -> ScalingOutcome:
+    """How the number of the team's workers followed what was owed."""
+    return ScalingOutcome(
+        course=Course(
+            first_ms=min(parse_entry_id(entry_id).ms for entry_id in deeds.ids.values()),
+            looks=stage.sampling.looks,
+            counts=stage.count_workers(team),
+        ),
+        most=team.declaration.most,
+        pods=len(stage.list_pods(team)),
+        status=stage.status(team),
+        history=found.history,
+        moves=found.recovery.traces.moves,
     )
 
 
-def _find_work(
-    stage: Stage, expected: Counts, status: Mapping[str, Any], moves: Sequence[Move]
-) -> Outcome:
-    group = stage.store.observe_group()
+def check_found(found: Sequence[Findings], scaling: ScalingOutcome) -> Mapping[str, list[Check]]:
+    """Every claim, by the words that stand above it."""
+    claims = {f"Checked, {one.team.label}:": one.check() for one in found}
+    return claims | {"Checked, number of workers with the SDK:": check_scaling(scaling)}
+
+
+def find_crashes(history: History, victims: Sequence[Victim]) -> list[End]:
+    """The ends of workers that nobody killed and that were not told to end."""
+    killed = {victim.process for victim in victims}
+    return [end for end in history.ends.values() if end.exit_code and end.process not in killed]
+
+
+def _find_work(team: Team, own: Counts, status: Mapping[str, Any], traces: Traces) -> Outcome:
+    group = team.store.observe_group()
     return Outcome(
-        expected=expected,
-        results=stage.store.read_results(),
-        entries=stage.store.count_entries(),
-        copies=count_moves(moves, LedgerKind.REQUEUED),
+        expected=own,
+        keeps_errors=team.keeps_errors,
+        results=results_of(traces.effects),
+        entries=team.store.count_entries(),
+        copies=count_moves(traces.moves, LedgerKind.REQUEUED),
         pending=group.pending,
         lag=group.lag,
         status=status,
     )
 
 
-def _find_rescue(victim: Victim, moves: Sequence[Move], history: History) -> Rescue:
-    rescue = assess_rescue(victim, moves, history)
+def _find_rescue(victim: Victim, traces: Traces, history: History) -> Rescue:
+    rescue = assess_rescue(victim, traces, history)
     if rescue is None:
         raise EndUnseen(f"nobody told the end of {victim.consumer}, {victim.process}")
     return rescue

@@ -6,7 +6,7 @@ A victim is stopped (SIGSTOP) first: what it holds then it holds when it dies.
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from demo.following import now_ms
@@ -35,46 +35,32 @@ class Caught:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Killer:
-    """Catches workers and kills them."""
+class Catcher:
+    """Catches workers of one team."""
 
-    cluster: Playground
-    namespace: str
     store: Store
-    observe: Callable[[], History]
+    observe: Callable[[], History]  # what the API server tells of them
 
     def catch(self, count: int) -> list[Caught]:
-        """So many workers that hold entries, stopped. Raises NobodyAtWork."""
+        """So many workers that have done some entries and hold others, stopped.
+
+        Raises NobodyAtWork.
+        """
         caught: dict[str, Caught] = {}
         until = time.monotonic() + PATIENCE_S
         while len(caught) < count:
             if time.monotonic() > until or self.store.is_drained():
                 raise NobodyAtWork("the work was done too soon to kill anybody: use more --files")
             time.sleep(LOOK_S)
-            free = [one for one in self.observe().running.values() if one.consumer not in caught]
+            free = [one for one in self._find_at_work() if one.consumer not in caught]
             one = next(filter(None, map(self._stop, free)), None)
             if one is not None:
                 caught[one.worker.consumer] = one
         return list(caught.values())
 
-    def delete_pod(self, caught: Caught) -> Victim:
-        """Delete its pod. It cannot end in order, so its node kills it after a second."""
-        killed_ms = now_ms()
-        delete = ["delete", "pod", caught.worker.pod, "-n", self.namespace]
-        self.cluster.kubectl(*delete, "--now", "--wait=false")
-        return _victim(caught, "kubectl delete pod --now", killed_ms, is_to_blame=False)
-
-    def kill_process(self, caught: Caught) -> Victim:
-        """Kill its process alone: the container is started again in the same pod.
-
-        Kubernetes tells the new start by its second, so what was given to it within that second
-        could be the new process's. It waits for the next one.
-        """
-        newest = max(held.delivered_ms for held in caught.held)
-        time.sleep(max(0.0, (newest // SECOND_MS + 1) * SECOND_MS - now_ms()) / 1000)
-        killed_ms = now_ms()
-        os.kill(caught.pid, signal.SIGKILL)
-        return _victim(caught, f"SIGKILL of process {caught.pid}", killed_ms, is_to_blame=True)
+    def _find_at_work(self) -> list[Worker]:
+        begun = {effect.consumer for effect in self.store.read_effects()}
+        return [one for one in self.observe().running.values() if one.consumer in begun]
 
     def _stop(self, worker: Worker) -> Caught | None:
         """Stop it if it holds entries; else let it go on."""
@@ -102,6 +88,32 @@ class Killer:
         while True:
             time.sleep(SETTLE_S)
             yield self.store.read_held(consumer)
+
+
+def delete_pods(cluster: Playground, namespace: str, them: Sequence[Caught]) -> list[Victim]:
+    """Delete their pods. They cannot end in order, so their node kills them after a second."""
+    killed_ms = now_ms()
+    pods = [caught.worker.pod for caught in them]
+    cluster.kubectl("delete", "pod", *pods, "-n", namespace, "--now", "--wait=false")
+    how = "kubectl delete pod --now"
+    return [_victim(caught, how, killed_ms, is_to_blame=False) for caught in them]
+
+
+def kill_processes(them: Sequence[Caught]) -> list[Victim]:
+    """Kill their processes alone: the containers are started again in the same pods.
+
+    Kubernetes tells the new start by its second, so what was given to one within that second
+    could be the new process's. It waits for the next one.
+    """
+    newest = max(held.delivered_ms for caught in them for held in caught.held)
+    time.sleep(max(0.0, (newest // SECOND_MS + 1) * SECOND_MS - now_ms()) / 1000)
+    killed_ms = now_ms()
+    for caught in them:
+        os.kill(caught.pid, signal.SIGKILL)
+    return [
+        _victim(caught, f"SIGKILL of process {caught.pid}", killed_ms, is_to_blame=True)
+        for caught in them
+    ]
 
 
 def _victim(caught: Caught, how: str, killed_ms: int, *, is_to_blame: bool) -> Victim:

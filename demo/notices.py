@@ -1,4 +1,4 @@
-"""The Events of the resource that tell of recovery and of scaling, each once, as they come."""
+"""The Events of the resources that tell of recovery and of scaling, each once, as they come."""
 
 from demo.following import Following, Line
 
@@ -12,11 +12,11 @@ TEMPLATE = (
 )
 
 
-def watch_events(name: str) -> tuple[str, ...]:
-    """What to ask kubectl for."""
-    selector = f"involvedObject.kind=StreamConsumerGroup,involvedObject.name={name}"
-    get = ("get", "events", "--watch", "--output-watch-events", "--field-selector", selector)
-    return (*get, "-o", TEMPLATE)
+SELECTOR = "involvedObject.kind=StreamConsumerGroup"
+WATCH_EVENTS = (
+    *("get", "events", "--watch", "--output-watch-events", "--field-selector", SELECTOR),
+    *("-o", TEMPLATE),
+)
 
 
 class Notices:

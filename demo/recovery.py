@@ -1,13 +1,15 @@
-"""What became of entries whose workers died: facts of ledger, API server and dead letters. Pure."""
+"""What became of entries whose workers died, by ledger, API server, letters and effects. Pure."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from demo.effects import Effect
 from demo.workers import SECOND_MS, End, History
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 
 MOVES = (LedgerKind.REQUEUED, LedgerKind.DEAD_LETTERED, LedgerKind.PAYLOAD_GONE)
+BY_WORKER = "worker"  # what the SDK names as trigger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,7 @@ class Held:
 
     entry_id: str
     delivered_ms: int
+    has_started: bool = True  # as far as the worker says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +60,17 @@ class Letter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One entry that the operator took from a worker."""
+    """One entry that the operator took from a worker, or that a worker gave up."""
 
     kind: str
     entry_id: str
+    original_id: str  # before there were copies
     consumer: str
     delivered_ms: int
     moved_ms: int
     copied_ms: int  # when the copy, or the letter, was there to be read
     charges: int
+    is_own: bool = False  # its own worker did it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +78,22 @@ class Rescue:
     """What became of the entries of one victim."""
 
     victim: Victim
-    lost: int  # still not moved
-    at_once: int  # given to it before what Kubernetes tells of its end
-    late: int  # the others, of which only time or the next process can tell
+    lost: int  # nobody did them, and they are no dead letters
+    at_once: int  # moved, and given to it before what Kubernetes tells of its end
+    late: int  # moved too, but of these only time or the next process can tell
+    # Not moved: the next process in the same pod has found them in its history, or somebody has
+    # claimed them at the idle limit. How long after the kill the slowest of them was done.
+    resumed: int
+    kill_to_resumed_ms: int
     told_to_deliverable_ms: int  # the slowest of those at once, from the first news; 0 without any
     kill_to_deliverable_ms: int
-    charges: frozenset[int]
+    wrongly_charged: frozenset[str]  # IDs
+    charged: int
+
+    @property
+    def moved(self) -> int:
+        """How many the operator took."""
+        return self.at_once + self.late
 
 
 def list_moves(events: Iterable[LedgerEvent]) -> list[Move]:
@@ -87,11 +102,13 @@ def list_moves(events: Iterable[LedgerEvent]) -> list[Move]:
         Move(
             kind=event.kind,
             entry_id=str(entry.entry_id),
+            original_id=str(entry.root_id),
             consumer=event.details.get("consumer", ""),
             delivered_ms=event.entry_id.ms - round(entry.idle.total_seconds() * 1000),
             moved_ms=event.entry_id.ms,
             copied_ms=entry.new_id.ms if entry.new_id else event.entry_id.ms,
             charges=entry.retry_count,
+            is_own=event.details.get("trigger") == BY_WORKER,
         )
         for event in events
         if event.kind in MOVES
@@ -104,30 +121,69 @@ def count_moves(moves: Iterable[Move], kind: LedgerKind) -> int:
     return sum(move.kind == kind for move in moves)
 
 
-def are_moved(victims: Iterable[Victim], moves: Iterable[Move]) -> bool:
-    """Whether nothing that the victims held is left."""
-    moved = {(move.consumer, move.entry_id) for move in moves}
-    return all((one.consumer, held.entry_id) in moved for one in victims for held in one.held)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """All that entries of one group left behind."""
+
+    moves: Sequence[Move]
+    effects: Sequence[Effect]
+    letters: Sequence[Letter]
+
+    def settled_since(self, since_ms: int) -> set[str]:
+        """The original IDs of what was done since, or is a dead letter."""
+        done = {effect.original_id for effect in self.effects if effect.at_ms >= since_ms}
+        return done | {letter.original_id for letter in self.letters}
+
+    def orphans(self, victims: Iterable[Victim]) -> set[str]:
+        """The original IDs of what workers held when they ended."""
+        moved = {move.original_id for move in self.moves if not move.is_own}
+        return moved | {held.entry_id for victim in victims for held in victim.held}
 
 
-def assess_rescue(victim: Victim, moves: Iterable[Move], history: History) -> Rescue | None:
+def are_rescued(victims: Iterable[Victim], traces: Traces) -> bool:
+    """Whether all that the victims held was moved, or done without that."""
+    return all(
+        {held.entry_id for held in victim.held}
+        <= _find_moved(victim, traces.moves) | traces.settled_since(victim.killed_ms)
+        for victim in victims
+    )
+
+
+def _find_moved(victim: Victim, moves: Iterable[Move]) -> set[str]:
+    return {move.entry_id for move in moves if move.consumer == victim.consumer}
+
+
+def assess_rescue(victim: Victim, traces: Traces, history: History) -> Rescue | None:
     """What became of what a victim held; None as long as nobody told its end."""
     end = find_end(victim, history)
     cut = history.cut_of(end) if end is not None else None
     if end is None or cut is None:
         return None
-    by_id = {move.entry_id: move for move in moves if move.consumer == victim.consumer}
-    moved = [(held, by_id[held.entry_id]) for held in victim.held if held.entry_id in by_id]
+    by_id = {move.entry_id: move for move in traces.moves if move.consumer == victim.consumer}
+    moved = [
+        (held, by_id[held.entry_id])
+        for held in victim.held
+        if held.entry_id in by_id and not by_id[held.entry_id].is_own
+    ]
     at_once = [move.copied_ms for held, move in moved if held.delivered_ms < cut]
     slowest = max(at_once, default=0)
+    unmoved = {held.entry_id for held in victim.held} - {held.entry_id for held, _ in moved}
+    resumed = [one.at_ms for one in traces.effects if one.original_id in unmoved]
     return Rescue(
         victim=victim,
-        lost=len(victim.held) - len(moved),
+        lost=len({held.entry_id for held in victim.held} - traces.settled_since(victim.killed_ms)),
         at_once=len(at_once),
         late=len(moved) - len(at_once),
+        resumed=len(unmoved),
+        kill_to_resumed_ms=max(0, max(resumed, default=0) - victim.killed_ms),
         told_to_deliverable_ms=max(0, slowest - end.told_ms) if at_once else 0,
         kill_to_deliverable_ms=slowest - victim.killed_ms if at_once else 0,
-        charges=frozenset(move.charges for _, move in moved),
+        wrongly_charged=frozenset(
+            move.entry_id
+            for held, move in moved
+            if move.charges != int(victim.is_to_blame and held.has_started)
+        ),
+        charged=sum(move.charges > 0 for _, move in moved),
     )
 
 
@@ -138,7 +194,7 @@ def find_end(victim: Victim, history: History) -> End | None:
 
 def find_robberies(moves: Iterable[Move], history: History) -> list[Move]:
     """The entries that were taken though no process that had them was seen to end."""
-    return [move for move in moves if find_cause(move, history) is None]
+    return [move for move in moves if not move.is_own and find_cause(move, history) is None]
 
 
 def find_cause(move: Move, history: History) -> End | None:
@@ -150,10 +206,7 @@ def find_cause(move: Move, history: History) -> End | None:
 
 
 def list_delays(moves: Iterable[Move], history: History) -> list[int]:
-    """How long each entry that had not failed before took from the first news to its copy, in ms.
-
-    Sorted. What had failed before waits for its turn, and is left out.
-    """
-    fresh = [move for move in moves if move.charges <= 1 and move.kind == LedgerKind.REQUEUED]
-    causes = [(move, find_cause(move, history)) for move in fresh]
+    """How long each took from the first news of its worker's end to its copy, in ms; sorted."""
+    copies = [move for move in moves if move.kind == LedgerKind.REQUEUED]
+    causes = [(move, find_cause(move, history)) for move in copies]
     return sorted(max(0, move.copied_ms - end.told_ms) for move, end in causes if end is not None)

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from demo.checks import find_condition, is_ready, is_settled
-from demo.declaration import MANIFEST, Declaration, render_declaration
+from demo.declaration import MANIFEST, read_declarations, render_manifest
 from demo.direct import ROOT
 from demo.following import Following
-from demo.notices import Notices, watch_events
+from demo.notices import WATCH_EVENTS, Notices
 from demo.playground import Playground
 from demo.recovery import count_moves, list_moves
 from demo.sampling import Sampling
 from demo.scaling import WATCH_REPLICAS, Count, read_counts
 from demo.store import Store
+from demo.team import Team
 from demo.watching import Watch
 from demo.workers import WATCH_PODS, History, read_history
 from pelops.domain.ledger import LedgerKind
@@ -28,33 +29,40 @@ class Stage:
     """A cluster that is up, what is declared there, and the eyes on it."""
 
     cluster: Playground
-    declaration: Declaration
-    store: Store
+    manifest: str
+    namespace: str
+    sdk: Team  # scaled; the others are always as many
+    plain: Team
     watch: Watch
     pods: Following
     replicas: Following
     sampling: Sampling
 
+    @property
+    def teams(self) -> tuple[Team, Team]:
+        """Both."""
+        return self.sdk, self.plain
+
     @classmethod
     @contextmanager
     def open(cls, cluster: Playground, scratch: Path) -> Iterator["Stage"]:
         """The stage for the block; nothing is applied yet. `scratch` is an empty directory."""
-        declaration = render_declaration(
-            MANIFEST.read_text(), redis_url=cluster.redis_url, source_root=ROOT
-        )
-        namespace, name = declaration.namespace, declaration.name
-        where = ("-n", namespace)
+        text = MANIFEST.read_text()
+        manifest = render_manifest(text, redis_url=cluster.redis_url, source_root=ROOT)
+        sdk, plain = _form_teams(manifest, cluster.redis_url)
+        where = ("-n", sdk.declaration.namespace)
         pods = cluster.follow("pods", *WATCH_PODS, *where, log=scratch / "pods.log")
-        events = cluster.follow("events", *watch_events(name), *where, log=scratch / "events.log")
+        events = cluster.follow("events", *WATCH_EVENTS, *where, log=scratch / "events.log")
         replicas = cluster.follow("replicas", *WATCH_REPLICAS, *where, log=scratch / "replicas.log")
-        store = Store(cluster.redis_url, declaration)
-        sampling = Sampling(store.find_group)
+        sampling = Sampling(sdk.store.find_group)
         try:
             yield cls(
                 cluster=cluster,
-                declaration=declaration,
-                store=store,
-                watch=Watch(cluster, namespace, name, Notices(events)),
+                manifest=manifest,
+                namespace=sdk.declaration.namespace,
+                sdk=sdk,
+                plain=plain,
+                watch=Watch(cluster, sdk.declaration.namespace, Notices(events)),
                 pods=pods,
                 replicas=replicas,
                 sampling=sampling,
@@ -66,40 +74,63 @@ class Stage:
 
     def get(self, kind: str, *args: str) -> dict[str, Any]:
         """An object, or a list of them, of the demo's namespace."""
-        where = ["-n", self.declaration.namespace, "-o", "json"]
+        where = ["-n", self.namespace, "-o", "json"]
         found: dict[str, Any] = json.loads(self.cluster.kubectl("get", kind, *args, *where))
         return found
 
-    def status(self) -> dict[str, Any]:
-        """The resource's status; empty before the operator saw it."""
-        status: dict[str, Any] = self.get("scg", self.declaration.name).get("status", {})
+    def status(self, team: Team) -> dict[str, Any]:
+        """The status of the team's resource; empty before the operator saw it."""
+        status: dict[str, Any] = self.get("scg", team.declaration.name).get("status", {})
         return status
 
-    def observe_workers(self) -> History:
-        """What the API server has told of the workers so far."""
-        return read_history(self.pods.lines)
+    def observe_workers(self, team: Team) -> History:
+        """What the API server has told of the team's workers so far."""
+        return team.find_own(read_history(self.pods.lines))
 
-    def count_workers(self) -> list[Count]:
+    def count_workers(self, team: Team) -> list[Count]:
         """What the API server has told of their number so far."""
-        return read_counts(self.replicas.lines, f"{self.declaration.name}-workers")
+        return read_counts(self.replicas.lines, team.declaration.deployment)
 
-    def list_pods(self) -> list[dict[str, Any]]:
-        """The pods of the workers; those on their way out as well."""
-        selector = self.status().get("selector", "")
-        pods: list[dict[str, Any]] = self.get("pods", "-l", selector)["items"]
+    def list_pods(self, team: Team) -> list[dict[str, Any]]:
+        """The pods of its workers; those on their way out as well."""
+        pods: list[dict[str, Any]] = self.get("pods", "-l", self.status(team)["selector"])["items"]
         return pods
 
 
-def is_asleep(stage: Stage) -> bool:
+def _form_teams(manifest: str, redis_url: str) -> tuple[Team, Team]:
+    sdk, plain = read_declarations(manifest)
+    return (
+        Team(label="SDK", declaration=sdk, store=Store(redis_url, sdk), keeps_errors=False),
+        Team(
+            label="plain loop",
+            declaration=plain,
+            store=Store(redis_url, plain),
+            keeps_errors=True,
+        ),
+    )
+
+
+def is_asleep(stage: Stage, team: Team) -> bool:
     """Whether the resource is Ready, without workers, and said to stay so."""
-    status = stage.status()
+    status = stage.status(team)
     scaling = find_condition(status, "ScalingActive")
-    return is_ready(status) and scaling.get("reason") == Reason.IDLE and not stage.list_pods()
+    return (
+        is_ready(status)
+        and scaling.get("reason") == Reason.IDLE
+        and (status.get("desiredReplicas"), status.get("readyReplicas")) == (0, 0)
+        and not stage.list_pods(team)
+    )
 
 
-def is_all_told(stage: Stage) -> bool:
+def is_complete(stage: Stage, team: Team) -> bool:
+    """Whether the resource is Ready, with all of its workers."""
+    status = stage.status(team)
+    return is_ready(status) and status.get("readyReplicas") == team.declaration.most
+
+
+def is_all_told(stage: Stage, team: Team) -> bool:
     """Whether the status says all that happened, and that all is well."""
-    status, moves = stage.status(), list_moves(stage.store.read_ledger())
+    status, moves = stage.status(team), list_moves(team.store.read_ledger())
     recovery = status.get("recovery") or {}
     return (
         is_settled(status)

@@ -1,4 +1,4 @@
-"""What the demo writes to Redis and reads from it: the stream, its group and the results."""
+"""What the demo writes to Redis and reads from it: a stream, its group and its results."""
 
 import os
 from collections.abc import Sequence
@@ -7,9 +7,9 @@ from typing import Any
 
 import redis
 
-from demo.counting import FileCounts, parse_counts
 from demo.declaration import Declaration
-from demo.recovery import Held, Letter
+from demo.effects import Effect
+from demo.recovery import Held, Letter, Traces, list_moves
 from demo.scaling import Owed
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, parse_ledger_event
@@ -46,15 +46,19 @@ class Store:
         """What a consumer was given and has not acknowledged."""
         with self._server.pipeline() as both:
             both.time()
+            both.hget(self._keys.started, consumer)
             both.xpending_range(
                 self._names.stream, self._names.group, "-", "+", MOST_HELD, consumer
             )
-            (seconds, micros), found = both.execute()
+            (seconds, micros), marks, found = both.execute()
         now_ms = seconds * 1000 + micros // 1000
+        started = None if marks is None else set(marks.split())
         return tuple(
             Held(
                 entry_id=one["message_id"].decode(),
                 delivered_ms=now_ms - one["time_since_delivered"],
+                # Who says nothing of it may have started everything.
+                has_started=started is None or one["message_id"] in started,
             )
             for one in found
         )
@@ -72,6 +76,14 @@ class Store:
             Letter.parse({key.decode(): value for key, value in pairs.items()})
             for _, pairs in self._server.xrange(self._keys.dead_letter)
         ]
+
+    def read_traces(self) -> Traces:
+        """All that the entries have left behind so far."""
+        return Traces(
+            moves=list_moves(self.read_ledger()),
+            effects=self.read_effects(),
+            letters=self.read_letters(),
+        )
 
     def observe_group(self) -> Owed:
         """What the group owes; raises LookupError when there is no such group."""
@@ -93,7 +105,9 @@ class Store:
         """Whether every entry was delivered and acknowledged."""
         return self.observe_group().is_nothing
 
-    def read_results(self) -> dict[str, FileCounts]:
-        """What the workers stored, by path."""
-        stored = self._server.hgetall(self._names.results_key)
-        return {os.fsdecode(path): parse_counts(counts) for path, counts in stored.items()}
+    def read_effects(self) -> list[Effect]:
+        """What the workers did, in that order."""
+        return [
+            Effect.parse(parse_entry_id(entry_id.decode()).ms, pairs)
+            for entry_id, pairs in self._server.xrange(self._names.results_stream)
+        ]

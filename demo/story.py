@@ -1,19 +1,20 @@
 """What happens in the demo, act by act."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from demo.checks import render_checks
+from demo.checks import Check, render_checks
 from demo.corpus import Source
 from demo.direct import ROOT, DirectComputation
-from demo.finding import Deeds, find_outcome
-from demo.killing import Killer
+from demo.finding import Findings, check_found, find_outcome, find_scaling
+from demo.killing import Catcher, Caught, delete_pods, kill_processes
 from demo.picture import draw_course
 from demo.playground import Playground
-from demo.recovery import Victim, are_moved, list_moves
-from demo.stage import Stage, is_all_told, is_asleep
+from demo.recovery import Victim, are_rescued
+from demo.stage import Stage, is_all_told, is_asleep, is_complete
 from demo.summary import render_letters, render_moves, render_rescues, render_summary
+from demo.team import Deeds, Team
 from local_cluster.progress import report, step
 
 OVERLAY = ROOT / "manifests" / "overlays" / "local"
@@ -31,17 +32,21 @@ def run_demo(
 ) -> None:
     """All acts. Raises ChecksFailed, or what went wrong on the way, after saying what is known.
 
-    `scratch` is an empty directory.
+    `scratch` is an empty directory. Of the sources the last one is for the plain loop.
     """
     with Stage.open(cluster, scratch) as stage:
         try:
             install_operator(cluster)
-            declare_group(stage)
+            declare_groups(stage)
             began = time.monotonic()
-            ids = add_files(stage, [path for source in sources for path in source.paths])
+            ids = add_files(stage, sources)
             victims = kill_workers(stage)
-            await_end(stage, began, len(ids))
-            check_claims(stage, sources, direct, Deeds(ids=ids, victims=victims))
+            await_end(stage, began, sum(map(len, ids)))
+            deeds = [
+                Deeds(ids=some, victims=[one for one in victims if team.declaration.owns(one.pod)])
+                for team, some in zip(stage.teams, ids, strict=True)
+            ]
+            check_claims(stage, sources, direct, deeds)
         except Exception:
             print_diagnosis(stage)
             raise
@@ -56,91 +61,133 @@ def install_operator(cluster: Playground) -> None:
         cluster.kubectl("rollout", "status", "deployment/pelops-operator", *wait)
 
 
-def declare_group(stage: Stage) -> None:
-    """Act two: one resource; the operator makes the group. Nothing is owed, so nobody works."""
-    wanted = stage.declaration
+def declare_groups(stage: Stage) -> None:
+    """Act two: two resources; the operator makes the groups. Nothing is owed, so nobody works."""
+    sdk, plain = (team.declaration for team in stage.teams)
     report(
-        f"applying StreamConsumerGroup {wanted.namespace}/{wanted.name}"
-        f" with {wanted.least} to {wanted.most} workers: kubectl apply -f demo/indexers.yaml"
+        f"applying StreamConsumerGroup {sdk.namespace}/{sdk.name} with {sdk.least} to {sdk.most}"
+        f" workers that use the SDK, and {plain.namespace}/{plain.name} with {plain.most} that are"
+        " a plain loop of redis-py: kubectl apply -f demo/indexers.yaml"
     )
-    stage.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=wanted.manifest)
-    stage.watch.until(lambda: is_asleep(stage), "the resource Ready, without workers")
+    stage.cluster.kubectl("apply", "--server-side", "-f", "-", stdin=stage.manifest)
+    stage.watch.until(
+        lambda: is_asleep(stage, stage.sdk) and is_complete(stage, stage.plain),
+        "the resources Ready, one without workers, the other with all",
+    )
 
 
-def add_files(stage: Stage, paths: Sequence[Path]) -> dict[str, str]:
-    """Act three: an entry for each file wakes the group; the IDs by path."""
-    ids = stage.store.add_entries(paths)
-    report(f"added {len(paths):,} entries to the stream, one for each file")
+def add_files(stage: Stage, sources: Sequence[Source]) -> list[dict[str, str]]:
+    """Act three: an entry for each file wakes the group; the IDs by path, for each team."""
+    *first, last = sources
+    ids = []
+    for team, own in zip(stage.teams, (first, [last]), strict=True):
+        ids.append(team.store.add_entries([path for source in own for path in source.paths]))
+        stream = team.declaration.stream
+        report(f"added {len(ids[-1]):,} entries to {stream}, one for each file ({team.label})")
     return ids
 
 
 def kill_workers(stage: Stage) -> list[Victim]:
-    """Act four: two workers die in mid-work, and everything that they held comes back."""
-    killer = Killer(
-        cluster=stage.cluster,
-        namespace=stage.declaration.namespace,
-        store=stage.store,
-        observe=stage.observe_workers,
-    )
-    first, second = killer.catch(2)
+    """Act four: two workers of each kind die in mid-work, and all that they held comes back."""
+    caught = [catch_two(stage, team) for team in reversed(stage.teams)]
     stage.watch.show()  # who woke them, before what becomes of them
-    victims = [killer.delete_pod(first), killer.kill_process(second)]
+    first, second = zip(*caught, strict=True)
+    victims = delete_pods(stage.cluster, stage.namespace, first) + kill_processes(second)
     for victim in victims:
         report(f"killed {victim.pod} with {len(victim.held)} entries in its hands: {victim.how}")
     stage.watch.until(
-        lambda: are_moved(victims, list_moves(stage.store.read_ledger())),
-        "all that they held deliverable again",
+        lambda: all(is_rescued(team, victims) for team in stage.teams),
+        "all that they held moved or done",
     )
     return victims
 
 
+def catch_two(stage: Stage, team: Team) -> list[Caught]:
+    """Two of the team's workers, stopped with entries in their hands."""
+    return Catcher(store=team.store, observe=lambda: stage.observe_workers(team)).catch(2)
+
+
+def is_rescued(team: Team, victims: Sequence[Victim]) -> bool:
+    """Whether nothing is left of what the team's victims held."""
+    own = [victim for victim in victims if team.declaration.owns(victim.pod)]
+    return are_rescued(own, team.store.read_traces())
+
+
 def await_end(stage: Stage, began: float, files: int) -> None:
-    """Act five: files that do not parse crash their workers until they are dead letters; then
-    nothing is owed, and the workers go.
+    """Act five: files that do not parse become dead letters, or results that say so; then nothing
+    is owed, and the workers that came with the work go.
     """
-    stage.watch.until(stage.store.is_drained, "every entry acknowledged or dead-lettered")
+    stage.watch.until(
+        lambda: all(team.store.is_drained() for team in stage.teams),
+        "every entry acknowledged or dead-lettered",
+    )
     seconds = time.monotonic() - began
     report(f"nothing is left after {seconds:.0f} s, {files / seconds:,.0f} files per second")
     seconds = stage.watch.until(
-        lambda: is_asleep(stage) and is_all_told(stage), "no workers, a status that tells it all"
+        lambda: is_asleep(stage, stage.sdk) and all(is_all_told(stage, one) for one in stage.teams),
+        "no workers where they are scaled, statuses that tell it all",
     )
-    report(f"no worker is left {seconds:.0f} s later")
+    report(f"no worker of {stage.sdk.declaration.name} is left {seconds:.0f} s later")
 
 
 def check_claims(
     stage: Stage,
     sources: Sequence[Source],
     direct: DirectComputation,
-    deeds: Deeds,
+    deeds: Sequence[Deeds],
 ) -> None:
     """Last act: everything compared with what it should be. Raises ChecksFailed."""
     with step("waiting for the direct computation of the same counts"):
         expected = direct.await_counts()
-    found = find_outcome(stage, deeds, expected)
-    course = found.scaling.course
-    title = f"{len(deeds.ids):,} entries, from no worker to {course.most_ready} and back"
+    found = [
+        find_outcome(stage, team, deed, expected)
+        for team, deed in zip(stage.teams, deeds, strict=True)
+    ]
+    scaling = find_scaling(stage, stage.sdk, deeds[0], found[0])
+    course = scaling.course
+    title = f"{len(deeds[0].ids):,} entries, workers from 0 to {course.most_ready} and back"
     picture = draw_course(course, title=title)
-    checks = found.check()
-    print("\nChecked:", render_checks(checks), "", sep="\n")
-    print("Indexed:", render_summary(sources, found.outcome.results), "", sep="\n")
-    print("Killed:", render_rescues(found.recovery.rescues), "", sep="\n")
-    print("Recovered:", render_moves(found.recovery.moves, found.delays), "", sep="\n")
-    print(found.describe_crashes(), render_letters(found.recovery.letters, expected), "", sep="\n")
+    claims = check_found(found, scaling)
+    print_claims(claims)
+    results = {path: one for each in found for path, one in each.outcome.results.items()}
+    print("Indexed:", render_summary(sources, results), "", sep="\n")
+    for each in found:
+        print_deaths(each)
+    letters = [letter for each in found for letter in each.recovery.traces.letters]
+    print("Dead-lettered:", render_letters(letters, expected), "", sep="\n")
     print(f"Backlog and workers over time: {picture}\n")
+    checks = [check for some in claims.values() for check in some]
     failed = [check for check in checks if not check.holds]
     if failed:
         raise ChecksFailed(f"{len(failed)} of {len(checks)} checks failed")
 
 
+def print_claims(claims: Mapping[str, Sequence[Check]]) -> None:
+    """Each claim with its verdict, the columns of all in line."""
+    rows = iter(render_checks([check for some in claims.values() for check in some]).splitlines())
+    for title, checks in claims.items():
+        print(f"\n{title}", *(next(rows) for _ in checks), sep="\n")
+    print()
+
+
+def print_deaths(found: Findings) -> None:
+    """Who was killed, and what became of what they held."""
+    recovery = found.recovery
+    print(f"Killed, {found.team.label}:", render_rescues(recovery.rescues), sep="\n")
+    print(render_moves(recovery.traces.moves, found.delays), "", sep="\n")
+
+
 def print_diagnosis(stage: Stage) -> None:
     """What a person would ask next, on standard error."""
-    wanted = stage.declaration
     questions = [
-        ["describe", "scg", wanted.name, "-n", wanted.namespace],
+        ["describe", "scg", "-n", stage.namespace],
         ["get", "pods", "-A"],
         ["logs", "-l", OPERATOR_PODS, "-n", OPERATOR_NAMESPACE, "--tail=30", "--prefix"],
-        ["logs", f"deployment/{wanted.name}-workers", "-n", wanted.namespace, "--tail=20"],
     ]
+    for team in stage.teams:
+        workers = f"deployment/{team.declaration.deployment}"
+        options = ["--tail=20", "--pod-running-timeout=1s"]
+        questions.append(["logs", workers, "-n", stage.namespace, *options])
     for question in questions:
         report(f"\n$ kubectl {' '.join(question)}")
         report(stage.cluster.kubectl(*question, check=False).rstrip())

@@ -25,15 +25,28 @@ def render_summary(sources: Sequence[Source], results: Mapping[str, FileCounts])
 
 def render_rescues(rescues: Sequence[Rescue]) -> str:
     """Who was killed and how, and when what it held was deliverable again."""
-    header = ["worker", "how", "held", "after the news", "after the kill", "charged"]
+    header = [
+        "worker",
+        "how",
+        "held",
+        "begun",
+        "moved",
+        "after the news",
+        "after the kill",
+        "charged",
+        "resumed",
+    ]
     rows = [
         [
             rescue.victim.pod,
             rescue.victim.how,
             str(len(rescue.victim.held)),
-            f"{rescue.told_to_deliverable_ms} ms",
-            f"{rescue.kill_to_deliverable_ms} ms",
-            "once" if rescue.charges == {1} else "no",
+            str(sum(held.has_started for held in rescue.victim.held)),
+            str(rescue.moved),
+            f"{rescue.told_to_deliverable_ms} ms" if rescue.at_once else "-",
+            f"{rescue.kill_to_deliverable_ms} ms" if rescue.at_once else "-",
+            str(rescue.charged),
+            str(rescue.resumed),
         ]
         for rescue in rescues
     ]
@@ -44,20 +57,15 @@ def render_moves(moves: Sequence[Move], delays: Sequence[int]) -> str:
     """How many copies were made, and how soon. `delays` are sorted."""
     copies = sum(move.kind == LedgerKind.REQUEUED for move in moves)
     middle, slowest = (delays[len(delays) // 2], delays[-1]) if delays else (0, 0)
-    return "\n".join(
-        [
-            f"  {copies:>4} entries of workers that had ended, killed or crashed, of which",
-            f"  {len(delays):>4} as soon as that was certain: half of them within {middle:,} ms"
-            f" of the first news, all within {slowest:,} ms",
-            f"  {copies - len(delays):>4} in turn, for they had been there when a worker crashed"
-            " before",
-        ]
+    return (
+        f"  {copies} entries of workers that had ended were copied: half of them within"
+        f" {middle:,} ms of the first news, all within {slowest:,} ms"
     )
 
 
 def render_letters(letters: Sequence[Letter], expected: Mapping[str, FileCounts]) -> str:
     """Each dead letter, with what Python says of the file."""
-    header = ["file", "failures", "reason", "what is wrong with it"]
+    header = ["file", "charged", "reason", "what is wrong with it"]
     rows = [
         [
             "/".join(PurePath(letter.path).parts[-2:]),

@@ -1,4 +1,4 @@
-"""`kubectl get scg`, printed again when it changed, until something has happened; and Events."""
+"""`kubectl get scg`, each row again when it changed, until something has happened; and Events."""
 
 import time
 from collections.abc import Callable
@@ -20,13 +20,13 @@ class Stalled(Exception):
 class Watch:
     """The lines that a person sees while the demo waits; the header comes once."""
 
-    def __init__(self, cluster: Playground, namespace: str, name: str, notices: Notices) -> None:
+    def __init__(self, cluster: Playground, namespace: str, notices: Notices) -> None:
         self._cluster = cluster
         self._notices = notices
-        self._question = ("get", "scg", name, "-n", namespace)
+        self._question = ("get", "scg", "-n", namespace)
         self._began: float | None = None
         self._widths: list[int] = []
-        self._shown: list[str] = []
+        self._shown: dict[str, list[str]] = {}  # by name
 
     def until(self, condition: Callable[[], bool], what: str) -> float:
         """Show rows until the condition holds; the seconds that it took.
@@ -47,23 +47,23 @@ class Watch:
         return took
 
     def show(self) -> bool:
-        """Print Events, and the row if it is another than the last one; whether it was.
+        """Print Events, and the rows that are others than the last time; whether any is.
 
         The ages of things do not count.
         """
         for notice, alike in groupby(self._notices.fresh()):
             times = len(list(alike))
             print(f"{'event':>8}  {notice}" + f" ({times} times)" * (times > 1), flush=True)
-        header, cells = split_table(self._cluster.kubectl(*self._question))
+        header, *rows = split_table(self._cluster.kubectl(*self._question))
         if self._began is None:
             self._began = time.monotonic()
             self._widths = [MIN_WIDTH] * len(header)
             self._print("TIME", header)
-        if without_ages(header, cells) == self._shown:
-            return False
-        self._shown = without_ages(header, cells)
-        self._print(f"{time.monotonic() - self._began:.1f} s", cells)
-        return True
+        changed = [row for row in rows if self._shown.get(row[0]) != without_ages(header, row)]
+        for row in changed:
+            self._shown[row[0]] = without_ages(header, row)
+            self._print(f"{time.monotonic() - self._began:.1f} s", row)
+        return bool(changed)
 
     def _print(self, first: str, cells: list[str]) -> None:
         self._widths = [max(pair) for pair in zip(self._widths, map(len, cells), strict=True)]
@@ -71,9 +71,9 @@ class Watch:
         print(f"{first:>8}  {row}".rstrip(), flush=True)
 
 
-def split_table(text: str) -> tuple[list[str], list[str]]:
-    """The header and the only row of what `kubectl get` prints; a cell may be empty."""
-    header, row = text.splitlines()[:2]
+def split_table(text: str) -> list[list[str]]:
+    """The header and the rows of what `kubectl get` prints; a cell may be empty."""
+    header, *rows = text.splitlines()
     starts = [
         index
         for index, letter in enumerate(header)
@@ -81,7 +81,7 @@ def split_table(text: str) -> tuple[list[str], list[str]]:
     ]
     ends = [*starts[1:], None]
     cut = [slice(start, end) for start, end in zip(starts, ends, strict=True)]
-    return [header[one].strip() for one in cut], [row[one].strip() for one in cut]
+    return [[row[one].strip() for one in cut] for row in (header, *rows)]
 
 
 def without_ages(header: list[str], cells: list[str]) -> list[str]:

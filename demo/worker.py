@@ -1,56 +1,31 @@
-"""A worker as anybody would write it: a plain loop that reads, works, stores and acknowledges.
+"""What a service team writes with the SDK: a handler. The rest is `pelops.worker`.
 
-It knows nothing of Pelops but the variables that it is started with: the operator made the group.
-A file that does not parse is an error that nobody foresaw, and ends the process. The one courtesy
-is to say when it began (docs/protocol.md, boot record): then whatever its predecessor in the same
-pod held is known to be nobody's, also what that was given in the very second of its end.
+A file that does not parse raises. It is tried again as often as the resource says, and becomes a
+dead letter that says why.
 """
 
 import os
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-import redis
+from redis.asyncio import Redis
 
 from demo.counting import count_source, render_counts
+from pelops.worker import Entry, Worker
 
-BATCH = 16
-BLOCK_MS = 1000
-_ending = False
-
-
-def main() -> None:
-    """Index files until SIGTERM; what was read by then is finished."""
-    signal.signal(signal.SIGTERM, _end)
-    server: Any = redis.Redis.from_url(
-        os.environ["PELOPS_REDIS_URL"],
-        username=os.environ.get("PELOPS_REDIS_USERNAME"),
-        password=os.environ.get("PELOPS_REDIS_PASSWORD"),
-    )
-    stream, group = os.environ["PELOPS_STREAM"], os.environ["PELOPS_GROUP"]
-    consumer, results = os.environ["PELOPS_CONSUMER"], os.environ["RESULTS_KEY"]
-    seconds, micros = server.time()
-    booted_ms = seconds * 1000 + micros // 1000
-    server.hset(os.environ["PELOPS_STATE_KEY"], f"boot:{consumer}", booted_ms)
-    while not _ending:
-        answer = server.xreadgroup(group, consumer, {stream: ">"}, BATCH, BLOCK_MS)
-        for _, entries in answer:
-            for entry_id, fields in entries:
-                path = fields[b"path"]
-                counts = render_counts(count_source(Path(os.fsdecode(path)).read_bytes()))
-                # By path, so that an entry which is delivered again changes nothing.
-                with server.pipeline() as both:
-                    both.hset(results, path, counts)
-                    both.xack(stream, group, entry_id)
-                    both.execute()
+worker = Worker.from_env()
+results: Any = Redis.from_url(os.environ["PELOPS_REDIS_URL"])
 
 
-def _end(number: int, frame: FrameType | None) -> None:
-    global _ending  # noqa: PLW0603 - a signal handler has no other way to tell
-    _ending = True
+@worker.handler
+async def handle(entry: Entry) -> None:  # not in threads: `ast` of Python 3.11 fails in several
+    """Store what the file holds. Each time adds a line, so that nothing is done twice unseen."""
+    path = entry["path"]
+    counts = count_source(Path(os.fsdecode(path)).read_bytes())
+    effect = {"path": path, "counts": render_counts(counts), "entry": entry.id}
+    effect |= {"original": entry.original_id, "consumer": os.environ["PELOPS_CONSUMER"]}
+    await results.xadd(os.environ["RESULTS_STREAM"], effect)
 
 
 if __name__ == "__main__":
-    main()
+    worker.run()

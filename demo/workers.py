@@ -1,7 +1,7 @@
 """What became of the workers, as the API server told it: which run, which ended, which are gone."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -50,6 +50,15 @@ class History:
     def ends_of(self, consumer: str) -> Sequence[End]:
         """The ends of its processes, in the order in which they were told."""
         return [end for end in self.ends.values() if end.consumer == consumer]
+
+    def select(self, is_wanted: Callable[[str], bool]) -> "History":
+        """What was told of the consumers that are wanted."""
+        return History(
+            running={key: value for key, value in self.running.items() if is_wanted(key)},
+            ends={key: end for key, end in self.ends.items() if is_wanted(end.consumer)},
+            starts={key: value for key, value in self.starts.items() if is_wanted(key)},
+            gone={key: value for key, value in self.gone.items() if is_wanted(key)},
+        )
 
     def cut_of(self, end: End) -> int | None:
         """Before when this end freed what its process was given, in ms; None: it is not known yet.

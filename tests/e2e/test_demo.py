@@ -45,13 +45,16 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     began = time.time()
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert said.count("  ok      ") == 20, said
+    assert said.count("  ok      ") == 38, said
     assert "FAILED" not in said
     assert said.count("REPLICAS") == 1, "the header comes once"
     assert "to keep this short" in said, "what is left out is said"
-    assert said.count("\nkilled ") == 2
-    assert "  DeadLettered  " in said, "the Events are shown as they come"
-    assert " Requeued " in said
+    for workers in ("indexers-workers-", "plain-workers-"):
+        assert said.count(f"\nkilled {workers}") == 2, "both kinds are killed alike"
+    assert said.count(" entries in its hands: kubectl delete pod --now\n") == 2
+    assert said.count(" entries in its hands: SIGKILL of process ") == 2
+    assert " HandlerFailed " in said, "dead letters are told"
+    assert " Requeued " in said, "the Events are shown as they come"
     assert " ScaledUp " in said
     assert " ScaledDown " in said
     assert "Backlog and workers over time: build/demo.svg\n" in said

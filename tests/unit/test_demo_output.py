@@ -7,7 +7,7 @@ import yaml
 
 from demo.corpus import Source
 from demo.counting import FileCounts, count_source
-from demo.declaration import MANIFEST, render_declaration
+from demo.declaration import MANIFEST, read_declarations, render_manifest
 from demo.following import Line
 from demo.notices import read_event
 from demo.recovery import Letter, Move
@@ -20,12 +20,14 @@ TABLE = """\
 NAME       READY   OLDEST   DLQ   AGE
 indexers   True             0     7s
 """
+OTHER = "plain      False   2s       1     12s\n"
 
 
 def test_an_empty_cell_of_kubectls_row_stays_in_its_column() -> None:
-    header, cells = split_table(TABLE)
+    header, cells, others = split_table(TABLE + OTHER)
     assert header == ["NAME", "READY", "OLDEST", "DLQ", "AGE"]
     assert cells == ["indexers", "True", "", "0", "7s"]
+    assert others == ["plain", "False", "2s", "1", "12s"]
 
 
 def test_growing_older_is_no_change() -> None:
@@ -37,26 +39,41 @@ def test_growing_older_is_no_change() -> None:
 
 @pytest.mark.parametrize("root", ["/src", "/with space/and: colon # hash", '/quo"te', "/$HOME"])
 def test_any_directory_can_hold_the_workers_code(root: str) -> None:
-    declaration = render_declaration(
+    manifest = render_manifest(
         MANIFEST.read_text(), redis_url="redis://localhost:6379", source_root=Path(root)
     )
-    documents = list(yaml.safe_load_all(declaration.manifest))
-    container = documents[2]["spec"]["template"]["spec"]["containers"][0]
-    assert {"name": "PYTHONPATH", "value": root} in container["env"]
+    documents = list(yaml.safe_load_all(manifest))
+    for document in documents[2:]:
+        container = document["spec"]["template"]["spec"]["containers"][0]
+        assert {"name": "PYTHONPATH", "value": root} in container["env"]
     assert documents[1]["stringData"] == {"url": "redis://localhost:6379"}
 
 
 def test_the_manifest_declares_what_the_demo_goes_by() -> None:
-    declaration = render_declaration(MANIFEST.read_text(), redis_url="", source_root=Path("/"))
-    resource = list(yaml.safe_load_all(declaration.manifest))[2]
-    parsed = StreamConsumerGroup.model_validate(resource)
-    assert declaration.stream == parsed.spec.stream
-    assert parsed.spec.scaling is not None
-    assert parsed.spec.scaling.mode is ScalingMode.AUTO
-    limits = (parsed.spec.scaling.min_replicas, parsed.spec.scaling.max_replicas)
-    assert (declaration.least, declaration.most) == limits
-    assert declaration.group == declaration.name == parsed.metadata.name
-    assert declaration.namespace == parsed.metadata.namespace
+    manifest = render_manifest(MANIFEST.read_text(), redis_url="", source_root=Path("/"))
+    scaled, fixed = [
+        StreamConsumerGroup.model_validate(document)
+        for document in list(yaml.safe_load_all(manifest))[2:]
+    ]
+    first, second = declarations = read_declarations(manifest)
+    for declaration, parsed in zip(declarations, (scaled, fixed), strict=True):
+        assert declaration.stream == parsed.spec.stream
+        assert declaration.group == declaration.name == parsed.metadata.name
+        assert declaration.namespace == parsed.metadata.namespace
+    assert scaled.spec.scaling is not None
+    assert scaled.spec.scaling.mode is ScalingMode.AUTO
+    limits = (scaled.spec.scaling.min_replicas, scaled.spec.scaling.max_replicas)
+    assert (first.least, first.most) == limits
+    assert fixed.spec.scaling is None
+    assert second.least == second.most == fixed.spec.replicas
+
+
+def test_a_pod_belongs_to_the_group_whose_workers_it_is_one_of() -> None:
+    manifest = render_manifest(MANIFEST.read_text(), redis_url="", source_root=Path("/"))
+    for declaration in read_declarations(manifest):
+        own = f"{declaration.name}-workers-55b8dbf976-thv47"
+        owners = [one.name for one in read_declarations(manifest) if one.owns(f"{own}:uid")]
+        assert owners == [declaration.name]
 
 
 def test_the_manifest_holds_no_path_of_this_machine() -> None:
@@ -81,30 +98,30 @@ def test_each_dead_letter_is_told_with_what_python_says_of_the_file() -> None:
     letter = Letter(path="/lib/b/x.py", original_id="", reason="Why", error="", retry_count=3)
     expected = {"/lib/b/x.py": FileCounts(error="SyntaxError: " + "no " * 50)}
     header, row = render_letters([letter], expected).splitlines()
-    assert header.split()[:3] == ["file", "failures", "reason"]
+    assert header.split()[:3] == ["file", "charged", "reason"]
     assert row.split()[:4] == ["b/x.py", "3", "Why", "SyntaxError:"]
     assert row.endswith("...")
     assert render_letters([letter], {}).splitlines()[1].split() == ["b/x.py", "3", "Why"]
 
 
-def test_copies_are_counted_by_whether_they_had_to_wait_for_their_turn() -> None:
-    kinds = [("requeued", 0), ("requeued", 1), ("requeued", 2), ("dead-lettered", 2)]
+def test_copies_are_counted_and_letters_are_none() -> None:
     moves = [
         Move(
             kind=kind,
             entry_id="1-1",
+            original_id="1-1",
             consumer="c",
             delivered_ms=0,
             moved_ms=0,
             copied_ms=0,
-            charges=charges,
+            charges=0,
         )
-        for kind, charges in kinds
+        for kind in ("requeued", "requeued", "dead-lettered")
     ]
     told = render_moves(moves, [5, 1_200])
-    assert [line.split()[0] for line in told.splitlines()] == ["3", "2", "1"]
+    assert told.split()[0] == "2"
     assert "all within 1,200 ms" in told
-    assert render_moves([], []).splitlines()[0].split()[0] == "0"
+    assert render_moves([], []).split()[0] == "0"
 
 
 @pytest.mark.parametrize("reason", ["Requeued", "ScaledUp", "ScaledDown"])

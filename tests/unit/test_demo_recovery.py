@@ -1,26 +1,27 @@
-"""What the demo concludes from ledger and API server, and what its checks of recovery find."""
+"""What the demo concludes from ledger, API server and effects of what became of entries."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from demo.counting import FileCounts, count_source
+from demo.counting import FileCounts
+from demo.effects import Effect
 from demo.following import Line
 from demo.recovery import (
     Held,
     Letter,
     Move,
-    Rescue,
+    Traces,
     Victim,
-    are_moved,
+    are_rescued,
     assess_rescue,
     find_robberies,
     list_delays,
     list_moves,
 )
-from demo.recovery_checks import RecoveryOutcome, check_recovery
 from demo.workers import History, parse_ms, read_history
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
@@ -95,6 +96,7 @@ def move(entry_id: str, delivered: int, moved: int, *, charges: int = 1) -> Move
     return Move(
         kind="requeued",
         entry_id=entry_id,
+        original_id=entry_id,
         consumer=CONSUMER,
         delivered_ms=T0 + delivered,
         moved_ms=T0 + moved,
@@ -118,27 +120,90 @@ VICTIM = Victim(
 MOVES = [move("1-1", 4_000, 6_200), move("1-2", 6_050, 16_400)]
 
 
+def effect(entry_id: str, at: int, *, original: str = "", consumer: str = CONSUMER) -> Effect:
+    return Effect(
+        path="/a.py",
+        counts=FileCounts(),
+        entry_id=entry_id,
+        original_id=original or entry_id,
+        consumer=consumer,
+        at_ms=T0 + at,
+    )
+
+
+DONE = [
+    effect("9-1", 7_000, original="1-1", consumer="another:one"),
+    effect("9-2", 17_000, original="1-2", consumer="another:one"),
+]
+TRACES = Traces(moves=MOVES, effects=DONE, letters=[])
+
+
+def left(effects: Sequence[Effect], moves: Sequence[Move] = ()) -> Traces:
+    return Traces(moves=moves, effects=effects, letters=[])
+
+
 def test_what_was_held_before_the_restart_counts_as_at_once_and_the_rest_as_late() -> None:
-    rescue = assess_rescue(VICTIM, MOVES, read_history(RESTARTED))
+    rescue = assess_rescue(VICTIM, TRACES, read_history(RESTARTED))
     assert rescue is not None
     assert (rescue.at_once, rescue.late, rescue.lost) == (1, 1, 0)
+    assert (rescue.moved, rescue.resumed) == (2, 0)
     assert (rescue.told_to_deliverable_ms, rescue.kill_to_deliverable_ms) == (900, 1_000)
-    assert rescue.charges == {1}
+    assert (rescue.charged, rescue.wrongly_charged) == (2, frozenset())
 
 
-def test_what_nobody_moved_is_lost() -> None:
-    others = [replace(one, consumer="somebody:else") for one in MOVES]
-    rescue = assess_rescue(VICTIM, others, read_history(RESTARTED))
+def test_what_the_next_process_of_the_pod_did_is_rescued_though_nobody_moved_it() -> None:
+    resumed = [effect(held.entry_id, 6_300) for held in VICTIM.held]
+    rescue = assess_rescue(VICTIM, left(resumed), read_history(RESTARTED))
     assert rescue is not None
-    assert (rescue.lost, rescue.at_once, rescue.charges) == (2, 0, frozenset())
-    assert are_moved([VICTIM], MOVES)
-    assert not are_moved([VICTIM], MOVES[:1])
-    assert not are_moved([VICTIM], others)
+    assert (rescue.lost, rescue.moved, rescue.resumed) == (0, 0, 2)
+    assert rescue.kill_to_resumed_ms == 1_100
+    assert are_rescued([VICTIM], left(resumed))
+    assert are_rescued([VICTIM], left(resumed[:1], MOVES[1:]))
+    assert not are_rescued([VICTIM], left(resumed[:1]))
+    before = [replace(one, at_ms=VICTIM.killed_ms - 1) for one in resumed]
+    assert not are_rescued([VICTIM], left(before))
+
+
+def test_what_was_moved_and_never_done_is_lost() -> None:
+    rescue = assess_rescue(VICTIM, replace(TRACES, effects=DONE[:1]), read_history(RESTARTED))
+    assert rescue is not None
+    assert (rescue.lost, rescue.moved) == (1, 2)
+    done_before = [replace(one, at_ms=VICTIM.killed_ms - 1) for one in DONE]
+    rescue = assess_rescue(VICTIM, replace(TRACES, effects=done_before), read_history(RESTARTED))
+    assert rescue is not None
+    assert rescue.lost == 2, "it was pending when its worker died, so it is done again"
+
+
+def test_a_dead_letter_is_not_lost() -> None:
+    letter = Letter(path="/bad.py", original_id="1-2", reason="Why", error="", retry_count=0)
+    traces = Traces(moves=MOVES, effects=DONE[:1], letters=[letter])
+    rescue = assess_rescue(VICTIM, traces, read_history(RESTARTED))
+    assert rescue is not None
+    assert rescue.lost == 0
+
+
+def test_what_others_held_says_nothing_of_a_victim() -> None:
+    others = [replace(one, consumer="somebody:else") for one in MOVES]
+    assert are_rescued([VICTIM], left([], MOVES))
+    assert not are_rescued([VICTIM], left([], MOVES[:1]))
+    assert not are_rescued([VICTIM], left([], others))
+
+
+def test_only_what_the_killed_worker_had_started_may_be_charged() -> None:
+    first, second = VICTIM.held
+    victim = replace(VICTIM, held=(first, replace(second, has_started=False)))
+    rescue = assess_rescue(victim, TRACES, read_history(RESTARTED))
+    assert rescue is not None
+    assert rescue.wrongly_charged == {"1-2"}
+    deleted = replace(VICTIM, is_to_blame=False)
+    rescue = assess_rescue(deleted, TRACES, read_history(DELETED))
+    assert rescue is not None
+    assert rescue.wrongly_charged == {"1-1", "1-2"}
 
 
 def test_nothing_is_claimed_of_an_end_that_was_not_told() -> None:
-    assert assess_rescue(VICTIM, MOVES, read_history(RESTARTED[:2])) is None
-    assert assess_rescue(VICTIM, MOVES, read_history(RESTARTED[:3])) is None
+    assert assess_rescue(VICTIM, TRACES, read_history(RESTARTED[:2])) is None
+    assert assess_rescue(VICTIM, TRACES, read_history(RESTARTED[:3])) is None
 
 
 @pytest.mark.parametrize(
@@ -157,8 +222,13 @@ def test_an_entry_is_robbed_unless_its_process_ended_in_between(
     assert find_robberies([one], read_history(RESTARTED)) == [one] * is_robbed
 
 
-def test_delays_begin_at_the_first_news_and_leave_out_what_waited_for_its_turn() -> None:
-    moves = [*MOVES, move("1-3", 4_000, 5_350), move("1-4", 4_000, 5_900, charges=2)]
+def test_what_a_worker_gave_up_by_itself_is_no_robbery() -> None:
+    own = replace(move("1-1", 6_000, 6_500), is_own=True)
+    assert not find_robberies([own], read_history(RESTARTED))
+
+
+def test_delays_begin_at_the_first_news_and_leave_out_what_belonged_to_no_dead() -> None:
+    moves = [*MOVES, move("1-3", 4_000, 5_350)]
     assert list_delays(moves, read_history(RESTARTED)) == [50, 900]
 
 
@@ -176,82 +246,13 @@ def test_the_ledgers_moves_are_read_entry_by_entry_and_other_acts_are_none() -> 
     assert (first.entry_id, first.charges, first.delivered_ms) == ("5-0", 2, 600)
     assert (first.copied_ms, first.moved_ms) == (9, 1000)
     assert (second.copied_ms, second.charges) == (1000, 0)
+    assert (first.original_id, first.is_own) == ("1-0", False)
+    by_worker = parse_ledger_event(
+        parse_entry_id("1000-0"), pairs | {b"kind": b"dead-lettered", b"trigger": b"worker"}
+    )
+    assert all(move.is_own for move in list_moves([by_worker]))
 
 
 def test_a_letter_without_its_fields_is_read_as_lacking_them() -> None:
     assert Letter.parse({}) == Letter(path="", original_id="", reason="", error="", retry_count=-1)
     assert Letter.parse({"_retry_count": b"many"}).retry_count == -1
-
-
-LETTER = Letter(
-    path="/bad.py",
-    original_id="1-1",
-    reason="MaxRetriesExceeded",
-    error="it failed",
-    retry_count=2,
-)
-RESCUE = Rescue(
-    victim=VICTIM,
-    lost=0,
-    at_once=2,
-    late=0,
-    told_to_deliverable_ms=900,
-    kill_to_deliverable_ms=1_500,
-    charges=frozenset({1}),
-)
-GOOD = RecoveryOutcome(
-    expected={"/a.py": count_source(b""), "/bad.py": FileCounts(error="SyntaxError: no")},
-    ids={"/a.py": "1-0", "/bad.py": "1-1"},
-    rescues=[RESCUE],
-    moves=[move("1-1", 0, 1), replace(move("1-2", 0, 1), kind="dead-lettered")],
-    robberies=[],
-    letters=[LETTER],
-    max_retries=1,
-    status={"recovery": {"requeued": 1, "deadLettered": 1}, "deadLetter": {"length": 1}},
-)
-RESCUED, SPEED, CHARGES, ROBBED, LETTERS, REASONS, COUNTS = range(7)
-
-
-def test_all_holds_when_all_is_well() -> None:
-    assert all(check.holds for check in check_recovery(GOOD))
-
-
-@pytest.mark.parametrize(
-    ("damage", "found_by"),
-    [
-        ({"rescues": [replace(RESCUE, lost=1)]}, {RESCUED}),
-        ({"rescues": []}, {RESCUED}),
-        ({"rescues": [replace(RESCUE, victim=replace(VICTIM, held=()))]}, {RESCUED}),
-        ({"rescues": [replace(RESCUE, told_to_deliverable_ms=1_001)]}, {SPEED}),
-        ({"rescues": [replace(RESCUE, at_once=0, late=2)]}, {SPEED}),
-        ({"rescues": [replace(RESCUE, charges=frozenset({0}))]}, {CHARGES}),
-        ({"rescues": [replace(RESCUE, charges=frozenset({1, 2}))]}, {CHARGES}),
-        ({"robberies": [MOVES[0]]}, {ROBBED}),
-        ({"letters": [LETTER, LETTER]}, {LETTERS, COUNTS}),
-        ({"letters": []}, {LETTERS, REASONS, COUNTS}),
-        ({"letters": [replace(LETTER, path="/a.py", original_id="1-0")]}, {LETTERS}),
-        ({"letters": [replace(LETTER, reason="PayloadGone")]}, {REASONS}),
-        ({"letters": [replace(LETTER, error="")]}, {REASONS}),
-        ({"letters": [replace(LETTER, retry_count=1)]}, {REASONS}),
-        ({"letters": [replace(LETTER, original_id="2-1")]}, {REASONS}),
-        ({"status": {}}, {COUNTS}),
-        ({"moves": GOOD.moves[:1]}, {COUNTS}),
-    ],
-)
-def test_each_damage_is_found(damage: dict[str, Any], found_by: set[int]) -> None:
-    checks = check_recovery(replace(GOOD, **damage))
-    assert {number for number, check in enumerate(checks) if not check.holds} == found_by
-
-
-def test_a_deleted_pods_entries_must_not_be_charged() -> None:
-    deleted = replace(RESCUE, victim=replace(VICTIM, is_to_blame=False))
-    assert not check_recovery(replace(GOOD, rescues=[deleted]))[CHARGES].holds
-    free = replace(deleted, charges=frozenset({0}))
-    assert check_recovery(replace(GOOD, rescues=[free]))[CHARGES].holds
-
-
-def test_entries_that_were_late_are_told() -> None:
-    late = replace(RESCUE, at_once=1, late=3)
-    check = check_recovery(replace(GOOD, rescues=[late]))[SPEED]
-    assert check.holds
-    assert check.found.startswith("after 900 ms, 3 ")

@@ -49,6 +49,7 @@ def an_end(process: str, code: int) -> End:
 
 def a_move() -> Move:
     return Move(
+        original_id="1-1",
         kind="requeued",
         entry_id="1-1",
         consumer=CONSUMER,
