@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
-BENCHMARKS := recovery sweep pod_death operator_scale observing scaling
+BENCHMARKS := recovery sweep pod_death operator_scale observing scaling worker
 VENV := .venv/.installed
 
 .DEFAULT_GOAL := help

@@ -7,7 +7,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   └── DeadLetterInAnotherSlot
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
-    │   │   └── SlotMigrating     the keys are on their way to another node
+    │   │   ├── SlotMigrating     the keys are on their way to another node
+    │   │   └── OutOfMemory       refused for want of memory; what needs none is done
     │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
@@ -55,6 +56,10 @@ class RedisUnavailable(RedisError):
 
 class SlotMigrating(RedisUnavailable):
     """The slot of the keys is being migrated: refused until all of them have arrived."""
+
+
+class OutOfMemory(RedisUnavailable):
+    """Redis has no memory left: writes that need some are refused, others are done."""
 
 
 class OutcomeUnknown(RedisError):

@@ -55,6 +55,15 @@ class DoorContract:
         found = await reading or await door.read(100, 20_000)
         assert (found[0].key, ids_of(found)) == (RETRY if to_retry else STREAM, [entry_id])
 
+    async def test_runs_of_one_entry_are_counted_by_all_until_one_ends(self, scene: Scene) -> None:
+        one, other = await scene.door("one"), await scene.door("other")
+        first, second = await scene.add(2)
+        assert [await door.begin_alone(first) for door in (one, other, one)] == [1, 2, 3]
+        assert await other.begin_alone(second) == 1
+        await other.end_alone(first)
+        await other.end_alone(first)
+        assert [await one.begin_alone(first), await one.begin_alone(second)] == [1, 2]
+
     async def test_one_consumer_is_not_given_what_another_was(self, scene: Scene) -> None:
         one, other = await scene.door("one"), await scene.door("other")
         ids = await scene.add(4)
@@ -141,7 +150,8 @@ class DoorContract:
             after |= last_ids(page)
         assert seen == rest
         assert [letter[b"_original_id"] for letter in await scene.letters()] == [deleted]
-        assert set(await scene.owners()) == {skipped, theirs, *rest}
+        untouched = {skipped: (b"me", 1), theirs: (b"other", 1)}
+        assert await scene.owners() == untouched | {one: (b"me", 2) for one in rest}
 
     async def test_a_rejected_entry_is_a_dead_letter_and_not_pending(self, scene: Scene) -> None:
         door = await scene.door()

@@ -1,13 +1,16 @@
 """The workers that are measured do all that they were given, and the numbers are of all of it."""
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.raw_redis import RawRedis
-from benchmarks.worker import targets
+from benchmarks.worker import MAX_IMPORT_CPU_S, targets
 from benchmarks.worker_contestants import CONTESTANTS
+from benchmarks.worker_import import measure_import
 from benchmarks.worker_memory import watch_memory
 from benchmarks.worker_meter import CONCURRENCY, Kind
 from benchmarks.worker_peers import installed_peers
@@ -19,6 +22,7 @@ from benchmarks.worker_run import (
     WorkerFailed,
     owed,
     run_once,
+    separate,
 )
 from local_cluster.redis_servers import StandaloneServers
 
@@ -109,3 +113,22 @@ def test_twice_the_cpu_that_is_allowed_is_not_met() -> None:
         "faststream_batch": [an_outcome(cpu_s=1.9)],
     }
     assert not targets("noop", found)[1].met
+
+
+def test_importing_the_worker_takes_no_more_processor_time_than_is_promised() -> None:
+    assert 0 < measure_import() < MAX_IMPORT_CPU_S
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one processor")
+def test_no_worker_may_run_where_the_server_does() -> None:
+    argv = [sys.executable, "-c", "input()"]
+    with (
+        subprocess.Popen(argv, stdin=subprocess.PIPE) as server,
+        subprocess.Popen(argv, stdin=subprocess.PIPE) as worker,
+    ):
+        assert separate(server.pid, is_server=True)
+        assert separate(worker.pid, is_server=False)
+        used = os.sched_getaffinity(server.pid)
+        assert used and not used & os.sched_getaffinity(worker.pid)
+        for process in (server, worker):
+            process.kill()

@@ -162,7 +162,7 @@ def test_entries_are_added_once_for_each_key_where_the_server_can(page: Page) ->
         ("raise KeyboardInterrupt", {}, 130, "KeyboardInterrupt"),
         ("pass", {"PELOPS_REDIS_PASSWORD": "wrong"}, 1, "AuthenticationFailed"),
         ("pass", {"PELOPS_HEALTH_PORT": "{taken}"}, 2, "PELOPS_HEALTH_PORT"),
-        ("pass", {"PELOPS_CONCURRENCY": "many"}, 1, "PELOPS_CONCURRENCY"),
+        ("pass", {"PELOPS_CONCURRENCY": "many"}, 2, "PELOPS_CONCURRENCY"),
     ],
 )
 def test_a_worker_ends_with_the_exit_code_that_the_page_says(

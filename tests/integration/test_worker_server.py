@@ -147,8 +147,12 @@ async def test_the_evidence_of_a_crash_is_passed_over_and_not_refreshed(
 ) -> None:
     evidence, other = await redis.add(2)
     await redis.deliver("me")
+    aging = (evidence, other, "IDLE", 60_000, "JUSTID")
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "me", 0, *aging)
     assert ids_of(await door.read_history({}, 1, skip={evidence})) == [other]
     assert await door.read_history({}, 9, skip={evidence, other}) == []
+    idle_ms = {entry_id: idle for entry_id, _, idle, _ in await redis.pending()}
+    assert idle_ms[evidence] >= 60_000 > idle_ms[other]
 
 
 async def test_an_entry_whose_body_is_gone_is_recorded_when_the_history_shows_it(

@@ -46,6 +46,7 @@ class ScriptedDoor:
     acked: list[bytes] = field(default_factory=list)
     rejected: list[tuple[bytes, str, str]] = field(default_factory=list)
     released: list[bytes] = field(default_factory=list)
+    alone: list[bytes] = field(default_factory=list)  # an ID for each run that did not end
     calls: list[str] = field(default_factory=list)
     on_exchange: Callable[[Outgoing], None] = lambda outgoing: None
     source: Source = Source.NEW
@@ -103,6 +104,13 @@ class ScriptedDoor:
         self.rejected.append((entry_id, reason, error))
         self.pending.discard(entry_id)
         return True
+
+    async def begin_alone(self, entry_id: bytes) -> int:
+        self.alone.append(entry_id)
+        return self.alone.count(entry_id)
+
+    async def end_alone(self, entry_id: bytes) -> None:
+        self.alone = [one for one in self.alone if one != entry_id]
 
     async def release(self, ids: Ids) -> int:
         self.released += [one for some in ids.values() for one in some]

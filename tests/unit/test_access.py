@@ -19,6 +19,13 @@ def test_a_worker_may_read_and_acknowledge_and_little_else() -> None:
     assert not {"+xgroup|create", "+eval", "+del", "+flushall"} & set(rules)
 
 
+def test_a_producer_may_add_to_its_stream_and_see_nothing() -> None:
+    rules = acl_rules(KEYS, Role.PRODUCER, frozenset(Feature))
+    assert [rule for rule in rules if rule.startswith("~")] == ["~orders:events"]
+    assert [rule for rule in rules if rule.startswith("+x")] == ["+xadd"]
+    assert not {"+eval", "+evalsha", "+hset", "+del"} & set(rules)
+
+
 def test_a_dead_letter_stream_of_the_users_own_is_granted_to_those_who_write_it() -> None:
     keys = derive_keys("orders", "g", dead_letter="{orders}:given-up")
     assert "~{orders}:given-up" in acl_rules(keys, Role.OPERATOR)

@@ -107,6 +107,17 @@ def test_an_empty_name_is_refused_in_a_sentence(
     refused([command, "--stream", "", "--group", "g"], "the stream has an empty name", capsys)
 
 
+def test_a_producer_is_granted_its_stream_without_a_group(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    line = run(capsys, "acl", "--stream", "orders", "--role", "producer", "--feature", "cluster")
+    assert " ~orders +hello" in line
+    assert {"+xadd", "+cluster|slots"} <= set(line.split())
+    refused(["acl", "--stream", "", "--role", "producer"], "the stream has an empty name", capsys)
+    for role in ("operator", "worker", "sdk-worker"):
+        refused(["acl", "--stream", "orders", "--role", role], "needs --group", capsys)
+
+
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

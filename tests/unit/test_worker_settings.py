@@ -6,7 +6,8 @@ import pytest
 
 from pelops.worker.outcomes import Reject, Retry
 from pelops.worker.retrying import Again, GivenUp, RetryPolicy, decide_settlement
-from pelops.worker.settings import Settings, WrongSettings, read_place
+from pelops.worker.settings import Settings, read_place
+from pelops.worker.uncaught import WrongSettings
 from pelops.worker.worker import Worker
 
 TOLD = {

@@ -34,7 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     keys.set_defaults(run=_run_keys)
 
     acl = commands.add_parser("acl", help="the least ACL of a Redis user, as an ACL SETUSER line")
-    _add_names(acl)
+    acl.add_argument("--stream", required=True)
+    acl.add_argument("--group", help="needed for every role but producer")
     acl.add_argument("--role", choices=[role.value for role in Role], default="operator")
     features = [feature.value for feature in Feature]
     acl.add_argument("--feature", action="append", choices=features, default=[])
@@ -61,13 +62,19 @@ def _run_keys(arguments: argparse.Namespace) -> str:
 
 
 def _run_acl(arguments: argparse.Namespace) -> str:
+    rules = " ".join(map(_quote, _rules(arguments)))
+    return f"ACL SETUSER {_quote(arguments.user)} on >PASSWORD {rules}"
+
+
+def _rules(arguments: argparse.Namespace) -> Sequence[str]:
     from pelops.domain.access import Feature, Role, acl_rules
     from pelops.domain.naming import derive_keys
 
-    keys = derive_keys(arguments.stream, arguments.group)
-    features = [Feature(name) for name in arguments.feature]
-    rules = " ".join(map(_quote, acl_rules(keys, Role(arguments.role), features=features)))
-    return f"ACL SETUSER {_quote(arguments.user)} on >PASSWORD {rules}"
+    role, group = Role(arguments.role), arguments.group
+    if group is None and role != Role.PRODUCER:
+        raise InvalidSpec(f"the role {role} needs --group")
+    keys = derive_keys(arguments.stream, "any" if group is None else group)
+    return acl_rules(keys, role, [Feature(name) for name in arguments.feature])
 
 
 def _run_env(arguments: argparse.Namespace) -> str:

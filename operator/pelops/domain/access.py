@@ -15,6 +15,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     WORKER = "worker"  # in any language: XREADGROUP and XACK
     SDK_WORKER = "sdk-worker"
+    PRODUCER = "producer"  # in any language: XADD
 
 
 class Feature(StrEnum):
@@ -58,10 +59,12 @@ _OPERATOR_FEATURES: Final[dict[Feature, tuple[str, ...]]] = {
     Feature.RELEASE: ("+xnack",),
     Feature.SCALING: ("+xgroup|setid",),
 }
+_RESET: Final = ("resetkeys", "resetchannels", "-@all")
 # Client libraries send these on their own; an unknown one only costs them a refusal.
 _ANY_CLIENT: Final = ("+hello", "+auth", "+ping", "+client|setname")
 _ANY_CLIENT_CLUSTER: Final = ("+cluster|slots", "+cluster|shards", "+command", "+asking")
 _WORKER: Final = (*_ANY_CLIENT, "+xreadgroup", "+xack")
+_PRODUCER: Final = (*_ANY_CLIENT, "+xadd")
 _SDK_WORKER: Final = (
     *(*_WORKER, "+eval", "+evalsha", "+time", "+type"),
     *("+xclaim", "+xautoclaim", "+xpending", "+xrange", "+xadd", "+xgroup|delconsumer"),
@@ -78,11 +81,18 @@ def acl_rules(
     They begin with a reset, so that the user may do nothing else. A user of several groups gets
     the key patterns of each.
     """
+    if role == Role.PRODUCER:
+        return producer_rules(keys.stream, features)
     return (
-        *("resetkeys", "resetchannels", "-@all"),
+        *_RESET,
         *_key_patterns(keys, role, features),
         *dict.fromkeys(_commands(role, features)),
     )
+
+
+def producer_rules(stream: str, features: Collection[Feature] = frozenset()) -> tuple[str, ...]:
+    """The same for whoever only adds entries: a producer knows no group."""
+    return (*_RESET, f"~{escape_glob(stream)}", *_PRODUCER, *_of_servers(features))
 
 
 def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) -> Iterable[str]:
@@ -103,6 +113,10 @@ def _commands(role: Role, features: Collection[Feature]) -> Iterable[str]:
     yield from _WORKER if role == Role.WORKER else _SDK_WORKER
     if role == Role.SDK_WORKER:
         yield from (word for feature, word in _SDK_WORKER_FEATURES.items() if feature in features)
+    yield from _of_servers(features)
+
+
+def _of_servers(features: Collection[Feature]) -> Iterable[str]:
     if Feature.CLUSTER in features:
         yield from _ANY_CLIENT_CLUSTER
     if Feature.DATABASE in features:

@@ -17,6 +17,7 @@ from pelops.errors import (
     InvalidSpec,
     NoSuchGroup,
     OutcomeUnknown,
+    OutOfMemory,
     PelopsError,
     PermissionDenied,
     RedisError,
@@ -41,7 +42,7 @@ _REFUSED: Final = {
     "NOSCRIPT": "Redis lost its script cache twice in a row; it will be asked again",
     "UNBLOCKED": "Redis ended the wait; it will be asked again",
 }
-_MIGRATING: Final = frozenset({"TRYAGAIN", "ASK"})
+_KINDS: Final = {"TRYAGAIN": SlotMigrating, "ASK": SlotMigrating, "OOM": OutOfMemory}
 _DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
 _DENIED_KEY: Final = re.compile(r"access the '(.+)' key", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"unknown (?:redis )?(?:sub)?command", re.IGNORECASE)
@@ -79,7 +80,7 @@ def translate_reply(
     text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))
     code = _code(error) or text.partition(" ")[0]
     if code in _REFUSED:
-        refused = SlotMigrating if code in _MIGRATING else RedisUnavailable
+        refused = _KINDS.get(code, RedisUnavailable)
         return refused(f"{_REFUSED[code]} ({code})")
     if code in {"WRONGPASS", "NOAUTH"} or _WANTS_CREDENTIALS.search(text):
         return _wrong_credentials(code)

@@ -15,7 +15,8 @@ from pelops.worker.observing import Observer
 from pelops.worker.outcomes import Disowned, Reject, Retry, Undecodable
 from pelops.worker.producer import Producer
 from pelops.worker.retrying import RetryPolicy
-from pelops.worker.settings import Settings, WrongSettings, read_place
+from pelops.worker.settings import Settings, read_place
+from pelops.worker.uncaught import WrongSettings
 from pelops.worker.worker import Worker
 
 __all__ = [

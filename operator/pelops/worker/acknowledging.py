@@ -7,6 +7,7 @@ safely.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -40,15 +41,16 @@ class Letters:
     grant: int  # so many may be active
     grant_at_once: int
     read: int
+    trusts: bool = True  # Redis did what it was asked last: this is said at once
 
 
 def build_outgoing(holding: Holding, letters: Letters, now_s: float, idle_s: float) -> Sent:
     """Take from `holding` what is to be said now."""
     done = holding.take_done()
-    if letters.grant:
-        holding.offer(letters.grant, letters.grant_at_once)
-    acks, checked = _split(done, now_s - idle_s * TRUSTED_FOR)
+    offered = holding.offer(letters.grant, letters.grant_at_once) if letters.grant else []
+    acks, checked = _split(done, now_s - idle_s * TRUSTED_FOR if letters.trusts else math.inf)
     kept = holding.due_for_refresh(now_s - idle_s * REFRESH_AT, REFRESHED_AT_ONCE)
+    _add_doubtful(kept, offered, now_s - idle_s * TRUSTED_FOR)
     if kept and done:
         said = set(done)
         kept = [entry for entry in kept if entry not in said]
@@ -61,6 +63,14 @@ def build_outgoing(holding: Holding, letters: Letters, now_s: float, idle_s: flo
         read=letters.read,
     )
     return Sent(outgoing, now_s, done, kept, marks)
+
+
+def _add_doubtful(kept: list[Entry], offered: Iterable[Entry], trusted_from_s: float) -> None:
+    """What may be somebody else's by now is asked for before it starts: it came late."""
+    doubtful = [entry for entry in offered if entry.refreshed_s < trusted_from_s]
+    if doubtful:
+        known = set(kept)
+        kept.extend(entry for entry in doubtful if entry not in known)
 
 
 def _split(done: list[Entry], trusted_from_s: float) -> tuple[Ids, Ids]:

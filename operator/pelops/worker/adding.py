@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pelops.worker.settings import WrongSettings
+from pelops.worker.uncaught import WrongSettings
 
 Part: TypeAlias = str | bytes | int  # of a command
 Value: TypeAlias = str | bytes | int | float

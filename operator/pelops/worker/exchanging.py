@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from asyncio import Task
 from collections.abc import Iterable
 from typing import Final
 
-from pelops.errors import NoSuchGroup, PermissionDenied, RedisError
+from pelops.errors import NoSuchGroup, OutOfMemory, PermissionDenied, RedisError, RedisUnavailable
 from pelops.worker.acknowledging import (
     REFRESH_AT,
     Letters,
@@ -17,6 +18,7 @@ from pelops.worker.acknowledging import (
     understand_answer,
 )
 from pelops.worker.alarm import Alarm
+from pelops.worker.digesting import Answered, Digesting
 from pelops.worker.entry import Entry
 from pelops.worker.lanes import Lanes
 from pelops.worker.reading import Reader
@@ -27,6 +29,7 @@ log = logging.getLogger("pelops.worker")
 
 _PATIENCE_S: Final = 0.05  # beside what the door itself waits after a refusal
 _LOOK_S: Final = 1.0
+_TICK_S: Final = 0.0001
 _INSTANT_S: Final = 0.0005
 _QUICK_S: Final = 0.005
 
@@ -39,6 +42,7 @@ class Exchanging:
         self.lanes: Lanes | None = None
         self.is_closing = False  # nothing is read or started any more
         self.has_ended = False
+        self._digesting = Digesting(shared, reader)
         self._reader = reader
         self._door = shared.door
         self._holding = shared.holding
@@ -49,9 +53,8 @@ class Exchanging:
         self._complaints = shared.complaints
         self._clock = shared.clock
         self._marked: bytes | None = None
-        self._repeats = False  # what is acknowledged may have been before
+        self._trusts = True  # after a refusal the door waits, and connects, before it asks again
         self._done_since_s: float | None = None
-        self._handler_s = 0.0  # how long one takes, lately
         self._limit = self._low = shared.settings.concurrency  # so many may be active
 
     # When.
@@ -63,7 +66,9 @@ class Exchanging:
             self._holding.wake(now_s)
             self._end_overdue(now_s)
             wait_s = self._wait_s(now_s)
-            if wait_s > 0:
+            if wait_s > 0 and self._digesting.is_owed:
+                await self._digesting.digest()
+            elif wait_s > 0:
                 await self.alarm.wait(wait_s)
             elif not await self.exchange():
                 await self.alarm.wait(_PATIENCE_S)
@@ -81,9 +86,10 @@ class Exchanging:
             self._done_since_s = None
         oldest_s = holding.oldest_refresh_s()
         if oldest_s is not None:
-            waits.append(oldest_s + settings.idle_s * REFRESH_AT - now_s)
+            # As build_outgoing reckons, to the last bit: else nothing would be due yet.
+            waits.append(_no_instant(oldest_s - (now_s - settings.idle_s * REFRESH_AT)))
         if holding.next_wake_s is not None:
-            waits.append(holding.next_wake_s - now_s)
+            waits.append(_no_instant(holding.next_wake_s - now_s))
         return max(min(waits), 0.0)
 
     def _set_limits(self) -> None:
@@ -92,7 +98,7 @@ class Exchanging:
         Half of them at a time, when handlers are quick: they run while the others are marked.
         """
         most = self._settings.concurrency
-        ahead = decide_ahead(most, self._handler_s)
+        ahead = decide_ahead(most, self._digesting.handler_s)
         self._limit = most + ahead
         self._low = self._limit // 2 if ahead else most - max(most // 8, 1)
         if self.lanes is not None:
@@ -116,7 +122,7 @@ class Exchanging:
     def _should_read(self) -> bool:
         if self.is_closing or not self._intake.is_pouring or self._reader.owes_history:
             return False
-        return self._intake.is_worth_reading(self._reader.room(), self._holding.queued)
+        return self._intake.is_worth_reading(self._reader.room(), self._reader.queued)
 
     def _end_overdue(self, now_s: float) -> None:
         limit_s = self._settings.timeout_s
@@ -139,8 +145,12 @@ class Exchanging:
             self._holding.wake(self._clock())
         sent = build_outgoing(self._holding, self._letters(), self._clock(), self._settings.idle_s)
         self._done_since_s = None
+        digesting = asyncio.create_task(self._digesting.digest(), name="pelops-digest")
         try:
-            answer = await self._door.exchange(sent.outgoing)
+            try:
+                answer = await self._door.exchange(sent.outgoing)
+            finally:
+                await digesting
         except RedisError as error:
             self._unsaid(sent, error)
             return False
@@ -148,13 +158,17 @@ class Exchanging:
             self._holding.withdraw()
             self._holding.bring_back(sent.done)
             raise
-        return self._hear(sent, answer)
+        is_well = self._hear(sent, answer)
+        if self.is_closing:
+            await self._digesting.digest()
+        return is_well
 
     def _letters(self) -> Letters:
         reads = self._intake.is_pouring and not self._reader.owes_history and not self.is_closing
         return Letters(
             left=self._receiving.left,
             marked=self._marked,
+            trusts=self._trusts,
             grant=0 if self.is_closing else self._limit,
             grant_at_once=max(self._limit // 2, self._settings.concurrency),
             read=self._reader.room() if reads else 0,
@@ -165,7 +179,8 @@ class Exchanging:
         self._holding.withdraw()
         self._holding.bring_back(sent.done)
         self._marked = None
-        self._repeats = True
+        self._trusts = False
+        self._digesting.repeats = True
         if isinstance(error, NoSuchGroup):
             self._holding.distrust()
 
@@ -178,8 +193,7 @@ class Exchanging:
         self.disown(heard.lost)
         holding.refreshed(heard.gone, math.inf)  # nobody can be given an entry without a body
         self._hear_problem(sent, answer.problem)
-        self._learn(sent, heard.settled, heard.pending)
-        self._take(sent, answer)
+        self._digesting.put_off(Answered(sent, heard, answer.delivered))
         return answer.problem is None
 
     def _hear_problem(self, sent: Sent, problem: RedisError | None) -> None:
@@ -187,10 +201,12 @@ class Exchanging:
             self._complaints.end("exchange")
         else:
             self._complaints.hear("exchange", problem)
+        self._trusts = not isinstance(problem, RedisUnavailable)
         if isinstance(problem, NoSuchGroup):
             self._holding.distrust()
-        if problem is None or isinstance(problem, PermissionDenied):
-            # Who may not write marks works on without: all that it held is charged if it dies.
+        if problem is None or isinstance(problem, PermissionDenied | OutOfMemory):
+            # Who cannot write marks works on without: all that it held is charged if it dies, or
+            # what was marked before. What fills the memory may be what is to be worked on.
             self._marked = sent.marks
             self._holding.confirm()
         else:
@@ -201,37 +217,6 @@ class Exchanging:
     def _wake_lanes(self) -> None:
         if self.lanes is not None:
             self.lanes.wake()
-
-    def _learn(self, sent: Sent, settled: list[Entry], pending: int) -> None:
-        done = sent.done
-        seconds = [entry.seconds for entry in done]
-        if done:
-            self._handler_s += 0.3 * (sum(seconds) / len(done) - self._handler_s)
-            self._observer.acknowledged(len(done), pending)
-            self._doubt(len(settled) - pending)
-            self._repeats = False
-        if settled:
-            if settled is not done:
-                seconds = [entry.seconds for entry in settled]
-            self._observer.finished(settled, seconds)
-        self._reader.pace.count(len(done), sent.at_s)
-        holding = self._holding
-        self._observer.holding(len(holding.running), len(holding) - len(holding.running))
-
-    def _doubt(self, missing: int) -> None:
-        if missing > 0 and not self._repeats:
-            log.warning(
-                "%d acknowledged entries were not pending any more: moved or acknowledged by hand, "
-                "or another process uses the same consumer name",
-                missing,
-            )
-
-    def _take(self, sent: Sent, answer: Exchanged) -> None:
-        asked = sent.outgoing.read
-        if asked:
-            got = self._receiving.accept(answer.delivered, sent.at_s)
-            self._intake.learn(asked=asked, got=got)
-        self._reader.alarm.ring()
 
     # What is lost.
 
@@ -252,6 +237,11 @@ class Exchanging:
             # A batch goes on for the sake of the others.
             if all(one.is_disowned for one, other in running.items() if other is task):
                 task.cancel()
+
+
+def _no_instant(wait_s: float) -> float:
+    """A wait that the clock can show: what is due a rounding error later is not asked for now."""
+    return max(wait_s, _TICK_S) if wait_s > 0 else 0.0
 
 
 def decide_ahead(concurrency: int, handler_s: float) -> int:

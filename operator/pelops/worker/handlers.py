@@ -23,18 +23,23 @@ class Handler:
     many: HandleMany | None = None
 
 
-def adapt_handler(given: Any, threads: Threads) -> Handler:
-    """A function, async or not; or a class or object with `handle_batch` or `handle`.
+def make_handler(given: Any) -> Any:
+    """What handles: of a class its one object."""
+    return given() if inspect.isclass(given) else given
+
+
+def adapt_handler(target: Any, threads: Threads) -> Handler:
+    """A function, async or not; or an object with `handle_batch` or `handle`.
 
     A function that is not async runs in a thread.
     """
-    target = given() if inspect.isclass(given) else given
     if hasattr(target, "handle_batch"):
         return Handler(many=_as_async(target.handle_batch, threads))
     if hasattr(target, "handle"):
         return Handler(one=_as_async(target.handle, threads))
     if not callable(target):
-        raise TypeError(f"{given!r} is no handler: give a function, or an object with handle_batch")
+        told = "give a function, or an object with handle_batch"
+        raise TypeError(f"{target!r} is no handler: {told}")
     return Handler(one=_as_async(target, threads))
 
 

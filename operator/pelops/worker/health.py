@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Final, Protocol
 
 from pelops.worker.metrics import render_metrics
-from pelops.worker.settings import WrongSettings
+from pelops.worker.uncaught import WrongSettings
 
 log = logging.getLogger("pelops.worker")
 
@@ -72,7 +72,9 @@ class Health:
         except (OSError, OverflowError) as error:
             self._thread.join(_START_S)
             where = f"{self._host or '*'}:{self.port}"
-            raise WrongSettings(f"PELOPS_HEALTH_PORT: cannot listen on {where}: {error}") from error
+            raise WrongSettings(
+                f"PELOPS_HEALTH_PORT: cannot listen on {where} ({error}); name a port that is free"
+            ) from error
         return self
 
     def __exit__(

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import heapq
 from asyncio import Task
+from bisect import bisect
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import chain, count, takewhile
 
 from pelops.worker.entry import Entry
-from pelops.worker.ordering import OrderBy, Ordering
+from pelops.worker.ordering import OrderBy, Ordering, turn_of
 
 
 class Holding:
@@ -101,7 +102,10 @@ class Holding:
         return known
 
     def _queue(self, entry: Entry) -> None:
-        (self._alone if entry.runs_alone else self._ready).append(entry)
+        if entry.runs_alone:
+            self._alone.insert(bisect(self._alone, turn_of(entry), key=turn_of), entry)
+        else:
+            self._ready.append(entry)
 
     # What may run.
 
@@ -115,7 +119,7 @@ class Holding:
             return self._offer_alone()
         self._is_turn_of_alone = True
         most = limit - self.active
-        self._offered = list(self._take(most if at_once is None else min(most, at_once)))
+        self._offered = self._take(most if at_once is None else min(most, at_once))
         return self._offered
 
     def _offer_alone(self) -> list[Entry]:
@@ -126,12 +130,10 @@ class Holding:
         self._offered = [self._only]
         return self._offered
 
-    def _take(self, most: int) -> Iterator[Entry]:
-        while most > 0 and self._ready:
-            entry = self._ready.popleft()
-            if not entry.is_disowned:
-                most -= 1
-                yield entry
+    def _take(self, most: int) -> list[Entry]:
+        ready = self._ready
+        taken = [ready.popleft() for _ in range(min(most, len(ready)))]
+        return [entry for entry in taken if not entry.is_disowned]
 
     def confirm(self) -> None:
         """What was offered is marked: it may start."""
@@ -265,12 +267,12 @@ class Holding:
 
     # Heartbeats and time limits.
 
-    def due_for_refresh(self, before_s: float, most: int) -> list[Entry]:
-        """What was refreshed last before `before_s`, longest ago first."""
+    def due_for_refresh(self, since_s: float, most: int) -> list[Entry]:
+        """What was not refreshed since `since_s`, longest ago first."""
         due: list[Entry] = []
         for entries in self._held.values():
             for entry in entries.values():
-                if entry.refreshed_s >= before_s or len(due) >= most:
+                if entry.refreshed_s > since_s or len(due) >= most:
                     break
                 due.append(entry)
         return due

@@ -85,6 +85,8 @@ class Lanes:
                 await self._run_each(task, self._one)
             elif self._many is not None:
                 await self._run_batches(task, self._many)
+        except GeneratorExit:
+            pass  # it was seen to: nobody asks a lane how it ended
         finally:
             self._tasks.discard(task)
             self.wake()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 HANDLER_FAILED: Final = "HandlerFailed"  # reason of entries that failed as often as they may
+MAX_RETRIES: Final = "MaxRetriesExceeded"  # of entries that ended process after process
 REJECTED: Final = "Rejected"
 UNDECODABLE: Final = "Undecodable"
 TOLD_AT_MOST: Final = 2000  # characters of an error that go into a dead letter

@@ -17,8 +17,8 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import InvalidSpec, OutcomeUnknown, PelopsError, RedisUnavailable
 from pelops.worker.adding import Adding, Fields, Order, Part, check_key, flatten, own_error
 from pelops.worker.server.place import read_endpoint
-from pelops.worker.settings import WrongSettings
 from pelops.worker.tracing import read_context
+from pelops.worker.uncaught import WrongSettings, ends_with_a_line
 
 log = logging.getLogger("pelops.worker")
 
@@ -71,12 +71,17 @@ class Producer:
     ) -> Producer:
         """A producer as the `PELOPS_*` variables and options say.
 
-        Raises WrongSettings, which names what is wrong.
+        Raises WrongSettings, which names what is wrong. If nobody catches it, the process ends with
+        exit code 2 and only that message.
         """
         told = os.environ if environment is None else environment
-        stream = stream or told.get("PELOPS_STREAM")
+        with ends_with_a_line():
+            return cls._read(told, stream or told.get("PELOPS_STREAM"), options)
+
+    @classmethod
+    def _read(cls, told: Mapping[str, str], stream: str | None, options: Options) -> Producer:
         if not stream:
-            raise WrongSettings("PELOPS_STREAM is not set, and no stream was named")
+            raise WrongSettings("PELOPS_STREAM is not set, and no stream was named: do one of them")
         try:
             return cls(read_endpoint(told), stream, Adding(**options))
         except WrongSettings:

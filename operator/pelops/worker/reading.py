@@ -7,6 +7,7 @@ import asyncio
 from pelops.errors import RedisError
 from pelops.worker.alarm import Alarm
 from pelops.worker.intake import Pace
+from pelops.worker.server.door import Delivered
 from pelops.worker.shared import Shared
 
 _PATIENCE_S = 0.05  # beside what the door itself waits after a refusal
@@ -35,10 +36,15 @@ class Reader:
         """Whether something may have been delivered that did not arrive."""
         return self._epoch != self._door.epoch
 
+    @property
+    def queued(self) -> int:
+        """How many wait for a mark, or are about to."""
+        return self._holding.queued + self._receiving.coming
+
     def room(self) -> int:
         """How many more entries may come."""
         holding = self._holding
-        held = holding.queued + holding.active
+        held = self.queued + holding.active
         return self._intake.room(held=held, waiting=holding.waiting, per_s=self.pace.per_s)
 
     async def run(self, arrived: Alarm) -> None:
@@ -74,11 +80,20 @@ class Reader:
             if room <= 0:
                 await self.alarm.wait(_LOOK_S)
                 continue
+            self._receiving.catch_up()
+            held = {(entry.key, entry.raw_id) for entry in self._holding}
             asked_s = self._clock()
             found = await self._door.read_history(after, room, skip=self._receiving.left)
             if not found:
                 self._epoch = epoch
                 return
             after |= {some.key: some.entries[-1][0] for some in found if some.entries}
+            self._forget_settled(found, held)
             self._receiving.accept(found, asked_s)
             arrived.ring()
+
+    def _forget_settled(self, found: list[Delivered], held: set[tuple[bytes, bytes]]) -> None:
+        """Leave out what was held when the page was asked for, and was settled meanwhile."""
+        settled = {(key, raw_id) for key, raw_id in held if not self._holding.get(key, raw_id)}
+        for some in found if settled else ():
+            some.entries = [raw for raw in some.entries if (some.key, raw[0]) not in settled]

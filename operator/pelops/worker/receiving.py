@@ -19,6 +19,8 @@ class Receiving:
 
     def __init__(self, holding: Holding, terms: Terms, sizes: Sizes, observer: Observer) -> None:
         self.left: set[bytes] = set()  # what former processes of this name had started
+        self.coming = 0  # entries that were put off
+        self._put_off: list[tuple[list[Delivered], float]] = []
         self._holding = holding
         self._terms = terms
         self._sizes = sizes
@@ -27,7 +29,23 @@ class Receiving:
 
     def accept(self, delivered: Iterable[Delivered], asked_s: float) -> int:
         """Hold what was asked for at `asked_s`; how many came."""
+        self.catch_up()
         return sum(self._accept(some, asked_s) for some in delivered)
+
+    def put_off(self, delivered: list[Delivered], asked_s: float) -> int:
+        """Hold it later, before anything that comes later; how many came."""
+        came = sum(len(some.entries) for some in delivered)
+        if came:
+            self.coming += came
+            self._put_off.append((delivered, asked_s))
+        return came
+
+    def catch_up(self) -> None:
+        """Hold what was put off."""
+        put_off, self._put_off, self.coming = self._put_off, [], 0
+        for delivered, asked_s in put_off:
+            for some in delivered:
+                self._accept(some, asked_s)
 
     def _accept(self, some: Delivered, asked_s: float) -> int:
         arrival = Arrival(some.key, some.source, asked_s, self._terms)
@@ -40,15 +58,15 @@ class Receiving:
             known = [entry for entry in entries if not self._accept_one(entry)]
         for entry in known:
             self._meet_again(entry, asked_s)
-        self._sizes.count(len(raws), _size(raws))
+        self._sizes.count(len(raws), _size(whole))
         if raws:
-            self._observer.received(len(raws), sum(raw[3] > 0 for raw in whole))
+            self._observer.received(len(raws), sum([raw[3] > 0 for raw in whole]))
         return len(raws)
 
     def _are_plain(self, raws: list[RawEntry]) -> bool:
         """Whether none of these was delivered or charged before, as is usual."""
         retries = self._retries
-        return not any(raw[3] or raw[1][-2] == retries for raw in raws)
+        return not any([raw[3] or raw[1][-2] == retries for raw in raws])
 
     def _accept_one(self, entry: Entry) -> bool:
         alone = entry.deliveries >= SUSPICIOUS or entry.retry_count > 0
@@ -69,4 +87,4 @@ class Receiving:
 
 
 def _size(raws: list[RawEntry]) -> int:
-    return sum(map(len, chain.from_iterable(raw[1] for raw in raws if raw[1])))
+    return sum(map(len, chain.from_iterable([raw[1] for raw in raws])))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from pelops.errors import InvalidSpec, PelopsError
 from pelops.worker.health import Health
+from pelops.worker.uncaught import WRONG_SETTINGS
 
 if TYPE_CHECKING:
     from pelops.worker.worker import Worker
@@ -22,7 +23,6 @@ log = logging.getLogger("pelops.worker")
 
 _LEFTOVERS_S: Final = 1.0  # what tasks that handlers left behind get to end
 _EXIT_S: Final = 3.0  # what threads and exit handlers of others get
-_WRONG_SETTINGS: Final = 2
 
 
 def run_process(worker: Worker) -> None:
@@ -34,7 +34,7 @@ def run_process(worker: Worker) -> None:
             code = _run_loop(worker)
     except InvalidSpec as error:
         log.error("%s", error)
-        code = _WRONG_SETTINGS
+        code = WRONG_SETTINGS
     except PelopsError as error:
         log.error("%s: %s", type(error).__name__, error)
         code = 1

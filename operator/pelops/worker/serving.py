@@ -59,10 +59,22 @@ class Serving:
     async def run(self) -> None:
         """Work until told to stop, then wind down. Raises what cannot be helped by waiting."""
         try:
-            if await self._begin():
+            if await self._begin_unless_told():
                 await self._work()
         finally:
             await self.shared.door.close()
+
+    async def _begin_unless_told(self) -> bool:
+        """As `_begin`, which does not keep who is told to stop, however long Redis says nothing."""
+        begun = asyncio.create_task(self._begin(), name="pelops-begin")
+        told = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
+        await asyncio.wait([begun, told], return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if not begun.done():
+            begun.cancel()
+            await asyncio.wait([begun])
+            return False
+        return begun.result()
 
     async def _begin(self) -> bool:
         """Connect, and say that this process begins; False when told to stop before."""

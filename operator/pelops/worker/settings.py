@@ -12,15 +12,14 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
 from pelops.worker.retrying import RetryPolicy
 from pelops.worker.server.place import Place, read_endpoint
+from pelops.worker.uncaught import WrongSettings, ends_with_a_line
 
 IDLE_LIMIT_MS: Final = 30_000  # without an operator that says how long entries may be idle
 GRACE_S: Final = 25.0  # less than the 30 s after which Kubernetes kills
+_LAST_PORT: Final = 65_535
+_WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 T = TypeVar("T")
-
-
-class WrongSettings(InvalidSpec):
-    """A variable or an argument is missing or wrong; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +37,7 @@ class Settings:
     acknowledge_s: float = 0.02  # how long an acknowledgement may wait for others
     acknowledge_count: int = 100
     blocked_s: float | None = None  # how long a blocked event loop is spoken for
+    max_crashes: int | None = None  # processes that an entry may end while it runs alone
     batch_size: int = 100  # entries of one call, for handlers of batches
     health_port: int | None = None  # where `run` answers probes; None: nowhere
     health_host: str | None = None  # None: at every address
@@ -48,6 +48,10 @@ class Settings:
             # `not <=` also refuses what is no number at all.
             if value is not None and not least <= value < float("inf"):
                 raise WrongSettings(f"{name} is {value}; it must be at least {least:g}")
+        if self.health_port is not None and self.health_port > _LAST_PORT:
+            raise WrongSettings(
+                f"PELOPS_HEALTH_PORT is {self.health_port}; a port is at most {_LAST_PORT}"
+            )
 
     @property
     def idle_s(self) -> float:
@@ -68,15 +72,20 @@ class Settings:
     def from_env(cls, environment: Mapping[str, str] | None = None, **chosen: object) -> Settings:
         """Settings from `PELOPS_*` variables; arguments win over them.
 
-        Raises WrongSettings with the name of the variable.
+        Raises WrongSettings with the name of the variable; a process that it ends says only that.
         """
-        told = os.environ if environment is None else environment
+        with ends_with_a_line():
+            return cls._read(os.environ if environment is None else environment, chosen)
+
+    @classmethod
+    def _read(cls, told: Mapping[str, str], chosen: Mapping[str, object]) -> Settings:
         values: dict[str, object] = {
             "idle_limit_ms": _number(told, "PELOPS_IDLE_LIMIT_MS", int, IDLE_LIMIT_MS),
             "field_prefix": told.get("PELOPS_FIELD_PREFIX", "_"),
             "concurrency": _number(told, "PELOPS_CONCURRENCY", int, 100),
             "prefetch": _number(told, "PELOPS_PREFETCH", int, 1000),
             "retry": read_retry_policy(told),
+            "max_crashes": _number(told, "PELOPS_MAX_CRASHES", int, None),
             "timeout_s": _number(told, "PELOPS_TIMEOUT_SECONDS", float, None),
             "grace_s": _number(told, "PELOPS_GRACE_SECONDS", float, GRACE_S),
             "health_port": _number(told, "PELOPS_HEALTH_PORT", int, None),
@@ -94,10 +103,19 @@ def read_retry_policy(told: Mapping[str, str]) -> RetryPolicy:
 
 
 def read_place(
-    environment: Mapping[str, str] | None = None, *, deletes_acknowledged: bool = False
+    environment: Mapping[str, str] | None = None, *, deletes_acknowledged: bool | None = None
 ) -> Place:
-    """Which group of which Redis, and as whom. Raises WrongSettings with the variable's name."""
+    """Which group of which Redis, and as whom. Raises WrongSettings with the variable's name.
+
+    `deletes_acknowledged` None: as `PELOPS_DELETE_ACKNOWLEDGED` says, which is false by default.
+    """
     told = os.environ if environment is None else environment
+    with ends_with_a_line():
+        deletes = read_switch(told, "PELOPS_DELETE_ACKNOWLEDGED")
+        return _read_place(told, deletes if deletes_acknowledged is None else deletes_acknowledged)
+
+
+def _read_place(told: Mapping[str, str], deletes: bool) -> Place:
     settings = Settings.from_env(told)
     try:
         return Place(
@@ -106,7 +124,7 @@ def read_place(
             consumer=told.get("PELOPS_CONSUMER") or default_consumer(told),
             idle_limit_ms=settings.idle_limit_ms,
             field_prefix=settings.field_prefix,
-            deletes=deletes_acknowledged,
+            deletes=deletes,
         )
     except WrongSettings:
         raise
@@ -149,7 +167,15 @@ def _number(
     try:
         return kind(text)
     except ValueError:
-        raise WrongSettings(f"{name}={text!r} is no number") from None
+        raise WrongSettings(f"{name}={text!r} is no number: set one, or unset it") from None
+
+
+def read_switch(told: Mapping[str, str], name: str) -> bool:
+    """Whether a variable is true; false when it is not set."""
+    text = told.get(name) or "false"
+    if text.lower() not in _WORDS:
+        raise WrongSettings(f"{name}={text!r} is neither true nor false: set one of them")
+    return _WORDS[text.lower()]
 
 
 _LEAST: Final[Mapping[str, tuple[str, float]]] = {
@@ -161,6 +187,7 @@ _LEAST: Final[Mapping[str, tuple[str, float]]] = {
     "acknowledge_count": ("acknowledge_count", 1),
     "acknowledge_s": ("acknowledge_s", 0),
     "prefetch_bytes": ("prefetch_bytes", 1),
+    "max_crashes": ("PELOPS_MAX_CRASHES", 1),
     "batch_size": ("batch_size", 1),
     "blocked_s": ("blocked_s", 0),
     "health_port": ("PELOPS_HEALTH_PORT", 0),

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from pelops.worker.clock import Clock, steady
-from pelops.worker.handlers import adapt_handler, decode_first
+from pelops.worker.crashing import counted
+from pelops.worker.handlers import adapt_handler, decode_first, make_handler
 from pelops.worker.metrics import build_metrics
 from pelops.worker.observing import Observer
 from pelops.worker.ordering import OrderBy
@@ -16,10 +17,11 @@ from pelops.worker.retrying import RetryPolicy
 from pelops.worker.server.door import Door
 from pelops.worker.server.place import Place
 from pelops.worker.serving import Serving
-from pelops.worker.settings import Settings, WrongSettings, read_place
+from pelops.worker.settings import Settings, read_place
 from pelops.worker.shared import build_shared
 from pelops.worker.threads import Threads
 from pelops.worker.tracing import traced
+from pelops.worker.uncaught import WrongSettings
 
 Given = TypeVar("Given")
 MakeDoor = Callable[[], Door]
@@ -39,6 +41,7 @@ class Options(TypedDict, total=False):
     acknowledge_s: float
     acknowledge_count: int
     blocked_s: float | None
+    max_crashes: int | None
     batch_size: int
     health_port: int | None
     health_host: str | None
@@ -87,7 +90,7 @@ class Worker:
         self._order_by = order_by
         self._clock = clock
         self._threads = Threads()
-        self._given: Any = None
+        self._handler: Any = None
         self._serving: Serving | None = None
 
     @classmethod
@@ -97,15 +100,21 @@ class Worker:
         *,
         observer: Observer | None = None,
         order_by: OrderBy | None = None,
+        deletes_acknowledged: bool | None = None,
         **options: Unpack[Options],
     ) -> Worker:
         """A worker as the `PELOPS_*` variables say; options win over them.
 
-        Raises WrongSettings, whose message names the variable.
+        Raises WrongSettings, whose message names the variable. If nobody catches it, the process
+        ends with exit code 2 and only that message.
+
+        Args:
+            observer, order_by: as for a worker that is built of its parts.
+            deletes_acknowledged: whether entries that no other group needs are deleted (XACKDEL).
         """
         settings = Settings.from_env(environment, **options)
         place = replace(
-            read_place(environment),
+            read_place(environment, deletes_acknowledged=deletes_acknowledged),
             idle_limit_ms=settings.idle_limit_ms,
             field_prefix=settings.field_prefix,
         )
@@ -140,10 +149,11 @@ class Worker:
         return self._take_handler(given, given)
 
     def _take_handler(self, given: Any, used: Any) -> Any:
-        if self._given is not None:
+        if self._handler is not None:
             raise WrongSettings("this worker has a handler already; one worker, one handler")
-        adapt_handler(used, self._threads)  # what cannot be used is refused here
-        self._given = used
+        made = make_handler(used)
+        adapt_handler(made, self._threads)  # what cannot be used is refused here
+        self._handler = made
         return given
 
     def run(self) -> None:
@@ -161,13 +171,15 @@ class Worker:
 
         Answers the exit code that a process should have. Cancelling it winds down as `stop` does.
         """
-        if self._given is None:
+        if self._handler is None:
             raise WrongSettings("this worker has no handler: use @worker.handler")
         if self._serving is not None:
             raise WrongSettings("this worker serves already")
         door = self._make_door()
         shared = build_shared(door, self.settings, self.observer, self._clock, self._order_by)
-        handler = traced(adapt_handler(self._given, self._threads))
+        handler = traced(adapt_handler(self._handler, self._threads))
+        if self.settings.max_crashes is not None:
+            handler = counted(handler, door, self.settings.max_crashes)
         serving = self._serving = Serving(shared, handler, self._make_door)
         try:
             await self._serve(serving)
@@ -218,7 +230,7 @@ class Worker:
             return f"the event loop stands still for {still_s:.0f} s"
         refused = serving.shared.complaints.current
         if refused:
-            return f"Redis refuses: {', '.join(refused)}"
+            return f"Redis refuses: {'; '.join(refused)}"
         holding = serving.shared.holding
         return f"{len(holding.running)} running, {len(holding)} held"
 

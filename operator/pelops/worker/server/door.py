@@ -3,8 +3,8 @@
 The errors are those of `pelops.errors`, by the question *did it happen?*: RedisUnavailable (no),
 OutcomeUnknown (perhaps), NoSuchGroup (no: wait for whoever makes the group), and
 AuthenticationFailed, PermissionDenied, UnsupportedServer, WrongType (no, and it will not by
-itself). A door that was refused, or lost its connection, waits longer and longer before it tries
-again: callers just ask.
+itself); beside them NameTaken. A door that was refused, or lost its connection, waits longer and
+longer before it tries again: callers just ask.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from pelops.errors import RedisError
 # much as a whole no-op handler.
 RawEntry: TypeAlias = list[Any]
 Ids: TypeAlias = Mapping[bytes, Sequence[bytes]]  # entries' IDs by the key of their stream
+
+
+class NameTaken(RedisError):
+    """Another process has begun under this consumer's name: it did not happen, and will later."""
 
 
 class Source(Enum):
@@ -111,6 +115,12 @@ class Door(Protocol):
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry that is ours; False: it is not, or nobody's any more."""
+
+    async def begin_alone(self, entry_id: bytes) -> int:
+        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+
+    async def end_alone(self, entry_id: bytes) -> None:
+        """Such a run has ended, and its process has not: forget all of them."""
 
     async def release(self, ids: Ids) -> int:
         """Hand entries back that have not been started; how many others may take at once."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from pelops.errors import NoSuchGroup, PelopsError
-from pelops.redis_streams.transport import Reply
 from pelops.worker.server.door import Delivered, Source
 from pelops.worker.server.names import Names
 from pelops.worker.server.saying import in_chunks
@@ -15,7 +14,8 @@ from pelops.worker.server.streams import Streams
 from pelops.worker.server.wire import Wire
 
 _START: Final = b"0-0"
-_UNKNOWN: Final = (0, 1)  # idle time and deliveries of what was delivered since it was listed
+
+_Pending = Sequence[Any]  # ID, consumer, idle time in ms, deliveries
 
 
 class History:
@@ -31,55 +31,76 @@ class History:
     ) -> list[Delivered]:
         """As `Door.read_history`; raises what the server refused with."""
         at = dict(after)
-        while pages := await self._pages(at, count):
-            for page in pages:
-                at[page.key] = page.entries[-1][0]
-            kept = [page for page in pages if await self._settle(page, skip)]
+        while listed := await self._list(at, count):
+            for key, pending in listed.items():
+                at[key] = pending[-1][0]
+            pages = await self._read(listed, skip)
+            kept = [page for page in pages if await self._settle(page)]
             if kept:
                 return kept
+        await self._appear(at)
         return []
 
-    async def _pages(self, at: Mapping[bytes, bytes], count: int) -> list[Delivered]:
-        """A page of each stream that has one."""
+    async def _appear(self, at: Mapping[bytes, bytes]) -> None:
+        """Be a consumer that others can see: below Redis 7.2 a read that waits makes none."""
         keys = self._streams.with_entries()
-        starts = [at.get(key, _START) for key in keys]
-        listed = [self._list(key, start, count) for key, start in zip(keys, starts, strict=True)]
-        head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", count)
-        *lists, read = await self._wire.ask([*listed, (*head, "STREAMS", *keys, *starts)])
-        if isinstance(read, NoSuchGroup) and self._streams.learn_missing(str(read)):
-            self._wire.forgive()
-            return await self._pages(at, count)
-        if isinstance(read, PelopsError):
-            raise read
-        known = {key: _counts(listing) for key, listing in zip(keys, lists, strict=True)}
-        pages = [Delivered(key, Source.HISTORY, entries) for key, entries in read if entries]
-        for page in pages:
-            for entry in page.entries:
-                entry.extend(known[page.key].get(entry[0], _UNKNOWN))
-        return pages
+        head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", 1)
+        behind_all = [at.get(key, _START) for key in keys]
+        (reply,) = await self._wire.ask([(*head, "STREAMS", *keys, *behind_all)])
+        if isinstance(reply, PelopsError):
+            raise reply
 
-    def _list(self, key: bytes, start: bytes, count: int) -> Parts:
-        # The history tells neither idle time nor delivery count, and changes both.
-        return ("XPENDING", key, self._names.group, b"(" + start, "+", count, self._names.me)
+    async def _list(self, at: Mapping[bytes, bytes], count: int) -> dict[bytes, list[_Pending]]:
+        """A page of what is pending here on each stream that has any.
 
-    async def _settle(self, page: Delivered, skip: Collection[bytes]) -> bool:
+        XREADGROUP would answer the bodies as well, and make all of it look as if it had just been
+        delivered: the evidence of a crash too, which the operator would then leave here.
+        """
+        keys = self._streams.with_entries()
+        replies = await self._wire.ask([self._listing(key, at, count) for key in keys])
+        for reply in replies:
+            if isinstance(reply, NoSuchGroup) and self._streams.learn_missing(str(reply)):
+                self._wire.forgive()
+                return await self._list(at, count)
+            if isinstance(reply, PelopsError):
+                raise reply
+        return {key: listed for key, listed in zip(keys, replies, strict=True) if listed}
+
+    def _listing(self, key: bytes, at: Mapping[bytes, bytes], count: int) -> Parts:
+        start = b"(" + at.get(key, _START)
+        return ("XPENDING", key, self._names.group, start, "+", count, self._names.me)
+
+    async def _read(
+        self, listed: Mapping[bytes, list[_Pending]], skip: Collection[bytes]
+    ) -> list[Delivered]:
+        """With their bodies, None for one that is gone; what is to be skipped is left out."""
+        wanted = [(key, one) for key, some in listed.items() for one in some if one[0] not in skip]
+        calls: list[Parts] = [("XRANGE", key, one[0], one[0]) for key, one in wanted]
+        pages = {key: Delivered(key, Source.HISTORY, []) for key in listed}
+        replies = await self._wire.ask(calls) if calls else []
+        for (key, (entry_id, _, idle_ms, deliveries)), reply in zip(wanted, replies, strict=True):
+            if isinstance(reply, PelopsError):
+                raise reply
+            body = reply[0][1] if reply else None
+            pages[key].entries.append([entry_id, body, idle_ms, deliveries])
+        return list(pages.values())
+
+    async def _settle(self, page: Delivered) -> bool:
         """Keep what is there, record what is gone; whether anything is left of the page."""
-        mine = [entry for entry in page.entries if entry[0] not in skip]
+        mine = page.entries
         page.entries = [entry for entry in mine if entry[1] is not None]
         gone = [entry[0] for entry in mine if entry[1] is None]
         kept = [entry[0] for entry in page.entries]
-        calls = [
-            self._names.recording(script, page.key, "history", *some)
-            for script, ids in (("keep", kept), ("bury", gone))
-            for _, some in in_chunks({page.key: ids})
-        ]
-        for reply in await self._wire.ask(calls) if calls else ():
+        keeps, buries = self._calls("keep", page.key, kept), self._calls("bury", page.key, gone)
+        replies = await self._wire.ask([*keeps, *buries]) if mine else []
+        for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
+        # What was acknowledged, or given to another, since it was listed.
+        lost = {entry_id for reply in replies[: len(keeps)] for entry_id in reply[0]}
+        page.entries = [entry for entry in page.entries if entry[0] not in lost]
         return bool(page.entries)
 
-
-def _counts(listing: Reply) -> dict[bytes, tuple[int, int]]:
-    if isinstance(listing, PelopsError):
-        return {}
-    return {entry_id: (idle, deliveries) for entry_id, _, idle, deliveries in listing}
+    def _calls(self, script: str, key: bytes, ids: list[bytes]) -> list[Parts]:
+        chunks = (some for _, some in in_chunks({key: ids}))
+        return [self._names.recording(script, key, "history", *some) for some in chunks]

@@ -5,23 +5,32 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from pelops.errors import (
     PelopsError,
     PermissionDenied,
     RedisError,
     UnsupportedServer,
-    WrongType,
 )
-from pelops.redis_streams.outcomes import permission_denied
 from pelops.redis_streams.tls import build_ssl_context
 from pelops.redis_streams.transport import Login, Reply
-from pelops.worker.server.door import Boot, Delivered, Exchanged, Ids, Outgoing, Source
+from pelops.worker.server.door import (
+    Boot,
+    Delivered,
+    Exchanged,
+    Ids,
+    NameTaken,
+    Outgoing,
+    Source,
+)
 from pelops.worker.server.history import History
 from pelops.worker.server.locating import Whereabouts
+from pelops.worker.server.name_holding import NameHolding
 from pelops.worker.server.names import Names
 from pelops.worker.server.place import Place
 from pelops.worker.server.reading import Answer, Reading
+from pelops.worker.server.refusing import Refusals
 from pelops.worker.server.saying import Saying, in_chunks, understand
 from pelops.worker.server.scripts import Parts, script_call
 from pelops.worker.server.wire import Wire
@@ -40,11 +49,14 @@ class RedisDoor:
         whereabouts = Whereabouts(endpoint, place.keys.slot, login)
         self._place = place
         self._names = Names.of(place)
-        self._reads = Wire(whereabouts, login, place.patience_s)
-        self._acts = Wire(whereabouts, login, place.patience_s)
+        self._refusals = Refusals.of_worker(self._names)
+        self._reads = Wire(whereabouts, login, place.patience_s, self._refusals)
+        self._acts = Wire(whereabouts, login, place.patience_s, self._refusals)
         self._reading = Reading(place, self._names, time.monotonic)
         self._saying = Saying(self._names, deletes=place.deletes)
         self._history = History(self._reads, self._names, self._reading.streams)
+        self._name = NameHolding(self._names, place.idle_limit_ms, time.monotonic)
+        self._regaining = asyncio.Lock()
         self._judged_in = 0  # the epoch in which it was found out what the server can do
 
     @property
@@ -69,13 +81,11 @@ class RedisDoor:
 
     async def begin(self) -> Boot:
         """Record that this process begins, by the server's clock."""
-        names = self._names
-        call = script_call("begin", (names.state, names.started), names.me)
-        now, left = await self._acts.ask_one(call)
-        return Boot(now_ms=int(now), left=frozenset((left or b"").split()))
+        return await self._begin(self._acts)
 
     async def read(self, count: int, block_ms: int) -> list[Delivered]:
         """New entries, idle ones and those that are handed over; none after `block_ms`."""
+        await self._regain(self._reads)
         try:
             return await self._read(count, block_ms)
         except asyncio.CancelledError:
@@ -86,12 +96,23 @@ class RedisDoor:
         self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
     ) -> list[Delivered]:
         """Own pending entries behind the last ID of each key, refreshed; none: that was all."""
-        return await self._history.read(after, count, skip)
+        await self._regain(self._reads)
+        left = self._name.left
+        return await self._history.read(after, count, {*skip, *left} if left else skip)
 
     async def exchange(self, outgoing: Outgoing) -> Exchanged:
         """All of it in one round trip, and another when entries were handed over."""
-        commands, ways = self._saying.say(outgoing)
+        if self._name.is_taken:
+            try:
+                await self._regain(self._acts)
+            except NameTaken as error:
+                return await self._finish(outgoing, error)
+        commands, ways = self._saying.say(outgoing, self._name.left)
         said = len(commands)
+        says_what_it_has = outgoing.marks is not None or bool(outgoing.keeps)
+        looks = says_what_it_has and self._name.is_known
+        if looks:
+            commands.append(self._name.look)
         asked = None
         if outgoing.read > 0:
             self._judge_anew()
@@ -101,8 +122,10 @@ class RedisDoor:
             return Exchanged()
         replies = await self._acts.ask(commands)
         found = understand(replies[:said], ways)
+        if looks:
+            self._hear_of_name(replies[said], found)
         if asked is not None:
-            answer = self._reading.answer(asked, replies[said:])
+            answer = self._reading.answer(asked, replies[said + looks :])
             found.delivered = await self._understood(self._acts, answer)
             found.problem = found.problem or answer.problem
         return found
@@ -113,11 +136,22 @@ class RedisDoor:
         verdict, *details = await self._acts.ask_one(call)
         if verdict == b"too-wide":
             raise RedisError(f"the entry {entry_id.decode()} is too wide for a dead letter")
-        _raise_refusal(verdict, details)
+        self._raise_refusal(verdict, details)
         return bool(verdict == b"rejected")
+
+    async def begin_alone(self, entry_id: bytes) -> int:
+        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+        count = ("HINCRBY", self._names.state, b"alone:" + entry_id, 1)
+        return int(await self._acts.ask_one(count))
+
+    async def end_alone(self, entry_id: bytes) -> None:
+        """Such a run has ended, and its process has not: forget all of them."""
+        await self._acts.ask_one(("HDEL", self._names.state, b"alone:" + entry_id))
 
     async def release(self, ids: Ids) -> int:
         """Hand entries back that have not been started; how many others may take at once."""
+        if self._name.is_taken:
+            return 0  # the process that has the name now may be working on them
         calls = [self._release(key, some) for key, some in in_chunks(ids)]
         replies = await self._acts.ask(calls) if calls else []
         for reply in replies:
@@ -127,27 +161,66 @@ class RedisDoor:
 
     async def leave(self) -> bool:
         """Remove this worker's consumer if it owns nothing; whether it is gone."""
+        if self._name.is_taken:
+            return False
         names = self._names
         keys = (names.ledger, names.state, names.started)
         streams = (names.stream, names.retry, names.handover)
         call = script_call("leave", (*keys, *streams), names.group, names.me)
         verdict, *details = await self._acts.ask_one(call)
-        _raise_refusal(verdict, details)
+        self._raise_refusal(verdict, details)
         return bool(verdict != b"owns-entries")
+
+    async def _begin(self, wire: Wire) -> Boot:
+        names = self._names
+        call = script_call("begin", (names.state, names.started), names.me)
+        now, left = await wire.ask_one(call)
+        boot = Boot(now_ms=int(now), left=frozenset((left or b"").split()))
+        self._name.begin(boot)
+        return boot
+
+    async def _regain(self, wire: Wire) -> None:
+        """Begin anew if the name was another process's for long enough; raises NameTaken."""
+        if not self._name.is_taken:
+            return
+        async with self._regaining:
+            if not self._name.is_taken:
+                return
+            if not self._name.may_begin_anew(await wire.ask_one(self._name.look)):
+                await asyncio.sleep(self._name.pause_s)
+                raise self._name.refusal()
+            await self._begin(wire)
+            await self._reads.close()  # what was delivered meanwhile is found in the history
+
+    async def _finish(self, outgoing: Outgoing, error: NameTaken) -> Exchanged:
+        """Say what is done and what lives, and start nothing: the name is another process's."""
+        commands, ways = self._saying.say(replace(outgoing, marks=None, read=0), ())
+        replies = await self._acts.ask(commands) if commands else []
+        found = understand(replies, ways)
+        found.problem = found.problem or (error if outgoing.marks is not None else None)
+        return found
+
+    def _hear_of_name(self, boot: Reply, found: Exchanged) -> None:
+        self._name.hear(boot)
+        if self._name.is_taken:
+            found.problem = found.problem or self._name.refusal()
 
     async def _read(self, count: int, block_ms: int) -> list[Delivered]:
         found: list[Delivered] = []
         while True:
             self._judge_anew()
             asked = self._reading.question(count, 0 if found else block_ms)
+            looks = [self._name.look] if self._name.is_known else []
             wait_s = asked.block_ms / 1000
-            replies = await self._reads.ask(asked.commands, wait_s=wait_s)
-            answer = self._reading.answer(asked, replies)
+            replies = await self._reads.ask([*looks, *asked.commands], wait_s=wait_s)
+            if looks:
+                self._name.hear(replies[0])
+            answer = self._reading.answer(asked, replies[len(looks) :])
             found += await self._understood(self._reads, answer)
             if answer.problem is not None and not found:
                 raise answer.problem
             if found or not answer.again:
-                return found
+                return found  # what came before the name was seen to be taken waits for its turn
 
     async def _understood(self, wire: Wire, answer: Answer) -> list[Delivered]:
         """What was delivered, with what is offered."""
@@ -179,13 +252,10 @@ class RedisDoor:
         keys = (key, names.handover)
         return script_call("release", keys, names.group, names.me, limit, *flags, *ids)
 
-
-def _raise_refusal(verdict: bytes, details: list[Reply]) -> None:
-    """Raise what a script's verdict says that it refused; other verdicts pass."""
-    texts = [detail.decode("utf-8", "replace") for detail in details if isinstance(detail, bytes)]
-    if verdict == b"wrong-type":
-        key, found = texts
-        raise WrongType(f"{key} holds a {found}", key=key, found=found)
-    if verdict == b"no-permission":
-        command, key = texts
-        raise permission_denied(command, key)
+    def _raise_refusal(self, verdict: bytes, details: list[Reply]) -> None:
+        """Raise what a script's verdict says that it refused; other verdicts pass."""
+        texts = [one.decode("utf-8", "replace") for one in details if isinstance(one, bytes)]
+        if verdict == b"wrong-type":
+            raise self._refusals.wrong_type(*texts)
+        if verdict == b"no-permission":
+            raise self._refusals.denied(*texts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final
 
 from pelops.errors import PelopsError, RedisError
@@ -23,12 +23,16 @@ class Saying:
         self._names = names
         self._deletes = deletes
 
-    def say(self, outgoing: Outgoing) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
-        """The commands, and beside each how to understand its reply."""
-        said = list(self._say(outgoing))
+    def say(
+        self, outgoing: Outgoing, left: Collection[bytes] = ()
+    ) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
+        """The commands, and beside each how to understand its reply; `left` stays marked."""
+        said = list(self._say(outgoing, left))
         return [command for command, _, _ in said], [(how, key) for _, how, key in said]
 
-    def _say(self, outgoing: Outgoing) -> Iterator[tuple[Parts, Understand, bytes]]:
+    def _say(
+        self, outgoing: Outgoing, left: Collection[bytes]
+    ) -> Iterator[tuple[Parts, Understand, bytes]]:
         names = self._names
         for key, ids in outgoing.acks.items():
             if ids:
@@ -37,7 +41,8 @@ class Saying:
             args: Parts = (names.group, names.me, int(self._deletes), *some)
             yield script_call("acknowledge", (key,), *args), _note_checked, key
         if outgoing.marks is not None:
-            yield ("HSET", names.started, names.me, outgoing.marks), _note_nothing, b""
+            marks = b" ".join([*left, outgoing.marks]) if left else outgoing.marks
+            yield ("HSET", names.started, names.me, marks), _note_nothing, b""
         for key, some in in_chunks(outgoing.keeps):
             yield names.recording("keep", key, "heartbeat", *some), _note_kept, key
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,12 +11,13 @@ from redis import exceptions
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.naming import key_slot
-from pelops.errors import NoSuchGroup, PelopsError, RedisUnavailable
+from pelops.errors import NoSuchGroup, OutOfMemory, PelopsError, RedisUnavailable
 from pelops.redis_streams.outcomes import translate_reply
 from pelops.redis_streams.tls import build_ssl_context
 from pelops.redis_streams.transport import ANSWER_TIMEOUT_S, Login, Reply
 from pelops.worker.server.link import Link
 from pelops.worker.server.locating import Whereabouts
+from pelops.worker.server.refusing import VALID_S, Refusals, is_vague
 from pelops.worker.server.scripts import Parts, with_text
 
 _REDIRECTS: Final = 5
@@ -28,11 +31,16 @@ class Wire:
     happen.
     """
 
-    def __init__(self, whereabouts: Whereabouts, login: Login, patience_s: float) -> None:
+    def __init__(
+        self, whereabouts: Whereabouts, login: Login, patience_s: float, refusals: Refusals
+    ) -> None:
         self._whereabouts = whereabouts
         self._login = login
         self._patience_s = patience_s
         self._link = Link(whereabouts, login, patience_s)
+        self._refusals = refusals
+        self._found: list[Reply] = []  # by the probes
+        self._found_s = -math.inf
 
     @property
     def connections(self) -> int:
@@ -122,26 +130,57 @@ class Wire:
         judged = [
             _translated(reply, command) for reply, command in zip(replies, commands, strict=True)
         ]
+        if any(map(is_vague, judged)):
+            judged = await self._explained(judged, commands)
         if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
             # A failover has made our master a replica: look for the new one next time.
             await self._link.drop()
-        if any(isinstance(reply, (RedisUnavailable, NoSuchGroup)) for reply in judged):
+        if any(map(_asks_for_patience, judged)):
             self._link.refused()
         else:
             self._link.served()
         return judged
 
+    async def _explained(self, judged: list[Reply], commands: Sequence[Parts]) -> list[Reply]:
+        """The same replies; refusals say which key and command they are about."""
+        now_s = time.monotonic()
+        if now_s - self._found_s > VALID_S:
+            self._found_s = now_s
+            try:
+                probes = self._refusals.probes
+                self._found = await self._link.exchange(probes) if probes else []
+            except PelopsError:
+                self._found = []  # the connection ended: the replies stand all the same
+        return [
+            _explained_one(self._refusals.explain(reply, command, self._found), reply)
+            if is_vague(reply)
+            else reply
+            for reply, command in zip(judged, commands, strict=True)
+        ]
+
 
 def wire_to(endpoint: RedisEndpoint, key: str, *, patience_s: float = ANSWER_TIMEOUT_S) -> Wire:
-    """A wire of its own to whoever holds this key; raises InvalidSpec as `build_ssl_context`."""
+    """A producer's wire to whoever holds this key; raises InvalidSpec as `build_ssl_context`."""
     login = Login.of(endpoint, build_ssl_context(endpoint))
-    return Wire(Whereabouts(endpoint, key_slot(key), login), login, patience_s)
+    whereabouts = Whereabouts(endpoint, key_slot(key), login)
+    return Wire(whereabouts, login, patience_s, Refusals.of_producer(key))
 
 
 def _is_elsewhere(reply: Reply) -> bool:
     return isinstance(
         reply, (exceptions.NoScriptError, exceptions.AskError)
     )  # MOVED is an AskError
+
+
+def _asks_for_patience(reply: Reply) -> bool:
+    """Whether it was refused, and the same is to be asked again, but not soon."""
+    # Without memory the rest was done, and makes room.
+    return isinstance(reply, (RedisUnavailable, NoSuchGroup)) and not isinstance(reply, OutOfMemory)
+
+
+def _explained_one(error: PelopsError, former: PelopsError) -> PelopsError:
+    error.__cause__ = former.__cause__
+    return error
 
 
 def _translated(reply: Reply, command: Parts) -> Reply:

@@ -116,6 +116,17 @@ class MemoryDoor:
         self._world.wake()
         return there
 
+    async def begin_alone(self, entry_id: bytes) -> int:
+        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+        await self._reach()
+        self._world.alone[entry_id] = self._world.alone.get(entry_id, 0) + 1
+        return self._world.alone[entry_id]
+
+    async def end_alone(self, entry_id: bytes) -> None:
+        """Such a run has ended, and its process has not: forget all of them."""
+        await self._reach()
+        self._world.alone.pop(entry_id, None)
+
     async def release(self, ids: Ids) -> int:
         """Hand entries back that have not been started; how many others may take at once."""
         await self._reach()

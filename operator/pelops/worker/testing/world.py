@@ -30,6 +30,7 @@ class World:
         self.retry = MemoryStream(keys.retry.encode(), ids)
         self.offers: list[tuple[bytes, int, list[bytes]]] = []  # owner, before, IDs
         self.started: dict[bytes, bytes] = {}
+        self.alone: dict[bytes, int] = {}  # runs of entries that began alone and did not end
         self.boots: dict[bytes, int] = {}
         self.consumers: set[bytes] = set()
         self.letters: list[dict[bytes, bytes]] = []

@@ -50,6 +50,6 @@ redis.call('XACK', source, group, id)
 redis.call('XADD', ledger, '*', 'kind', 'dead-lettered', 'stream', source, 'consumer', me, 'reason', reason,
   'trigger', trigger, 'actor', me,
   id, letter .. ' ' .. root .. ' ' .. text(retries) .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3]))
-redis.pcall('HDEL', state, 'try:' .. id)
+redis.pcall('HDEL', state, 'try:' .. id, 'alone:' .. id)
 redis.pcall('HINCRBY', state, 'total:dead_lettered', 1)
 return { 'rejected' }

@@ -1,0 +1,133 @@
+"""A whole worker whose entries, group, consumer or streams others change under its hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers, start_standalone
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.worker import Entry, Retry
+from pelops.worker.server import streams
+from tests.integration.worker_door import KEYS, Behind, worker_endpoint
+from tests.serving_worker import Handling, serving, until
+
+
+@pytest.fixture(scope="module", params=["8.6", "7.0"])
+def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """A server with CLAIM and one without."""
+    with start_standalone(request.param) as servers:
+        yield servers
+
+
+@pytest.fixture
+def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
+    return worker_endpoint(empty_redis)
+
+
+async def position(redis: Behind) -> bytes:
+    """The ID up to which the group was given entries."""
+    (group,) = await redis.run("XINFO", "GROUPS", KEYS.stream)
+    found = dict(zip(group[::2], group[1::2], strict=True))
+    return bytes(found[b"last-delivered-id"])
+
+
+async def test_what_is_deleted_or_trimmed_while_it_is_held_is_recorded_once_and_not_run_again(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    failing: list[str] = []
+
+    async def handle(entry: Entry) -> None:
+        if entry["n"] == b"fails":
+            failing.append(entry.id)
+            raise Retry(after=1.0)
+        await handling.handle(entry)
+
+    handling = Handling()
+    handling.gate.clear()
+    async with serving(endpoint, handle) as (worker, heard):
+        runs = await redis.add(2, n="runs")
+        fails = await redis.add(2, n="fails")
+        await until(lambda: len(handling.begun) == len(failing) == 2)
+        await redis.run("XDEL", KEYS.stream, runs[0], fails[0])
+        await redis.run("XTRIM", KEYS.stream, "MAXLEN", 0)
+        await until(lambda: _are_recorded(redis, [*runs, *fails]))
+        handling.gate.set()
+        (after,) = await redis.add(1, n="after")
+        await until(lambda: after.decode() in heard.done)
+        await until(lambda: worker.describe() == "0 running, 0 held")
+        assert await redis.pending() == []
+    assert len(await redis.letters()) == 4
+
+
+async def _are_recorded(redis: Behind, ids: list[bytes]) -> bool:
+    letters = await redis.letters()
+    gone = [each[b"_original_id"] for each in letters if each[b"_reason"] == b"PayloadGone"]
+    return sorted(gone) == sorted(ids)
+
+
+async def test_a_consumer_that_is_deleted_by_hand_costs_what_it_held_and_goes_on(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    handling = Handling()
+    handling.gate.clear()
+    async with serving(endpoint, handling.handle) as (worker, heard):
+        held = await redis.add(3)
+        await until(lambda: len(handling.begun) == 3)
+        await redis.run("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "one")
+        await until(lambda: len(heard.lost) == 3)  # nobody can tell this from a move by another
+        handling.gate.set()
+        (after,) = await redis.add(1)
+        await until(lambda: after.decode() in heard.done and worker.is_ready)
+    assert sorted(heard.lost) == [entry_id.decode() for entry_id in held]
+    assert handling.done == heard.done == [after.decode()]
+    assert await redis.letters() == []
+
+
+async def test_a_group_that_is_made_anew_elsewhere_is_worked_from_where_it_was_made(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    handling = Handling()
+    handling.gate.clear()
+    async with serving(endpoint, handling.handle) as (worker, heard):
+        held = await redis.add(3)
+        await until(lambda: len(handling.begun) == 3)
+        await redis.run("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+        await until(lambda: heard.was_refused("NoSuchGroup") and not worker.is_ready)
+        await redis.add(2)  # which nobody asks for: the group is to begin behind them
+        assert await redis.run("XINFO", "GROUPS", KEYS.stream) == []
+        await redis.run("XGROUP", "CREATE", KEYS.stream, KEYS.group, "$")
+        began_at = await position(redis)
+        await until(lambda: len(heard.lost) == 3 and worker.is_ready)
+        assert await position(redis) == began_at
+        handling.gate.set()
+        (after,) = await redis.add(1)
+        await until(lambda: after.decode() in heard.done)
+    assert heard.done == [after.decode()]
+    assert sorted(heard.lost) == [entry_id.decode() for entry_id in held]
+    assert await redis.letters() == []
+
+
+async def test_streams_of_the_group_may_come_and_go_while_it_is_worked_on(
+    redis: Behind, endpoint: RedisEndpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "_LOOK_AGAIN_S", 0.1)
+    handling = Handling()
+
+    def has_done(count: int) -> bool:
+        return len(heard.done) == len(handling.done) == count
+
+    async with serving(endpoint, handling.handle) as (worker, heard):
+        await redis.add(1)
+        for count in (4, 7):
+            await redis.create(KEYS.retry, KEYS.handover)
+            await redis.add(1, KEYS.retry)
+            await redis.add(1)
+            await until(partial(has_done, count - 1))
+            await redis.run("DEL", KEYS.retry, KEYS.handover)
+            await redis.add(1)
+            await until(partial(has_done, count))
+            await until(lambda: worker.is_ready)
+        assert await redis.pending() == []

@@ -1,0 +1,133 @@
+"""A whole worker whose handler raises anything, hangs, or is given what nobody can read."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers, start_standalone
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.worker import Entry, Undecodable
+from tests.integration.worker_door import KEYS, Behind, worker_endpoint
+from tests.serving_worker import Handling, serving, until
+
+
+@pytest.fixture(scope="module")
+def any_redis() -> Iterator[StandaloneServers]:
+    """One server is enough for this."""
+    with start_standalone("8.6") as servers:
+        yield servers
+
+
+@pytest.fixture
+def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
+    return worker_endpoint(empty_redis)
+
+
+UNREADABLE: tuple[bytes, ...] = (
+    b"",
+    b"\xff\xfe\x00",
+    b"{",
+    b"[" * 100_000,
+    b"1" * 100_000,
+    b'{"number": NaN, "number": "\\ud800"}x',
+    b"\x00",
+)
+
+
+async def test_what_cannot_be_read_is_a_dead_letter_as_it_was_and_keeps_nobody(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    handled: list[int] = []
+
+    async def handle(entry: Entry) -> None:
+        handled.append(entry.json("order"))
+
+    async with serving(endpoint, handle) as (_, heard):
+        for number, body in enumerate(UNREADABLE):
+            await redis.run("XADD", KEYS.stream, "*", "order", body)
+            await redis.run("XADD", KEYS.stream, "*", "order", str(number))
+        await redis.run("XADD", KEYS.stream, "*", b"\xff", b"no such field")
+        await until(lambda: len(heard.letters) == len(UNREADABLE) + 1)
+        await until(lambda: len(heard.done) == len(UNREADABLE))
+        assert await redis.pending() == []
+    letters = await redis.letters()
+    assert {letter[b"_reason"] for letter in letters} == {b"Undecodable"}
+    bodies = [letter.get(b"order") for letter in letters]
+    missing = [body[:9] for body in UNREADABLE if body not in bodies]  # short: pytest shows it
+    assert missing == []
+    assert sorted(handled) == list(range(len(UNREADABLE)))
+    assert all(isinstance(failure, Undecodable) for failure in heard.failures)
+
+
+class Broken(BaseException):
+    """Neither an Exception nor one that ends a process."""
+
+
+RAISED = {
+    one.__name__: one for one in (Broken, asyncio.CancelledError, GeneratorExit, StopIteration)
+}
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_whatever_is_raised_fails_its_entry_and_no_other(
+    redis: Behind, endpoint: RedisEndpoint, is_async: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(entry: Entry) -> None:
+        if entry["n"] != b"good":
+            raise RAISED[entry.text["n"]]
+
+    async def handle_async(entry: Entry) -> None:
+        handle(entry)
+
+    async with serving(endpoint, handle_async if is_async else handle) as (worker, heard):
+        bad = [entry_id for name in RAISED for entry_id in await redis.add(1, n=name)]
+        await redis.add(3, n="good")
+        await until(lambda: len(heard.done) == 3 and len(heard.letters) == len(bad))
+        wanted = [(entry_id.decode(), "HandlerFailed") for entry_id in bad]
+        assert sorted(heard.letters) == sorted(wanted)
+        await redis.add(1, n="good")
+        await until(lambda: len(heard.done) == 4)
+        assert worker.is_ready
+        assert await redis.pending() == []
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+async def test_handlers_that_hang_or_swallow_their_cancellation_keep_nobody(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    let_go: list[Entry] = []
+    release = asyncio.Event()
+
+    async def handle(entry: Entry) -> None:
+        if entry["n"] == b"hangs":
+            await asyncio.Event().wait()
+        while entry["n"] == b"swallows" and not release.is_set():
+            let_go.append(entry)
+            with suppress(asyncio.CancelledError):
+                await release.wait()
+
+    try:
+        async with serving(endpoint, handle, timeout_s=0.1, concurrency=2) as (_, heard):
+            (hangs,) = await redis.add(1, n="hangs")
+            (swallows,) = await redis.add(1, n="swallows")
+            await redis.add(5, n="good")
+            await until(lambda: heard.letters == [(hangs.decode(), "HandlerFailed")])
+            await until(lambda: len(heard.done) == 5 and let_go[0].is_disowned)
+            handling = Handling()
+            async with serving(endpoint, handling.handle, consumer="two") as (_, heard_there):
+                await until(lambda: heard_there.done == [swallows.decode()])
+            release.set()
+            await redis.add(1, n="good")
+            await until(lambda: len(heard.done) == 6)
+            assert swallows.decode() not in heard.done
+            assert await redis.pending() == []
+    finally:
+        release.set()
+    (letter,) = await redis.letters()
+    assert b"TimeoutError" in letter[b"_error"]

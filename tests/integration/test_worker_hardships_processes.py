@@ -1,0 +1,268 @@
+"""Worker processes that are stopped, blocked, signalled, killed, overfed or told a wrong time."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_cluster.processes import free_port
+from local_cluster.redis_servers import StandaloneServers, start_standalone
+from tests.faults.skewing import NoFaketime, skewed_environment
+from tests.worker_process import QUICK, WorkerProcesses, memory_mb, until
+
+
+@pytest.fixture(scope="module", params=["8.6"])
+def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """One server for this module; test_worker_process.py uses others as well."""
+    with start_standalone(request.param) as servers:
+        yield servers
+
+
+@pytest.fixture
+def workers(
+    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
+) -> Iterator[WorkerProcesses]:
+    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
+    yield started
+    started.close()
+
+
+HOLDING = """
+@worker.handler
+async def handle(entry):
+    say("begun", entry.id)
+    await asyncio.sleep(1000)
+worker.run()
+"""
+
+
+def test_what_was_done_and_not_said_when_a_worker_was_stopped_is_not_said_by_it(
+    workers: WorkerProcesses,
+) -> None:
+    one = workers.start(
+        "one",
+        """
+settings(acknowledge_s=60, acknowledge_count=1000, concurrency=10)
+@worker.handler
+async def handle(entry):
+    if entry["n"] != b"0":
+        say("handled", entry.id)
+    elif not entry.is_reclaimed:
+        await asyncio.sleep(1000)  # with nothing at work there is nothing to wait for
+worker.run()
+""",
+    )
+    ids = workers.add(5)
+    until(lambda: len(workers.ids("one")) == 4)
+    one.send_signal(signal.SIGSTOP)
+    workers.start("two", HOLDING)
+    until(lambda: set(workers.pending().values()) == {"two"})
+    one.send_signal(signal.SIGCONT)
+    until(lambda: workers.said("one").count("another worker has it") == 5)
+    assert workers.pending() == dict.fromkeys(ids, "two")
+    assert workers.letters() == []
+
+
+def test_a_loop_that_stands_still_for_too_long_is_red_and_loses_its_entries(
+    workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    port, going_on = free_port(), tmp_path / "go-on"
+    workers.start(
+        "one",
+        """
+settings(blocked_s=2.0)
+@worker.handler
+async def handle(entry):
+    say("begun", entry.id)
+    while not os.path.exists(os.environ["GOING_ON"]):
+        time.sleep(0.01)
+worker.run()
+""",
+        PELOPS_HEALTH_PORT=str(port),
+        GOING_ON=str(going_on),
+    )
+    until(lambda: ask(port, "readyz") == 200)
+    (entry_id,) = workers.add(1)
+    until(lambda: workers.ids("one", "begun"))
+    workers.start("two", HOLDING)
+    until(lambda: "stands still" in workers.said("one"))
+    assert ask(port, "livez") == 200
+    assert workers.pending() == {entry_id: "one"}
+    until(lambda: ask(port, "livez") == 503)
+    until(lambda: workers.pending() == {entry_id: "two"})
+    going_on.touch()
+    until(lambda: "another worker has it" in workers.said("one"))
+    until(lambda: ask(port, "livez") == ask(port, "readyz") == 200)
+    assert workers.pending() == {entry_id: "two"}
+
+
+def ask(port: int, path: str) -> int:
+    """The status of an answer; 0: there is none."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return refused.code
+    except OSError:
+        return 0
+
+
+def test_a_clock_that_jumps_costs_a_worker_nothing(
+    workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    try:
+        skewed = dict(skewed_environment(1))
+    except NoFaketime as missing:
+        pytest.skip(str(missing))
+    clock = tmp_path / "clock"
+    clock.write_text("+0s")
+    del skewed["FAKETIME"]
+    workers.start(
+        "one",
+        """
+@worker.handler
+async def handle(entry):
+    began = time.time()
+    say("begun", entry.id)
+    for jump in (1, -1):
+        while (time.time() - began) * jump < 1800:
+            await asyncio.sleep(0.01)
+        say("seen", entry.id, entry.age_s >= 0, entry.remaining > 0)
+        await asyncio.sleep(1.2)  # longer than the idle limit
+    say("handled", entry.id)
+worker.run()
+""",
+        **skewed,
+        FAKETIME_TIMESTAMP_FILE=str(clock),
+        FAKETIME_NO_CACHE="1",
+    )
+    (entry_id,) = workers.add(1)
+    until(lambda: workers.ids("one", "begun"))
+    workers.start("two", QUICK)
+    until(lambda: len(workers.consumers()) == 2)
+    clock.write_text("+1h")
+    until(lambda: len(workers.ids("one", "seen")) == 1)
+    clock.write_text("-1h")
+    until(lambda: workers.pending() == {})
+    assert (workers.ids("one"), workers.ids("two")) == ([entry_id], [])
+    assert workers.said("one").count("True True") == 2
+
+
+def test_an_entry_of_a_hundred_megabytes_is_handled_and_its_memory_given_back(
+    workers: WorkerProcesses,
+) -> None:
+    process = workers.start(
+        "one",
+        """
+@worker.handler
+async def handle(entry):
+    say("handled", entry.id, len(entry["body"]))
+worker.run()
+""",
+        PELOPS_IDLE_LIMIT_MS="30000",
+    )
+    workers.add(20, body="small")
+    until(lambda: len(workers.ids("one")) == 20 and workers.pending() == {})
+    before = memory_mb(process)["now"]
+    workers.add(1, body=b"x" * 100_000_000)
+    workers.add(20, body="small")
+    until(lambda: len(workers.ids("one")) == 41 and workers.pending() == {})
+    assert "100000000" in workers.said("one")
+    assert memory_mb(process)["peak"] < before + 400
+    until(lambda: memory_mb(process)["now"] < before + 50)
+
+
+def test_sigterm_before_redis_answers_ends_a_worker_in_good_order(
+    workers: WorkerProcesses,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        process = workers.start("one", QUICK, PELOPS_REDIS_URL=url)
+        connection, _ = silent.accept()
+        with connection:
+            process.terminate()
+            assert process.wait(20) == 0
+    gone = f"redis://127.0.0.1:{free_port()}"
+    process = workers.start("two", QUICK, PELOPS_REDIS_URL=gone)
+    until(lambda: "cannot be reached" in workers.said("two"))
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_sigterm_while_a_read_waits_ends_a_worker_and_its_consumer(
+    workers: WorkerProcesses,
+) -> None:
+    process = workers.start("one", QUICK)
+    until(lambda: "cmd=xreadgroup" in str(workers.server.execute_command("CLIENT", "LIST")))
+    process.terminate()
+    assert process.wait(20) == 0
+    assert workers.consumers() == []
+
+
+STUBBORN = """
+settings(concurrency=2)
+@worker.handler
+async def handle(entry):
+    say("begun", entry.id)
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        say("ended", entry.id)
+worker.run()
+"""
+
+
+@pytest.mark.parametrize("any_redis", ["8.6", "7.0"], indirect=True)
+@pytest.mark.parametrize(("grace_s", "signals"), [("0.2", 1), ("1000", 2)])
+def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_handed_back(
+    workers: WorkerProcesses, grace_s: str, signals: int
+) -> None:
+    port = free_port()
+    told = {"PELOPS_GRACE_SECONDS": grace_s, "PELOPS_HEALTH_PORT": str(port)}
+    one = workers.start("one", STUBBORN, **told)
+    ids = workers.add(5)
+    until(lambda: len(workers.ids("one", "begun")) == 2 and ask(port, "readyz") == 200)
+    for _ in range(signals):
+        assert one.poll() is None
+        one.terminate()
+        until(lambda: ask(port, "readyz") != 200)
+    assert one.wait(20) == 0
+    assert sorted(workers.ids("one", "ended")) == sorted(ids[:2])
+    assert "2 handlers are cancelled" in workers.said("one")
+    workers.start("two", QUICK)
+    until(lambda: sorted(workers.ids("two")) == sorted(ids) and workers.pending() == {})
+    assert workers.letters() == []
+
+
+def test_a_poison_entry_ends_one_process_after_another_and_its_neighbours_are_done(
+    workers: WorkerProcesses,
+) -> None:
+    script = """
+@worker.handler
+async def handle(entry):
+    say("begun", entry.id)
+    if entry["n"] == b"2":
+        os.kill(os.getpid(), signal.SIGKILL)
+    await asyncio.sleep(0)
+    say("handled", entry.id)
+worker.run()
+"""
+    ids = workers.add(5)
+    poison, neighbours, names = ids[2], {*ids[:2], *ids[3:]}, list[str]()
+    while {entry_id for name in names for entry_id in workers.ids(name)} != neighbours:
+        names.append(f"worker-{len(names)}")
+        process = workers.start(names[-1], script, PELOPS_IDLE_LIMIT_MS="300")
+        assert process.wait(30) == -signal.SIGKILL
+        assert len(names) < 20
+    assert list(workers.pending()) == [poison]
+    assert workers.deliveries()[poison] == len(names)
+    for name in names[2:]:  # from its third delivery on nothing ran beside it
+        *others, last = workers.ids(name, "begun")
+        assert (others, last) == (workers.ids(name), poison)

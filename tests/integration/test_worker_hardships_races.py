@@ -1,0 +1,134 @@
+"""A whole worker whose answers are late: what they say is not true any more when they arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers, start_standalone
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.errors import RedisUnavailable
+from pelops.worker import Worker
+from pelops.worker.server.door import Boot, Delivered, Exchanged, Outgoing
+from pelops.worker.server.place import Place
+from pelops.worker.server.redis_door import RedisDoor
+from tests.integration.worker_door import KEYS, Behind, worker_endpoint
+from tests.serving_worker import Handling, Told, until
+
+
+@pytest.fixture(scope="module")
+def any_redis() -> Iterator[StandaloneServers]:
+    """One server is enough for this."""
+    with start_standalone("8.6") as servers:
+        yield servers
+
+
+@pytest.fixture
+def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
+    return worker_endpoint(empty_redis)
+
+
+class SlowHistory(RedisDoor):
+    """Its answers about the own history arrive late, when they are not true any more."""
+
+    gate: asyncio.Event
+    has_answer = False
+
+    async def read_history(
+        self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
+    ) -> list[Delivered]:
+        found = await super().read_history(after, count, skip=skip)
+        self.has_answer = bool(found)
+        await self.gate.wait()
+        return found
+
+
+async def test_what_is_settled_while_the_history_is_read_does_not_run_again(
+    redis: Behind, empty_redis: StandaloneServers, endpoint: RedisEndpoint
+) -> None:
+    handling, heard = Handling(), Told()
+    door = SlowHistory(Place(endpoint=endpoint, keys=KEYS, consumer="one"))
+    door.gate = asyncio.Event()
+    door.gate.set()
+    async with serving_through(door, handling, heard):
+        handling.gate.clear()
+        await redis.add(3)
+        await until(lambda: len(handling.begun) == 3)
+        door.gate.clear()
+        for line in empty_redis.cli("CLIENT", "LIST").splitlines():
+            if "user=a-worker" in line:
+                empty_redis.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
+        await until(lambda: door.has_answer)
+        handling.gate.set()
+        await until(lambda: len(heard.done) == 3)
+        door.gate.set()
+        more = await redis.add(1)
+        await until(lambda: more[0].decode() in heard.done)
+    assert len(handling.done) == 4
+
+
+@asynccontextmanager
+async def serving_through(door: RedisDoor, handling: Handling, heard: Told) -> AsyncIterator[None]:
+    """A worker with this door, which serves during the block."""
+    worker = Worker(lambda: door, observer=heard)
+    worker.handler(handling.handle)
+    work = asyncio.create_task(worker.serve())
+    try:
+        yield
+    finally:
+        worker.stop()
+        assert await work == 0
+
+
+class LateDoor(RedisDoor):
+    """Refuses acknowledgements once, and is then late with them."""
+
+    gate: asyncio.Event
+    refusals = 1
+    is_late = False
+
+    async def exchange(self, outgoing: Outgoing) -> Exchanged:
+        if outgoing.acks or outgoing.checked_acks:
+            if self.refusals:
+                self.refusals -= 1
+                raise RedisUnavailable("not now")
+            self.is_late = True
+            await self.gate.wait()
+        return await super().exchange(outgoing)
+
+
+async def test_an_acknowledgement_that_had_to_wait_is_not_sent_for_what_another_has_by_then(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    handling, heard = Handling(), Told()
+    door = LateDoor(Place(endpoint=endpoint, keys=KEYS, consumer="one"))
+    door.gate = asyncio.Event()
+    async with serving_through(door, handling, heard):
+        ids = await redis.add(3)
+        await until(lambda: door.is_late)
+        await redis.run("XCLAIM", KEYS.stream, KEYS.group, "another", 0, *ids)
+        door.gate.set()
+        await until(lambda: len(heard.lost) + len(heard.done) == 3)
+        assert await redis.owners() == dict.fromkeys(ids, b"another")
+
+
+class SilentDoor(RedisDoor):
+    """Says that the process begins, and never hears an answer."""
+
+    has_begun = False
+
+    async def begin(self) -> Boot:
+        self.has_begun = True
+        await asyncio.Event().wait()
+        return await super().begin()
+
+
+async def test_who_is_told_to_stop_does_not_wait_for_a_server_that_says_nothing(
+    redis: Behind, endpoint: RedisEndpoint
+) -> None:
+    door = SilentDoor(Place(endpoint=endpoint, keys=KEYS, consumer="one"))
+    async with serving_through(door, Handling(), Told()):
+        await until(lambda: door.has_begun)

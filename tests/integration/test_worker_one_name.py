@@ -1,0 +1,191 @@
+"""Two processes of one consumer name: one works and one stands by, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.worker.server.door import NameTaken, Outgoing
+from pelops.worker.server.redis_door import RedisDoor
+from tests.integration.redis_door import endpoint_of
+from tests.integration.worker_door import KEYS, STREAM, behind, ids_of, opened
+from tests.worker_process import QUICK, WorkerProcesses, until
+
+SLOW = """
+@worker.handler
+async def handle(entry):
+    say("begun", entry.id, os.getpid())
+    await asyncio.sleep(0.05)
+    say("handled", entry.id, os.getpid())
+worker.run()
+"""
+GATED = """
+@worker.handler
+async def handle(entry):
+    say("begun", entry.id, os.getpid())
+    while not os.path.exists(os.environ["GATE"]):
+        await asyncio.sleep(0.02)
+    say("handled", entry.id, os.getpid())
+worker.run()
+"""
+STANDS_BY = "another process has begun as the consumer one; this one stands by"
+
+
+@pytest.fixture
+def workers(
+    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
+) -> Iterator[WorkerProcesses]:
+    """Processes that may all be called `one`: what they say stands in one file."""
+    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
+    yield started
+    started.close()
+
+
+def test_of_two_processes_of_one_name_nothing_is_lost_and_all_that_is_acknowledged_was_handled(
+    workers: WorkerProcesses,
+) -> None:
+    ids = workers.add(200)
+    variables = {"PELOPS_CONCURRENCY": "5", "PELOPS_IDLE_LIMIT_MS": "900"}
+    both = [workers.start("one", SLOW, **variables)]
+    until(lambda: workers.ids("one"))
+    both.append(workers.start("one", SLOW, **variables))
+    until(lambda: STANDS_BY in workers.said("one"))
+    ids += workers.add(200)
+    until(lambda: not _owed(workers), 90)
+    assert set(workers.ids("one")) == set(ids)
+    assert workers.letters() == []
+    for process in both:
+        process.terminate()
+    assert [process.wait(20) for process in both] == [0, 0]
+    # What had been marked to start when the other began may run twice, and no more than that.
+    assert sum(Counter(workers.ids("one")).values()) - len(ids) <= 20 * _turns(workers)
+
+
+def test_what_runs_is_finished_by_the_process_that_began_it_and_run_by_no_other(
+    workers: WorkerProcesses, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    variables = {"PELOPS_IDLE_LIMIT_MS": "2000", "GATE": str(gate)}
+    ids = workers.add(3)
+    first = workers.start("one", GATED, **variables)
+    until(lambda: sorted(workers.ids("one", "begun")) == ids)
+    workers.start("one", GATED, **variables)
+    until(lambda: STANDS_BY in workers.said("one"))
+    ids += workers.add(5)
+    until(lambda: sorted(workers.ids("one", "begun")) == ids)
+    gate.touch()
+    until(lambda: not _owed(workers))
+    handled = [line.split()[1:] for line in workers.said("one").splitlines() if "handled" in line]
+    assert sorted(one for one, _ in handled) == sorted(ids)
+    assert {one for one, pid in handled if pid == str(first.pid)} >= set(ids[:3])
+
+
+def test_a_process_that_is_started_again_does_not_wait_for_its_predecessor(
+    workers: WorkerProcesses,
+) -> None:
+    workers.add()
+    first = workers.start("one", SLOW, PELOPS_IDLE_LIMIT_MS="60000")
+    until(lambda: not _owed(workers))
+    first.kill()
+    first.wait(20)
+    ids = workers.add(3)
+    workers.start("one", QUICK, PELOPS_IDLE_LIMIT_MS="60000")
+    until(lambda: not _owed(workers))
+    assert set(ids) <= set(workers.ids("one"))
+    assert STANDS_BY not in workers.said("one")
+
+
+def test_who_stands_by_works_again_when_the_other_is_gone(workers: WorkerProcesses) -> None:
+    workers.start("one", SLOW)
+    workers.add()
+    until(lambda: not _owed(workers))
+    second = workers.start("one", QUICK)
+    until(lambda: STANDS_BY in workers.said("one"))
+    second.kill()
+    second.wait(20)
+    ids = workers.add(20)
+    until(lambda: not _owed(workers))
+    assert set(ids) <= set(workers.ids("one"))
+    assert "works under the name one again" in workers.said("one")
+
+
+def _owed(workers: WorkerProcesses) -> int:
+    (group,) = workers.server.xinfo_groups(workers.stream)
+    undelivered = workers.server.xrange(workers.stream, f"({group['last-delivered-id']}", count=1)
+    return len(undelivered) + int(group["pending"])
+
+
+def _turns(workers: WorkerProcesses) -> int:
+    said = workers.said("one")
+    return said.count(STANDS_BY) + said.count("works under the name")
+
+
+# The door.
+
+
+async def test_a_door_whose_name_is_taken_finishes_starts_nothing_and_begins_anew_in_its_turn(
+    empty_redis: StandaloneServers,
+) -> None:
+    endpoint = endpoint_of(empty_redis)
+    async with behind(empty_redis) as seen:
+        await seen.create()
+        first, second = await seen.add(2)
+        async with opened(endpoint, idle_limit_ms=1000) as one, opened(endpoint) as other:
+            await one.begin()
+            await one.read(10, 1000)
+            assert (await one.exchange(Outgoing(marks=first))).problem is None
+            assert (await other.begin()).left == {first}
+            found = await one.exchange(Outgoing(acks={STREAM: [first]}, marks=second, read=10))
+            assert isinstance(found.problem, NameTaken)
+            assert found.acked == {STREAM: 1}
+            with pytest.raises(NameTaken):
+                await one.read(10, 1)
+            with pytest.raises(NameTaken):
+                await one.read_history({}, 10)
+            assert await one.release({STREAM: [second]}) == 0
+            assert not await one.leave()
+            assert ids_of(await other.read_history({}, 10)) == [second]
+            assert (await other.exchange(Outgoing(marks=second))).problem is None
+            before = one.epoch
+            await _read_in_turn(one)
+            assert one.epoch > before
+            assert await one.read_history({}, 10) == []  # the other one had started it
+            assert isinstance((await other.exchange(Outgoing(marks=b""))).problem, NameTaken)
+
+
+async def _read_in_turn(door: RedisDoor) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            with contextlib.suppress(NameTaken):
+                await door.read(10, 1)
+                return
+
+
+async def test_processes_that_begin_in_the_same_instant_can_be_told_apart(
+    empty_redis: StandaloneServers,
+) -> None:
+    endpoint = endpoint_of(empty_redis)
+    async with opened(endpoint) as one, opened(endpoint) as other:
+        begun = await asyncio.gather(*(door.begin() for _ in range(50) for door in (one, other)))
+    times = [boot.now_ms for boot in begun]
+    assert all(one != other for one, other in pairwise(sorted(times)))
+
+
+async def test_an_older_boot_record_that_a_failover_brought_back_makes_nobody_stand_by(
+    empty_redis: StandaloneServers,
+) -> None:
+    async with behind(empty_redis) as seen, opened(endpoint_of(empty_redis)) as door:
+        await seen.create()
+        boot = await door.begin()
+        await seen.run("HSET", KEYS.state, "boot:me", str(boot.now_ms - 1))
+        assert (await door.exchange(Outgoing(marks=b"1-1"))).problem is None
+        await seen.run("DEL", KEYS.state)
+        assert (await door.exchange(Outgoing(marks=b"1-2"))).problem is None
+        assert await door.read(1, 1) == []

@@ -1,0 +1,159 @@
+"""What a worker says when Redis refuses it a command or a key, until that is mended."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.access import Role, acl_rules, producer_rules
+from pelops.errors import PermissionDenied, RedisError, WrongType
+from pelops.worker import Producer
+from pelops.worker.server.door import Outgoing
+from pelops.worker.server.redis_door import RedisDoor
+from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
+from tests.integration.worker_door import (
+    KEYS,
+    PASSWORD,
+    STREAM,
+    USER,
+    Behind,
+    behind,
+    grant,
+    opened,
+    worker_endpoint,
+)
+from tests.serving_worker import Handling, serving, until
+
+GRANT = f"`pelops acl --role sdk-worker --stream {KEYS.stream} --group {KEYS.group}`"
+
+
+@pytest.fixture
+async def seen(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
+    """The group, and a user with the rights of a worker."""
+    grant(empty_redis)
+    async with behind(empty_redis) as seen:
+        await seen.create()
+        yield seen
+
+
+@pytest.fixture
+async def way(seen: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
+    """A worker's door under these rights."""
+    async with opened(worker_endpoint(empty_redis)) as door:
+        yield door
+
+
+async def test_a_command_that_is_forbidden_is_named_with_what_grants_it(
+    way: RedisDoor, empty_redis: StandaloneServers
+) -> None:
+    empty_redis.acl_setuser(USER, "-xreadgroup")
+    with pytest.raises(PermissionDenied) as refused:
+        await way.read(10, 1)
+    assert refused.value.command == "xreadgroup"
+    assert GRANT in str(refused.value)
+
+
+async def test_a_key_that_is_forbidden_is_named(
+    way: RedisDoor, empty_redis: StandaloneServers
+) -> None:
+    empty_redis.acl_setuser(USER, "resetkeys", f"~{KEYS.stream}", f"~{KEYS.prefix}:r*")
+    empty_redis.acl_setuser(USER, f"~{KEYS.handover}", f"~{KEYS.state}")
+    answer = await way.exchange(Outgoing(marks=b"1-1"))
+    assert isinstance(answer.problem, PermissionDenied)
+    assert answer.problem.key == KEYS.started
+    assert KEYS.started in str(answer.problem)
+    assert GRANT in str(answer.problem)
+
+
+async def test_a_command_that_only_a_script_runs_is_named(
+    way: RedisDoor, seen: Behind, empty_redis: StandaloneServers
+) -> None:
+    (entry_id,) = await seen.add()
+    await way.read(10, 1000)
+    empty_redis.acl_setuser(USER, "-xclaim")
+    answer = await way.exchange(Outgoing(keeps={STREAM: [entry_id]}))
+    assert isinstance(answer.problem, PermissionDenied)
+    assert answer.problem.command == "xclaim"
+    assert GRANT in str(answer.problem)
+
+
+@pytest.mark.parametrize("key", [KEYS.retry, KEYS.handover, KEYS.started])
+async def test_a_key_of_another_type_is_named_with_its_type(
+    way: RedisDoor, seen: Behind, key: str
+) -> None:
+    await seen.run("SET", key, "somebody's")
+    with pytest.raises(WrongType, match="rename that key") as refused:
+        await _use(way)
+    assert (refused.value.key, refused.value.found) == (key, "string")
+    await seen.run("DEL", key)
+    await _use(way)
+
+
+async def _use(way: RedisDoor) -> None:
+    await way.read(10, 1)
+    answer = await way.exchange(Outgoing(marks=b""))
+    if answer.problem is not None:
+        raise answer.problem
+
+
+async def test_readiness_tells_what_is_refused_until_it_is_mended(
+    seen: Behind, empty_redis: StandaloneServers
+) -> None:
+    handling = Handling()
+    async with serving(worker_endpoint(empty_redis), handling) as (worker, told):
+        await until(lambda: worker.is_ready)
+        empty_redis.acl_setuser(USER, "-xreadgroup")
+        await until(lambda: "xreadgroup" in worker.describe())
+        assert not worker.is_ready
+        assert GRANT in worker.describe()
+        grant(empty_redis)
+        await until(lambda: worker.is_ready)
+        (entry_id,) = await seen.add()
+        await until(lambda: told.done == [entry_id.decode()])
+
+
+# Producers.
+
+
+async def _add(servers: StandaloneServers, stream: str = KEYS.stream) -> str:
+    async with Producer(worker_endpoint(servers), stream) as producer:
+        await producer.add_many([{"n": "1"}])
+        return await producer.add({"n": "2"}, key="two")
+
+
+def _grant_producer(servers: StandaloneServers) -> None:
+    servers.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *producer_rules(KEYS.stream))
+
+
+async def test_a_producers_rights_suffice_for_it_and_for_nothing_else(
+    seen: Behind, empty_redis: StandaloneServers
+) -> None:
+    _grant_producer(empty_redis)
+    assert await _add(empty_redis)
+    assert await seen.run("XLEN", KEYS.stream) == 2
+    with pytest.raises(PermissionDenied) as refused:
+        await _add(empty_redis, KEYS.ledger)
+    assert refused.value.key == KEYS.ledger
+    assert f"`pelops acl --role producer --stream '{KEYS.ledger}'`" in str(refused.value)
+    async with opened(worker_endpoint(empty_redis)) as way:
+        with pytest.raises(RedisError):
+            await way.begin()
+        with pytest.raises(RedisError):
+            await way.read(1, 1)
+
+
+async def test_a_producer_needs_the_one_right_that_it_has(
+    seen: Behind, empty_redis: StandaloneServers
+) -> None:
+    _grant_producer(empty_redis)
+    empty_redis.acl_setuser(USER, "-xadd")
+    with pytest.raises(PermissionDenied, match="forbids xadd"):
+        await _add(empty_redis)
+
+
+def test_a_producers_rights_do_not_depend_on_a_group() -> None:
+    assert acl_rules(KEYS, Role.PRODUCER) == producer_rules(KEYS.stream)
+    patterns = [rule for rule in producer_rules(KEYS.stream) if rule.startswith("~")]
+    assert patterns == [f"~{KEYS.stream}"]

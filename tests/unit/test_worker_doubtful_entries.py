@@ -1,0 +1,38 @@
+"""An entry whose delivery took long may be somebody else's: it is asked for before it runs."""
+
+from __future__ import annotations
+
+from pelops.worker.acknowledging import Letters, build_outgoing
+from pelops.worker.entry import Arrival, Entry, Terms
+from pelops.worker.holding import Holding
+from pelops.worker.server.door import Source
+
+NOW_S, IDLE_S = 10.0, 3.0
+
+
+def an_entry(raw_id: bytes, asked_s: float) -> Entry:
+    arrival = Arrival(b"orders", Source.NEW, asked_s, Terms(lambda: NOW_S, IDLE_S))
+    return Entry(arrival, [raw_id, [b"a", b"1"], 0, 0])
+
+
+def offer_all(*entries: Entry) -> list[bytes]:
+    """Offer these, in this order; the IDs whose owner is asked for in the same round trip."""
+    holding = Holding(concurrency=1000)
+    for entry in entries:
+        holding.accept(entry)
+    letters = Letters(left=(), marked=None, grant=1000, grant_at_once=1000, read=0)
+    sent = build_outgoing(holding, letters, NOW_S, IDLE_S)
+    assert sent.kept == [
+        entry for entry in entries if entry.raw_id in sent.outgoing.keeps[b"orders"]
+    ]
+    return list(sent.outgoing.keeps[b"orders"])
+
+
+def test_an_entry_that_came_late_is_asked_for_though_one_before_it_is_fresh() -> None:
+    fresh, late = an_entry(b"1-0", NOW_S), an_entry(b"2-0", NOW_S - IDLE_S)
+    assert offer_all(fresh, late) == [b"2-0"]
+
+
+def test_all_that_came_late_and_may_start_is_asked_for_and_each_once() -> None:
+    late = [an_entry(b"%d-0" % number, NOW_S - IDLE_S) for number in range(500)]
+    assert offer_all(*late) == [entry.raw_id for entry in late]
