@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from tests.faults.aof import cut_tail, find_file
 from tests.faults.collecting import Findings, read_all
+from tests.faults.hindering import find_silences
 from tests.faults.history import SECOND_NS, Event, History, Letter, Place, Produced, Source
 from tests.faults.journal import read_journals
 from tests.faults.lanes import Lane
 from tests.faults.notes import Known
-from tests.faults.world import World
+from tests.faults.scene import Scene
 
 
 def assemble_history(
-    world: World, lane: Lane, *, owed: frozenset[str], problems: tuple[str, ...]
+    world: Scene, lane: Lane, *, owed: frozenset[str], problems: tuple[str, ...]
 ) -> History:
     """All that is known of a lane, once it has come to rest or was given up."""
     findings = world.findings[lane.name]
@@ -37,7 +40,23 @@ def assemble_history(
         other_groups=tuple(world.other_groups.get(lane.name, ())),
         is_poisoned_fleet=lane.entries is not None,
         problems=problems,
+        **_facts_of_hindered(world, lane, events),
     )
+
+
+def _facts_of_hindered(scene: Scene, lane: Lane, events: tuple[Event, ...]) -> dict[str, Any]:
+    """What is known only where every fault of a worker was written down."""
+    if not scene.setting.tells_hindrances:
+        return {}
+    sources = {lane.keys.stream: Source.STREAM, lane.keys.retry: Source.RETRY}
+    file = find_file(scene.servers.master().directory)
+    kept = cut_tail(file, keep_until_s=0, fraction=1)
+    acknowledged = ((sources[key], one) for key, one in kept.acknowledged if key in sources)
+    return {
+        "hindrances": (*scene.hindrances, *find_silences(events, lane.timeout_s * SECOND_NS)),
+        "acknowledged": frozenset(acknowledged),
+        "alive": frozenset(scene.living(lane)),
+    }
 
 
 def _name_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,7 +23,11 @@ from tests.operators import Resources, install
 
 READY_S = 90.0
 # Times in the append-only file tell how much of it a lost sync could take.
-AOF = {"aof-timestamp-enabled": "yes", "aof-load-truncated": "yes"}
+AOF = {
+    "aof-timestamp-enabled": "yes",
+    "aof-load-truncated": "yes",
+    "auto-aof-rewrite-percentage": "0",  # a file that is written anew tells less
+}
 Ends = list[Callable[[], None]]
 
 _numbers = itertools.count(1)
@@ -47,15 +51,16 @@ def _build_world(ground: Ground, setting: Setting, directory: Path, ends: Ends) 
     number = next(_numbers)
     namespace = f"faults-{number}"
     ground.plane.kubectl("create", "namespace", namespace)
-    servers = _start_redis(setting, ends)
-    to_redis = {name: Proxy(servers.master().port) for name in ("operator", "workers")}
+    servers = start_redis(setting, ends)
+    to_redis = {"operator": Proxy(servers.master().port), **start_wires(setting, servers)}
     to_api = Proxy(int(ground.plane.url.rpartition(":")[2]))
     ends += [proxy.close for proxy in (*to_redis.values(), to_api)]
     place = Place(
         topology=setting.topology,
         redis_spec=_redis_spec(servers, to_redis["operator"]),
-        worker_url=f"redis://127.0.0.1:{to_redis['workers'].port}",
+        worker_urls=worker_urls(to_redis),
         history=directory / "history",
+        python_path=setting.worker_path,
         nodes=_start_nodes(ground, setting, directory, number, ends),
     )
     world = World(
@@ -67,23 +72,46 @@ def _build_world(ground: Ground, setting: Setting, directory: Path, ends: Ends) 
         to_api=to_api,
         fleets=[],
         resources=Resources(ground.plane, namespace),
-        producers={
-            lane.name: Producer(lane, lambda: connect_to(servers), setting.seed)
-            for lane in setting.lanes
-        },
+        producers=make_producers(setting, servers),
         findings={lane.name: Findings() for lane in setting.lanes},
-        offset_ns=measure_offset(connect_to(servers), time.time_ns),
+        offset_ns=measure_offset_of(servers),
     )
     _start_operators(world, directory, ends)
     _start_workers(world, ends)
     return world
 
 
-def _start_redis(setting: Setting, ends: Ends) -> RedisServers:
+def start_redis(setting: Setting, ends: Ends) -> RedisServers:
+    """The servers of a phase, with an append-only file that tells all they did."""
     options = ServerOptions(append_only=setting.fsync, config=AOF)
-    servers = start_servers("8.6", setting.topology, options=options)
+    servers = start_servers(setting.version, setting.topology, options=options)
     ends.append(servers.stop)
     return servers
+
+
+def start_wires(setting: Setting, servers: RedisServers) -> dict[str, Proxy]:
+    """What workers reach Redis through."""
+    names = ["workers", *(f"workers-{number}" for number in range(2, setting.wires + 1))]
+    return {name: Proxy(servers.master().port) for name in names}
+
+
+def worker_urls(to_redis: Mapping[str, Proxy]) -> tuple[str, ...]:
+    """The address of each wire, in their order."""
+    wires = (proxy for name, proxy in to_redis.items() if name != "operator")
+    return tuple(f"redis://127.0.0.1:{proxy.port}" for proxy in wires)
+
+
+def measure_offset_of(servers: RedisServers) -> int:
+    """Our clock less that of Redis, in ns."""
+    return measure_offset(connect_to(servers), time.time_ns)
+
+
+def make_producers(setting: Setting, servers: RedisServers) -> dict[str, Producer]:
+    """A producer for each lane."""
+    return {
+        lane.name: Producer(lane, lambda: connect_to(servers), setting.seed)
+        for lane in setting.lanes
+    }
 
 
 def _start_nodes(

@@ -85,6 +85,7 @@ def take_ledger(rows: Rows, lane: Lane, into: Findings, *, offset_ns: int) -> No
                     place=(source, entry_id),
                     new_id=None if new_id == "-" else new_id,
                     consumer=fields.get("consumer", ""),
+                    actor=fields.get("actor", ""),
                     idle_ms=int(idle_ms),
                     deliveries=int(deliveries),
                     retries=int(retries),
@@ -101,9 +102,17 @@ def read_owed(server: Any, lane: Lane) -> frozenset[str] | None:
         owed = _owed_ids(server, key, keys.group)
         if owed is None:
             return None
-        bodies = {entry_id: fields for entry_id, fields in _read(server, key) if entry_id in owed}
-        names |= {bodies[one]["unique"] if one in bodies else f"body of {one}" for one in owed}
+        names |= _names_of(server, key, owed)
     return frozenset(names)
+
+
+def _names_of(server: Any, key: str, ids: set[str]) -> set[str]:
+    pipeline = server.pipeline(transaction=False)
+    for one in ids:
+        pipeline.xrange(key, one, one)
+    bodies = [rows_of(answer) for answer in (pipeline.execute() if ids else ())]
+    found = zip(ids, bodies, strict=True)
+    return {rows[0][1]["unique"] if rows else f"body of {one}" for one, rows in found}
 
 
 def rows_of(answer: Any) -> Rows:

@@ -21,6 +21,7 @@ from tests.faults.collecting import (
 from tests.faults.history import Disturbance, Source
 from tests.faults.lanes import Lane
 from tests.faults.notes import DestroyNote, PlainNote
+from tests.faults.scene import Scene
 from tests.faults.world import World
 
 ALL = 100_000
@@ -95,7 +96,7 @@ def add_group(world: World, dice: random.Random) -> str:
     return f"{lane.name} for {(ended_ns - began_ns) / 1e9:.1f} s"
 
 
-def end_other_groups(world: World) -> None:
+def end_other_groups(world: Scene) -> None:
     """Destroy what a lost sync of the server brought back: with it nothing is requeued."""
     server = world.connect()
     for lane in world.lanes:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from tests.faults import (
     aiming,
     cluster_faults,
     data_faults,
+    hindering,
     reusing,
     server_faults,
     worker_faults,
 )
-from tests.faults.world import World
 
-Inject = Callable[[World, random.Random], str]
+# Of a World; those of `hindering` do with any Scene.
+Inject = Callable[[Any, random.Random], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,5 +53,10 @@ FAULTS: Mapping[str, Fault] = {
     "owed": Fault(inject=aiming.destroy_while_owed, every_s=8, domain="data"),
     "phase": Fault(inject=aiming.declare_failed, every_s=5, domain=""),
     "names": Fault(inject=reusing.reuse_names, every_s=10, domain="api"),
+    "kill": Fault(inject=hindering.kill, every_s=2, domain=""),
+    "stop": Fault(inject=hindering.stop, every_s=3, domain=""),
+    "overtake": Fault(inject=hindering.overtake, every_s=5, domain=""),
+    "terminate": Fault(inject=hindering.terminate, every_s=3, domain=""),
+    "partition": Fault(inject=hindering.cut_off, every_s=4, domain=""),
     "twins": Fault(inject=cluster_faults.disturb_twins, every_s=5, domain="operators"),
 }

@@ -20,7 +20,9 @@ class Act(StrEnum):
     BOOT = "boot"  # the process began
     READ = "read"  # after the entry arrived, however
     CLAIM = "claim"  # after it was claimed from a dead owner; a READ follows
-    START = "start"  # before its handler runs
+    START = "start"  # before its handler runs; with ms for which it is surely this worker's
+    HOLD = "hold"  # it is at work, and will be the owner for so many ms yet
+    DROP = "drop"  # its handler was ended, or ended otherwise than well
     EFFECT = "effect"  # the effect itself: this line is what the handler does
     ACK = "ack"  # after an acknowledgement: 1 taken, 0 was not pending, ? nobody knows
     CRASH = "crash"  # before a poison entry ends the process
@@ -43,8 +45,13 @@ class Process:
     """One life of a worker; a restarted container has the consumer's name of the last one."""
 
     consumer: str
-    boot: str  # unique
+    boot: str  # unique: when it began, in ns, and its number
     pid: int
+
+    @property
+    def began_ns(self) -> int:
+        """When it began to write."""
+        return int(self.boot.partition("-")[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class Produced:
     unique: str
     entry_id: str | None  # None: no answer came, so it may exist
     at_ns: int
-    is_poison: bool = False
+    is_poison: bool = False  # or to be a dead letter for another reason
 
     @property
     def is_certain(self) -> bool:
@@ -83,6 +90,7 @@ class Move:
     place: Place
     new_id: str | None
     consumer: str  # the owner until then
+    actor: str = ""  # who did it: an operator, or the owner itself
     idle_ms: int
     deliveries: int = 1
     retries: int = 0
@@ -139,6 +147,24 @@ class Disturbance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Hindrance:
+    """What kept a worker, or all that share a wire to Redis, from saying that it works."""
+
+    kind: str
+    began_ns: int
+    ended_ns: int
+    pid: int = 0  # 0: whoever uses the wire
+    wire: int = 0
+    wires: int = 0
+
+    def hits(self, process: Process) -> bool:
+        """Whether it was this worker's."""
+        if self.pid:
+            return self.pid == process.pid
+        return process.pid % self.wires == self.wire
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """All that is known of one consumer group when everything has come to rest."""
 
@@ -154,6 +180,10 @@ class History:
     other_groups: tuple[tuple[int, int], ...] = ()  # when another group was there
     is_poisoned_fleet: bool = False  # nothing but poison ended workers
     problems: tuple[str, ...] = field(default=())  # why it did not come to rest
+    # Of workers whose every fault was written down; None: of others.
+    hindrances: tuple[Hindrance, ...] | None = None
+    acknowledged: frozenset[Place] = frozenset()  # by Redis' own file, whoever did it
+    alive: frozenset[Process] = frozenset()  # at the end
 
 
 def parse_id(entry_id: str) -> tuple[int, int]:

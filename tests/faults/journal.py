@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.faults.history import Act, Event, Process, Source
@@ -29,6 +29,12 @@ class Journal:
         """Append one event."""
         line = f"{time.time_ns()} {act} {source} {entry_id} {unique} {result}\n"
         os.write(self._descriptor, line.encode())
+
+    def write_all(self, act: str, rows: Iterable[tuple[str, str, str]], result: str) -> None:
+        """Append one event for each (source, ID, unique name)."""
+        head, tail = f"{time.time_ns()} {act} ", f" {result}\n"
+        lines = [head + " ".join(row) + tail for row in rows]
+        os.write(self._descriptor, "".join(lines).encode())
 
 
 def read_journals(directory: Path) -> list[Event]:

@@ -15,6 +15,8 @@ PROCESSING_TIMEOUT_S = 12
 SCAN_INTERVAL_S = 2
 MAX_RETRIES = 3
 GRACE_S = 4
+SLOW_S = 2.5  # what a slow entry takes: less than any processing time-out of plain workers
+SDK = "sdk"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,12 @@ class Lane:
     poison_every: int = 0  # one of so many kills its worker; 0: none
     poison_within: int = 1500  # the first so many: the last of it shall be found in time, too
     entries: int | None = None  # all at the beginning, two of them poison; None: as time goes
+    total: int | None = None  # so many in all, whatever the time; None: until the time is up
+    refused_every: int = 0  # one of so many is given up by its handler; 0: none
+    blocking_every: int = 0  # one of so many keeps the event loop of its worker; 0: none
+    slow_s: float = SLOW_S  # what a slow one takes, of the SDK at most
+    grace_s: int = GRACE_S
+    max_retries: int = MAX_RETRIES
 
     @property
     def stream(self) -> str:
@@ -59,7 +67,7 @@ class Lane:
                 "requeueTo": self.requeue_to,
                 "processingTimeoutSeconds": self.timeout_s,
                 "scanIntervalSeconds": SCAN_INTERVAL_S,
-                "maxRetries": MAX_RETRIES,
+                "maxRetries": self.max_retries,
             },
         }
         return spec
@@ -71,9 +79,10 @@ class Place:
 
     topology: str
     redis_spec: dict[str, Any]
-    worker_url: str
+    worker_urls: tuple[str, ...]
     history: Path
     nodes: Mapping[str, str]  # by lane
+    python_path: str = str(ROOT)  # of workers
 
     def journals(self, lane: Lane) -> Path:
         """Where the workers of a lane write."""
@@ -123,27 +132,44 @@ POISONED = tuple(
 )
 
 
-def _pod_spec(lane: Lane, place: Place) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.faults.worker", "--kind", lane.kind]
-    command += ["--history", str(place.journals(lane)), "--prefetch", str(lane.prefetch)]
-    command += ["--handler-ms", str(lane.handler_ms), "--topology", place.topology]
-    if lane.reads_history:
-        command.append("--reads-history")
-    if lane.says_boot:
-        command.append("--says-boot")
-    if lane.requeue_to == "RetryStream":
-        command.append("--reads-retry-stream")
+def worker_command(lane: Lane, place: Place) -> list[str]:
+    """What a worker of this lane is started with."""
+    program = "tests.faults.sdk_worker" if lane.kind == SDK else "tests.faults.worker"
+    command = [sys.executable, "-m", program, "--history", str(place.journals(lane))]
+    command += ["--handler-ms", str(lane.handler_ms), "--prefetch", str(lane.prefetch)]
+    command += _sdk_options(lane) if lane.kind == SDK else _plain_options(lane, place)
     if place.topology == "standalone":
-        command += ["--redis-url", place.worker_url]
+        urls = place.worker_urls if lane.kind == SDK else place.worker_urls[:1]
+        command += ["--redis-url", *urls]
+    return command
+
+
+def _sdk_options(lane: Lane) -> list[str]:
+    times = ["--slow-s", str(lane.slow_s), "--blocking-s", str(1.2 * lane.timeout_s)]
+    return [*times, "--grace-s", str(lane.grace_s / 2)]
+
+
+def _plain_options(lane: Lane, place: Place) -> list[str]:
+    options = ["--kind", lane.kind, "--topology", place.topology]
+    if lane.reads_history:
+        options.append("--reads-history")
+    if lane.says_boot:
+        options.append("--says-boot")
+    if lane.requeue_to == "RetryStream":
+        options.append("--reads-retry-stream")
+    return options
+
+
+def _pod_spec(lane: Lane, place: Place) -> dict[str, Any]:
     return {
-        "terminationGracePeriodSeconds": GRACE_S,
+        "terminationGracePeriodSeconds": lane.grace_s,
         "nodeSelector": {"kubernetes.io/hostname": place.nodes[lane.name]},
         "containers": [
             {
                 "name": "worker",
                 "image": "local/worker",
-                "command": command,
-                "env": [{"name": "PYTHONPATH", "value": str(ROOT)}],
+                "command": worker_command(lane, place),
+                "env": [{"name": "PYTHONPATH", "value": place.python_path}],
             }
         ],
     }

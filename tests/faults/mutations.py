@@ -182,14 +182,16 @@ MUTATIONS: Mapping[str, Mutation] = {
 }
 
 
-def build_mutant(name: str, directory: Path) -> Path:
+def build_mutant(
+    name: str, directory: Path, mutations: Mapping[str, Mutation] | None = None
+) -> Path:
     """A copy of the operator with the mutation made, as a directory for PYTHONPATH.
 
     Raises MutationFailed when its text is not found exactly as often as said.
     """
     copy = directory / f"operator-{name}"
     shutil.copytree(OPERATOR, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for replacement in MUTATIONS[name].replacements:
+    for replacement in (mutations or MUTATIONS)[name].replacements:
         _replace(copy / "pelops" / replacement.file, replacement, name)
     return copy
 

@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from tests.faults.faults import FAULTS
 from tests.faults.lanes import BOOTED, MIXED, POISONED, USUAL, Lane
 from tests.faults.reusing import NAMED
-from tests.faults.world import Setting
+from tests.faults.scene import Setting
 
 # Set-up and drain of a phase, as they usually last.
 OVERHEAD_S = 20.0
 BUSY_OVERHEAD_S = 32.0  # where workers crash by themselves
 SHORTEST_S = 12.0
+DRAIN_S = 60.0
 LONG_S = 400.0  # of `all`: from then on there is time for every kind of server
 SKEW_S = 30.0
 
@@ -61,6 +62,7 @@ class Phase:
     weight: float = 1
     overhead_s: float = OVERHEAD_S
     seconds: float = 0  # of faults, set-up and drain aside
+    drain_s: float = DRAIN_S  # for so long without anything less being owed
 
     @property
     def about(self) -> str:

@@ -16,6 +16,7 @@ from tests.faults.lanes import Lane
 
 TURN_S = 0.1
 CHUNK = 500
+REFUSED = ("rejected", "failing")  # what a handler gives up at once, or after some attempts
 
 
 class Producer:
@@ -43,13 +44,16 @@ class Producer:
     def _run(self) -> None:
         if self._lane.entries is not None:
             return self._add_all(self._lane.entries)
-        owed, last = 0.0, time.monotonic()
+        owed, last, most = 0.0, time.monotonic(), max(20.0, self._lane.per_second / 2)
         while not self._stopped.wait(TURN_S):
             now = time.monotonic()
             # What an outage kept back is not made up for: the backlog would hide the next fault.
-            owed, last = min(owed + (now - last) * self._lane.per_second, 20), now
-            self._add([self._next_nature() for _ in range(int(owed))])
+            owed, last = min(owed + (now - last) * self._lane.per_second, most), now
+            count = min(int(owed), self._left())
+            self._add([self._next_nature() for _ in range(count)])
             owed -= int(owed)
+        while count := min(self._left(), CHUNK) if self._lane.total else 0:
+            self._add([self._next_nature() for _ in range(count)])
 
     def _add_all(self, count: int) -> None:
         natures = ["ok"] * count
@@ -62,6 +66,10 @@ class Producer:
         lane = self._lane
         if self._count < lane.poison_within and _hits(self._dice, lane.poison_every):
             return "poison"
+        if _hits(self._dice, lane.refused_every):
+            return self._dice.choice(REFUSED)
+        if _hits(self._dice, lane.blocking_every):
+            return "blocking"
         return "slow" if _hits(self._dice, lane.slow_every) else "ok"
 
     def _add(self, natures: list[str]) -> None:
@@ -86,8 +94,13 @@ class Producer:
             unique=name,
             entry_id=answer.decode() if isinstance(answer, bytes) else None,
             at_ns=time.time_ns(),
-            is_poison=nature == "poison",
+            is_poison=nature == "poison" or nature in REFUSED,
         )
+
+    def _left(self) -> int:
+        """How many more there may be."""
+        total = self._lane.total
+        return 1 << 30 if total is None else total - self._count
 
     def _name(self) -> str:
         self._count += 1

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tests.faults.evidence import Evidence
 from tests.faults.history import SECOND_NS, Act, Event, History, Move, Place, Process
 
+TOOK = frozenset({Act.READ, Act.START})
 TAKES = frozenset({"requeued", "released", "dead-lettered"})
 
 
@@ -48,7 +49,7 @@ def _read_life(process: Process, events: Sequence[Event]) -> _Life:
         process=process,
         began_ns=events[0].at_ns,
         last_ns=events[-1].at_ns,
-        had=frozenset(e.place for e in events if e.act is Act.READ and e.place),
+        had=frozenset(e.place for e in events if e.act in TOOK and e.place),
         done={e.place: e.at_ns for e in events if e.act is Act.ACK and e.place},
     )
 
@@ -56,7 +57,7 @@ def _read_life(process: Process, events: Sequence[Event]) -> _Life:
 def _find_robbed_process(
     move: Move, lives: Mapping[str, list[_Life]], history: History
 ) -> _Life | None:
-    if move.idle_ms * 1_000_000 >= history.timeout_ns:
+    if move.idle_ms * 1_000_000 >= history.timeout_ns or move.actor == move.consumer:
         return None
     delivered_ns = move.at_ns - move.idle_ms * 1_000_000
     for life in lives.get(move.consumer, ()):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from redis.exceptions import RedisError
@@ -20,10 +21,10 @@ from tests.faults.data_faults import end_other_groups
 from tests.faults.faults import FAULTS
 from tests.faults.history import History
 from tests.faults.phases import Phase
+from tests.faults.scene import Scene
 from tests.faults.schedule import Injection, plan_schedule
-from tests.faults.world import Ground, World
+from tests.faults.world import Ground
 
-DRAIN_S = 60.0
 TEND_S = 4.0
 LOOK_S = 0.5
 AT_ONCE = 6
@@ -34,7 +35,7 @@ Say = Callable[[str], None]
 class Script:
     """The faults of one phase, under way."""
 
-    world: World
+    world: Scene
     say: Say
     done: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
@@ -97,10 +98,15 @@ class Outcome:
 
 
 def run_phase(ground: Ground, phase: Phase, say: Say) -> Outcome:
+    """Run a phase to its end, with operators."""
+    return run_phase_in(open_world(ground, phase.setting), phase, say)
+
+
+def run_phase_in(opening: AbstractContextManager[Scene], phase: Phase, say: Say) -> Outcome:
     """Run a phase to its end."""
     began = time.monotonic()
     say(f"phase {phase.about}")
-    with open_world(ground, phase.setting) as world:
+    with opening as world:
         say(f"everything is up after {time.monotonic() - began:.1f} s")
         script = Script(world, say)
         if phase.every_s:
@@ -110,7 +116,7 @@ def run_phase(ground: Ground, phase: Phase, say: Say) -> Outcome:
         world.heal()
         end_other_groups(world)
         say("healed; draining")
-        limit_s = DRAIN_S if phase.every_s else max(DRAIN_S, phase.seconds)
+        limit_s = phase.drain_s if phase.every_s else max(phase.drain_s, phase.seconds)
         owed = drain(world, limit_s)
         histories = tuple(
             assemble_history(world, lane, owed=owed[lane.name], problems=script.problems())
@@ -125,11 +131,14 @@ def run_phase(ground: Ground, phase: Phase, say: Say) -> Outcome:
     )
 
 
-def drain(world: World, limit_s: float) -> dict[str, frozenset[str]]:
-    """What each lane still owes: nothing, or what is left when the time is up."""
+def drain(world: Scene, limit_s: float) -> dict[str, frozenset[str]]:
+    """What each lane still owes: nothing, or what is left when it is no less for `limit_s`."""
     until, tended = time.monotonic() + limit_s, time.monotonic()
+    least = math.inf
     while True:
         owed = {lane.name: _owed(world, lane.name) for lane in world.lanes}
+        if sum(map(len, owed.values())) < least:
+            least, until = sum(map(len, owed.values())), time.monotonic() + limit_s
         if not any(owed.values()) or time.monotonic() > until:
             time.sleep(LOOK_S)  # a worker writes down an acknowledgement after its answer
             return owed
@@ -139,7 +148,7 @@ def drain(world: World, limit_s: float) -> dict[str, frozenset[str]]:
             tended = time.monotonic()
 
 
-def _owed(world: World, name: str) -> frozenset[str]:
+def _owed(world: Scene, name: str) -> frozenset[str]:
     lane = next(lane for lane in world.lanes if lane.name == name)
     try:
         owed = read_owed(world.connect(), lane)

@@ -1,0 +1,112 @@
+"""Who handled or acknowledged what was not theirs is found; who was kept from work is excused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.faults.history import Act, Event, Hindrance, History
+from tests.faults.owning import (
+    find_acknowledged_without_effect,
+    find_foreign_acknowledgements,
+    find_inexplicable_duplicates,
+    find_overlaps,
+    find_unexpected_ends,
+)
+from tests.unit.small_histories import FIRST, OTHER, at, event, history, place
+
+LIVING = frozenset({FIRST, OTHER})
+
+
+def of(*events: Event, hindrances: tuple[Hindrance, ...] = ()) -> History:
+    """One entry's history, by two workers that live on."""
+    return replace(history(*events), hindrances=hindrances, alive=LIVING)
+
+
+def hindered(kind: str, began: float, ended: float, pid: int = FIRST.pid) -> Hindrance:
+    return Hindrance(kind=kind, began_ns=at(began), ended_ns=at(ended), pid=pid)
+
+
+# --- two at once
+
+
+def test_two_handlers_at_once_whose_workers_own_the_entry_overlap() -> None:
+    both = of(event(1, Act.START, result="3000"), event(2, Act.START, OTHER, result="3000"))
+    assert len(find_overlaps(both)) == 1
+
+
+def test_a_worker_whose_time_is_up_owns_nothing_until_it_is_told_that_it_does() -> None:
+    first, other = event(1, Act.START, result="500"), event(2, Act.START, OTHER, result="3000")
+    assert find_overlaps(of(first, other, event(3, Act.HOLD, result="0"))) == []
+    assert len(find_overlaps(of(first, other, event(3, Act.HOLD, result="900")))) == 1
+
+
+def test_a_handler_that_was_dropped_or_whose_worker_died_overlaps_with_none_after() -> None:
+    first, other = event(1, Act.START, result="3000"), event(2, Act.START, OTHER, result="3000")
+    assert find_overlaps(of(first, event(1.5, Act.DROP), other)) == []
+    assert find_overlaps(replace(of(first, other), alive=frozenset({OTHER}))) == []
+
+
+# --- acknowledgements
+
+
+def test_an_acknowledgement_before_the_effect_is_found() -> None:
+    start, early = event(1, Act.START), event(2, Act.ACK, result="1")
+    assert len(find_acknowledged_without_effect(of(start, early, event(3, Act.EFFECT)))) == 1
+    late = of(start, event(1.5, Act.EFFECT), early)
+    assert find_acknowledged_without_effect(late) == []
+
+
+def test_what_redis_says_was_acknowledged_and_nobody_handled_is_found() -> None:
+    told = replace(of(event(1, Act.START)), acknowledged=frozenset({place(1)}))
+    assert len(find_acknowledged_without_effect(told)) == 1
+    handled = replace(of(event(1, Act.EFFECT)), acknowledged=frozenset({place(1)}))
+    assert find_acknowledged_without_effect(handled) == []
+
+
+def test_an_acknowledgement_of_what_another_has_begun_is_found_unless_the_network_kept_it() -> None:
+    foreign = (
+        event(1, Act.START),
+        event(2, Act.EFFECT),
+        event(3, Act.START, OTHER),
+        event(4, Act.ACK, result="1"),
+    )
+    assert len(find_foreign_acknowledgements(of(*foreign))) == 1
+    stopped = hindered("stopped", 2.1, 3.9)
+    assert len(find_foreign_acknowledgements(of(*foreign, hindrances=(stopped,)))) == 1
+    stalled = hindered("stalled", 2.1, 3.9)
+    assert find_foreign_acknowledgements(of(*foreign, hindrances=(stalled,))) == []
+
+
+# --- duplicates
+
+
+def test_a_second_effect_is_explained_by_a_fault_of_either_owner_alone() -> None:
+    twice = (event(1, Act.EFFECT), event(30, Act.EFFECT, OTHER))
+    assert len(find_inexplicable_duplicates(of(*twice))) == 1
+    for pid in (FIRST.pid, OTHER.pid):
+        stopped = hindered("stopped", 20, 29, pid)
+        assert find_inexplicable_duplicates(of(*twice, hindrances=(stopped,))) == []
+    slow = hindered("slow", 2, 29)
+    assert len(find_inexplicable_duplicates(of(*twice, hindrances=(slow,)))) == 1
+
+
+def test_what_was_acknowledged_is_not_done_again_because_its_worker_was_stopped_later() -> None:
+    twice = (
+        event(1, Act.EFFECT),
+        event(2, Act.ACK, result="1"),
+        event(30, Act.EFFECT, OTHER),
+    )
+    stopped = hindered("stopped", 3, 29)
+    assert len(find_inexplicable_duplicates(of(*twice, hindrances=(stopped,)))) == 1
+
+
+# --- ends
+
+
+def test_a_worker_that_nobody_killed_and_that_is_no_more_is_found() -> None:
+    gone = replace(of(event(1, Act.START)), alive=frozenset())
+    assert len(find_unexpected_ends(gone)) == 1
+    assert find_unexpected_ends(replace(gone, hindrances=(hindered("killed", 2, 2),))) == []
+    told = (Event(at(2), FIRST, Act.END, result="0"), Event(at(2), FIRST, Act.END, result="1"))
+    ended = [replace(gone, events=(*gone.events, end)) for end in told]
+    assert [len(find_unexpected_ends(one)) for one in ended] == [0, 1]
