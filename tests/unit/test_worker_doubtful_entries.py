@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pelops.worker.acknowledging import Letters, build_outgoing
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.holding import Holding
 from pelops.worker.server.door import Source
 
 NOW_S, IDLE_S = 10.0, 3.0
+TASK: Any = object()
 
 
 def an_entry(raw_id: bytes, asked_s: float) -> Entry:
@@ -36,3 +39,18 @@ def test_an_entry_that_came_late_is_asked_for_though_one_before_it_is_fresh() ->
 def test_all_that_came_late_and_may_start_is_asked_for_and_each_once() -> None:
     late = [an_entry(b"%d-0" % number, NOW_S - IDLE_S) for number in range(500)]
     assert offer_all(*late) == [entry.raw_id for entry in late]
+
+
+def test_what_was_granted_before_a_long_stop_does_not_start_unasked() -> None:
+    holding = Holding(concurrency=10, idle_s=IDLE_S)
+    held, alone = an_entry(b"1-0", 0.0), an_entry(b"2-0", 0.0)
+    holding.accept(held)
+    holding.accept(alone, alone=True)
+    for entry in (alone, held):
+        assert holding.offer(10) == [entry]
+        holding.confirm()
+        assert holding.start(TASK, IDLE_S + 1) is None
+    holding.refreshed([held, alone], IDLE_S + 1)
+    holding.offer(10)
+    holding.confirm()
+    assert holding.start(TASK, IDLE_S + 2) in (held, alone)

@@ -14,23 +14,28 @@ import heapq
 from asyncio import Task
 from bisect import bisect
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain, count, takewhile
+from math import inf
 
 from pelops.worker.entry import Entry
+from pelops.worker.held import Held
 from pelops.worker.ordering import OrderBy, Ordering, turn_of
 
 
-class Holding:
+class Holding(Held):
     """All entries that this worker was given and has not settled."""
 
-    def __init__(self, concurrency: int, order_by: OrderBy | None = None) -> None:
+    def __init__(
+        self, concurrency: int, order_by: OrderBy | None = None, *, idle_s: float = inf
+    ) -> None:
+        super().__init__()
         self.concurrency = concurrency
+        self._idle_s = idle_s  # refreshed longer ago: it may be somebody else's by now
         self.granted: deque[Entry] = deque()
         self.running: dict[Entry, Task[None]] = {}  # the longest running first
         self.done: list[Entry] = []  # handled, and not yet known to be acknowledged
         self._ordering = Ordering(order_by)
-        self._held: dict[bytes, dict[bytes, Entry]] = {}  # by stream; refreshed longest ago first
         self._ready: deque[Entry] = deque()
         self._alone: deque[Entry] = deque()
         self._offered: list[Entry] = []
@@ -40,17 +45,6 @@ class Holding:
         self._numbers = count()
 
     # What there is.
-
-    def __len__(self) -> int:
-        return sum(map(len, self._held.values()))
-
-    def __iter__(self) -> Iterator[Entry]:
-        for entries in self._held.values():
-            yield from entries.values()
-
-    def get(self, key: bytes, raw_id: bytes) -> Entry | None:
-        """The entry, if it is held."""
-        return self._held.get(key, {}).get(raw_id)
 
     @property
     def queued(self) -> int:
@@ -158,13 +152,18 @@ class Holding:
         granted, running = self.granted, self.running
         while granted and len(running) < self.concurrency:
             entry = granted.popleft()
-            if entry.is_disowned:
-                self._end(entry)
+            if entry.is_disowned or entry.refreshed_s < now_s - self._idle_s:
+                self._put_back(entry)
                 continue
             entry.started_s = now_s
             running[entry] = task
             return entry
         return None
+
+    def _put_back(self, entry: Entry) -> None:
+        self._end(entry)
+        if not entry.is_disowned:
+            self._queue(entry)  # whose it is, is asked when it is offered again
 
     # What becomes of it.
 
@@ -222,12 +221,6 @@ class Holding:
         """When the next one has waited for long enough."""
         return self._waiting[0][0] if self._waiting else None
 
-    def settle(self, entries: Iterable[Entry]) -> None:
-        """These are acknowledged, rejected or released: nothing of them is left here."""
-        held = self._held
-        for entry in entries:
-            held[entry.key].pop(entry.raw_id, None)
-
     def disown(self, entry: Entry) -> Task[None] | None:
         """It belongs to somebody else: forget it. Answers the task that handles it."""
         entry.is_disowned = True
@@ -265,36 +258,6 @@ class Holding:
             entry.is_disowned = True
         return unstarted
 
-    # Heartbeats and time limits.
-
-    def due_for_refresh(self, since_s: float, most: int) -> list[Entry]:
-        """What was not refreshed since `since_s`, longest ago first."""
-        due: list[Entry] = []
-        for entries in self._held.values():
-            for entry in entries.values():
-                if entry.refreshed_s > since_s or len(due) >= most:
-                    break
-                due.append(entry)
-        return due
-
-    def refreshed(self, entries: Iterable[Entry], at_s: float) -> None:
-        """These are ours still; they were asked for at `at_s`."""
-        for entry in entries:
-            held = self._held[entry.key]
-            if held.pop(entry.raw_id, None) is not None:
-                entry.refreshed_s = at_s
-                held[entry.raw_id] = entry
-
-    def distrust(self) -> None:
-        """Nothing is known to be ours any more, until it is confirmed."""
-        for entry in self:
-            entry.refreshed_s = float("-inf")
-
     def overdue(self, started_before_s: float) -> list[Entry]:
         """What has been running since before."""
         return list(takewhile(lambda entry: entry.started_s < started_before_s, self.running))
-
-    def oldest_refresh_s(self) -> float | None:
-        """When what was refreshed longest ago was asked for."""
-        firsts = (next(iter(entries.values()), None) for entries in self._held.values())
-        return min((entry.refreshed_s for entry in firsts if entry is not None), default=None)

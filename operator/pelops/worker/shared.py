@@ -34,7 +34,7 @@ def build_shared(
     door: Door, settings: Settings, observer: Observer, clock: Clock, order_by: OrderBy | None
 ) -> Shared:
     """Everything that a worker has before it begins."""
-    holding = Holding(settings.concurrency, order_by)
+    holding = Holding(settings.concurrency, order_by, idle_s=settings.idle_s)
     intake = Intake(
         concurrency=settings.concurrency,
         prefetch=settings.prefetch,
