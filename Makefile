@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BENCHMARKS := recovery sweep pod_death operator_scale observing scaling worker
 VENV := .venv/.installed
+TEST_PROCESSES ?= 2
 
 .DEFAULT_GOAL := help
 
@@ -20,9 +21,9 @@ demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leav
 	@$(BIN)/python -m demo
 
 .PHONY: test
-test: $(VENV) ## Run all tests against real servers
+test: $(VENV) ## Run all tests against real servers (TEST_PROCESSES=0: one after the other)
 	@$(BIN)/python -m local_cluster build
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(VENV) ## Lint, types, layers, generated files

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from local_cluster.binaries import cache_directory
@@ -61,12 +62,17 @@ def _find_library() -> Path:
 
 
 def _fetch(cache: Path) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
-    try:
-        _run(["apt-get", "download", "libfaketime"], cache)
-        _run(["dpkg-deb", "-x", str(next(cache.glob("libfaketime*.deb"))), str(cache)], cache)
-    except (OSError, subprocess.SubprocessError, StopIteration) as error:
-        raise NoFaketime("install the package libfaketime; it could not be fetched") from error
+    """Another process may fetch it too: what is there is whole."""
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache.parent) as making:
+        made = Path(making)
+        try:
+            _run(["apt-get", "download", "libfaketime"], made)
+            _run(["dpkg-deb", "-x", str(next(made.glob("libfaketime*.deb"))), "it"], made)
+        except (OSError, subprocess.SubprocessError, StopIteration) as error:
+            raise NoFaketime("install the package libfaketime; it could not be fetched") from error
+        with suppress(OSError):  # the other one was faster
+            (made / "it").rename(cache)
 
 
 def _run(command: list[str], directory: Path) -> None:

@@ -18,6 +18,7 @@ KEYS = derive_keys("orders:events", "processing")
 
 
 async def test_tls_with_a_client_certificate(redis_tls: StandaloneServers) -> None:
+    redis_tls.flush()
     async with connected(endpoint_of(redis_tls)) as server:
         assert server.kind.flavour == Flavour.REDIS
         assert not (await observe_group(server, KEYS)).exists
