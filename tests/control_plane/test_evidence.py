@@ -13,7 +13,7 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from pelops.controller.cache import Cache
 from pelops.controller.evidence import Evidence
-from pelops.domain.liveness import LivenessReason
+from pelops.domain.liveness import Death, LivenessReason
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import NODE, POD
 from pelops.policy.vanishing import REPORTS_WITHIN
@@ -244,3 +244,19 @@ async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(sc
     assert judgement.cut.at == began - timedelta(milliseconds=700)
     again = await scene.judge("web-0", boot="no number", pod=judgement.record)
     assert (again.record, again.cut.at) == (None, began - SKEW)
+
+
+async def test_a_pod_whose_kubelet_removes_it_late_ended_as_it_was_asked_to(scene: Scene) -> None:
+    # A removal without grace makes the API server forget when the deletion was asked for.
+    made = await scene.pod(**running(datetime.now(UTC)))
+    scene.cache.put(POD, made)
+    await scene.report(phase="Failed", state=ended(datetime.now(UTC) - timedelta(seconds=20)))
+    await scene.api.merge(scene.address("web-0"), {"metadata": {"finalizers": ["test/held"]}})
+    force = ("--grace-period=0", "--force", "--wait=false")
+    scene.plane.kubectl("-n", scene.namespace, "delete", "pod", "web-0", *force)
+    removed = await scene.api.get(scene.address("web-0"))
+    await scene.api.merge(scene.address("web-0"), {"metadata": {"finalizers": []}})
+    assert removed["metadata"]["deletionGracePeriodSeconds"] == 0
+    scene.bury(removed)
+    judgement = await scene.judge(f"web-0:{made['metadata']['uid']}")
+    assert judgement.cut.death is Death.PLANNED

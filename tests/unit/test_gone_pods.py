@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -61,6 +62,20 @@ def test_the_end_of_a_removed_pod_is_remembered_as_its_event_told_it(cache: Cach
     assert cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=last) == {ORDERS}
     ((), (found,)) = cache.pods_of(known(cache, WORKERS))
     assert (found.pod.phase, found.pod.containers[0].state) == ("Failed", "terminated")
+
+
+def test_a_deletion_counts_from_when_it_was_first_seen_to_be_asked_for(cache: Cache) -> None:
+    asked = {"deletionTimestamp": "2026-05-04T03:10:00Z", "deletionGracePeriodSeconds": 60}
+    again = {"deletionTimestamp": "2026-05-04T03:30:00Z", "deletionGracePeriodSeconds": 0}
+    made, ended = pod_with(RUNS), pod_with(ENDED, phase="Failed", version=9)
+    cache.put(POD, {**made, "metadata": made["metadata"] | asked})
+    for version in (7, 8):
+        late = {**made, "metadata": made["metadata"] | again | {"resourceVersion": str(version)}}
+        cache.put(POD, late)
+    last = {**ended, "metadata": ended["metadata"] | again}
+    cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=last)
+    ((), (found,)) = cache.pods_of(known(cache, WORKERS))
+    assert found.pod.deletion_requested == datetime(2026, 5, 4, 3, 9, tzinfo=UTC)
 
 
 def test_a_pod_that_a_list_lacks_is_remembered_as_it_was_seen_last(cache: Cache) -> None:

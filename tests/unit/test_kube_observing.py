@@ -193,10 +193,17 @@ def test_a_container_without_a_status_is_not_forgotten_and_init_containers_are()
 def test_a_deletion_was_requested_when_its_grace_began() -> None:
     metadata = {"deletionTimestamp": TIME, "deletionGracePeriodSeconds": 30}
     assert observe_pod({"metadata": metadata}).deletion_requested == AT - timedelta(seconds=30)
-    kubelets = {"deletionTimestamp": TIME, "deletionGracePeriodSeconds": 0}
-    assert observe_pod({"metadata": kubelets}).deletion_requested == AT
+    now = {"deletionTimestamp": TIME, "deletionGracePeriodSeconds": 1}
+    assert observe_pod({"metadata": now}).deletion_requested == AT - timedelta(seconds=1)
     assert observe_pod({"metadata": {}}).deletion_requested is None
     assert observe_pod({"metadata": {"creationTimestamp": TIME}}).created == AT
+
+
+def test_a_kubelet_removes_a_pod_up_to_a_grace_after_the_request() -> None:
+    removed = {"deletionTimestamp": TIME, "deletionGracePeriodSeconds": 0}
+    assert observe_pod({"metadata": removed}).deletion_requested == AT - timedelta(seconds=30)
+    manifest = {"metadata": removed, "spec": {"terminationGracePeriodSeconds": 600}}
+    assert observe_pod(manifest).deletion_requested == AT - timedelta(minutes=10)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from pelops.domain.liveness import (
 )
 from pelops.domain.pod_record import PodRecord, parse_pod_record, render_pod_record
 from pelops.domain.state import BOOT, POD
-from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.domain.workload import PodObservation, WorkloadObservation, keep_request
 from pelops.kube.client import KubeApi
 from pelops.policy.ends import could_be_dead, has_ended
 from pelops.policy.liveness import combine, decide_cut
@@ -210,7 +210,7 @@ class Evidence:
         cached = case.cached(name)
         seen = looks.pods.get(name, cached)
         is_meant = seen is not None and (not case.match.is_by_uid or seen.uid in case.uids)
-        live = seen if is_meant else None
+        live = keep_request(seen, cached) if seen is not None and is_meant else None
         formers = self._formers(case, name, clocks, live)
         if name in looks.pods:
             self._confirm(formers, live)

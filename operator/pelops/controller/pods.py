@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from pelops.controller.gone import GonePods
-from pelops.domain.workload import PodObservation
+from pelops.domain.workload import PodObservation, keep_request
 from pelops.kube.client import Manifest
 from pelops.kube.observing import observe_pod
 from pelops.kube.selectors import Selector
@@ -70,8 +70,10 @@ class Pods:
             # Nobody told that it went: what was known of it is all that ever will be.
             concerned = self.drop(name)
             before = None
-        if before is not None and before.labels != pod.labels:
-            concerned = self._take(name)
+        if before is not None:
+            pod = _keep_request(pod, before)
+            if before.labels != pod.labels:
+                concerned = self._take(name)
         self._keep(name, pod)
         if before == pod:
             return set()
@@ -81,7 +83,7 @@ class Pods:
         """Forget a pod that went, except for its end: who is concerned."""
         before = self._live[name[0]][name]
         self._take(name)
-        pod = _pod(last) if last is not None else before
+        pod = _keep_request(_pod(last), before) if last is not None else before
         # The labels of a pod that was known stay: they say whose worker it was.
         self._bury(name[0], Pod(before.labels, pod.observation))
         return self._tell(name, before, None, before.labels)
@@ -152,3 +154,7 @@ def _call(listeners: Iterable[Callable[[PodChange], None]], change: PodChange) -
 
 def _pod(manifest: Manifest) -> Pod:
     return Pod(manifest["metadata"].get("labels") or {}, observe_pod(manifest))
+
+
+def _keep_request(pod: Pod, before: Pod) -> Pod:
+    return Pod(pod.labels, keep_request(pod.observation, before.observation))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -75,6 +75,17 @@ class PodObservation:
     hostname: str = ""  # what its processes see as their host's name
     # Says who goes first in a scale-in and nothing of the pod's life: a change of it is no news.
     deletion_cost: int | None = field(default=None, compare=False)
+
+
+def keep_request(pod: PodObservation, before: PodObservation | None) -> PodObservation:
+    """The pod; its deletion counts from when it was first seen to be asked for.
+
+    Whoever asks for it again, as a kubelet does in the end, moves the time that a pod tells.
+    """
+    if before is None or before.uid != pod.uid or before.deletion_requested is None:
+        return pod
+    asked = [before.deletion_requested, pod.deletion_requested or before.deletion_requested]
+    return replace(pod, deletion_requested=min(asked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

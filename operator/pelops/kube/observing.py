@@ -88,7 +88,7 @@ def observe_pod(manifest: Manifest) -> PodObservation:
         exit_code=_last_exit_code(statuses),
         containers=_observe_containers(spec, statuses),
         created=_time(metadata.get("creationTimestamp")),
-        deletion_requested=_deletion_requested(metadata),
+        deletion_requested=_deletion_requested(metadata, spec),
         grace_period_s=_grace_period_s(metadata, spec),
         is_disrupted=is_disrupted or status.get("reason") in _ENDED_FROM_OUTSIDE,
         is_collected=is_disrupted and disruption.get("reason") == "DeletionByPodGC",
@@ -203,10 +203,11 @@ def _back_off_s(message: str) -> float | None:
     return hours * 3600 + minutes * 60 + seconds
 
 
-def _deletion_requested(metadata: Mapping[str, Any]) -> datetime | None:
-    # deletionTimestamp is when the grace ends; each change of the grace moves it along.
+def _deletion_requested(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> datetime | None:
+    # deletionTimestamp is when the grace ends; each change of the grace moves it along. One of 0
+    # sets it to the present: kubelets do that when all has ended, some grace after the request.
     end = _time(metadata.get("deletionTimestamp"))
-    grace_s = metadata.get("deletionGracePeriodSeconds") or 0
+    grace_s = metadata.get("deletionGracePeriodSeconds") or _grace_period_s(metadata, spec)
     return end - timedelta(seconds=grace_s) if end is not None else None
 
 
