@@ -7,6 +7,7 @@ import pytest
 from pelops.errors import PermissionDenied, RedisUnavailable
 from pelops.worker.complaining import Complaints
 from pelops.worker.observing import Observer
+from pelops.worker.server.door import NameTaken
 
 
 def _complaints() -> tuple[Complaints, list[float]]:
@@ -38,3 +39,16 @@ def test_another_key_or_command_is_said_at_once(caplog: pytest.LogCaptureFixture
     ]
     complaints.end("read")
     assert complaints.current == []
+
+
+def test_a_name_that_is_taken_no_more_is_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    complaints, now = _complaints()
+    complaints.hear("read", NameTaken("another process has it"))
+    now[0] = 4.0
+    complaints.hear("exchange", NameTaken("another process has it"))
+    now[0] = 8.0
+    assert complaints.current == ["name: NameTaken: another process has it"]
+    now[0] = 10.0
+    assert complaints.current == []
+    assert caplog.records[-1].message == "name: works again"

@@ -54,3 +54,14 @@ def test_what_was_granted_before_a_long_stop_does_not_start_unasked() -> None:
     holding.offer(10)
     holding.confirm()
     assert holding.start(TASK, IDLE_S + 2) in (held, alone)
+
+
+def test_where_nobody_answers_whose_it_is_it_starts_all_the_same() -> None:
+    # A worker that may not send heartbeats, or a server without memory: it was asked for in vain.
+    holding = Holding(concurrency=10, idle_s=IDLE_S)
+    entry = an_entry(b"1-0", 0.0)
+    holding.accept(entry)
+    for started in (None, entry):
+        holding.offer(10)
+        holding.confirm()
+        assert holding.start(TASK, IDLE_S + 1) is started

@@ -29,6 +29,9 @@ class Complaints:
     @property
     def current(self) -> list[str]:
         """What is refused at present, and why."""
+        now_s = self._clock()
+        for what in [what for what, said in self._said.items() if said.until_s <= now_s]:
+            self.end(what)
         return [
             f"{what}: {said.why}" for what, said in sorted(self._said.items(), key=itemgetter(0))
         ]

@@ -53,6 +53,7 @@ class Entry:
     is_disowned: bool = False
     has_finished: bool = False
     runs_alone: bool = False
+    was_put_back: bool = False  # whose it is was not known when it could have started
     order: Hashable | None = None  # entries with equal ones run one after another
 
     def __init__(self, arrival: Arrival, raw: RawEntry) -> None:

@@ -152,18 +152,23 @@ class Holding(Held):
         granted, running = self.granted, self.running
         while granted and len(running) < self.concurrency:
             entry = granted.popleft()
-            if entry.is_disowned or entry.refreshed_s < now_s - self._idle_s:
-                self._put_back(entry)
+            is_stale = entry.refreshed_s < now_s - self._idle_s
+            if (is_stale or entry.is_disowned) and self._is_put_back(entry):
                 continue
             entry.started_s = now_s
             running[entry] = task
             return entry
         return None
 
-    def _put_back(self, entry: Entry) -> None:
-        self._end(entry)
+    def _is_put_back(self, entry: Entry) -> bool:
+        """Whether it does not start: it is somebody else's, or may be, and that is asked once."""
         if not entry.is_disowned:
-            self._queue(entry)  # whose it is, is asked when it is offered again
+            if entry.was_put_back:
+                return False
+            entry.was_put_back = True
+            self._queue(entry)
+        self._end(entry)
+        return True
 
     # What becomes of it.
 
