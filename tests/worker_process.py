@@ -39,17 +39,18 @@ worker.run()
 class WorkerProcesses:
     """Processes that work on one stream of one server."""
 
-    def __init__(self, url: str, stream: str, directory: Path) -> None:
+    def __init__(self, url: str, stream: str, directory: Path, *, idle_limit_ms: int = 900) -> None:
         self.server: Any = redis.Redis.from_url(url, decode_responses=True)
         self.keys = derive_keys(stream, GROUP)
         self.stream = stream
         self._url = url
         self._directory = directory
+        self._idle_limit_ms = idle_limit_ms
         self._stack = ExitStack()
         self.server.xgroup_create(stream, GROUP, "0", mkstream=True)
 
     def start(self, name: str, script: str, **variables: str) -> subprocess.Popen[bytes]:
-        """A worker of this name, which is its consumer's as well."""
+        """A worker of this name, which is its consumer's as well; an empty variable is not set."""
         environment = {key: value for key, value in os.environ.items() if "PELOPS" not in key}
         environment |= {
             "PYTHONPATH": f"{ROOT / 'operator'}",
@@ -57,13 +58,13 @@ class WorkerProcesses:
             "PELOPS_STREAM": self.stream,
             "PELOPS_GROUP": GROUP,
             "PELOPS_CONSUMER": name,
-            "PELOPS_IDLE_LIMIT_MS": "900",
+            "PELOPS_IDLE_LIMIT_MS": f"{self._idle_limit_ms}",
             **variables,
         }
         output = self._stack.enter_context(self._path(name).open("ab"))
         process = subprocess.Popen(
             [sys.executable, "-c", BEGINNING + script],
-            env=environment,
+            env={key: value for key, value in environment.items() if value},
             stdout=output,
             stderr=output,
         )

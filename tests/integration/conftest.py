@@ -1,12 +1,14 @@
-"""What the tests of a worker's door begin with."""
+"""What the tests of a worker and of its door begin with."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.worker.server.redis_door import RedisDoor
 from tests.integration.worker_door import Behind, behind, grant, opened, worker_endpoint
+from tests.worker_process import WorkerProcesses
 
 
 @pytest.fixture
@@ -23,3 +25,13 @@ async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[R
     """A worker's door to it."""
     async with opened(worker_endpoint(empty_redis)) as door:
         yield door
+
+
+@pytest.fixture
+def workers(
+    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
+) -> Iterator[WorkerProcesses]:
+    """Processes on one stream of each of the three servers, ended with the test."""
+    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
+    yield started
+    started.close()

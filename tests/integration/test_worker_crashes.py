@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from local_cluster.redis_servers import StandaloneServers
 from tests.worker_process import WorkerProcesses, until
 
 POISON = """
@@ -18,15 +12,6 @@ async def handle(entry):
     say("handled", entry.id)
 worker.run()
 """
-
-
-@pytest.fixture
-def workers(
-    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
-) -> Iterator[WorkerProcesses]:
-    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
-    yield started
-    started.close()
 
 
 def test_what_ends_process_after_process_becomes_a_dead_letter_without_an_operator(

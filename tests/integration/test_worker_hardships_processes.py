@@ -24,15 +24,6 @@ def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
         yield servers
 
 
-@pytest.fixture
-def workers(
-    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
-) -> Iterator[WorkerProcesses]:
-    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
-    yield started
-    started.close()
-
-
 HOLDING = """
 @worker.handler
 async def handle(entry):

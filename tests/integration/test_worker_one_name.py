@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -36,16 +35,6 @@ async def handle(entry):
 worker.run()
 """
 STANDS_BY = "another process has begun as the consumer one; this one stands by"
-
-
-@pytest.fixture
-def workers(
-    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
-) -> Iterator[WorkerProcesses]:
-    """Processes that may all be called `one`: what they say stands in one file."""
-    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
-    yield started
-    started.close()
 
 
 def test_of_two_processes_of_one_name_nothing_is_lost_and_all_that_is_acknowledged_was_handled(
