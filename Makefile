@@ -29,7 +29,7 @@ test: $(VENV) ## Run all tests against real servers (TEST_PROCESSES=0: one after
 check: $(VENV) ## Lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p pelops -p local_cluster -p demo -p tests -p benchmarks
+	$(BIN)/mypy -p pelops -p pyspark_redis_streams -p local_cluster -p demo -p tests -p benchmarks
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pelops.api.crd --check
 

@@ -1,0 +1,63 @@
+"""Every error that this data source raises.
+
+Spark shows a Python error as the last line of a traceback, so each message stands alone: it names
+the option or the Redis command, says what was found, and what to do::
+
+    RedisStreamsError
+    ├── OptionError           an option is unknown, misspelt, of a wrong type, or does not fit
+    ├── SchemaError           the schema asks for something that cannot be read or written
+    ├── BadValue              an entry does not fit the schema (mode FAILFAST)
+    ├── DataLoss              entries of the asked range are gone (failOnDataLoss)
+    └── ServerError           Redis refused, or could not be asked
+        ├── StreamMissing
+        ├── GroupMissing
+        ├── NotAStream        the key holds another type
+        ├── NotPermitted      wrong credentials, or the ACL forbids a command or a key
+        └── ServerUnavailable no answer after all retries
+"""
+
+from __future__ import annotations
+
+
+class RedisStreamsError(Exception):
+    """Base of all errors of this data source."""
+
+
+class OptionError(RedisStreamsError):
+    """An option is unknown, misspelt, of a wrong type, missing, or does not fit another."""
+
+
+class SchemaError(RedisStreamsError):
+    """The schema asks for a column that cannot be read or written."""
+
+
+class BadValue(RedisStreamsError):
+    """An entry does not fit the schema, and the mode is FAILFAST."""
+
+
+class DataLoss(RedisStreamsError):
+    """Entries that were to be read are gone, or cannot be shown to be there."""
+
+
+class ServerError(RedisStreamsError):
+    """Redis refused a command, or could not be asked."""
+
+
+class StreamMissing(ServerError):
+    """There is no such key, or no stream fits the pattern."""
+
+
+class GroupMissing(ServerError):
+    """The stream has no such consumer group."""
+
+
+class NotAStream(ServerError):
+    """The key holds another type."""
+
+
+class NotPermitted(ServerError):
+    """The credentials are wrong, or the ACL forbids a command or a key."""
+
+
+class ServerUnavailable(ServerError):
+    """The server gave no answer, or no usable one, after all retries."""

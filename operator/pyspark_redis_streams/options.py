@@ -1,0 +1,218 @@
+"""Options as the program gave them -> checked settings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark_redis_streams.errors import OptionError
+from pyspark_redis_streams.option import Option, Use, View
+from pyspark_redis_streams.option_table import OPTIONS
+from pyspark_redis_streams.servers import ServerSettings, read_server_settings
+
+# What a streaming write is given for Spark itself, and hands on to the sink all the same.
+_OF_SPARK = frozenset({"checkpointlocation"})
+
+_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a read was asked for; a field is named as its option."""
+
+    server: ServerSettings
+    view: View
+    streams: tuple[str, ...]
+    stream_pattern: str | None
+    allow_missing: bool
+    starting_id: str | None
+    starting_timestamp: int | None  # milliseconds since 1970
+    ending_id: str | None
+    ending_timestamp: int | None
+    fail_on_data_loss: bool
+    columns: str | None
+    field_prefix: str | None
+    computed: tuple[str, ...]
+    mode: str
+    corrupt_column: str
+    duplicate_fields: str
+    timestamp_unit: str
+    min_partitions: int | None
+    entries_per_partition: int
+    page_size: int
+    batch_rows: int
+    max_entries_per_second: int | None
+    pushdown: bool
+    max_entries_per_trigger: int | None
+    exact_limit: bool
+    min_entries_per_trigger: int | None
+    max_trigger_delay_ms: int
+    progress_group: str | None
+    group: str | None
+    consumer: str | None
+    min_idle_ms: int
+
+
+def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions:
+    """The settings of a read; `use` None: not known yet whether batch or streaming.
+
+    Raises:
+        OptionError: names the option, what was given, and what is allowed.
+    """
+    values = _parse_values(given, {use} if use else {Use.READ, Use.STREAM})
+    view = View(values["view"])
+    _refuse_options_of_other_views(given, view)
+    _refuse_what_excludes_another(values)
+    if view is View.PENDING and values["group"] is None:
+        raise OptionError("option 'group' is missing: view 'pending' reads one consumer group")
+    if use is Use.STREAM and view is not View.ENTRIES:
+        raise OptionError(f"option 'view' is '{view}': readStream has the view 'entries' only")
+    return _build_read_options(values, view)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a write was asked for; a field is named as its option."""
+
+    server: ServerSettings
+    stream: str | None  # None: the rows name theirs
+    entries_per_call: int
+    max_entries_per_second: int | None
+    max_len: int | None
+    min_id: str | None
+    write_id: str | None
+    token_ttl_s: int
+
+
+def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """The settings of a write. Raises OptionError, as `parse_read_options` does."""
+    values = _parse_values(given, {Use.WRITE})
+    if values["stream"] is not None and values["path"] is not None:
+        raise OptionError("option 'stream' is given, and `save` names a stream as well: give one")
+    if values["maxLen"] is not None and values["minId"] is not None:
+        raise OptionError("options 'maxLen' and 'minId' exclude each other: give one")
+    return WriteOptions(
+        server=read_server_settings(values),
+        stream=values["stream"] or values["path"],
+        entries_per_call=values["entriesPerCall"],
+        max_entries_per_second=values["maxEntriesPerSecond"],
+        max_len=values["maxLen"],
+        min_id=values["minId"],
+        write_id=values["writeId"],
+        token_ttl_s=values["tokenTtlSeconds"],
+    )
+
+
+def _build_read_options(values: dict[str, Any], view: View) -> ReadOptions:
+    return ReadOptions(
+        server=read_server_settings(values),
+        view=view,
+        streams=_named_streams(values),
+        stream_pattern=values["streamPattern"],
+        allow_missing=values["missingStream"] == "empty",
+        starting_id=values["startingId"],
+        starting_timestamp=values["startingTimestamp"],
+        ending_id=values["endingId"],
+        ending_timestamp=values["endingTimestamp"],
+        fail_on_data_loss=values["failOnDataLoss"],
+        columns=values["columns"],
+        field_prefix=values["fieldPrefix"],
+        computed=values["computed"] or (),
+        mode=values["mode"],
+        corrupt_column=values["columnNameOfCorruptRecord"],
+        duplicate_fields=values["duplicateFields"],
+        timestamp_unit=values["timestampUnit"],
+        min_partitions=values["minPartitions"],
+        entries_per_partition=values["entriesPerPartition"],
+        page_size=values["pageSize"],
+        batch_rows=values["batchRows"],
+        max_entries_per_second=values["maxEntriesPerSecond"],
+        pushdown=values["pushdown"],
+        max_entries_per_trigger=values["maxEntriesPerTrigger"],
+        exact_limit=values["limitMode"] == "exact",
+        min_entries_per_trigger=values["minEntriesPerTrigger"],
+        max_trigger_delay_ms=values["maxTriggerDelayMs"],
+        progress_group=values["progressGroup"],
+        group=values["group"],
+        consumer=values["consumer"],
+        min_idle_ms=values["minIdleMs"],
+    )
+
+
+def _named_streams(values: dict[str, Any]) -> tuple[str, ...]:
+    ways = ("stream", "streams", "streamPattern", "path")
+    used = [name for name in ways if values[name] is not None]
+    if len(used) != 1:
+        found = f"both '{used[0]}' and '{used[1]}' are given" if used else "none is given"
+        raise OptionError(
+            f"options 'stream', 'streams' and 'streamPattern': {found}; give exactly one"
+        )
+    if used[0] == "streams":
+        return tuple(values["streams"])
+    return () if used[0] == "streamPattern" else (values[used[0]],)
+
+
+def _parse_values(given: Mapping[str, str], uses: set[Use]) -> dict[str, Any]:
+    for name in given:
+        if uses != {Use.WRITE} or name.lower() not in _OF_SPARK:
+            _refuse_unknown(name, uses)
+    lowered = {name.lower() for name in given}
+    beside = [name for name in ("host", "port") if name in lowered]
+    if "url" in lowered and beside:
+        raise OptionError(f"options 'url' and '{beside[0]}' exclude each other: give one")
+    return {option.name: _parse_value(option, given) for option in OPTIONS}
+
+
+def _parse_value(option: Option, given: Mapping[str, str]) -> Any:
+    # Spark's mapping finds a name in any case, but lists its names in lower case only.
+    text = given.get(option.name, given.get(option.name.lower(), option.default))
+    if text is None:
+        return None
+    try:
+        return option.kind.read(str(text))
+    except ValueError as error:
+        shown = "" if "password" in option.name.lower() else f" is '{text}' but"
+        raise OptionError(f"option '{option.name}'{shown} {error}. {option.sentence}") from error
+
+
+def _refuse_unknown(name: str, uses: set[Use]) -> None:
+    option = _BY_NAME.get(name.lower())
+    if option is None:
+        raise OptionError(f"unknown option '{name}'{_nearest(name, uses)}")
+    if not option.uses & uses:
+        allowed = " and ".join(sorted(option.uses))
+        raise OptionError(f"option '{option.name}' is for {allowed} only. {option.sentence}")
+
+
+def _nearest(name: str, uses: set[Use]) -> str:
+    alike = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.6)
+    if alike:
+        return f": did you mean '{_BY_NAME[alike[0]].name}'?"
+    known = ", ".join(option.name for option in OPTIONS if option.uses & uses)
+    return f"; there are {known}"
+
+
+def _refuse_options_of_other_views(given: Mapping[str, str], view: View) -> None:
+    for name in given:
+        option = _BY_NAME[name.lower()]
+        if view not in option.views:
+            allowed = ", ".join(f"'{allowed}'" for allowed in sorted(option.views))
+            raise OptionError(
+                f"option '{option.name}' has no meaning for view '{view}', only for {allowed}"
+            )
+
+
+def _refuse_what_excludes_another(values: dict[str, Any]) -> None:
+    pairs = [("startingId", "startingTimestamp"), ("endingId", "endingTimestamp")]
+    for one, other in pairs:
+        if values[one] is not None and values[other] is not None:
+            raise OptionError(f"options '{one}' and '{other}' exclude each other: give one")
+    if values["columns"] is not None and values["duplicateFields"] == "keep":
+        raise OptionError("option 'duplicateFields' is 'keep': a column of 'columns' has one value")
+    least, most = values["minEntriesPerTrigger"], values["maxEntriesPerTrigger"]
+    if least and most and least > most:
+        raise OptionError(
+            "option 'minEntriesPerTrigger' is larger than option 'maxEntriesPerTrigger'"
+        )

@@ -1,0 +1,106 @@
+"""Filters on IDs, times and streams that narrow what is read.
+
+Spark applies every filter again on what comes back: a filter that narrows too little is only slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_redis_streams.entry_id import FIRST, LARGEST_PART, LAST, EntryId, parse_entry_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What the filters leave: IDs between two, both included, of some streams or of all."""
+
+    lower: EntryId = FIRST
+    upper: EntryId = LAST
+    streams: frozenset[str] | None = None
+
+    def between(self, lower: EntryId, upper: EntryId) -> Window:
+        return replace(self, lower=max(self.lower, lower), upper=min(self.upper, upper))
+
+    def only(self, streams: Iterable[str]) -> Window:
+        wanted = frozenset(streams)
+        return replace(self, streams=wanted if self.streams is None else self.streams & wanted)
+
+
+def narrow(window: Window, condition: Filter) -> Window:
+    """The window with one more filter; unchanged by a filter that says nothing about it."""
+    column: tuple[str, ...] = getattr(condition, "attribute", ())
+    rule = _RULES.get(column[0]) if len(column) == 1 else None
+    return rule(window, condition) if rule else window
+
+
+def _by_stream(window: Window, condition: Filter) -> Window:
+    if isinstance(condition, EqualTo):
+        return window.only([condition.value])
+    return window.only(condition.value) if isinstance(condition, In) else window
+
+
+def _by_id(window: Window, condition: Filter) -> Window:
+    # Spark compares IDs as text, so only equality means the same to both.
+    if isinstance(condition, EqualTo):
+        values = [condition.value]
+    elif isinstance(condition, In):
+        values = list(condition.value)
+    else:
+        return window
+    try:
+        wanted = [parse_entry_id(value) for value in values]
+    except ValueError:
+        return window
+    return window.between(min(wanted), max(wanted)) if wanted else window
+
+
+def _by_ms(window: Window, condition: Filter) -> Window:
+    return _by_number(window, condition, lambda value: (int(value), int(value)))
+
+
+def _by_time(window: Window, condition: Filter) -> Window:
+    return _by_number(window, condition, _milliseconds)
+
+
+def _milliseconds(value: datetime) -> tuple[int, int]:
+    """The whole millisecond at or before a moment, and the one at or after it."""
+    aware = value if value.tzinfo else value.replace(tzinfo=UTC)
+    micros = round((aware - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000)
+    return micros // 1000, -(-micros // 1000)
+
+
+def _by_number(
+    window: Window, condition: Filter, bounds: Callable[[Any], tuple[int, int]]
+) -> Window:
+    value = getattr(condition, "value", None)
+    if value is None or isinstance(condition, In):
+        return window
+    below, above = bounds(value)
+    from_it = EntryId(min(LARGEST_PART, max(0, below)), 0)
+    to_it = EntryId(min(LARGEST_PART, above), LARGEST_PART) if above >= 0 else FIRST
+    if isinstance(condition, GreaterThan | GreaterThanOrEqual):
+        return window.between(from_it, LAST)
+    if isinstance(condition, LessThan | LessThanOrEqual):
+        return window.between(FIRST, to_it)
+    return window.between(from_it, to_it) if isinstance(condition, EqualTo) else window
+
+
+_RULES: dict[str, Callable[[Window, Filter], Window]] = {
+    "stream": _by_stream,
+    "id": _by_id,
+    "ms": _by_ms,
+    "ts": _by_time,
+}

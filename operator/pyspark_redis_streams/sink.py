@@ -1,0 +1,188 @@
+"""Appends rows to streams, each once for its query and micro-batch, however often a task runs.
+
+A task sends its rows in chunks. A chunk is appended by a script which, in the same step, notes the
+chunk's token beside the stream; a repeated task finds the tokens of what its forerunner has
+appended. It must then bring the same rows in the same order, which the token's digest checks.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib.resources import files
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.errors import OptionError, RedisStreamsError
+from pyspark_redis_streams.link import Argument
+from pyspark_redis_streams.options import WriteOptions
+from pyspark_redis_streams.plain_errors import plain_errors
+from pyspark_redis_streams.writing_rows import Flat, RowFlattener
+
+
+class RowsChanged(RedisStreamsError):
+    """A repeated task brought other rows than before."""
+
+
+@dataclass(frozen=True)
+class Appended(WriterCommitMessage):
+    """What one task has done."""
+
+    entries: int
+    repeated: int  # of these, appended by an earlier attempt
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """A batch write: exact under task retries, and with `writeId` under repetition as a whole."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+        _refuse_overwriting(overwrite)
+        RowFlattener(schema, options.stream)  # to refuse a schema before anything is written
+        self._schema = schema
+        self._options = options
+        self._write = options.write_id or uuid.uuid4().hex
+
+    @plain_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+        return append_all(iterator, self._schema, self._options, self._write)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write: exact for each micro-batch of a query, also when it is run again."""
+
+    def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
+        _refuse_overwriting(overwrite)
+        if options.write_id is not None:
+            raise OptionError("option 'writeId' is for batch writes: a query has a name of its own")
+        RowFlattener(schema, options.stream)
+        self._schema = schema
+        self._options = options
+
+    @plain_errors
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
+        return append_all(iterator, self._schema, self._options, _micro_batch())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to do: what a task has appended is there."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Nothing to undo: the micro-batch is run again and finds what is there."""
+
+
+def _refuse_overwriting(overwrite: bool) -> None:
+    if overwrite:
+        raise OptionError(
+            "a stream is appended to: use mode 'append', and outputMode 'append' or 'update'"
+        )
+
+
+def _micro_batch() -> str:
+    task = TaskContext.get()
+    assert task is not None, "Spark writes in tasks"
+    query = task.getLocalProperty("sql.streaming.queryId")
+    return f"{query}:{task.getLocalProperty('streaming.sql.batchId')}"
+
+
+def append_all(
+    batches: Iterator[pa.RecordBatch], schema: StructType, options: WriteOptions, write: str
+) -> Appended:
+    """Append the rows of one task. Raises RowsChanged, BadValue and ServerError."""
+    task = TaskContext.get()
+    flattener = RowFlattener(schema, options.stream)
+    with Door(options.server) as door:
+        appender = Appender(door, options, write, task.partitionId() if task else 0)
+        for batch in batches:
+            for stream, flat in flattener.entries(batch):
+                appender.add(stream, flat)
+        return appender.finish()
+
+
+class Appender:
+    """Collects the rows of one task by stream and sends them in chunks."""
+
+    def __init__(self, door: Door, options: WriteOptions, write: str, partition: int) -> None:
+        self._door = door
+        self._options = options
+        self._write = write
+        self._partition = partition
+        self._rows: dict[str, list[Flat]] = defaultdict(list)
+        self._chunks: dict[str, int] = defaultdict(int)
+        self._entries = 0
+        self._repeated = 0
+        self._script = files("pyspark_redis_streams").joinpath("lua/append.lua").read_text()
+        self._began = time.monotonic()
+
+    def add(self, stream: str, flat: Flat) -> None:
+        rows = self._rows[stream]
+        rows.append(flat)
+        if len(rows) == self._options.entries_per_call:
+            self._send(stream)
+
+    def finish(self) -> Appended:
+        """Send what is left; answers what was done in all."""
+        for stream in [stream for stream, rows in self._rows.items() if rows]:
+            self._send(stream)
+        return Appended(entries=self._entries, repeated=self._repeated)
+
+    def _send(self, stream: str) -> None:
+        rows = self._rows[stream]
+        self._rows[stream] = []
+        body: list[Argument] = []
+        for flat in rows:
+            body += (len(flat), *flat)
+        token = f"{self._partition}:{self._chunks[stream]}"
+        self._chunks[stream] += 1
+        verdict = self._door.ask(
+            stream, "EVAL", self._script, 2, stream, self._tokens(stream),
+            token, _digest(rows), self._options.token_ttl_s, *self._trimming(), *body,
+        )  # fmt: skip
+        if verdict == b"changed":
+            raise RowsChanged(
+                f"a repeated task brought other rows for stream '{stream}' than before, so they"
+                " cannot be appended exactly once: make the query give the same rows in the same"
+                " order, for instance by a sort within partitions"
+            )
+        self._entries += len(rows)
+        self._repeated += len(rows) if verdict == b"repeated" else 0
+        self._keep_pace()
+
+    def _tokens(self, stream: str) -> str:
+        return f"{_tagged(stream)}:appended:{self._write}"
+
+    def _trimming(self) -> tuple[Argument, Argument]:
+        if self._options.max_len is not None:
+            return "MAXLEN", self._options.max_len
+        return ("MINID", self._options.min_id) if self._options.min_id else ("", "")
+
+    def _keep_pace(self) -> None:
+        if self._options.max_entries_per_second is not None:
+            due_s = self._entries / self._options.max_entries_per_second
+            time.sleep(max(0.0, due_s - (time.monotonic() - self._began)))
+
+
+def _tagged(stream: str) -> str:
+    """The beginning of a key in the same slot of a cluster as the stream."""
+    _, opening, rest = stream.partition("{")
+    tag, closing, _ = rest.partition("}")
+    return stream if opening and closing and tag else f"{{{stream}}}"
+
+
+def _digest(rows: list[Flat]) -> str:
+    digest = blake2b(digest_size=8)
+    for flat in rows:
+        for part in (b"%d" % len(flat), *flat):
+            digest.update(b"%d:" % len(part))
+            digest.update(part)
+    return digest.hexdigest()

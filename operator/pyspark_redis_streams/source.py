@@ -1,0 +1,69 @@
+"""The data source as Spark sees it: `spark.read.format("redis_streams")` and its siblings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.option import Use, View
+from pyspark_redis_streams.options import ReadOptions, parse_read_options, parse_write_options
+from pyspark_redis_streams.plain_errors import plain_errors
+from pyspark_redis_streams.schemas import default_schema
+from pyspark_redis_streams.sink import BatchWriter, StreamWriter
+from pyspark_redis_streams.streaming import RedisStreamReader
+from pyspark_redis_streams.views.consumers import ConsumersReader
+from pyspark_redis_streams.views.entries import EntriesReader, NarrowedReader
+from pyspark_redis_streams.views.groups import GroupsReader
+from pyspark_redis_streams.views.pending import PendingReader
+from pyspark_redis_streams.views.streams import StreamsReader
+
+_READERS: dict[View, Callable[[StructType, ReadOptions], DataSourceReader]] = {
+    View.ENTRIES: EntriesReader,
+    View.PENDING: PendingReader,
+    View.GROUPS: GroupsReader,
+    View.CONSUMERS: ConsumersReader,
+    View.STREAMS: StreamsReader,
+}
+
+
+class DefaultSource(DataSource):
+    """Redis Streams; Spark registers it by itself under the name `redis_streams`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "redis_streams"
+
+    @plain_errors
+    def schema(self) -> str:
+        """The columns of a read that was given no schema, as DDL. Raises OptionError."""
+        return default_schema(parse_read_options(self.options, None))
+
+    @plain_errors
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read of any view. Raises OptionError and SchemaError."""
+        options = parse_read_options(self.options, Use.READ)
+        kind = NarrowedReader if options.pushdown else _READERS[options.view]
+        return kind(schema, options)
+
+    @plain_errors
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """A streaming read of entries. Raises OptionError and SchemaError."""
+        return RedisStreamReader(schema, parse_read_options(self.options, Use.STREAM))
+
+    @plain_errors
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Appends rows to streams. Raises OptionError and SchemaError."""
+        return BatchWriter(schema, parse_write_options(self.options), overwrite=overwrite)
+
+    @plain_errors
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        """Appends the rows of micro-batches. Raises OptionError and SchemaError."""
+        return StreamWriter(schema, parse_write_options(self.options), overwrite=overwrite)

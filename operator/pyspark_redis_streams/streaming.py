@@ -1,0 +1,131 @@
+"""A streaming read: the driver decides from where to where a micro-batch goes, tasks read that.
+
+All state is in the checkpoint's offsets. A micro-batch that is repeated reads the same IDs again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.columns import BatchBuilder
+from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.offsets import Offsets, parse_offsets
+from pyspark_redis_streams.options import ReadOptions
+from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
+from pyspark_redis_streams.planning import EntriesPartition
+from pyspark_redis_streams.positions import PositionFinder
+from pyspark_redis_streams.probing import plan_spans
+from pyspark_redis_streams.progress import ProgressGroup
+from pyspark_redis_streams.ranges import LATEST, parse_bounds
+from pyspark_redis_streams.views.entries import read_batches
+
+
+class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Entries of one or many streams as a streaming DataFrame."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._bounds = parse_bounds(options, default_start=LATEST)
+        BatchBuilder(schema, options)  # to refuse a schema before anything is read
+        self._door: Door | None = None
+        self._progress: ProgressGroup | None = None
+        self._target: Offsets | None = None  # of a query that ends when it has read what there was
+        self._waiting_since = time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors get the settings alone: links to servers stay with the driver."""
+        return self.__dict__ | {"_door": None, "_progress": None}
+
+    @plain_errors
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return _render(self._finder().first_positions(self._bounds))
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_entries_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    @plain_errors
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._finder().tails({})
+
+    @plain_errors
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next micro-batch goes; `start` itself when there is nothing for one."""
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        begin = parse_offsets(start)
+        self._show_progress(begin)
+        step = self._finder().next_positions(begin, self._target, most)
+        if self._waits_for_more(step.available):
+            return start
+        # Any difference in the JSON is a new micro-batch: what has not moved stays as it was.
+        moved = {
+            stream: position.render()
+            for stream, position in step.ends.items()
+            if stream not in begin or position.id != begin[stream].id
+        }
+        return start | moved if moved else start
+
+    def _waits_for_more(self, available: int) -> bool:
+        least = self._options.min_entries_per_trigger
+        if least is None or self._target is not None:
+            return False
+        waited_ms = (time.monotonic() - self._waiting_since) * 1000
+        if available < least and waited_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._waiting_since = time.monotonic()
+        return False
+
+    @plain_errors
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the streams end now: `added` less that of the query's offset is its lag."""
+        return _render(self._finder().tails({}))
+
+    @plain_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        spans = self._finder().spans_between(parse_offsets(start), parse_offsets(end))
+        return list(plan_spans(self._open(), spans, self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, EntriesPartition)
+        return plain_rows(read_batches(partition, self._schema, self._options))
+
+    def _show_progress(self, done: Offsets) -> None:
+        """Move the progress group to what is done.
+
+        Spark asks for the next micro-batch when the one before is in the checkpoint, and calls
+        `commit` later than that, for the last one never.
+        """
+        if self._options.progress_group is None:
+            return
+        if self._progress is None:
+            self._progress = ProgressGroup(self._open(), self._options.progress_group)
+        self._progress.show(done)
+
+    def stop(self) -> None:
+        if self._door is not None:
+            self._door.forget()
+
+    def _open(self) -> Door:
+        if self._door is None:
+            self._door = Door(self._options.server)
+        return self._door
+
+    def _finder(self) -> PositionFinder:
+        return PositionFinder(self._open(), self._options)
+
+
+def _render(offsets: Offsets) -> dict[str, Any]:
+    return {stream: position.render() for stream, position in sorted(offsets.items())}

@@ -1,0 +1,1 @@
+"""What the rows of a read are; one module for each view."""

@@ -1,0 +1,28 @@
+"""View `consumers`: one row for each consumer of a group, as XINFO CONSUMERS tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.views.group_replies import named, read_groups
+from pyspark_redis_streams.views.rows import Row, RowsReader
+
+
+class ConsumersReader(RowsReader):
+    """`inactive_ms` is null before Redis 7.2, and `idle_ms` there means what it means now."""
+
+    names = frozenset({"stream", "group", "consumer", "pending", "idle_ms", "inactive_ms"})
+
+    def rows(self, door: Door, stream: str) -> Iterator[Row]:
+        for group in read_groups(door, stream, self._options):
+            reply = door.ask(stream, "XINFO", "CONSUMERS", stream, group["name"])
+            for consumer in map(named, reply):
+                yield {
+                    "stream": stream,
+                    "group": group["name"],
+                    "consumer": consumer["name"],
+                    "pending": consumer["pending"],
+                    "idle_ms": consumer["idle"],
+                    "inactive_ms": consumer.get("inactive"),
+                }

@@ -1,0 +1,109 @@
+"""View `entries`: one row for each entry of a range of IDs."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.columns import BatchBuilder
+from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.options import ReadOptions
+from pyspark_redis_streams.pages import Entry, Pace, PageReader
+from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
+from pyspark_redis_streams.planning import EntriesPartition
+from pyspark_redis_streams.probing import plan_spans
+from pyspark_redis_streams.pushdown import Window, narrow
+from pyspark_redis_streams.ranges import batch_spans, parse_bounds
+from pyspark_redis_streams.replicas import door_for
+from pyspark_redis_streams.streams import find_streams
+
+# Arrow arrays end at 2 GB, and Spark holds some batches at a time.
+_BYTES_OF_A_BATCH = 16_000_000
+
+
+class EntriesReader(DataSourceReader):
+    """A batch read of entries: what is there at planning is what the tasks must find."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._bounds = parse_bounds(options)
+        self._window = Window()
+        BatchBuilder(schema, options)  # to refuse a schema before anything is read
+
+    @plain_errors
+    def partitions(self) -> list[InputPartition]:
+        with Door(self._options.server) as door:
+            wanted = self._window.streams
+            streams = [
+                stream
+                for stream in find_streams(door, self._options)
+                if wanted is None or stream in wanted
+            ]
+            spans = batch_spans(door, streams, self._bounds, self._options, self._window)
+            return list(plan_spans(door, spans, self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, EntriesPartition):
+            return iter(())  # Spark makes a partition of its own when there is nothing to read
+        return plain_rows(read_batches(partition, self._schema, self._options))
+
+
+class NarrowedReader(EntriesReader):
+    """An entries read that filters may narrow; Spark refuses this class while its setting is off.
+
+    It needs `spark.sql.python.filterPushdown.enabled`.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        for condition in filters:
+            self._window = narrow(self._window, condition)
+        return filters  # none is wholly kept here: Spark applies all of them again
+
+
+def read_batches(
+    partition: EntriesPartition, schema: StructType, options: ReadOptions
+) -> Iterator[pa.RecordBatch]:
+    """The entries of one task. Raises DataLoss, BadValue and ServerError."""
+    builder = BatchBuilder(schema, options)
+    # A batch may hold pages of several streams; a page never makes it larger than was asked for.
+    page_size = min(options.page_size, options.batch_rows)
+    with collector_at_rest():
+        for stream, page in _pages(partition, page_size, options):
+            builder.add(stream, page)
+            if builder.rows + page_size > options.batch_rows or builder.bytes > _BYTES_OF_A_BATCH:
+                yield builder.take()
+        if builder.rows:
+            yield builder.take()
+
+
+def _pages(
+    partition: EntriesPartition, page_size: int, options: ReadOptions
+) -> Iterator[tuple[str, list[Entry]]]:
+    pace = Pace(
+        page_size=page_size,
+        entries_per_second=options.max_entries_per_second,
+        fail_on_data_loss=options.fail_on_data_loss,
+    )
+    with Door(options.server) as master:
+        for wanted in partition.ranges:
+            with door_for(wanted, master, options) as door:
+                for page in PageReader(door, wanted, pace).pages():
+                    yield wanted.stream, page
+
+
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """No cyclic garbage collection: pages are millions of lists, and no list is in a cycle."""
+    was_at_work = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_at_work:
+            gc.enable()

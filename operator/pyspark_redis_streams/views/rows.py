@@ -1,0 +1,77 @@
+"""What the small views share: their rows are read stream by stream and given as dictionaries."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.errors import SchemaError
+from pyspark_redis_streams.options import ReadOptions
+from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
+from pyspark_redis_streams.streams import find_streams
+
+Row = dict[str, Any]
+
+_STREAMS_OF_A_TASK = 1000
+
+
+class StreamsPartition(InputPartition):
+    """Streams that one task looks at."""
+
+    def __init__(self, streams: tuple[str, ...]) -> None:
+        super().__init__(None)
+        self.streams = streams
+
+
+class RowsReader(DataSourceReader):
+    """A batch read of a small view; a schema given by the program may leave columns out."""
+
+    names: frozenset[str]  # the columns that the view has
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        unknown = [name for name in schema.fieldNames() if name not in self.names]
+        if unknown:
+            raise SchemaError(
+                f"column '{unknown[0]}' is not one of view '{options.view}', which has"
+                f" {', '.join(sorted(self.names))}"
+            )
+
+    @plain_errors
+    def partitions(self) -> list[InputPartition]:
+        with Door(self._options.server) as door:
+            streams = find_streams(door, self._options)
+        return [
+            StreamsPartition(streams[start : start + self._streams_of_a_task()])
+            for start in range(0, len(streams), self._streams_of_a_task())
+        ]
+
+    def _streams_of_a_task(self) -> int:
+        return _STREAMS_OF_A_TASK
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, StreamsPartition):
+            return iter(())  # Spark makes a partition of its own when there is nothing to read
+        return plain_rows(self._batches(partition.streams))
+
+    def _batches(self, streams: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        with Door(self._options.server) as door:
+            rows = (row for stream in streams for row in self.rows(door, stream))
+            while some := list(islice(rows, self._options.batch_rows)):
+                yield pa.RecordBatch.from_arrays(
+                    [pa.array([row[f.name] for row in some], f.type) for f in arrow], schema=arrow
+                )
+
+    @abstractmethod
+    def rows(self, door: Door, stream: str) -> Iterator[Row]:
+        """The view's rows of one stream. Raises ServerError."""

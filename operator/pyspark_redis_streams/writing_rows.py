@@ -1,0 +1,119 @@
+"""Rows of a DataFrame -> the names and values of entries."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
+
+from pyspark_redis_streams.errors import BadValue, OptionError, SchemaError
+
+Flat = list[bytes]  # name, value, name, value, ...
+
+STREAM, FIELDS = "stream", "fields"
+
+
+class RowFlattener:
+    """Turns Arrow batches into entries; a null is a field that the entry lacks.
+
+    A column `fields`, as a read without declared columns gives it, holds the fields themselves.
+    A column `stream` names each row's stream, unless option `stream` names one for all. Structs,
+    arrays and maps are written as JSON.
+    """
+
+    def __init__(self, schema: StructType, stream: str | None) -> None:
+        names = schema.fieldNames()
+        if stream is None and STREAM not in names:
+            raise OptionError("option 'stream' is missing, and the rows have no column 'stream'")
+        self._stream = stream
+        self._has_fields = FIELDS in names and isinstance(
+            schema[FIELDS].dataType, MapType | ArrayType
+        )
+        others = [name for name in names if name != FIELDS and (name != STREAM or stream)]
+        if self._has_fields and others:
+            raise SchemaError(
+                f"columns 'fields' and '{others[0]}' are both given: 'fields' holds all the fields"
+                " of an entry; leave the others out"
+            )
+        if stream is None and not isinstance(schema[STREAM].dataType, StringType):
+            raise SchemaError("column 'stream' names each row's stream and must be a string")
+        self._columns = [(name.encode(), _writer(schema[name].dataType)) for name in others]
+        self._names = others
+
+    def entries(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Flat]]:
+        """The stream and the fields of each row. Raises BadValue for a row without any."""
+        targets = self._targets(batch)
+        rows = self._fields(batch) if self._has_fields else self._column_rows(batch)
+        for stream, flat in zip(targets, rows, strict=True):
+            if not flat:
+                raise BadValue("a row has no value that is not null: an entry needs a field")
+            if stream is None:
+                raise BadValue("a row has null in column 'stream', which names its stream")
+            yield stream, flat
+
+    def _targets(self, batch: pa.RecordBatch) -> list[str | None]:
+        if self._stream is not None:
+            return [self._stream] * batch.num_rows
+        named: list[str | None] = batch.column(STREAM).to_pylist()
+        return named
+
+    def _column_rows(self, batch: pa.RecordBatch) -> Iterator[Flat]:
+        columns = [
+            write(batch.column(name))
+            for name, (_, write) in zip(self._names, self._columns, strict=True)
+        ]
+        names = [name for name, _ in self._columns]
+        for values in zip(*columns, strict=True):
+            pairs = zip(names, values, strict=True)
+            yield list(chain.from_iterable(pair for pair in pairs if pair[1] is not None))
+
+    def _fields(self, batch: pa.RecordBatch) -> Iterator[Flat]:
+        for fields in batch.column(FIELDS).to_pylist():
+            pairs = (_pair(field) for field in fields or ())
+            yield [_bytes(part) for pair in pairs if pair[1] is not None for part in pair]
+
+
+def _pair(field: Any) -> tuple[Any, Any]:
+    return (field["name"], field["value"]) if isinstance(field, dict) else field
+
+
+def _bytes(part: Any) -> bytes:
+    return part if isinstance(part, bytes) else str(part).encode()
+
+
+def _writer(kind: DataType) -> Callable[[pa.Array], list[bytes | None]]:
+    if isinstance(kind, StructType | ArrayType | MapType):
+        return lambda column: [
+            None if value is None else json.dumps(_plain(value), default=_text).encode()
+            for value in column.to_pylist()
+        ]
+    return _texts
+
+
+def _plain(value: Any) -> Any:
+    # Arrow gives a map as pairs.
+    if isinstance(value, list) and value and all(isinstance(item, tuple) for item in value):
+        return {str(key): _plain(item) for key, item in value}
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list) else value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def _texts(column: pa.Array) -> list[bytes | None]:
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp("us", "UTC"))
+    if not pa.types.is_binary(column.type):
+        column = column.cast(pa.string()).cast(pa.binary())
+    texts: list[bytes | None] = column.to_pylist()
+    return texts

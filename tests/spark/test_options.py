@@ -1,0 +1,117 @@
+"""Options: what is not understood is refused with a sentence that helps."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from pyspark_redis_streams.errors import OptionError
+from pyspark_redis_streams.option import Use, View
+from pyspark_redis_streams.option_table import OPTIONS
+from pyspark_redis_streams.options import ReadOptions, parse_read_options
+
+DOCUMENTATION = Path(__file__).parents[2] / "docs" / "spark-source.md"
+
+
+def parse(use: Use = Use.READ, **given: str) -> ReadOptions:
+    return parse_read_options(CaseInsensitiveDict({"stream": "orders"} | given), use)
+
+
+def refusal(given: dict[str, str], use: Use = Use.READ) -> str:
+    with pytest.raises(OptionError) as refused:
+        parse(use, **given)
+    return str(refused.value)
+
+
+def test_options_are_found_in_any_case() -> None:
+    assert parse(PAGESIZE="7").page_size == 7
+    assert parse(pageSize="7").page_size == 7
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    options = parse()
+    assert (options.page_size, options.batch_rows) == (1000, 10_000)
+    assert options.view is View.ENTRIES
+    assert options.fail_on_data_loss
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"pagesise": "7"}, "unknown option 'pagesise': did you mean 'pageSize'?"),
+        ({"pageSize": "many"}, "option 'pageSize' is 'many' but must be a whole number"),
+        ({"pageSize": "0"}, "of at least 1"),
+        ({"port": "70000"}, "option 'port' is '70000'"),
+        ({"failOnDataLoss": "yes"}, "must be true or false"),
+        ({"mode": "LOOSE"}, "must be one of PERMISSIVE, DROPMALFORMED, FAILFAST"),
+        ({"computed": "hash,size"}, "must be some of hash, bytes, root"),
+        ({"startingTimestamp": "soon"}, "must be milliseconds since 1970 or an ISO 8601 time"),
+        ({"streams": "a,b"}, "both 'stream' and 'streams' are given"),
+        ({"view": "pending"}, "option 'group' is missing"),
+        ({"view": "groups", "startingId": "5"}, "has no meaning for view 'groups'"),
+        ({"maxEntriesPerTrigger": "5"}, "is for readStream only"),
+        ({"startingId": "5", "startingTimestamp": "5"}, "exclude each other"),
+        ({"url": "http://x"}, "option 'url' must be redis://"),
+        ({"url": "redis://x", "PORT": "1"}, "options 'url' and 'port' exclude each other"),
+        ({"url": "redis://x:y"}, "option 'url' has no usable port"),
+        ({"passwordEnv": "A", "passwordFile": "B"}, "exclude each other"),
+        ({"topology": "sentinel"}, "option 'sentinels' is missing"),
+        ({"sentinels": "a:1"}, "option 'topology' is 'standalone'"),
+        ({"topology": "cluster", "db": "1"}, "option 'db' must be 0"),
+        ({"tlsCaFile": "ca.pem"}, "option 'tls' is false"),
+    ],
+)
+def test_what_is_wrong_is_named(given: dict[str, str], words: str) -> None:
+    assert words in refusal(given)
+
+
+def test_a_streaming_read_has_entries_only() -> None:
+    assert "readStream has the view 'entries' only" in refusal({"view": "groups"}, Use.STREAM)
+
+
+def test_no_stream_at_all_is_refused() -> None:
+    with pytest.raises(OptionError, match="none is given; give exactly one"):
+        parse_read_options({}, Use.READ)
+
+
+def test_a_refused_password_is_not_shown() -> None:
+    assert "hunter2" not in refusal({"password": "hunter2", "passwordEnv": "A"})
+    assert "hunter2" not in refusal({"url": "http://me:hunter2@x"})
+    assert "hunter2" not in repr(parse(password="hunter2"))
+
+
+def test_streams_may_be_a_json_list() -> None:
+    given = {"streams": '["a,b", "c"]'}
+    assert parse_read_options(given, Use.READ).streams == ("a,b", "c")
+
+
+def test_a_url_says_what_the_parts_say() -> None:
+    server = parse(url="rediss://me:p%40ss@example.org:7000/3").server
+    assert (server.host, server.port, server.db, server.username) == ("example.org", 7000, 3, "me")
+    assert server.secret.reveal() == "p@ss"
+    assert server.tls is not None
+
+
+def test_a_password_is_read_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret").write_text("from-file\n")
+    monkeypatch.setenv("REDIS_PASSWORD", "from-env")
+    assert parse(passwordFile=str(tmp_path / "secret")).server.secret.reveal() == "from-file"
+    assert parse(passwordEnv="REDIS_PASSWORD").server.secret.reveal() == "from-env"
+    with pytest.raises(OptionError, match="option 'passwordFile' names"):
+        parse(passwordFile=str(tmp_path / "none")).server.secret.reveal()
+
+
+def test_the_documentation_lists_each_option_with_its_default() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| ([^|]*(?:\\\|[^|]*)*) \| ([^|]*) \| (.*) \|$",
+        DOCUMENTATION.read_text(),
+        re.MULTILINE,
+    )
+    documented = {name: (kind, default, text) for name, kind, default, text in rows}
+    for option in OPTIONS:
+        default = "" if option.default is None else f"`{option.default}`"
+        assert documented[option.name] == (option.kind.name, default, option.sentence)
+    assert set(documented) == {option.name for option in OPTIONS}

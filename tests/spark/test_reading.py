@@ -1,0 +1,197 @@
+"""Batch reads through Spark: the right entries, once, in tasks of the asked size."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from tests.spark.streams import FIRST_MS, Streams
+
+
+def load(
+    spark: SparkSession, server: Streams, schema: str | None = None, **options: Any
+) -> DataFrame:
+    reader = spark.read.format("redis_streams").options(**server.options)
+    if not {"stream", "streams", "streamPattern"} & options.keys():
+        options["stream"] = server.name()
+    return (reader.schema(schema) if schema else reader).options(**options).load()
+
+
+def ids(frame: DataFrame) -> list[str]:
+    return sorted(row.id for row in frame.select("id").collect())
+
+
+def test_a_read_without_schema_has_base_columns_and_raw_fields(
+    spark: SparkSession, streams: Streams
+) -> None:
+    streams.add({"a": b"\xff", "b": "x"}, ids=["5-1"])
+    [row] = load(spark, streams).collect()
+    assert row.asDict() == {
+        "stream": streams.name(),
+        "id": "5-1",
+        "ms": 5,
+        "seq": 1,
+        "ts": datetime(1970, 1, 1, 0, 0, 0, 5000),  # noqa: DTZ001
+        "fields": {"a": bytearray(b"\xff"), "b": bytearray(b"x")},
+    }
+
+
+def test_fields_are_declared_by_option_or_by_schema(spark: SparkSession, streams: Streams) -> None:
+    streams.add({"qty": "7", "price": "1.5"}, ids=["5-1"])
+    by_option = load(spark, streams, columns="qty INT, price DOUBLE")
+    assert by_option.columns == ["stream", "id", "ms", "seq", "ts", "qty", "price"]
+    [row] = by_option.select("qty", "price").collect()
+    [same] = load(spark, streams, "qty INT, price DOUBLE").collect()
+    assert row == same == (7, 1.5)
+
+
+def test_load_may_name_the_stream(spark: SparkSession, streams: Streams) -> None:
+    streams.fill(3)
+    reader = spark.read.format("redis_streams").options(**streams.options)
+    assert reader.load(streams.name()).count() == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "numbers"),
+    [
+        ({}, range(100)),
+        ({"startingId": "earliest", "endingId": "latest"}, range(100)),
+        ({"startingId": "latest"}, range(0)),
+        ({"startingId": f"{FIRST_MS + 2}-5"}, range(25, 100)),
+        ({"startingId": f"({FIRST_MS + 2}-5"}, range(26, 100)),
+        ({"startingId": f"({FIRST_MS + 2}"}, range(30, 100)),
+        ({"endingId": f"{FIRST_MS + 2}-5"}, range(26)),
+        ({"endingId": f"({FIRST_MS + 2}-5"}, range(25)),
+        ({"endingId": f"{FIRST_MS + 2}"}, range(30)),
+        ({"startingTimestamp": FIRST_MS + 2}, range(20, 100)),
+        ({"endingTimestamp": FIRST_MS + 2}, range(20)),
+        ({"startingTimestamp": "2023-11-14T22:13:20.002Z"}, range(20, 100)),
+        ({"startingId": f"{FIRST_MS + 99}-0"}, range(0)),
+        ({"startingId": "7-0", "endingId": "5-0"}, range(0)),
+    ],
+)
+def test_a_read_goes_from_its_start_to_its_end(
+    spark: SparkSession, streams: Streams, options: dict[str, Any], numbers: range
+) -> None:
+    streams.fill(100)
+    found = load(spark, streams, "number INT", **options).collect()
+    assert [row.number for row in found] == list(numbers)
+
+
+def test_starts_may_differ_by_stream(spark: SparkSession, streams: Streams) -> None:
+    one, other = streams.fill(30, name="one"), streams.fill(30, name="other")
+    frame = load(
+        spark, streams, "stream STRING, number INT", streams=f"{one},{other}",
+        startingId=f'{{"{one}": "{FIRST_MS + 2}-0"}}',
+    )  # fmt: skip
+    counts = {row.stream: row["count"] for row in frame.groupBy("stream").count().collect()}
+    assert counts == {one: 10, other: 30}
+
+
+def test_streams_are_found_by_pattern(spark: SparkSession, streams: Streams) -> None:
+    for number in range(12):
+        streams.fill(5, name=f"shard-{number}")
+    streams.fill(5, name="else")
+    streams.client.set(streams.name("shard-no-stream"), "x")
+    pattern = streams.name("shard-").replace("{", "\\{") + "*"
+    frame = load(spark, streams, streamPattern=pattern)
+    assert frame.count() == 60
+    assert frame.select("stream").distinct().count() == 12
+    assert frame.rdd.getNumPartitions() == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [({}, 1), ({"minPartitions": 4}, 4), ({"entriesPerPartition": 1000}, 5)],
+)
+def test_tasks_are_as_many_as_asked_and_of_about_one_size(
+    spark: SparkSession, streams: Streams, options: dict[str, Any], tasks: int
+) -> None:
+    streams.fill(5000)
+    frame = load(spark, streams, pageSize=300, **options)
+    sizes = frame.groupBy(sf.spark_partition_id()).count().collect()
+    assert len(sizes) == tasks
+    assert max(row["count"] for row in sizes) < 1.3 * 5000 / tasks
+    assert ids(frame) == sorted(streams.ids())
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1000])
+def test_batches_have_no_more_rows_than_asked(
+    spark: SparkSession, streams: Streams, rows: int
+) -> None:
+    streams.fill(50)
+    assert ids(load(spark, streams, batchRows=rows)) == sorted(streams.ids())
+
+
+def test_extreme_ids_and_odd_fields_are_read(spark: SparkSession, streams: Streams) -> None:
+    largest = "18446744073709551615-18446744073709551615"
+    streams.add(
+        {"a": ""}, {"": "x"}, {"a": "y" * 1_000_000}, {f"f{i}": "z" for i in range(10_000)},
+        {"a": "last"}, ids=["0-1", "0-2", "1-0", "9999999999999-0", largest],
+    )  # fmt: skip
+    frame = load(spark, streams, "id STRING, seq DECIMAL(20, 0), a STRING, f9999 STRING")
+    rows = {row.id: row for row in frame.collect()}
+    assert rows["0-1"].a == ""
+    assert rows["0-2"].a is None
+    assert len(rows["1-0"].a) == 1_000_000
+    assert rows["9999999999999-0"].f9999 == "z"
+    assert rows[largest].seq == 2**64 - 1
+    assert len(rows) == 5
+
+
+def test_nothing_to_read_is_no_error(spark: SparkSession, streams: Streams) -> None:
+    assert load(spark, streams, stream=streams.name("none"), missingStream="empty").count() == 0
+    pattern = streams.name("none*").replace("{", "\\{")
+    assert load(spark, streams, streamPattern=pattern, missingStream="empty").count() == 0
+
+
+@pytest.fixture
+def pushing(spark: SparkSession) -> Any:
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield spark
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+@pytest.mark.parametrize(
+    ("condition", "numbers"),
+    [
+        (f"ms >= {FIRST_MS + 9}", range(90, 100)),
+        (f"ms > {FIRST_MS + 8}", range(90, 100)),
+        (f"ms < {FIRST_MS + 1}", range(10)),
+        (f"ms = {FIRST_MS + 5}", range(50, 60)),
+        (f"id = '{FIRST_MS + 5}-3'", range(53, 54)),
+        (f"id in ('{FIRST_MS + 5}-3', '{FIRST_MS + 5}-4')", range(53, 55)),
+        ("ts >= timestamp'2023-11-14 22:13:20.009'", range(90, 100)),
+        ("ts < timestamp'2023-11-14 22:13:20.001'", range(10)),
+        ("stream = 'another'", range(0)),
+        ("number = 5", range(5, 6)),
+        (f"ms between {FIRST_MS + 2} and {FIRST_MS + 3}", range(20, 40)),
+        ("ms < 0", range(0)),
+        (f"id > '{FIRST_MS + 9}-8'", range(99, 100)),
+    ],
+)
+def test_a_pushed_filter_finds_the_same_rows(
+    pushing: SparkSession, streams: Streams, condition: str, numbers: range
+) -> None:
+    streams.fill(100)
+    schema = "stream STRING, id STRING, ms BIGINT, ts TIMESTAMP, number INT"
+    frame = load(pushing, streams, schema, pushdown="true").where(condition)
+    assert [row.number for row in frame.collect()] == list(numbers)
+    assert load(pushing, streams, schema).where(condition).count() == len(numbers)
+
+
+def test_a_pushed_filter_reads_less(pushing: SparkSession, streams: Streams) -> None:
+    streams.fill(5000)
+    options = {"pushdown": "true", "entriesPerPartition": 100}
+    narrowed = load(pushing, streams, "ms BIGINT", **options).where(f"ms = {FIRST_MS + 5}")
+    assert narrowed.rdd.getNumPartitions() == 1
+    assert load(pushing, streams, "ms BIGINT", **options).rdd.getNumPartitions() > 10
+
+
+def test_a_moment_is_that_of_the_id(spark: SparkSession, streams: Streams) -> None:
+    streams.fill(1)
+    [row] = load(spark, streams).select(sf.unix_millis("ts").alias("ms")).collect()
+    assert row.ms == FIRST_MS
+    assert datetime.fromtimestamp(FIRST_MS / 1000, UTC).year == 2023

@@ -1,0 +1,200 @@
+"""Streaming reads: how far a micro-batch goes, and that what is lost is told."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.streams import FIRST_MS, Streams
+
+
+class Query:
+    """A query that copies streams to Parquet, run as often as a test likes."""
+
+    def __init__(self, spark: SparkSession, streams: Streams, folder: Path) -> None:
+        self._spark = spark
+        self._streams = streams
+        self._folder = folder
+
+    def run(self, **options: Any) -> list[int]:
+        """Read what there is; answers the sizes of the micro-batches."""
+        query = self.start(**options)
+        query.awaitTermination()
+        return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+    def start(self, **options: Any) -> StreamingQuery:
+        if not {"streams", "streamPattern"} & options.keys():
+            options["stream"] = self._streams.name()
+        options = {"startingId": "earliest"} | self._streams.options | options
+        reader = self._spark.readStream.format("redis_streams").options(**options)
+        frame = reader.schema("stream STRING, id STRING").load()
+        writer = frame.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))
+        writer = writer.format("parquet").option("path", str(self._folder / "out"))
+        return writer.trigger(availableNow=True).start()
+
+    def ids(self) -> list[str]:
+        frame = self._spark.read.schema("stream STRING, id STRING").parquet(
+            str(self._folder / "out")
+        )
+        return sorted(row.id for row in frame.collect())
+
+    def offset(self) -> dict[str, Any]:
+        """The last offset of the checkpoint."""
+        files = [f for f in (self._folder / "checkpoint" / "offsets").iterdir() if f.name.isdigit()]
+        newest = max(files, key=lambda file: int(file.name))
+        offset: dict[str, Any] = json.loads(newest.read_text().splitlines()[-1])
+        return offset
+
+
+@pytest.fixture
+def query(spark: SparkSession, streams: Streams, tmp_path: Path) -> Query:
+    return Query(spark, streams, tmp_path)
+
+
+def test_a_query_goes_on_where_it_has_ended(query: Query, streams: Streams) -> None:
+    streams.fill(50)
+    assert query.run() == [50]
+    assert query.run() == []
+    streams.fill(7, first_ms=FIRST_MS + 1000)
+    assert query.run() == [7]
+    assert query.ids() == sorted(streams.ids())
+
+
+def test_micro_batches_have_exactly_as_many_entries_as_allowed(
+    query: Query, streams: Streams
+) -> None:
+    streams.fill(2500)
+    streams.client.xdel(streams.name(), *streams.ids()[100:150])
+    assert query.run(maxEntriesPerTrigger=1000) == [1000, 1000, 450]
+    assert query.ids() == sorted(streams.ids())
+
+
+def test_estimated_micro_batches_miss_nothing(query: Query, streams: Streams) -> None:
+    streams.fill(2500)
+    sizes = query.run(maxEntriesPerTrigger=1000, limitMode="estimate")
+    assert sum(sizes) == 2500
+    assert max(sizes) < 1500
+    assert query.ids() == sorted(streams.ids())
+
+
+def test_streams_share_a_micro_batch_by_what_they_have(query: Query, streams: Streams) -> None:
+    names = streams.fill(900, name="big"), streams.fill(100, name="small")
+    assert query.run(streams=",".join(names), maxEntriesPerTrigger=500) == [500, 500]
+    assert query.ids() == sorted(streams.ids("big") + streams.ids("small"))
+    assert {name: place["added"] for name, place in query.offset().items()} == {
+        names[0]: 900,
+        names[1]: 100,
+    }
+
+
+def test_a_stream_that_appears_is_read_from_its_beginning(query: Query, streams: Streams) -> None:
+    pattern = streams.name("shard-*").replace("{", "\\{")
+    streams.fill(10, name="shard-1")
+    assert query.run(streamPattern=pattern) == [10]
+    streams.fill(20, name="shard-2", first_ms=FIRST_MS + 1000)
+    assert query.run(streamPattern=pattern) == [20]
+
+
+def test_latest_begins_with_what_comes(query: Query, streams: Streams) -> None:
+    streams.fill(10)
+    assert query.run(startingId="latest") == []
+    streams.fill(5, first_ms=FIRST_MS + 1000)
+    assert query.run(startingId="latest") == [5]
+
+
+def test_a_start_amid_a_stream_knows_its_rank(query: Query, streams: Streams) -> None:
+    streams.fill(50)
+    streams.client.xtrim(streams.name(), maxlen=45, approximate=False)
+    assert query.run(startingId=f"{FIRST_MS + 2}-0") == [30]
+    # Ten more entries come and twelve old ones go, so that nothing unread is gone.
+    streams.fill(10, first_ms=FIRST_MS + 1000)
+    streams.client.xtrim(streams.name(), maxlen=10, approximate=False)
+    assert query.run() == [10]
+
+
+def test_lost_entries_end_the_query_and_are_counted(query: Query, streams: Streams) -> None:
+    streams.fill(50)
+    query.run()
+    streams.fill(500, first_ms=FIRST_MS + 1000)
+    streams.client.xtrim(streams.name(), maxlen=300, approximate=False)
+    with pytest.raises(StreamingQueryException, match="200 entries were lost unread"):
+        query.run()
+    assert query.run(failOnDataLoss="false") == [300]
+    assert query.run() == []
+
+
+def test_trimming_what_was_read_is_no_loss(query: Query, streams: Streams) -> None:
+    streams.fill(50)
+    query.run()
+    streams.client.xtrim(streams.name(), maxlen=0, approximate=False)
+    assert query.run() == []
+    streams.fill(20, first_ms=FIRST_MS + 1000)
+    assert query.run() == [20]
+
+
+@pytest.mark.parametrize("anew", [0, 5])
+def test_a_stream_that_was_deleted_or_made_anew_ends_the_query(
+    query: Query, streams: Streams, anew: int
+) -> None:
+    streams.fill(50)
+    query.run()
+    streams.client.delete(streams.name())
+    streams.fill(anew, first_ms=FIRST_MS + 1000)
+    with pytest.raises(StreamingQueryException, match="went back" if anew else "is gone"):
+        query.run()
+    assert query.run(failOnDataLoss="false") == ([anew] if anew else [])
+
+
+def test_the_lag_comes_from_the_offsets(query: Query, streams: Streams) -> None:
+    streams.fill(100)
+    running = query.start(maxEntriesPerTrigger=40)
+    running.awaitTermination()
+    sources = [progress.sources[0] for progress in running.recentProgress]
+    name = streams.name()
+    lags = [
+        json.loads(s.latestOffset)[name]["added"] - json.loads(s.endOffset)[name]["added"]
+        for s in sources
+    ]
+    assert lags[:3] == [60, 20, 0]
+
+
+def test_the_progress_group_shows_what_is_done(query: Query, streams: Streams) -> None:
+    streams.fill(100)
+    query.run(progressGroup="spark", maxEntriesPerTrigger=40)
+    [group] = streams.client.xinfo_groups(streams.name())
+    assert (group["name"], group["entries-read"], group["lag"]) == (b"spark", 100, 0)
+    streams.fill(30, first_ms=FIRST_MS + 1000)
+    assert streams.client.xinfo_groups(streams.name())[0]["lag"] == 30
+    query.run(progressGroup="spark")
+    assert streams.client.xinfo_groups(streams.name())[0]["lag"] == 0
+
+
+def test_a_group_that_others_read_with_is_left_alone(query: Query, streams: Streams) -> None:
+    streams.fill(100)
+    streams.client.xgroup_create(streams.name(), "billing", "0")
+    streams.client.xreadgroup("billing", "one", {streams.name(): ">"}, count=3)
+    before = streams.client.xinfo_groups(streams.name())
+    with pytest.raises(StreamingQueryException, match="name one that nobody reads with"):
+        query.run(progressGroup="billing")
+    assert streams.client.xinfo_groups(streams.name()) == before
+
+
+def test_a_query_may_wait_for_more(spark: SparkSession, streams: Streams, tmp_path: Path) -> None:
+    streams.fill(5)
+    options = streams.options | {"startingId": "earliest", "minEntriesPerTrigger": "20"}
+    reader = spark.readStream.format("redis_streams").options(**options)
+    writer = reader.schema("id STRING").load(streams.name()).writeStream.format("noop")
+    running = writer.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        running.processAllAvailable()
+        assert not any(progress.numInputRows for progress in running.recentProgress)
+        streams.fill(20, first_ms=FIRST_MS + 1000)
+        running.processAllAvailable()
+        rows = [progress.numInputRows for progress in running.recentProgress]
+        assert sum(rows) == 25
+    finally:
+        running.stop()
