@@ -1,0 +1,185 @@
+"""A redrive plan: which dead letters of a group to move back, which to look at, which to drop.
+
+A text of JSON lines. The first one is the header; every other one is a letter, in the order of IDs:
+
+    {"kind":"pelops.redrive-plan","version":1,"stream":"orders:events","group":"mail",...}
+    {"id":"1760000009000-0","root":"1760000000000-0","cluster":"9f...","action":"redrive"}
+
+People may edit it: change an action, or drop lines. The header's counts say what was suggested.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.json_fields import JsonFields, load_json_object
+from pelops.errors import InvalidSpec
+
+KIND: Final = "pelops.redrive-plan"
+VERSION: Final = 1
+ACTIONS: Final = ("redrive", "inspect", "discard")
+_LINE_LIMIT: Final = 1024 * 1024  # bytes; a header names every cluster
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCluster:
+    """Why the letters of a cluster were given their action."""
+
+    cluster: str
+    letters: int
+    action: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHeader:
+    """Whose dead letters a plan is about, and what it was made from."""
+
+    stream: str
+    group: str
+    dead_letter: str  # the stream that holds them
+    at: datetime  # when the letters were looked at
+    letters: int
+    actions: Mapping[str, int] = field(default_factory=dict)  # how many letters each action has
+    clusters: tuple[PlannedCluster, ...] = ()  # the largest ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLetter:
+    """What to do with one dead letter."""
+
+    entry_id: EntryId  # of the letter
+    root_id: EntryId  # of the entry that it was
+    cluster: str
+    action: str
+
+
+def render_plan(header: PlanHeader, letters: Iterable[PlannedLetter]) -> Iterator[str]:
+    """The lines of a plan, each with its line feed. Equal plans give equal bytes."""
+    yield _line(_render_header(header))
+    for letter in letters:
+        yield _line(
+            {
+                "id": str(letter.entry_id),
+                "root": str(letter.root_id),
+                "cluster": letter.cluster,
+                "action": letter.action,
+            }
+        )
+
+
+def parse_plan(lines: Iterable[str]) -> tuple[PlanHeader, Iterator[PlannedLetter]]:
+    """The header, and the letters one by one; blank lines are passed over.
+
+    Raises InvalidSpec, at once or while the letters are read, with the number of the line, when a
+    line is none of a plan, when the plan is of another version, or when a letter comes twice.
+    """
+    numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
+    number, first = next(numbered, (1, ""))
+    header = _parse_header(_load(first, number))
+    return header, _parse_letters(numbered)
+
+
+def _render_header(header: PlanHeader) -> dict[str, Any]:
+    return {
+        "kind": KIND,
+        "version": VERSION,
+        "stream": header.stream,
+        "group": header.group,
+        "dead_letter": header.dead_letter,
+        "at_ms": (header.at - _EPOCH) // _MILLISECOND,
+        "letters": header.letters,
+        "actions": {action: header.actions.get(action, 0) for action in ACTIONS},
+        "clusters": [
+            {
+                "cluster": one.cluster,
+                "letters": one.letters,
+                "action": one.action,
+                "reason": one.reason,
+            }
+            for one in header.clusters
+        ],
+    }
+
+
+def _parse_header(fields: JsonFields) -> PlanHeader:
+    if fields.content.get("kind") != KIND:
+        raise InvalidSpec("line 1 is not the header of a redrive plan")
+    if fields.number("version") != VERSION:
+        raise InvalidSpec(
+            f"the redrive plan has version {fields.number('version')}, and this version of Pelops "
+            f"reads {VERSION}"
+        )
+    actions = fields.inner("actions")
+    clusters = fields.content.get("clusters")
+    if not isinstance(clusters, list):
+        raise InvalidSpec("line 1: clusters is no list")
+    return PlanHeader(
+        stream=fields.text("stream"),
+        group=fields.text("group"),
+        dead_letter=fields.text("dead_letter"),
+        at=_EPOCH + min(fields.number("at_ms"), _LAST_MS) * _MILLISECOND,
+        letters=fields.number("letters"),
+        actions={action: actions.number(action) for action in ACTIONS},
+        clusters=tuple(_parse_cluster(one) for one in clusters),
+    )
+
+
+def _parse_cluster(found: object) -> PlannedCluster:
+    if not isinstance(found, Mapping):
+        raise InvalidSpec("line 1: clusters holds something else than objects")
+    fields = JsonFields(content=found, at="clusters[].")
+    return PlannedCluster(
+        cluster=fields.text("cluster", 64),
+        letters=fields.number("letters"),
+        action=_action(fields),
+        reason=fields.text("reason"),
+    )
+
+
+def _parse_letters(numbered: Iterable[tuple[int, str]]) -> Iterator[PlannedLetter]:
+    last: EntryId | None = None
+    for number, line in numbered:
+        letter = _parse_letter(line, number)
+        # In the order of IDs a letter that comes twice follows itself: nothing is kept in memory.
+        if last is not None and letter.entry_id <= last:
+            raise InvalidSpec(f"line {number}: {letter.entry_id} does not follow {last}")
+        last = letter.entry_id
+        yield letter
+
+
+def _parse_letter(line: str, number: int) -> PlannedLetter:
+    try:
+        fields = _load(line, number)
+        return PlannedLetter(
+            entry_id=parse_entry_id(fields.text("id", 41)),
+            root_id=parse_entry_id(fields.text("root", 41)),
+            cluster=fields.text("cluster", 64),
+            action=_action(fields),
+        )
+    except InvalidSpec as error:
+        raise InvalidSpec(f"line {number}: {error}") from error
+
+
+def _action(fields: JsonFields) -> str:
+    action = fields.text("action", 64)
+    if action not in ACTIONS:
+        raise InvalidSpec(f"{fields.at}action {action!r} is none of {', '.join(ACTIONS)}")
+    return action
+
+
+def _load(line: str, number: int) -> JsonFields:
+    return load_json_object(line, f"line {number}", limit=_LINE_LIMIT)
+
+
+def _line(content: Mapping[str, Any]) -> str:
+    # Escaped: a line separator of Unicode would end the line for some readers.
+    return json.dumps(content, ensure_ascii=True, separators=(",", ":")) + "\n"

@@ -1,0 +1,1 @@
+"""Archive, snapshot, reconcile, report: what became of every entry, on Spark."""

@@ -1,0 +1,21 @@
+"""What ends a run of the pipeline early."""
+
+from __future__ import annotations
+
+from pelops.errors import InvalidSpec, PelopsError
+
+
+class WrongSettings(InvalidSpec):
+    """A variable or an argument is missing or wrong; the message names it."""
+
+
+class ArchiveUnusable(PelopsError):
+    """The archive cannot be read or written, or holds what this version does not understand."""
+
+
+class RunOvertaken(PelopsError):
+    """Another run works on the same window and has finished a part of it differently."""
+
+
+class DeadlineNear(PelopsError):
+    """The time that was given is nearly up; what is finished stays."""

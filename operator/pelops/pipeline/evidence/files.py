@@ -1,0 +1,127 @@
+"""Which files of a server's append-only directory hold its history, in their order.
+
+    appendonly.aof.manifest     what belongs together; replaced by rename when the server rewrites
+    appendonly.aof.2.base.rdb   the data when the last rewrite began; `.aof` without RDB preamble
+    appendonly.aof.2.incr.aof   every write since then, growing
+
+A rewrite discards what was before it, unless the server runs with `aof-disable-auto-gc yes`: then
+the older files stay, as history, and the evidence goes back to the oldest that is there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from pelops.pipeline.evidence.errors import EvidenceUnusable
+from pelops.pipeline.evidence.snapshot_file import is_empty_snapshot
+
+_ATTEMPTS: Final = 5  # the server may replace its files between two looks
+_BASE, _HISTORY = "b", "h"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFile:
+    """A line of the manifest."""
+
+    name: str
+    number: int
+    kind: str  # b: base, i: incremental, h: of either kind, and superseded
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.name.endswith(".incr.aof")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenFiles:
+    """The files of a history, open: a server that removes them meanwhile does no harm."""
+
+    files: tuple[BinaryIO, ...]  # of commands, the oldest first
+    begins_empty: bool  # nothing was there before them: they tell everything
+
+
+def open_files(directory: Path, stack: ExitStack, *, with_history: bool = False) -> OpenFiles:
+    """Open what the directory's manifest names; `stack` closes it.
+
+    `with_history`: also the files that a rewrite has superseded. What is written while a server's
+    `appendonly` is switched off is in none of them, so this is for servers that never did that.
+    Raises EvidenceUnusable when there is no manifest, or when files that it names are missing.
+    """
+    missing: OSError | None = None
+    for _ in range(_ATTEMPTS):
+        with ExitStack() as opened:
+            try:
+                chain = choose_chain(read_manifest(directory), with_history=with_history)
+                chosen = _open_chain(directory, chain, opened)
+            except FileNotFoundError as error:
+                missing = error
+                continue
+            stack.enter_context(opened.pop_all())
+            return chosen
+    raise EvidenceUnusable(f"{missing.filename if missing else directory} is missing") from missing
+
+
+def read_manifest(directory: Path) -> tuple[ListedFile, ...]:
+    """What the manifest lists. Raises FileNotFoundError without one, and EvidenceUnusable."""
+    found = sorted(directory.glob("*.manifest"))
+    if len(found) != 1:
+        what = "no manifest" if not found else "several manifests"
+        raise EvidenceUnusable(
+            f"{directory} holds {what}; name the directory that the server's appenddirname names"
+        )
+    return tuple(_parse_lines(found[0].read_text(errors="surrogateescape")))
+
+
+def choose_chain(listed: Sequence[ListedFile], *, with_history: bool) -> tuple[ListedFile, ...]:
+    """The base, when one fits what follows, and the longest unbroken row of incremental files."""
+    row = sorted(
+        (one for one in listed if one.is_incremental and (with_history or one.kind != _HISTORY)),
+        key=lambda one: one.number,
+    )
+    unbroken = row[-1:]
+    for one in reversed(row[:-1]):
+        if one.number + 1 != unbroken[0].number:
+            break
+        unbroken.insert(0, one)
+    return (*_base_of(listed, unbroken), *unbroken)
+
+
+def _base_of(listed: Sequence[ListedFile], row: Sequence[ListedFile]) -> Iterator[ListedFile]:
+    """The base that the row continues: of superseded ones only the first is known to fit."""
+    is_superseded = bool(row) and row[0].kind == _HISTORY
+    for one in listed:
+        if not one.is_incremental and (
+            row[0].number == one.number == 1 if is_superseded else one.kind == _BASE
+        ):
+            yield one
+
+
+def _open_chain(directory: Path, chain: Sequence[ListedFile], stack: ExitStack) -> OpenFiles:
+    files: list[BinaryIO] = []
+    begins_empty = bool(chain) and chain[0].number == 1
+    for one in chain:
+        file = stack.enter_context((directory / one.name).open("rb"))
+        if one.is_incremental:
+            files.append(file)
+        elif one.name.endswith(".rdb"):
+            begins_empty = is_empty_snapshot(file)
+        else:
+            begins_empty = False
+            files.append(file)
+    return OpenFiles(files=tuple(files), begins_empty=begins_empty)
+
+
+def _parse_lines(text: str) -> Iterator[ListedFile]:
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        words = shlex.split(line)
+        fields = dict(zip(words[::2], words[1::2], strict=False))
+        if not fields.get("seq", "").isdigit() or "file" not in fields or "type" not in fields:
+            raise EvidenceUnusable(f"the manifest holds a line that nobody knows: {line!r}")
+        yield ListedFile(name=fields["file"], number=int(fields["seq"]), kind=fields["type"])

@@ -1,0 +1,260 @@
+"""Playing back what took effect on the streams that are looked at.
+
+What each command leaves in the files of each server is in `docs/pipeline-evidence.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pelops.domain.ledger import KIND_FIELD
+from pelops.pipeline.evidence.commands import STAMP, Command
+from pelops.pipeline.evidence.entries import EntryTable, Id, parse_id
+from pelops.pipeline.evidence.fates import ACTS, Act, Fate, Removal
+from pelops.pipeline.evidence.lives import Delivery, GroupLives
+from pelops.pipeline.evidence.words import Trim, read_added, read_ids, read_trim
+
+_KIND: Final = KIND_FIELD.encode()
+# They leave the entries as they are; any other command puts something else under a stream's key.
+_HARMLESS: Final = frozenset({b"PEXPIREAT", b"EXPIRE", b"PEXPIRE", b"EXPIREAT", b"PERSIST"})
+_DELETING: Final = frozenset({b"DEL", b"UNLINK"})
+_NAMING: Final = frozenset({b"RENAME", b"RENAMENX", b"COPY"})
+_OF_DATABASES: Final = frozenset({b"FLUSHALL", b"FLUSHDB", b"SWAPDB"})
+
+
+@dataclass(slots=True)
+class StreamHistory:
+    """One stream, and the groups that are looked at."""
+
+    table: EntryTable
+    groups: dict[bytes, GroupLives]
+    ledgers: dict[bytes, bytes]  # the ledger's key of each group
+
+    def every_group(self) -> Iterator[GroupLives]:
+        yield from self.groups.values()
+
+
+@dataclass(slots=True)
+class Replay:
+    """The state that the commands so far have led to."""
+
+    streams: Mapping[bytes, StreamHistory]
+    database: int = 0
+    in_base: bool = False  # what is told now is how things stood, not what happened
+    clock_ms: int = 0  # the server's, as far as the files tell: it may be a little behind
+    acts: int = 0  # commands and transactions that were looked at
+    _selected: bool = True
+    _ledgers: frozenset[bytes] = field(init=False)
+    _recorded: dict[tuple[bytes, Id], Act] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._ledgers = frozenset(
+            key for history in self.streams.values() for key in history.ledgers.values()
+        )
+        self._selected = self.database == 0
+
+    def apply(self, act: Sequence[Command]) -> None:
+        """What took effect together. Raises ValueError for a command that no server writes."""
+        self.acts += 1
+        if len(act) > 1:
+            self._note_records(act)
+        for command in act:
+            name = command[0].upper()
+            at = 2 if name == b"XGROUP" else 1
+            history = self.streams.get(command[at]) if len(command) > at else None
+            if history is not None and (self._selected or name == b"MOVE"):
+                self._apply_to(history, name, command)
+            elif history is None:
+                self._apply_elsewhere(name, command)
+        if self._recorded:
+            self._recorded.clear()
+
+    def _apply_to(self, history: StreamHistory, name: bytes, command: Command) -> None:
+        apply = _COMMANDS.get(name)
+        if apply is not None:
+            apply(self, history, command)
+        elif name in _DELETING or name in _NAMING:
+            self._apply_elsewhere(name, command)
+        elif name not in _HARMLESS:
+            self._replace([command[1]])
+
+    def _apply_elsewhere(self, name: bytes, command: Command) -> None:
+        if name == STAMP:
+            self._stamp(int(command[1]) * 1000)
+        elif name == b"SELECT":
+            self._selected = int(command[1]) == self.database
+        elif name in _DELETING and self._selected:
+            self._delete(command[1:])
+        elif name in _NAMING and self._selected:
+            # What a stream's name is given to is not known, nor where a stream comes back from.
+            self._replace(command[1 + (name == b"COPY") : 3])
+        elif name in _OF_DATABASES:
+            self._flush(name, command)
+
+    def _stamp(self, ms: int) -> None:
+        # A time that a command gives may lie ahead of the clock.
+        self.clock_ms = max(ms, self.clock_ms) if self.clock_ms < ms + 1000 else ms
+
+    def _flush(self, name: bytes, command: Command) -> None:
+        if name == b"SWAPDB":
+            if b"%d" % self.database in command[1:]:
+                self._replace(list(self.streams))
+        elif name == b"FLUSHALL" or self._selected:
+            self._delete(list(self.streams))
+
+    def _delete(self, keys: Sequence[bytes]) -> None:
+        for history in map(self.streams.get, keys):
+            if history is not None:
+                history.table.delete_stream()
+                for group in history.every_group():
+                    group.destroy(Fate.STREAM_DELETED)
+
+    def _replace(self, keys: Sequence[bytes]) -> None:
+        """Another stream may be there now, or one that was deleted: what was left is in doubt."""
+        self._delete(keys)
+        for history in map(self.streams.get, keys):
+            if history is not None:
+                history.table.doubt()
+                for group in history.every_group():
+                    group.doubt()
+
+    def _note_records(self, act: Sequence[Command]) -> None:
+        """Remember what a ledger says of entries, for the acknowledgements beside it."""
+        for command in act:
+            if len(command) > 4 and command[1] in self._ledgers and command[0].upper() == b"XADD":
+                added = read_added(command)
+                fields = dict(zip(added.pairs[::2], added.pairs[1::2], strict=False))
+                kind = ACTS.get(fields.get(_KIND, b"").decode(errors="replace"), Act.OTHER)
+                for name in fields:
+                    if name[:1].isdigit() and b"-" in name:
+                        self._recorded[command[1], parse_id(name)] = kind
+
+    def _add(self, history: StreamHistory, command: Command) -> None:
+        added = read_added(command)
+        if added.entry_id is not None:
+            forgotten = history.table.add(added.entry_id, is_covered=not self.in_base)
+            if forgotten is not None:
+                for group in history.every_group():
+                    group.forget_from(forgotten)
+        if added.trim is not None:
+            self._trim(history, added.trim)
+
+    def _trim_alone(self, history: StreamHistory, command: Command) -> None:
+        self._trim(history, read_trim(command[2:]))
+
+    def _trim(self, history: StreamHistory, trim: Trim) -> None:
+        if trim.policy == b"ACKED":
+            # What it took depends on all groups; what these still owe is not among it.
+            history.table.is_exact = False
+            return
+        if trim.below is not None:
+            gone = history.table.trim_below(trim.below)
+        else:
+            gone = history.table.trim_to_length(trim.length)
+        if trim.policy == b"DELREF":
+            for group in history.every_group():
+                group.drop_references(gone, self.clock_ms)
+
+    def _remove(self, history: StreamHistory, command: Command) -> None:
+        """XDEL, and XDELEX of 8.2 and later."""
+        policy, ids = read_ids(command[2:])
+        if policy == b"ACKED":
+            history.table.is_exact = False
+            return
+        self._delete_entries(history, policy, ids)
+
+    def _delete_entries(self, history: StreamHistory, policy: bytes, ids: Sequence[Id]) -> None:
+        gone = [history.table.delete(one) for one in ids]
+        if policy == b"DELREF":
+            for group in history.every_group():
+                group.drop_references([one for one in gone if one is not None], self.clock_ms)
+
+    def _acknowledge(self, history: StreamHistory, command: Command) -> None:
+        group = history.groups.get(command[2])
+        if group is not None:
+            _, ids = read_ids(command[3:])
+            self._acknowledge_in(history, group, command[2], ids)
+
+    def _acknowledge_and_delete(self, history: StreamHistory, command: Command) -> None:
+        """XACKDEL of 8.2 and later: it deletes no entry that is not pending in its group."""
+        policy, ids = read_ids(command[3:])
+        group = history.groups.get(command[2])
+        if policy == b"ACKED" or group is None:
+            history.table.is_exact = False
+        if group is None:
+            for entry_id in ids:
+                history.table.delete(entry_id, Removal.UNKNOWN)
+            return
+        done = self._acknowledge_in(history, group, command[2], ids)
+        if policy != b"ACKED":
+            self._delete_entries(history, policy, done)
+
+    def _acknowledge_in(
+        self, history: StreamHistory, group: GroupLives, name: bytes, ids: Sequence[Id]
+    ) -> list[Id]:
+        """Those of them that were pending."""
+        ledger, usual, done = history.ledgers.get(name, b""), Act.WORKER, []
+        for entry_id in ids:
+            number = history.table.find(entry_id)
+            if number is not None:
+                act = self._recorded.get((ledger, entry_id), usual) if self._recorded else usual
+                if group.acknowledge(number, act, self.clock_ms):
+                    done.append(entry_id)
+        return done
+
+    def _claim(self, history: StreamHistory, command: Command) -> None:
+        """XCLAIM key group consumer 0 id TIME ms RETRYCOUNT n [FORCE] [JUSTID] [LASTID id]."""
+        group = history.groups.get(command[2])
+        if group is None:
+            return
+        entry_id, at_ms = parse_id(command[5]), int(command[7])
+        number = history.table.find_or_note(entry_id)
+        if number is not None:
+            delivery = Delivery(consumer=command[3], at_ms=at_ms, count=int(command[9]))
+            group.deliver(entry_id, number, delivery)
+        self.clock_ms = max(self.clock_ms, at_ms)
+        if len(command) > 12 and command[-2].upper() == b"LASTID":
+            last = parse_id(command[-1])
+            if group.position is None or last > group.position:
+                group.set_position(last, Fate.SKIPPED)
+
+    def _change_group(self, history: StreamHistory, command: Command) -> None:
+        """XGROUP CREATE | SETID | DESTROY | DELCONSUMER key group ..."""
+        group = history.groups.get(command[3])
+        if group is None:
+            return
+        what = command[1].upper()
+        if what == b"DESTROY":
+            group.destroy(Fate.GROUP_DESTROYED)
+        elif what == b"DELCONSUMER":
+            group.remove_consumer(command[4], self.clock_ms)
+        elif what == b"CREATE":
+            group.create(_position(history, command[4]), is_known=self.in_base)
+        elif what == b"SETID":
+            # A read without records is written as this, with the count of entries read; so are
+            # positions that a program moves on after it has read by other means.
+            is_read = any(word.upper() == b"ENTRIESREAD" for word in command[5:])
+            how = Fate.READ_WITHOUT_RECORD if is_read else Fate.SKIPPED
+            group.set_position(_position(history, command[4]), how)
+
+    def _set_last(self, history: StreamHistory, command: Command) -> None:
+        history.table.last = parse_id(command[2])
+
+
+def _position(history: StreamHistory, word: bytes) -> Id:
+    return history.table.last if word == b"$" else parse_id(word)
+
+
+_COMMANDS: Final[Mapping[bytes, Callable[[Replay, StreamHistory, Command], None]]] = {
+    b"XADD": Replay._add,
+    b"XTRIM": Replay._trim_alone,
+    b"XDEL": Replay._remove,
+    b"XDELEX": Replay._remove,
+    b"XACK": Replay._acknowledge,
+    b"XACKDEL": Replay._acknowledge_and_delete,
+    b"XCLAIM": Replay._claim,
+    b"XGROUP": Replay._change_group,
+    b"XSETID": Replay._set_last,
+}

@@ -1,0 +1,93 @@
+"""The evidence of one window as a stage of its own: a row for each entry that the files name.
+
+    evidence/group=<group>/*.parquet    ms, seq, proof, act, fate, covered, consumer, ...
+
+`proof` and `act` are as `policy.classification` takes them: the ledger's own word comes first, and
+`act` is that of a ledger whose record is gone by now. The driver reads the files, so they lie where
+it runs. To be read after the snapshot: what happens meanwhile only makes later facts known.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.evidence.fates import ENDING_ACTS
+from pelops.pipeline.evidence.reading import Evidence, Source, read_evidence
+from pelops.pipeline.layout import slug
+from pelops.pipeline.work import Content, Work, run_stage, write_sorted
+
+STAGE: Final = "evidence"
+_IDS: Final = ("ms", "seq")
+
+
+def archive_evidence(work: Work, aof_path: str, *, after: EntryId | None = None) -> Content:
+    """Archive what the files say of the window's entries, for each of its groups.
+
+    `after`: begin there, for entries of earlier windows that are still open. Answers `groups`: of
+    each the rows, and how many of these the files saw added. Raises EvidenceUnusable.
+    """
+    plan = work.plan
+    groups = [derive_keys(plan.stream, target.group) for target in plan.targets]
+    source = Source(
+        directory=Path(aof_path),
+        database=work.run.settings.place.endpoint.db,
+        after=plan.window.from_id if after is None else after,
+    )
+
+    def make(directory: str) -> Content:
+        evidence = read_evidence(source, groups)
+        with TemporaryDirectory() as temporary:
+            content: Content = {"groups": {}, "until_ms": evidence.clock_ms}
+            for place, keys in enumerate(groups):
+                local = Path(temporary, f"{place}.parquet")
+                path = f"{directory}/group={slug(keys.group)}"
+                content["groups"][keys.group] = _write(work, evidence, keys.group, local, path)
+            return content
+
+    return run_stage(work, STAGE, make)
+
+
+def join_proofs(work: Work, group: str, found: DataFrame) -> DataFrame:
+    """Rows, by their IDs, with `proof` and `covered`, and with acts that the ledger lacks by now.
+
+    Without files nothing is proven.
+    """
+    if work.run.settings.aof_path is None:
+        return found.withColumns({"proof": F.lit(None).cast("string"), "covered": F.lit(False)})
+    return (
+        found.join(read_proofs(work, group), list(_IDS), "left")
+        .withColumn("covered", F.coalesce("covered", F.lit(False)))
+        .withColumn("act", F.coalesce("act", "told_act"))
+        .drop("told_act")
+    )
+
+
+def read_covered(work: Work, group: str) -> DataFrame:
+    """The IDs of all entries that the files saw added, also of what no archive has."""
+    return read_proofs(work, group).where("covered").select(*_IDS)
+
+
+def read_proofs(work: Work, group: str) -> DataFrame:
+    """What is proven of each entry that the files name."""
+    rows = work.read(f"{STAGE}/group={slug(group)}")
+    return rows.select(*_IDS, "proof", "covered", F.col("act").alias("told_act"))
+
+
+def _write(work: Work, evidence: Evidence, group: str, local: Path, path: str) -> Content:
+    evidence.write(local, work.plan.stream, group)
+    last = work.plan.window.to_id
+    frame = work.session.read.parquet(local.as_uri()).where(
+        (F.col("ms") < last.ms) | ((F.col("ms") == last.ms) & (F.col("seq") <= last.seq))
+    )
+    endings = F.col("act").isin(*(kind.value for kind in ENDING_ACTS.values()))
+    told = frame.withColumn("act", F.when(endings, F.col("act")))
+    rows = write_sorted(work, told, path, *_IDS)
+    covered = work.session.read.parquet(path).where("covered").count()
+    return {"rows": rows, "covered": covered}

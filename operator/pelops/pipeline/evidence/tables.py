@@ -1,0 +1,146 @@
+"""The evidence as Arrow tables: one row for each entry, those of before the files first."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from itertools import product
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pelops.pipeline.evidence.entries import EntryTable
+from pelops.pipeline.evidence.errors import EvidenceUnusable
+from pelops.pipeline.evidence.fates import Act, Fate, Removal, prove
+from pelops.pipeline.evidence.lives import Columns, GroupLives
+from pelops.policy.classification import Proof
+
+_WORDS: Final = pa.dictionary(pa.int8(), pa.string())
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("ms", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("fate", _WORDS, nullable=False),  # a Fate
+        pa.field("act", _WORDS),  # an Act, of what was acknowledged
+        pa.field("removal", _WORDS),  # a Removal; null: from before the files
+        pa.field("covered", pa.bool_(), nullable=False),  # the files saw it added
+        pa.field("proof", _WORDS),  # a Proof, as `policy.classification` takes it
+        pa.field("consumer", pa.string()),  # that was given it last
+        pa.field("deliveries", pa.int64(), nullable=False),
+        pa.field("first_delivered_ms", pa.int64()),
+        pa.field("at_ms", pa.int64()),  # of the last thing that happened, as `fate` tells it
+    ]
+)
+_ROWS: Final = 65_536  # of one batch
+_LARGEST: Final = 2**63 - 1
+_PROOFS: Final = pa.array([one.value for one in Proof], pa.string())
+_ACTS, _REMOVALS, _COVERED = len(Act), len(Removal), 2
+
+
+def build_batches(table: EntryTable, group: GroupLives) -> Iterator[pa.RecordBatch]:
+    """Every entry that the files name, and what they say of it for one group.
+
+    Raises EvidenceUnusable for a sequence number beyond 63 bits, which Spark has no type for.
+    """
+    named = list(table.strays)  # by number: in the order in which they were first named
+    group.added.make_room(len(table))
+    group.strays.make_room(len(named))
+    names = pa.array(group.consumers, pa.string())
+    for start, end in _parts(len(named)):
+        some = named[start:end]
+        ids = (array("Q", (one[0] for one in some)), array("Q", (one[1] for one in some)))
+        yield _build(_Part(ids, group.strays, names, slice(start, end)), None, 0)
+    for start, end in _parts(len(table)):
+        part = slice(start, end)
+        ids = (table.ms[part], table.seq[part])
+        uncovered = min(max(table.uncovered - start, 0), end - start)
+        yield _build(_Part(ids, group.added, names, part), table.removals[part], uncovered)
+
+
+def _parts(size: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, size, _ROWS):
+        yield start, min(start + _ROWS, size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    ids: tuple[array[int], array[int]]
+    columns: Columns
+    consumers: Any  # their names, by number
+    rows: slice
+
+
+def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.RecordBatch:
+    """A batch; `removals` is None for entries from before the files, of which none is covered."""
+    columns, rows = part.columns, part.rows
+    size = len(part.ids[0])
+    fates, acts = _codes(columns.fate[rows]), _codes(columns.act[rows])
+    none = bytearray([Removal.UNKNOWN]) * size
+    removed = _codes(none if removals is None else removals)
+    covered = pc.greater_equal(pa.array(range(size), pa.int64()), uncovered)
+    if removals is None:
+        covered = pc.and_(covered, False)
+    consumers = _nullable(_numbers(columns.consumer[rows], pa.uint32()))
+    was_acknowledged = pc.equal(fates, int(Fate.ACKNOWLEDGED))
+    return pa.RecordBatch.from_arrays(
+        [
+            *(_id_numbers(one) for one in part.ids),
+            _words(fates, Fate),
+            _words(pc.if_else(was_acknowledged, acts, None), Act),
+            _words(removed if removals is not None else pc.if_else(False, removed, None), Removal),
+            covered,
+            _prove(fates, acts, removed, covered),
+            part.consumers.take(consumers),
+            _numbers(columns.deliveries[rows], pa.uint32()).cast(pa.int64()),
+            _nullable(_numbers(columns.first_ms[rows], pa.int64())),
+            _nullable(_numbers(columns.at_ms[rows], pa.int64())),
+        ],
+        schema=SCHEMA,
+    )
+
+
+def _prove(fates: pa.Array, acts: pa.Array, removed: pa.Array, covered: pa.Array) -> pa.Array:
+    """The place of each combination in the table of all of them, and what stands there."""
+    place = fates.cast(pa.int32())
+    for codes, number in ((acts, _ACTS), (removed, _REMOVALS), (covered, _COVERED)):
+        place = pc.add(pc.multiply(place, number), codes.cast(pa.int32()))
+    return pa.DictionaryArray.from_arrays(_all_proofs().take(place), _PROOFS)
+
+
+@cache
+def _all_proofs() -> Any:
+    names = [one.value for one in Proof]
+    combinations = product(Fate, Act, Removal, (False, True))
+    found = (
+        prove(fate, act, removal, is_covered=covered)
+        for fate, act, removal, covered in combinations
+    )
+    return pa.array([None if one is None else names.index(one.value) for one in found], pa.int8())
+
+
+def _words(codes: pa.Array, names: type[IntEnum]) -> pa.Array:
+    known = pa.array([one.name.lower().replace("_", "-") for one in names], pa.string())
+    return pa.DictionaryArray.from_arrays(codes, known)
+
+
+def _codes(values: bytearray) -> pa.Array:
+    return pa.Array.from_buffers(pa.int8(), len(values), [None, pa.py_buffer(bytes(values))])
+
+
+def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def _id_numbers(values: array[int]) -> pa.Array:
+    if values and max(values) > _LARGEST:
+        raise EvidenceUnusable(f"an entry has the number {max(values)} in its ID, beyond 63 bits")
+    return _numbers(values, pa.int64())
+
+
+def _nullable(values: pa.Array) -> pa.Array:
+    """Null where there is 0, which stands for nothing."""
+    return pc.if_else(pc.equal(values, 0), None, values)

@@ -1,0 +1,233 @@
+"""Which windows a run works on: those that were begun, then those that can be closed now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from pelops.domain.audit import Window
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import parse_ledger_event
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.bookmarks import Bookmark, milliseconds, moment, read_bookmark
+from pelops.pipeline.layout import WindowPlace, slug, stream_path, window_numbers
+from pelops.pipeline.plan import Plan, parse_plan, render_plan
+from pelops.pipeline.settings import Target
+from pelops.pipeline.watching import StreamLook, Watch
+from pelops.pipeline.windows import beginning, close_windows, find_break
+from pelops.pipeline.work import Run
+from pyspark_redis_streams.entry_id import EntryId as SourceId
+from pyspark_redis_streams.probing import plan_spans
+from pyspark_redis_streams.ranges import span_between
+
+_LEAST_OF_A_TASK: Final = 50_000
+_MOST_OF_A_TASK: Final = 500_000
+_MOST_TASKS: Final = 200
+_MOST_OF_A_PAGE: Final = 1000
+_BYTES_OF_A_PAGE: Final = 256 * 1024  # what Redis answers within a millisecond
+_SAMPLED: Final = 8
+_OVERLAP: Final = timedelta(minutes=1)  # of what two windows read of a ledger: clocks go back
+_LEDGER_PAGE: Final = 200
+
+
+def plan_windows(run: Run, stream: str, targets: Sequence[Target]) -> Iterator[tuple[Plan, str]]:
+    """The plans to work on, in order, each written down before it is handed out; and their paths.
+
+    The last window is the first to be finished when a run has died in it.
+    """
+    last = last_plan(run, stream)
+    if last is not None and not _is_complete(run, last):
+        yield last, _place(run, last).path
+    for plan in _new_plans(run, stream, targets, last):
+        yield _make(run, plan), _place(run, plan).path
+
+
+def last_plan(run: Run, stream: str) -> Plan | None:
+    """The plan of the newest window; None before the first."""
+    names = run.storage.list_names(stream_path(run.settings.archive, stream))
+    for number in reversed(window_numbers(names)):
+        plan = read_plan(run, stream, number)
+        if plan is not None:
+            return plan
+    return None
+
+
+def remove_old_windows(run: Run, stream: str) -> list[int]:
+    """Remove windows that are older than the archive is kept; answers their numbers.
+
+    What they left open is carried on by those after them; the newest two stay in any case.
+    """
+    base = stream_path(run.settings.archive, stream)
+    numbers = window_numbers(run.storage.list_names(base))
+    removed: list[int] = []
+    if run.settings.retention is None or not numbers:
+        return removed
+    newest = read_plan(run, stream, numbers[-1])
+    for number in numbers[:-2]:
+        plan = read_plan(run, stream, number)
+        too_old = plan and newest and newest.window.at - plan.window.at > run.settings.retention
+        if too_old:
+            run.storage.remove(f"{base}/window={number}")
+            removed.append(number)
+    return removed
+
+
+def read_plan(run: Run, stream: str, number: int) -> Plan | None:
+    """The plan of one window; None when it was never made."""
+    place = WindowPlace(root=run.settings.archive, stream=stream, number=number)
+    path = place.part("plan.json")
+    found = run.storage.read_json(path)
+    return None if found is None else parse_plan(found, path)
+
+
+def _new_plans(
+    run: Run, stream: str, targets: Sequence[Target], last: Plan | None
+) -> Iterator[Plan]:
+    watch = run.watch
+    # Positions first: what they had passed then was there to be delivered.
+    positions = {group: look.position for group, look in watch.groups(stream).items()}
+    look = watch.stream(stream)
+    now = Bookmark(at_id=look.last_generated, added=look.added, at=moment(watch.now_ms(stream)))
+    broken = find_break(last.end, now) if last is not None else None
+    begin = beginning(look, now) if last is None or broken is not None else last.end
+    span = None if last is None or broken is not None else run.settings.window
+    bookmarks = [now]
+    if span is not None and targets and now.at - begin.at >= 2 * span:
+        ledger = derive_keys(stream, targets[0].group).ledger
+        bookmarks += _told_bookmarks(watch, ledger, stream, begin)
+    windows = close_windows(
+        begin, bookmarks, span=span, number=0 if last is None else last.window.number + 1
+    )
+    basis = Plan(
+        stream=stream,
+        window=Window(
+            number=0, from_id=EntryId.MIN, to_id=EntryId.MIN, from_added=0, to_added=0, at=now.at
+        ),
+        targets=tuple(targets),
+        payload=run.settings.payload,
+        business_key=run.settings.business_key,
+        page_size=_page_size(watch, stream),
+        positions={t.group: positions[t.group] for t in targets if t.group in positions},
+        ledger_from=_ledger_from(targets, None if last is None else begin),
+        removed=look.removed,
+        retention_margin=None if last is None else _margin(last, look),
+        made_ms=milliseconds(now.at),
+    )
+    for window in windows:
+        plan = replace(basis, window=window, cuts=_cuts(run, stream, window))
+        plan = replace(plan, settled_to=_settled_to(run, plan), retries=_retries(run, plan))
+        if broken is not None:
+            plan = replace(plan, breaks=(_tell_break(last, now),))
+        yield plan
+        basis = replace(basis, ledger_from=_ledger_from(targets, plan.end))
+        broken = None
+
+
+def _tell_break(last: Plan | None, now: Bookmark) -> str:
+    assert last is not None
+    return (
+        f"the stream went back from {last.end.added} entries added, the last {last.end.at_id}, to "
+        f"{now.added}, the last {now.at_id}: it was deleted or flushed and made anew, or a "
+        "failover or a restored snapshot lost its end; what was added between cannot be known"
+    )
+
+
+def _make(run: Run, plan: Plan) -> Plan:
+    """The plan that counts: this one, or that of a run that was faster."""
+    path = _place(run, plan).part("plan.json")
+    if run.storage.create_json(path, render_plan(plan)):
+        return plan
+    theirs = read_plan(run, plan.stream, plan.window.number)
+    return plan if theirs is None else theirs
+
+
+def _place(run: Run, plan: Plan) -> WindowPlace:
+    return WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)
+
+
+def _is_complete(run: Run, plan: Plan) -> bool:
+    return run.storage.exists(_place(run, plan).part("manifest.json"))
+
+
+def _told_bookmarks(watch: Watch, ledger: str, stream: str, begin: Bookmark) -> Iterator[Bookmark]:
+    """The operator's bookmarks since `begin`."""
+    after = f"({milliseconds(begin.at)}-0"
+    while True:
+        page = watch.ask(ledger, "XRANGE", ledger, after, "+", "COUNT", _LEDGER_PAGE)
+        for entry_id, flat in page:
+            pairs = dict(zip(flat[::2], flat[1::2], strict=True))
+            bookmark = read_bookmark(parse_ledger_event(parse_entry_id(entry_id), pairs), stream)
+            if bookmark is not None:
+                yield bookmark
+        if len(page) < _LEDGER_PAGE:
+            return
+        after = f"({page[-1][0].decode()}"
+
+
+def _ledger_from(targets: Sequence[Target], begin: Bookmark | None) -> dict[str, EntryId]:
+    if begin is None:
+        return {}
+    at = EntryId(max(0, milliseconds(begin.at - _OVERLAP)), 0)
+    return {target.group: at for target in targets}
+
+
+def _margin(last: Plan, look: StreamLook) -> float | None:
+    """What of the retained part lies between what is trimmed and what is archived."""
+    if look.length == 0 or look.removed == 0 or look.added <= last.window.to_added:
+        return 1.0
+    return round((last.window.to_added - look.removed) / look.length, 6)
+
+
+def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
+    """Where the reading is cut into tasks: the last ID of each but the last."""
+    produced = window.to_added - window.from_added
+    if produced < 2 * _LEAST_OF_A_TASK:
+        return ()
+    of_a_task = max(_LEAST_OF_A_TASK, min(_MOST_OF_A_TASK, produced // 2), produced // _MOST_TASKS)
+    options = run.watch.options(run.watch.place, entriesPerPartition=str(of_a_task))
+    first, last = SourceId(window.from_id.ms, window.from_id.seq), window.to_id
+    span = span_between(
+        run.watch.door, stream, first.following(), SourceId(last.ms, last.seq), entries=produced
+    )
+    if span is None:
+        return ()
+    tasks = plan_spans(run.watch.door, [span], options)
+    begins = sorted(one.first for task in tasks for one in task.ranges)
+    return tuple(EntryId(*begin).before() for begin in begins[1:])
+
+
+def _page_size(watch: Watch, stream: str) -> int:
+    """As many entries as Redis can answer in a moment, by the size of a few of the newest."""
+    if not watch.stream(stream).exists:
+        return _MOST_OF_A_PAGE
+    sample = watch.ask(stream, "XREVRANGE", stream, "+", "-", "COUNT", _SAMPLED)
+    sizes = [sum(map(len, flat)) + 8 * len(flat) for _, flat in sample]
+    return max(1, min(_MOST_OF_A_PAGE, _BYTES_OF_A_PAGE // max([*sizes, 1])))
+
+
+def _settled_to(run: Run, plan: Plan) -> EntryId:
+    """Before the first entry of earlier windows that was undelivered when they were looked at."""
+    before = WindowPlace(
+        root=run.settings.archive, stream=plan.stream, number=plan.window.number - 1
+    )
+    lowest = [EntryId.MAX]
+    for target in plan.targets:
+        found = run.storage.read_json(before.part(f"group={slug(target.group)}.json"))
+        if found and found.get("lowest_undelivered"):
+            lowest.append(parse_entry_id(found["lowest_undelivered"]).before())
+    return min(lowest)
+
+
+def _retries(run: Run, plan: Plan) -> dict[str, tuple[EntryId, EntryId]]:
+    """What of each group's retry stream belongs to the window: all since the last one."""
+    last = read_plan(run, plan.stream, plan.window.number - 1) if plan.window.number else None
+    found = {}
+    for target in plan.targets:
+        look = run.watch.stream(derive_keys(plan.stream, target.group).retry)
+        if look.exists:
+            known = last.retries.get(target.group) if last is not None else None
+            after = known[1] if known is not None else EntryId.MIN
+            found[target.group] = (min(after, look.last_generated), look.last_generated)
+    return found

@@ -1,0 +1,285 @@
+"""One status for every entry of a window, for one group; what is not acknowledged is kept.
+
+Most entries match nothing: they are read, found to lie at or below the position, and counted. Only
+what is pending, was acted on, or lies after the position is looked at one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pelops.domain.audit import EntryStatus
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import CreationReason, LedgerKind
+from pelops.errors import InvalidSpec
+from pelops.pipeline.acts import GroupHistory
+from pelops.pipeline.classify import outcome_column
+from pelops.pipeline.evidence.stage import join_proofs, read_covered
+from pelops.pipeline.layout import slug
+from pelops.pipeline.settings import Target
+from pelops.pipeline.snapshot import PENDING, Snapshot, bounded
+from pelops.pipeline.work import Work, write_sorted
+from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES
+
+MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
+IDS: Final = ("ms", "seq")
+# What is kept of an entry that is not acknowledged.
+KEPT: Final = (
+    "ms", "seq", "window", "status", "why", "bytes", "root_ms", "root_seq", "retry_count",
+    "consumer", "idle_ms", "delivery_count", "act_at_ms", "act_idle_ms", "new_ms", "new_seq",
+    "reason", "was_reached", "was_pending",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One group in one window: all that its reconciliation rests on."""
+
+    work: Work
+    target: Target
+    snapshot: Snapshot
+    history: GroupHistory
+    directory: str  # what is found is written here
+
+    @property
+    def group_part(self) -> str:
+        return f"group={slug(self.target.group)}"
+
+    @property
+    def reached_before(self) -> EntryId:
+        """What the group had passed before the archive was made."""
+        return self.work.plan.positions.get(self.target.group, EntryId.MIN)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether append-only files tell of entries."""
+        return self.work.run.settings.aof_path is not None
+
+    @property
+    def position_holds(self) -> bool:
+        """Whether the position went forward only, and only by deliveries."""
+        before, after = self.snapshot.before, self.snapshot.after
+        if before is None or after is None:
+            return False
+        if not self.reached_before <= before.position <= after.position:
+            return False
+        new = [d for d in self.history.of(LedgerKind.GROUP_CREATED) if not _is_first(d)]
+        return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What became of the entries of a window."""
+
+    counts: Mapping[EntryStatus, int]  # of archived entries
+    unarchived: Mapping[
+        EntryStatus, int
+    ]  # of those gone before the archive that something tells of
+    copies: int  # archived entries that are copies
+
+
+def reconcile_window(case: Case, archived: int) -> Reconciled:
+    """Give every archived entry its status, and write those that are not acknowledged."""
+    known = known_entries(case)
+    in_window = known.where(_within(case.work.plan.window.from_id, case.work.plan.window.to_id))
+    size = case.snapshot.pending + case.history.rows
+    entries = case.work.read("entries")
+    found = _found_below(case, entries, in_window, size).unionByName(
+        _found_above(case, entries, in_window, size)
+    )
+    judged = judge(case, found)
+    path = f"{case.directory}/exceptions"
+    write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
+    kept = case.work.session.read.parquet(path)
+    counts = count_statuses(kept)
+    if case.has_files:
+        counts |= count_statuses(judged.where(~is_exception()))
+    rest = archived - sum(counts.values())
+    inferred = EntryStatus.ACKNOWLEDGED_INFERRED
+    counts[inferred] = counts.get(inferred, 0) + rest
+    return Reconciled(
+        counts=counts,
+        unarchived=_unarchived(case, in_window, entries if case.has_files else kept, archived),
+        copies=entries.where(F.col("root_ms").isNotNull()).count(),
+    )
+
+
+def known_entries(case: Case) -> DataFrame:
+    """Entries that are pending or were acted on, one row for each."""
+    work, group = case.work, case.group_part
+    acts = _last_acts(case)
+    pending = (
+        _no_pending(work)
+        if case.snapshot.before is None
+        else work.read(f"snapshot/{group}/pending")
+    )
+    return (
+        pending.withColumn("is_pending", F.lit(True))
+        .withColumnRenamed("has_body", "pending_body")
+        .join(acts, list(IDS), "full_outer")
+        .withColumn("is_pending", F.coalesce("is_pending", F.lit(False)))
+    )
+
+
+def judge(case: Case, found: DataFrame) -> DataFrame:
+    """Rows with all facts of an entry, with the two columns `status` and `why`."""
+    before, after = case.snapshot.before, case.snapshot.after
+    reached = before.position if before else EntryId.MIN
+    reached_after = after.position if after else EntryId.MIN
+    facts = (
+        join_proofs(case.work, case.target.group, found)
+        .withColumn("is_pending", F.coalesce("is_pending", F.lit(False)))
+        .withColumn("has_body", F.coalesce("pending_body", "is_present", F.lit(False)))
+        .withColumn("idle_ms", F.coalesce("idle_ms", F.lit(0).cast("bigint")))
+        .withColumn("stuck_after_ms", F.lit(case.target.stuck_after_ms).cast("bigint"))
+        .withColumn("is_reached", at_or_before(reached))
+        .withColumn("is_reached_after", at_or_before(reached_after))
+        .withColumn("position_holds", F.col("covered") | F.lit(case.position_holds))
+        .withColumn("loss_watched", _loss_watched(case.history))
+    )
+    return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
+
+
+def is_exception() -> Column:
+    """Whether a row is kept: it is not acknowledged."""
+    done = (EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.ACKNOWLEDGED_PROVEN)
+    return ~F.col("status").isin([str(one) for one in done])
+
+
+def count_statuses(frame: DataFrame) -> dict[EntryStatus, int]:
+    """How many rows have each status."""
+    rows = frame.groupBy("status").count().collect()
+    return {EntryStatus(row["status"]): row["count"] for row in rows}
+
+
+def open_rows(frame: DataFrame) -> DataFrame:
+    """Rows whose status can still change."""
+    return frame.where(F.col("status").isin([str(one) for one in OPEN_STATUSES]))
+
+
+def at_or_before(entry_id: EntryId) -> Column:
+    """Whether a row's entry is not after this one."""
+    ms, seq = bounded(entry_id)
+    return (F.col("ms") < ms) | ((F.col("ms") == ms) & (F.col("seq") <= seq))
+
+
+def small(frame: DataFrame, rows: int) -> DataFrame:
+    """A side of a join that every task may hold, when it is as small as that."""
+    return F.broadcast(frame) if rows <= MOST_BROADCAST else frame
+
+
+def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
+    """Entries that the group had passed before the archive: only what is known needs a look.
+
+    With append-only files each of them does, since they tell of each.
+    """
+    below = entries.where(at_or_before(case.reached_before))
+    return (
+        below.join(small(known, size), list(IDS), "left" if case.has_files else "inner")
+        .withColumn("is_present", F.lit(True))
+        .withColumn("was_reached", F.lit(True))
+        .withColumn("was_pending", F.lit(False))
+        .withColumn("window", F.lit(case.work.plan.window.number))
+    )
+
+
+def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
+    """Entries after the position: whether they are still there decides."""
+    present = case.work.read("snapshot/present").withColumn("is_present", F.lit(True))
+    above = entries.where(~at_or_before(case.reached_before))
+    return (
+        above.join(small(known, size), list(IDS), "left")
+        .join(present, list(IDS), "left")
+        .withColumn("was_reached", F.lit(False))
+        .withColumn("was_pending", F.lit(False))
+        .withColumn("window", F.lit(case.work.plan.window.number))
+    )
+
+
+def _unarchived(
+    case: Case, known: DataFrame, archived_already: DataFrame, archived: int
+) -> dict[EntryStatus, int]:
+    """Statuses of entries that were gone before the archive, and are pending or were acted on."""
+    if archived >= case.work.plan.produced:
+        return {}
+    if case.has_files:
+        window = case.work.plan.window
+        named = read_covered(case.work, case.target.group)
+        named = named.where(_within(window.from_id, window.to_id))
+        known = known.join(named, list(IDS), "full_outer")
+    rows = known.join(archived_already.select(*IDS), list(IDS), "left_anti")
+    missing = [
+        F.lit(None).cast(kind).alias(name)
+        for name, kind in (("bytes", "bigint"), ("retry_count", "int"))
+    ]
+    facts = rows.select("*", *missing).withColumns(
+        {
+            "is_present": F.lit(False),
+            "was_reached": F.lit(False),
+            "was_pending": F.lit(False),
+            "window": F.lit(case.work.plan.window.number),
+            "root_ms": F.lit(None).cast("bigint"),
+            "root_seq": F.lit(None).cast("bigint"),
+        }
+    )
+    path = f"{case.directory}/unarchived"
+    judged = judge(case, facts)
+    write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
+    return count_statuses(judged)
+
+
+def _last_acts(case: Case) -> DataFrame:
+    """The last act on each entry that ended it."""
+    acts = case.work.read(f"acts/{case.group_part}")
+    kinds = [str(kind) for kind in ENDING_ACTS]
+    ours = acts.where(F.col("kind").isin(kinds) & (F.col("stream") == case.work.plan.stream))
+    last = F.max_by(
+        F.struct("kind", "new_ms", "new_seq", "reason", "event_ms", "idle_ms"),
+        F.struct("event_ms", "event_seq"),
+    )
+    told = ours.groupBy(*IDS).agg(last.alias("last"))
+    return told.select(
+        *IDS,
+        F.col("last.kind").alias("act"),
+        F.col("last.new_ms").alias("new_ms"),
+        F.col("last.new_seq").alias("new_seq"),
+        F.col("last.reason").alias("reason"),
+        F.col("last.event_ms").alias("act_at_ms"),
+        F.col("last.idle_ms").alias("act_idle_ms"),
+    )
+
+
+def _no_pending(work: Work) -> DataFrame:
+    return work.session.createDataFrame([], f"{PENDING}, has_body BOOLEAN")
+
+
+def _within(after: EntryId, last: EntryId) -> Column:
+    return ~at_or_before(after) & at_or_before(last)
+
+
+def _loss_watched(history: GroupHistory) -> Column:
+    """Whether the operator watched, and told of no loss around an entry."""
+    watched = F.lit(history.exists and history.bookmarks > 0)
+    for details in history.of(LedgerKind.DATA_LOSS):
+        after, before = gap_of(details)
+        watched = watched & ~_within(after, before)
+    return watched
+
+
+def gap_of(details: Mapping[str, str]) -> tuple[EntryId, EntryId]:
+    """After and up to which entries were lost, as the ledger tells; else all there is."""
+    try:
+        after = parse_entry_id(details.get("after", ""))
+        text = details.get("before", "")
+        return after, parse_entry_id(text).before() if text else EntryId.MAX
+    except InvalidSpec:
+        return EntryId.MIN, EntryId.MAX
+
+
+def _is_first(details: Mapping[str, str]) -> bool:
+    return details.get("why") == CreationReason.FIRST

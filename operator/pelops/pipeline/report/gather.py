@@ -1,0 +1,119 @@
+"""A group's part of the report, read from the archive: audit.json, and what Parquet tells more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
+from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
+from pelops.pipeline.report.gather_rows import (
+    read_duplicates,
+    read_exceptions,
+    read_indeterminate,
+    read_stuck_ages,
+    read_timeline,
+)
+from pelops.pipeline.report.model import (
+    Comparison,
+    CountCheck,
+    GroupReport,
+    Letters,
+    Spread,
+    Unproven,
+)
+from pelops.pipeline.settings import Target
+from pelops.pipeline.work import Run
+
+EARLIER: Final = 12  # windows before the newest one that are told
+_SPREADS: Final = {
+    "recovery_ms": "From delivery to recovery",
+    "age_when_moved_ms": "From arrival to recovery",
+    "pending_idle_ms": "Pending until now",
+}
+_MOST_DELIVERIES: Final = 20
+
+
+def gather_group(
+    run: Run, target: Target, find_letters: Callable[[], Letters | None]
+) -> GroupReport | None:
+    """The group in its newest window that was audited; None when there is none."""
+    base = stream_path(run.settings.archive, target.stream)
+    audited = [
+        (place, audit)
+        for number in reversed(window_numbers(run.storage.list_names(base)))
+        for place in [WindowPlace(root=run.settings.archive, stream=target.stream, number=number)]
+        for audit in [run.storage.read_json(place.of_group(target.group, "audit.json"))]
+        if audit is not None
+    ]
+    if not audited:
+        return None
+    place, audit = audited[0]
+    summary = _summary(audit)
+    times = audit.get("times", {})
+    return GroupReport(
+        summary=summary,
+        earlier=tuple(_summary(one) for _, one in reversed(audited[1 : EARLIER + 1])),
+        checks=_checks(summary),
+        roots={EntryStatus(name): count for name, count in audit.get("roots", {}).items()},
+        timeline=read_timeline(run, place, target.group),
+        stuck_ages=read_stuck_ages(run, place, target.group),
+        exceptions=read_exceptions(run, place, target.group),
+        letters=find_letters(),
+        duplicates=read_duplicates(run, place, audit.get("duplicates", {}).get("found", {})),
+        unproven=(*_limits(audit), *read_indeterminate(run, place, target.group)),
+        deliveries=_deliveries(times.get("deliveries_when_moved")),
+        spreads=tuple(_spreads(times)),
+        comparisons=tuple(_comparisons(audit)),
+    )
+
+
+def _summary(audit: Mapping[str, Any]) -> AuditSummary:
+    return parse_summary(json.dumps(audit["summary"]))
+
+
+def _checks(summary: AuditSummary) -> tuple[CountCheck, ...]:
+    produced = summary.window.to_added - summary.window.from_added
+    return (
+        CountCheck(name="Produced", expected=produced, found=sum(summary.counts.values())),
+        CountCheck(name="Archived", expected=produced, found=summary.archived),
+    )
+
+
+def _limits(audit: Mapping[str, Any]) -> Iterator[Unproven]:
+    for sentence in audit.get("limits", ()):
+        yield Unproven(why="limit", entries=None, sentence=sentence)
+
+
+def _deliveries(histogram: Mapping[str, int] | None) -> tuple[int, ...] | None:
+    if histogram is None:
+        return None
+    return tuple(histogram.get(str(number), 0) for number in range(1, _MOST_DELIVERIES + 1))
+
+
+def _spreads(times: Mapping[str, Any]) -> Iterator[Spread]:
+    for key, name in _SPREADS.items():
+        told = times.get(key)
+        if told:
+            p50, p90, p99, most = (
+                timedelta(milliseconds=told[part]) for part in ("p50", "p90", "p99", "p100")
+            )
+            yield Spread(name=name, entries=told["n"], p50=p50, p90=p90, p99=p99, most=most)
+
+
+def _comparisons(audit: Mapping[str, Any]) -> Iterator[Comparison]:
+    told = {
+        "never-arrived": ("sent", "never_arrived", "Sent by your table, and in no entry."),
+        "without-effect": ("effects", "without_effect", "Acknowledged, and not in your table."),
+    }
+    for kind, (part, name, sentence) in told.items():
+        if part in audit:
+            found = audit[part]
+            yield Comparison(
+                kind=kind,
+                count=found[name],
+                sentence=sentence,
+                examples=tuple(map(str, found.get("examples", ()))),
+            )

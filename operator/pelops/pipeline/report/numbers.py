@@ -1,0 +1,91 @@
+"""Numbers, times and spans as people read them. All total: IDs may carry any number as a time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+THIN: Final = "\u202f"  # a narrow space at which no line breaks
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
+
+
+def show_count(number: int) -> str:
+    """`1 234 567`, with narrow spaces."""
+    return f"{number:,}".replace(",", THIN)
+
+
+def show_share(part: int, whole: int) -> str:
+    """A part in percent. Only nothing is `0 %`, and only all of it is `100 %`."""
+    if whole <= 0 or part <= 0:
+        return f"0{THIN}%"
+    if part >= whole:
+        return f"100{THIN}%"
+    percent = 100 * part / whole
+    if percent < 0.01:
+        return f"<{THIN}0.01{THIN}%"
+    if percent > 99.99:
+        return f">{THIN}99.99{THIN}%"
+    return f"{percent:.2f}{THIN}%"
+
+
+def show_span(span: timedelta | None) -> str:
+    """`5 min 12 s`: the two largest units; `-` for none. Below a second: `40 ms`."""
+    if span is None:
+        return "-"
+    seconds = span / timedelta(seconds=1)
+    if seconds < 0:
+        return f"-{show_span(-span)}"
+    if seconds < 1:
+        return f"{round(1000 * seconds)}{THIN}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}{THIN}s".replace(f".0{THIN}", THIN)
+    return _largest_units(round(seconds))
+
+
+def show_moment(moment: datetime) -> str:
+    """`2026-01-31 12:00:00 UTC`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def show_ms(ms: int) -> str:
+    """The moment of a count of milliseconds; the count itself when it is no time of a calendar."""
+    if not 0 < ms < _LAST_MS:
+        return show_count(ms)
+    return show_moment(_EPOCH + timedelta(milliseconds=ms))
+
+
+def show_size(size: int) -> str:
+    """`1.5 MiB`."""
+    if size < 1024:
+        return f"{size}{THIN}B"
+    number = size / 1024
+    for unit in _SIZES[:-1]:
+        if number < 1024:
+            return f"{number:.1f}{THIN}{unit}"
+        number /= 1024
+    return f"{number:.1f}{THIN}{_SIZES[-1]}"
+
+
+def round_up(value: float) -> float:
+    """The next number that reads well: one or two digits with zeros, not much above."""
+    step = 1.0
+    while step < value:
+        for factor in (1, 1.5, 2, 3, 4, 5, 6, 8):
+            if step * factor >= value:
+                return step * factor
+        step *= 10
+    return step
+
+
+def _largest_units(seconds: int) -> str:
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count}{THIN}{unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,74 @@
+"""The command `report`: from the newest windows of an archive to `audit.html` and `audit.json`."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from pelops import __version__
+from pelops.pipeline.report.document import render_document
+from pelops.pipeline.report.gather import gather_group
+from pelops.pipeline.report.model import GroupReport, Letters, Report
+from pelops.pipeline.report.page import render_page
+from pelops.pipeline.run import find_targets, open_run
+from pelops.pipeline.settings import Settings, Target
+from pelops.pipeline.triage_run import triage_target
+from pelops.pipeline.work import Run
+from pyspark_redis_streams.errors import RedisStreamsError
+
+log: Final = logging.getLogger(__name__)
+DIRECTORY: Final = "report"  # of the archive
+
+
+def run_report(session: SparkSession, settings: Settings) -> int:
+    """Write the report of all groups; the exit code is 0 however grave what it tells."""
+    run = open_run(session, settings)
+    try:
+        print(write_report(run))
+    finally:
+        run.watch.close()
+    return 0
+
+
+def write_report(run: Run) -> str:
+    """Write `audit.html` and `audit.json` into the archive; answers the path of the page.
+
+    Groups that were not audited yet are left out.
+    """
+    report = Report(
+        audit=run.settings.name or "by hand",
+        at=datetime.now(UTC),
+        pelops=__version__,
+        archive=run.settings.archive,
+        groups=tuple(_gather(run)),
+    )
+    base = f"{run.settings.archive}/{DIRECTORY}"
+    run.storage.write_text(f"{base}/audit.json", render_document(report))
+    run.storage.write_text(f"{base}/audit.html", render_page(report))
+    return f"{base}/audit.html"
+
+
+def _gather(run: Run) -> list[GroupReport]:
+    found = []
+    for targets in find_targets(run).values():
+        for target in targets:
+            group = gather_group(run, target, partial(_letters, run, target))
+            if group is None:
+                log.warning("%s / %s was not audited yet", target.stream, target.group)
+            else:
+                found.append(group)
+    return found
+
+
+def _letters(run: Run, target: Target) -> Letters | None:
+    """The dead letters as they are now; None when the server cannot be asked."""
+    try:
+        triage, plan = triage_target(run, target)
+    except RedisStreamsError as error:
+        log.warning("dead letters of %s were not looked at: %s", target.group, error)
+        return None
+    return Letters(count=triage.letters, clusters=triage.clusters, plan=plan)

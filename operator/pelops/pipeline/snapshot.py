@@ -1,0 +1,221 @@
+"""Positions and pending entries, in the order that makes them comparable.
+
+The position before, the pending entries, what is left after the positions, the position after: an
+entry that is gone and lies after the last of these was never delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BooleanType
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive import read_slice
+from pelops.pipeline.layout import slug
+from pelops.pipeline.watching import GroupLook, StreamLook, Watch
+from pelops.pipeline.work import Content, Work, run_stage, write_part, write_sorted
+from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.options import ReadOptions
+
+PENDING: Final = "ms BIGINT, seq BIGINT, consumer STRING, idle_ms BIGINT, delivery_count BIGINT"
+_PENDING_PAGE: Final = 1000
+_CHECKED_AT_ONCE: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What the looks said, for one group."""
+
+    before: GroupLook | None  # None: there was no such group
+    after: GroupLook | None
+    stream: StreamLook  # at the end
+    pending: int  # rows
+    at_ms: int
+
+
+def take_snapshot(work: Work) -> Content:
+    """Look at all groups of the window's stream. Answers what `read_snapshot` reads."""
+    plan, watch = work.plan, work.run.watch
+
+    def make(directory: str) -> Content:
+        at_ms = watch.now_ms(plan.stream)
+        before, stream = watch.groups(plan.stream), watch.stream(plan.stream)
+        pending = {
+            target.group: _write_pending(work, target.group, stream, directory)
+            for target in plan.targets
+            if target.group in before
+        }
+        present = _write_present(work, directory)
+        retries = {t.group: _look_at_retries(work, t.group, directory) for t in plan.targets}
+        after, last = watch.groups(plan.stream), watch.stream(plan.stream)
+        return {
+            "at_ms": at_ms,
+            "rows": {"present": present, "pending": pending},
+            "before": {t.group: _render(before.get(t.group)) for t in plan.targets},
+            "after": {t.group: _render(after.get(t.group)) for t in plan.targets},
+            "retries": retries,
+            "stream": _render_stream(last),
+        }
+
+    return run_stage(work, "snapshot", make)
+
+
+def read_snapshot(content: Mapping[str, Any], group: str) -> Snapshot:
+    """One group's part of what `take_snapshot` answered."""
+    stream = content["stream"]
+    return Snapshot(
+        before=_parse(content["before"][group]),
+        after=_parse(content["after"][group]),
+        stream=StreamLook(
+            length=stream["length"],
+            added=stream["added"],
+            last_generated=parse_entry_id(stream["last_generated"]),
+            max_deleted=parse_entry_id(stream["max_deleted"]),
+            first=parse_entry_id(stream["first"]) if stream["first"] else None,
+            exists=stream["exists"],
+        ),
+        pending=content["rows"]["pending"].get(group, 0),
+        at_ms=content["at_ms"],
+    )
+
+
+def lowest_position(work: Work) -> EntryId:
+    """Nothing at or below it need be looked for: every group had passed it before the archive."""
+    plan = work.plan
+    positions = [plan.positions.get(t.group, EntryId.MIN) for t in plan.targets]
+    in_window = max(min(positions, default=EntryId.MIN), plan.window.from_id)
+    return min(in_window, plan.settled_to, plan.window.to_id)
+
+
+def _write_present(work: Work, directory: str) -> int:
+    """IDs that are still there, of those that a group had not passed when the archive began."""
+    plan, after, last = work.plan, lowest_position(work), work.plan.window.to_id
+    edges = [after, *(cut for cut in plan.cuts if after < cut < last), last]
+    options = {"pageSize": str(plan.page_size)}
+    slices = [
+        read_slice(work.run, plan.stream, ends, "ms BIGINT, seq BIGINT", options)
+        for ends in pairwise(edges)
+    ]
+    return write_part(work, reduce(DataFrame.unionAll, slices), f"{directory}/present")
+
+
+def _write_pending(work: Work, group: str, stream: StreamLook, directory: str) -> int:
+    """The pending entries of the stream, each with whether its body is there."""
+    frame = _pending_frame(work, work.plan.stream, group)
+    with_body = _with_bodies(work, frame, work.plan.stream, stream)
+    return write_sorted(work, with_body, f"{directory}/group={slug(group)}/pending", "ms", "seq")
+
+
+def _pending_frame(work: Work, stream: str, group: str) -> DataFrame:
+    given = {
+        "stream": stream,
+        "view": "pending",
+        "group": group,
+        "pageSize": str(_PENDING_PAGE),
+        "missingStream": "empty",
+        **work.run.watch.place.options,
+    }
+    return work.session.read.format("redis_streams").schema(PENDING).options(**given).load()
+
+
+def _with_bodies(work: Work, frame: DataFrame, stream: str, look: StreamLook) -> DataFrame:
+    """Below the first entry there is none; within, only XDEL can have left a hole."""
+    first = look.first or look.last_generated
+    is_below = _before("ms", "seq", first) if look.first else F.lit(True)
+    options = work.run.watch.options(work.run.watch.place, stream=stream)
+    check = F.udf(_BodyCheck(stream, options), BooleanType(), useArrow=False)
+    is_suspect = ~_after("ms", "seq", look.max_deleted)
+    has_body = F.when(is_below, F.lit(False)).when(is_suspect, check("ms", "seq"))
+    return frame.withColumn("has_body", has_body.otherwise(F.lit(True)))
+
+
+class _BodyCheck:
+    """Whether an entry is there: asked of Redis by the task, one call of microseconds for each."""
+
+    def __init__(self, stream: str, options: ReadOptions) -> None:
+        self._stream = stream
+        self._options = options
+        self._door: Door | None = None
+
+    def __call__(self, ms: int, seq: int) -> bool:
+        if self._door is None:
+            self._door = Door(self._options.server)
+        entry_id = f"{ms}-{seq}"
+        return bool(self._door.ask(self._stream, "XRANGE", self._stream, entry_id, entry_id))
+
+    def __getstate__(self) -> tuple[str, ReadOptions]:
+        return self._stream, self._options
+
+    def __setstate__(self, state: tuple[str, ReadOptions]) -> None:
+        self._stream, self._options = state
+        self._door = None
+
+
+def _look_at_retries(work: Work, group: str, directory: str) -> Content | None:
+    """The group's own retry stream, looked at in the same order; None when there is none."""
+    if group not in work.plan.retries:
+        return None
+    watch: Watch = work.run.watch
+    stream = derive_keys(work.plan.stream, group).retry
+    before, look = watch.groups(stream).get(group), watch.stream(stream)
+    rows = 0
+    if before is not None:
+        frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
+        path = f"{directory}/group={slug(group)}/retry_pending"
+        rows = write_sorted(work, frame, path, "ms", "seq")
+    return {"before": _render(before), "pending": rows, "first": str(look.first or "")}
+
+
+def _before(ms: str, seq: str, entry_id: EntryId) -> Any:
+    at_ms, at_seq = bounded(entry_id)
+    return (F.col(ms) < at_ms) | ((F.col(ms) == at_ms) & (F.col(seq) < at_seq))
+
+
+def _after(ms: str, seq: str, entry_id: EntryId) -> Any:
+    at_ms, at_seq = bounded(entry_id)
+    return (F.col(ms) > at_ms) | ((F.col(ms) == at_ms) & (F.col(seq) > at_seq))
+
+
+def bounded(entry_id: EntryId) -> tuple[int, int]:
+    """Both numbers as a column of 64 bits with sign can be compared with."""
+    most = 2**63 - 1
+    return min(entry_id.ms, most), min(entry_id.seq, most)
+
+
+def _render(look: GroupLook | None) -> Content | None:
+    if look is None:
+        return None
+    return {
+        "position": str(look.position),
+        "pending": look.pending,
+        "entries_read": look.entries_read,
+    }
+
+
+def _parse(found: Mapping[str, Any] | None) -> GroupLook | None:
+    if found is None:
+        return None
+    return GroupLook(
+        position=parse_entry_id(found["position"]),
+        pending=found["pending"],
+        entries_read=found["entries_read"],
+    )
+
+
+def _render_stream(look: StreamLook) -> Content:
+    return {
+        "length": look.length,
+        "added": look.added,
+        "last_generated": str(look.last_generated),
+        "max_deleted": str(look.max_deleted),
+        "first": str(look.first) if look.first else None,
+        "exists": look.exists,
+    }

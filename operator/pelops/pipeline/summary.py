@@ -1,0 +1,170 @@
+"""What is told of one group in one window, and what the audit cannot prove. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from pelops.domain.audit import (
+    EXPECTED_STATUSES,
+    AuditFinding,
+    AuditSummary,
+    EntryStatus,
+    Evidence,
+    RecoveryTimes,
+    Verdict,
+    Window,
+    build_summary,
+)
+
+_WORDS: Final = {
+    EntryStatus.ACKNOWLEDGED_PROVEN: "acknowledged for certain",
+    EntryStatus.ACKNOWLEDGED_INFERRED: "acknowledged",
+    EntryStatus.IN_FLIGHT: "in flight",
+    EntryStatus.STUCK: "stuck",
+    EntryStatus.UNDELIVERED: "not delivered yet",
+    EntryStatus.DEAD_LETTERED: "dead-lettered",
+    EntryStatus.REQUEUED: "requeued",
+    EntryStatus.PAYLOAD_GONE: "pending without a body",
+    EntryStatus.LOST: "lost",
+    EntryStatus.INDETERMINATE: "gone for a reason that nobody knows",
+}
+_FINDINGS: Final = {
+    EntryStatus.STUCK: "{n} entries are pending for longer than the limit",
+    EntryStatus.DEAD_LETTERED: "{n} entries were given up and lie among the dead letters",
+    EntryStatus.PAYLOAD_GONE: "{n} pending entries were trimmed: nobody can process them",
+    EntryStatus.LOST: "{n} entries were gone before they were delivered",
+    EntryStatus.INDETERMINATE: "of {n} entries nobody can tell whether they were processed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """All that the summary of one group is made of."""
+
+    stream: str
+    group: str
+    window: Window
+    archived: int
+    counts: Mapping[EntryStatus, int]
+    settled: Mapping[EntryStatus, int]  # of earlier windows
+    open: int
+    oldest_stuck_ms: int | None
+    recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
+    retention_margin: float | None
+    evidence: Evidence
+    findings: tuple[AuditFinding, ...] = ()  # beside those that the counts tell
+    failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
+
+
+def build_group_summary(told: Told) -> AuditSummary:
+    """The summary that is recorded. Raises InvalidSpec when it does not balance."""
+    findings = (
+        *told.failures,
+        *_of_counts(told.counts),
+        *_of_settled(told.settled),
+        *told.findings,
+    )
+    produced = sum(told.counts.values())
+    return build_summary(
+        AuditSummary(
+            stream=told.stream,
+            group=told.group,
+            window=told.window,
+            produced=produced,
+            archived=told.archived,
+            counts=told.counts,
+            open=told.open,
+            findings=findings,
+            verdict=_verdict(told, findings),
+            sentence=_sentence(told, produced),
+            oldest_stuck=_span(told.oldest_stuck_ms),
+            recovery=_recovery(told.recovery_ms),
+            retention_margin=told.retention_margin,
+            evidence=told.evidence,
+        )
+    )
+
+
+def list_limits(evidence: Evidence, *, has_position: bool, payload_hashed: bool) -> list[str]:
+    """Sentences about what the audit cannot prove with what it had."""
+    return list(_limits(evidence, has_position=has_position, payload_hashed=payload_hashed))
+
+
+def _limits(evidence: Evidence, *, has_position: bool, payload_hashed: bool) -> Iterator[str]:
+    if evidence is not Evidence.AOF:
+        yield (
+            "Redis keeps no record of acknowledgements: an entry that was delivered and is no "
+            "longer pending counts as acknowledged. A consumer deleted by hand takes its pending "
+            "entries with it unseen."
+        )
+    if evidence is Evidence.NONE:
+        yield (
+            "Without the operator's ledger nobody says which entries were dead-lettered, requeued "
+            "or released: such entries count as acknowledged, and their copies as new ones."
+        )
+        yield (
+            "Without the operator nobody watched between two audits: what was trimmed after it was "
+            "archived and before the next audit, and was not delivered by then, is indeterminate."
+        )
+        yield "A position that was moved forward by hand between two audits is not seen."
+    if not has_position:
+        yield "The group's position did not hold still: what rests on it is indeterminate."
+    if not payload_hashed:
+        yield "The payloads were not hashed: duplicates are found by root and business key only."
+
+
+def _verdict(told: Told, findings: Sequence[AuditFinding]) -> Verdict:
+    if told.failures:
+        return Verdict.FAILING
+    return Verdict.FINDINGS if findings else Verdict.BALANCED
+
+
+def _of_counts(counts: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
+    for status in EntryStatus:
+        count = counts.get(status, 0)
+        if count and status not in EXPECTED_STATUSES:
+            sentence = _FINDINGS[status].format(n=count)
+            yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
+
+
+def _of_settled(settled: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
+    """An entry of an earlier window that was open then, and has come to a bad end."""
+    for status in (EntryStatus.LOST, EntryStatus.PAYLOAD_GONE, EntryStatus.INDETERMINATE):
+        count = settled.get(status, 0)
+        if count:
+            yield AuditFinding(
+                kind=f"{status.value.replace('_', '-')}-later",
+                count=count,
+                sentence=f"{count} entries of earlier windows, open until now, are "
+                f"{_WORDS[status]}",
+            )
+
+
+def _sentence(told: Told, produced: int) -> str:
+    if told.failures:
+        return f"Not accounted for: {told.failures[0].sentence}"
+    if produced == 0:
+        return "Nothing was added."
+    acknowledged = EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED
+    done = sum(told.counts.get(status, 0) for status in acknowledged)
+    parts = [
+        f"{told.counts[status]} are {_WORDS[status]}"
+        for status in EntryStatus
+        if status not in acknowledged and told.counts.get(status)
+    ]
+    head = f"{done} of {produced} entries were acknowledged"
+    return ", ".join([head, *parts]) + "."
+
+
+def _span(value_ms: int | None) -> timedelta | None:
+    return None if value_ms is None else timedelta(milliseconds=value_ms)
+
+
+def _recovery(found: tuple[int, int] | None) -> RecoveryTimes | None:
+    if found is None:
+        return None
+    half, most = (timedelta(milliseconds=value) for value in found)
+    return RecoveryTimes(p50=half, p99=most)

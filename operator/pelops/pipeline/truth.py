@@ -1,0 +1,92 @@
+"""The archive against the user's own tables: what was sent, and what had an effect."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.layout import stream_path, window_numbers
+from pelops.pipeline.reconcile import IDS, Case
+from pelops.pipeline.settings import Table
+from pelops.pipeline.work import Content, Work, run_stage, write_sorted
+
+_EXAMPLES: Final = 10
+
+
+def compare_sent(work: Work, table: Table) -> Content:
+    """What was sent by the user's table, and is in no window of the archive."""
+
+    def make(directory: str) -> Content:
+        sent = _of_window(work, read_table(work, table))
+        missing = sent.join(_archived_keys(work), "key", "left_anti").select("key").distinct()
+        path = f"{directory}/never_arrived"
+        rows = write_sorted(work, missing, path, "key")
+        return {"sent": sent.count(), "never_arrived": rows, "examples": _examples(work, path)}
+
+    return run_stage(work, "truth", make)
+
+
+def compare_effects(case: Case, table: Table) -> Content:
+    """Entries of the window that count as acknowledged, and have no effect in the user's table."""
+    work = case.work
+    kept = work.session.read.parquet(f"{case.directory}/exceptions")
+    done = work.read("entries").where("key IS NOT NULL").join(kept, list(IDS), "left_anti")
+    effects = read_table(work, table).select("key")
+    path = f"{case.directory}/without_effect"
+    missing = done.join(effects, "key", "left_anti").select("key", *IDS)
+    rows = write_sorted(work, missing, path, "key", *IDS)
+    return {"without_effect": rows, "examples": _examples(work, path)}
+
+
+def read_table(work: Work, table: Table) -> DataFrame:
+    """The user's table with its column `key` as text. Raises WrongSettings."""
+    reader = work.session.read.format(table.format)
+    if table.format == "csv":
+        reader = reader.option("header", "true")
+    if table.format == "jdbc":
+        url, _, name = table.path.rpartition("#")
+        frame = reader.option("url", url).option("dbtable", name).load()
+        return _with_key(frame, table)
+    try:
+        return _with_key(reader.load(table.path), table)
+    except AnalysisException as error:
+        raise WrongSettings(f"the table {table.path} cannot be read: {error}") from error
+
+
+def _with_key(frame: DataFrame, table: Table) -> DataFrame:
+    for column in filter(None, (table.key, table.at_ms)):
+        if column not in frame.columns:
+            raise WrongSettings(
+                f"the table {table.path} has no column {column}; it has {', '.join(frame.columns)}"
+            )
+    key = F.col(f"`{table.key}`").cast("string").alias("key")
+    at = F.col(f"`{table.at_ms}`").cast("bigint") if table.at_ms else F.lit(None).cast("bigint")
+    return frame.select(key, at.alias("at_ms")).where("key IS NOT NULL")
+
+
+def _of_window(work: Work, sent: DataFrame) -> DataFrame:
+    """Without times all belongs to every window: what is missing is told until it arrives."""
+    window = work.plan.window
+    inside = (F.col("at_ms") > window.from_id.ms) & (F.col("at_ms") <= window.to_id.ms)
+    return sent.where(F.col("at_ms").isNull() | inside)
+
+
+def _archived_keys(work: Work) -> DataFrame:
+    base = stream_path(work.run.settings.archive, work.plan.stream)
+    keys = work.read("entries").select("key")
+    for number in window_numbers(work.run.storage.list_names(base)):
+        path = f"{base}/window={number}/entries"
+        if number != work.plan.window.number and work.run.storage.exists(path):
+            frame = work.session.read.parquet(path)
+            if "key" in frame.columns:
+                keys = keys.unionAll(frame.select("key"))
+    return keys
+
+
+def _examples(work: Work, path: str) -> list[str]:
+    rows = work.session.read.parquet(path).orderBy("key").limit(_EXAMPLES).collect()
+    return [row["key"] for row in rows]

@@ -1,0 +1,74 @@
+"""Entries that were gone before the archive: counted, since nobody has seen them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pelops.domain.audit import EntryStatus, Window
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerKind
+from pelops.errors import InvalidSpec
+from pelops.pipeline.acts import GroupHistory
+from pelops.pipeline.reconcile import gap_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """How many entries of a window nobody has seen, and what the counters say of them."""
+
+    missing: int  # produced, not archived, and neither pending nor acted on
+    removed: int  # entries of the whole stream that were gone when the window was archived
+
+
+def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[EntryStatus, int]:
+    """The statuses of the missing entries; they add up to `missing`.
+
+    The operator trims nothing that a group still owes, and counts what others trimmed too early.
+    """
+    lost = min(gone.missing, _lost(window, history))
+    trimmed = min(gone.missing - lost, _trimmed(gone, window, history))
+    rest = gone.missing - lost - trimmed
+    found = {
+        EntryStatus.LOST: lost,
+        EntryStatus.ACKNOWLEDGED_INFERRED: trimmed,
+        EntryStatus.INDETERMINATE: rest,
+    }
+    return {status: count for status, count in found.items() if count}
+
+
+def _lost(window: Window, history: GroupHistory) -> int:
+    """What the operator saw lost for certain; a gap that has grown is told again, as a whole."""
+    gaps: dict[EntryId, int] = {}
+    for details in history.of(LedgerKind.DATA_LOSS):
+        after, before = gap_of(details)
+        if window.from_id <= after and before <= window.to_id:
+            gaps[after] = max(gaps.get(after, 0), _number(details, "at_least"))
+    return sum(gaps.values())
+
+
+def _trimmed(gone: Gone, window: Window, history: GroupHistory) -> int:
+    """What the operator trimmed of the window, for certain."""
+    trims = history.of(LedgerKind.TRIMMED)
+    since = gone.removed - window.from_added
+    if since > 0 and sum(_number(one, "count") for one in trims) >= gone.removed:
+        return gone.missing  # all that was ever removed
+    begins, inside = None, 0
+    for details in trims:
+        ends = _first_after(details)
+        if begins is not None and ends is not None and window.from_id <= begins:
+            inside += _number(details, "count") if ends <= window.to_id else 0
+        begins = ends
+    return inside
+
+
+def _first_after(details: Mapping[str, str]) -> EntryId | None:
+    try:
+        return parse_entry_id(details.get("first_id_after", ""))
+    except InvalidSpec:
+        return None
+
+
+def _number(details: Mapping[str, str], name: str) -> int:
+    text = details.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0

@@ -1,0 +1,227 @@
+"""One window from its plan to its manifest: archive, snapshot, acts, then each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, Evidence, render_summary
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.acts import GroupHistory, read_acts, read_history
+from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
+from pelops.pipeline.duplicates import find_duplicates
+from pelops.pipeline.evidence.stage import archive_evidence
+from pelops.pipeline.identities import Counted, find_violations
+from pelops.pipeline.layout import slug
+from pelops.pipeline.plan import render_window
+from pelops.pipeline.reconcile import Case, Reconciled, reconcile_window
+from pelops.pipeline.reopen import Reopened, reopen
+from pelops.pipeline.roots import follow_roots
+from pelops.pipeline.settings import Payload, Target
+from pelops.pipeline.snapshot import Snapshot, read_snapshot, take_snapshot
+from pelops.pipeline.summary import Told, build_group_summary, list_limits
+from pelops.pipeline.times import measure_times, recovery_of
+from pelops.pipeline.truth import compare_effects, compare_sent
+from pelops.pipeline.unarchived import Gone, account_for_gone
+from pelops.pipeline.work import Content, Work, clean, run_stage
+
+AUDIT_VERSION = 1
+
+
+def archive_window(work: Work) -> int:
+    """Archive the window; answers the entries that were there to be archived."""
+    rows: int = archive_entries(work)["rows"]
+    archive_retries(work)
+    archive_letters(work)
+    return rows
+
+
+def audit_window(work: Work) -> dict[str, dict[str, Any]]:
+    """Audit the window; answers `audit.json` of each group. Nothing is done twice."""
+    archived = archive_window(work)
+    snapshot = take_snapshot(work)
+    acts = read_acts(work)
+    if work.run.settings.aof_path is not None:
+        archive_evidence(work, work.run.settings.aof_path, after=EntryId.MIN)
+    find_duplicates(work)
+    if work.run.settings.sent is not None and work.plan.business_key is not None:
+        compare_sent(work, work.run.settings.sent)
+    audits = {
+        target.group: _audit_group(
+            work,
+            target,
+            archived,
+            read_snapshot(snapshot, target.group),
+            read_history(acts, target.group),
+        )
+        for target in work.plan.targets
+    }
+    work.run.storage.create_json(
+        work.place.part("manifest.json"), _manifest(work, archived, audits)
+    )
+    clean(work)
+    return {group: content["audit"] for group, content in audits.items()}
+
+
+def _audit_group(
+    work: Work, target: Target, archived: int, snapshot: Snapshot, history: GroupHistory
+) -> Content:
+    name = f"group={slug(target.group)}"
+
+    def make(directory: str) -> Content:
+        case = Case(
+            work=work, target=target, snapshot=snapshot, history=history, directory=directory
+        )
+        audit, again = _judge(case, archived)
+        work.run.storage.write_json(f"{directory}/audit.json", audit)
+        return {"audit": audit, "lowest_undelivered": again.lowest_undelivered}
+
+    return run_stage(work, name, make)
+
+
+def _judge(case: Case, archived: int) -> tuple[dict[str, Any], Reopened]:
+    plan = case.work.plan
+    found = reconcile_window(case, archived)
+    again = reopen(case)
+    times = measure_times(case)
+    counts = _all_counts(case, found, archived)
+    roots = follow_roots(case, counts, found.copies)
+    compared = _compare(case)
+    evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
+    summary = build_group_summary(
+        Told(
+            stream=plan.stream,
+            group=case.target.group,
+            window=plan.window,
+            archived=archived,
+            counts=counts,
+            settled=again.settled,
+            open=again.open + roots.open,
+            oldest_stuck_ms=again.oldest_stuck_ms,
+            recovery_ms=recovery_of(times),
+            retention_margin=plan.retention_margin,
+            evidence=evidence,
+            findings=tuple([*_findings(case, counts, archived), *_of_tables(compared)]),
+            failures=tuple(_failures(case)),
+        )
+    )
+    told = {
+        "copies": found.copies,
+        "roots": {status.value: n for status, n in sorted(roots.counts.items())},
+        "settled": {status.value: n for status, n in sorted(again.settled.items())},
+        "times": times,
+        **compared,
+    }
+    return _render(case, summary, told), again
+
+
+def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "version": AUDIT_VERSION,
+        "summary": render_summary(summary),
+        "limits": list_limits(
+            summary.evidence,
+            has_position=case.position_holds,
+            payload_hashed=case.work.plan.payload is not Payload.NONE,
+        ),
+        **told,
+    }
+
+
+def _compare(case: Case) -> Content:
+    """Duplicates of the window, and what the user's own tables say of it."""
+    work, settings = case.work, case.work.run.settings
+    storage, place = work.run.storage, work.place
+    compared: Content = {"duplicates": (storage.read_json(place.part("duplicates.json")) or {})}
+    sent = storage.read_json(place.part("truth.json"))
+    if sent is not None:
+        compared["sent"] = sent
+    if settings.effects is not None and work.plan.business_key is not None:
+        compared["effects"] = compare_effects(case, settings.effects)
+    return compared
+
+
+def _of_tables(compared: Mapping[str, Any]) -> Iterator[AuditFinding]:
+    told = {
+        "duplicates-by-root": (
+            _too_many(compared, "root"),
+            "{n} entries are copies that were made twice",
+        ),
+        "duplicates-by-key": (
+            _too_many(compared, "key"),
+            "{n} entries have a business key that came before",
+        ),
+        "never-arrived": (
+            compared.get("sent", {}).get("never_arrived", 0),
+            "{n} entries were sent and never arrived",
+        ),
+        "without-effect": (
+            compared.get("effects", {}).get("without_effect", 0),
+            "{n} entries were acknowledged and had no effect",
+        ),
+    }
+    for kind, (count, sentence) in told.items():
+        if count:
+            yield AuditFinding(kind=kind, count=count, sentence=sentence.format(n=count))
+
+
+def _too_many(compared: Mapping[str, Any], way: str) -> int:
+    found: int = compared["duplicates"].get("found", {}).get(way, {}).get("entries", 0)
+    return found
+
+
+def evidence_of(history: GroupHistory) -> Evidence:
+    """What the audit can rest on beside the stream."""
+    return Evidence.LEDGER if history.exists and history.bookmarks else Evidence.NONE
+
+
+def _all_counts(case: Case, found: Reconciled, archived: int) -> dict[EntryStatus, int]:
+    plan = case.work.plan
+    missing = max(0, plan.produced - archived - sum(found.unarchived.values()))
+    rest = account_for_gone(Gone(missing=missing, removed=plan.removed), plan.window, case.history)
+    parts = (found.counts, found.unarchived, rest)
+    return {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+
+
+def _findings(case: Case, counts: dict[EntryStatus, int], archived: int) -> list[AuditFinding]:
+    plan = case.work.plan
+    counted = Counted(window=plan.window, archived=archived, counts=counts, pending_in_window=0)
+    found = list(find_violations(counted, case.snapshot))
+    missing = plan.produced - archived
+    if missing > 0:
+        found.append(
+            AuditFinding(
+                kind="unarchived",
+                count=missing,
+                sentence=f"{missing} of {plan.produced} entries were trimmed or deleted before "
+                "they could be archived",
+            )
+        )
+    return found
+
+
+def _failures(case: Case) -> list[AuditFinding]:
+    found = [
+        AuditFinding(kind="epoch-break", count=1, sentence=why) for why in case.work.plan.breaks
+    ]
+    if not case.snapshot.stream.exists:
+        found.append(
+            AuditFinding(kind="stream-missing", count=1, sentence="the stream does not exist")
+        )
+    elif case.snapshot.before is None:
+        found.append(
+            AuditFinding(kind="group-missing", count=1, sentence="the group does not exist")
+        )
+    return found
+
+
+def _manifest(work: Work, archived: int, audits: dict[str, Content]) -> Content:
+    return {
+        "version": AUDIT_VERSION,
+        "stream": work.plan.stream,
+        "window": render_window(work.plan.window),
+        "archived": archived,
+        "groups": {
+            group: content["audit"]["summary"]["verdict"] for group, content in audits.items()
+        },
+    }

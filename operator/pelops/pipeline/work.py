@@ -1,0 +1,133 @@
+"""What the stages of one window work with, and how each of them happens once.
+
+A stage fills a directory and ends with a marker. Two runs may be at it at once, and either may die
+at any line: what counts is the directory of the one who made the claim first, and whoever comes
+after a claim finishes it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+from pyspark.sql import DataFrame, SparkSession
+
+from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear, RunOvertaken
+from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.plan import Plan
+from pelops.pipeline.settings import Settings
+from pelops.pipeline.storage import Storage
+from pelops.pipeline.watching import Watch
+
+log: Final = logging.getLogger(__name__)
+UNFINISHED: Final = ".unfinished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run of the pipeline."""
+
+    session: SparkSession
+    storage: Storage
+    watch: Watch
+    settings: Settings
+    ends_at: float | None = None  # of `time.monotonic`
+
+    def check_time(self) -> None:
+        """Raises DeadlineNear when nothing more should be begun."""
+        if self.ends_at is not None and time.monotonic() > self.ends_at:
+            raise DeadlineNear("the deadline is near: what is finished stays, the next run goes on")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One window in one run."""
+
+    run: Run
+    plan: Plan
+    place: WindowPlace
+
+    @property
+    def session(self) -> SparkSession:
+        return self.run.session
+
+    def read(self, part: str) -> DataFrame:
+        """The Parquet of a part of this window."""
+        return self.session.read.parquet(self.place.part(part))
+
+
+Content = dict[str, Any]
+
+
+def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
+    """What the stage's marker says; `make` fills a directory unless that is done already."""
+    storage, path = work.run.storage, work.place.part(name)
+    done = storage.read_json(f"{path}.json")
+    if done is not None:
+        return done
+    claim: Mapping[str, Any] | None = storage.read_json(f"{path}.claim")
+    if claim is None:
+        work.run.check_time()
+        claim = _make_and_claim(storage, path, make)
+    return _finish(storage, path, claim)
+
+
+def write_part(work: Work, frame: DataFrame, path: str) -> int:
+    """Write a part of a stage; answers its rows."""
+    work.run.storage.write_parquet(frame, path)
+    return work.session.read.parquet(path).count()
+
+
+def write_sorted(work: Work, frame: DataFrame, path: str, *columns: str) -> int:
+    """Write a small part as one file, in an order that does not depend on the run."""
+    return write_part(work, frame.repartition(1).sortWithinPartitions(*columns), path)
+
+
+def clean(work: Work) -> None:
+    """Remove what runs that died have left in the window."""
+    storage = work.run.storage
+    for name in storage.list_names(work.place.path):
+        if name.endswith((UNFINISHED, ".claim")):
+            storage.remove(work.place.part(name))
+
+
+def _make_and_claim(
+    storage: Storage, path: str, make: Callable[[str], Content]
+) -> Mapping[str, Any]:
+    began = time.monotonic()
+    directory = f"{path}.{uuid4().hex}{UNFINISHED}"
+    storage.make_directory(directory)
+    try:
+        ours: Content = {"directory": directory, "content": make(directory)}
+    except BaseException:
+        storage.remove(directory)
+        raise
+    log.info(
+        "%s: done in %.1f s", path.rpartition("/")[2], time.monotonic() - began,
+        extra={"rows": ours["content"].get("rows", "")},
+    )  # fmt: skip
+    if storage.create_json(f"{path}.claim", ours):
+        return ours
+    storage.remove(directory)
+    theirs = storage.read_json(f"{path}.claim")
+    # The other may have finished and removed its claim meanwhile: then its marker tells.
+    return theirs or {"directory": None, "content": storage.read_json(f"{path}.json")}
+
+
+def _finish(storage: Storage, path: str, claim: Mapping[str, Any]) -> Content:
+    directory, content = claim["directory"], claim["content"]
+    if content is None:
+        raise ArchiveUnusable(f"{path} was removed while it was made: let one run work at a time")
+    if directory is not None and not storage.exists(path):
+        try:
+            storage.rename(directory, path)
+        except (RunOvertaken, ArchiveUnusable):
+            if not storage.exists(path):
+                raise
+    storage.create_json(f"{path}.json", content)
+    storage.remove(f"{path}.claim")
+    return dict(content)

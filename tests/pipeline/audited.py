@@ -1,0 +1,132 @@
+"""A stream and a group to audit: filled, read, acknowledged, cut; and audits of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+from pyspark.sql import SparkSession
+
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.audit import AuditSummary
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.place import read_place
+from pelops.pipeline.run import open_run, run_audit
+from pelops.pipeline.settings import Settings, Target
+
+FIRST_MS = 1_700_000_000_000
+GROUP = "workers"
+
+
+class Audited:
+    """One stream `orders` with the group `workers`, and the archive of its audits."""
+
+    def __init__(
+        self, session: SparkSession, servers: RedisServers, prefix: str, archive: Path
+    ) -> None:
+        self.session = session
+        self.servers = servers
+        self.port = servers.master().port
+        self.prefix = prefix
+        self.archive = archive
+        self.stream = f"{prefix}orders"
+        self.keys = derive_keys(self.stream, GROUP)
+        self.client: Any = redis.Redis(port=self.port)
+        self.count = 0
+        self.settings = Settings(
+            place=read_place({}, f"redis://127.0.0.1:{self.port}/0"),
+            archive=str(archive),
+            targets=(Target(stream=self.stream, group=GROUP, stuck_after_ms=60_000),),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        keys = list(self.client.scan_iter(match=self.prefix.replace("{", "\\{") + "*"))
+        keys += list(self.client.scan_iter(match=f"{{{self.keys.tag}}}*"))
+        if keys:
+            self.client.delete(*keys)
+        self.client.close()
+
+    def add(self, number: int, **fields: Any) -> list[str]:
+        """Add entries, ten in each millisecond; answers their IDs."""
+        ids = [f"{FIRST_MS + i // 10}-{i % 10}" for i in range(self.count, self.count + number)]
+        pipeline = self.client.pipeline(transaction=False)
+        for place, entry_id in enumerate(ids, self.count):
+            pairs = [part for pair in fields.items() for part in pair] or ["number", place]
+            pipeline.execute_command("XADD", self.stream, entry_id, *pairs)
+        pipeline.execute()
+        self.count += number
+        return ids
+
+    def create_group(self, at: str = "0") -> None:
+        self.client.xgroup_create(self.stream, GROUP, id=at, mkstream=True)
+
+    def deliver(self, number: int, consumer: str = "a") -> list[str]:
+        """Read so many new entries; answers their IDs."""
+        read = self.client.xreadgroup(GROUP, consumer, {self.stream: ">"}, count=number)
+        return [entry_id.decode() for _, entries in read for entry_id, _ in entries]
+
+    def acknowledge(self, *ids: str) -> None:
+        self.client.xack(self.stream, GROUP, *ids)
+
+    def let_idle(self, entry_id: str, idle_ms: int, consumer: str = "a") -> None:
+        """Make a pending entry look as if it was delivered so long ago."""
+        self.client.execute_command(
+            "XCLAIM", self.stream, GROUP, consumer, 0, entry_id, "IDLE", idle_ms
+        )
+
+    def record(self, kind: str, *pairs: Any, entry_id: str = "*") -> None:
+        """Write an event into the group's ledger."""
+        self.client.execute_command(
+            "XADD", self.keys.ledger, entry_id, "kind", kind, "stream", self.stream, *pairs
+        )
+
+    def audit(self, **changes: Any) -> list[AuditSummary]:
+        """Audit once, as a run of its own does."""
+        run = open_run(self.session, replace(self.settings, **changes))
+        try:
+            return run_audit(run)
+        finally:
+            run.watch.close()
+
+    def audit_one(self, **changes: Any) -> AuditSummary:
+        (summary,) = self.audit(**changes)
+        return summary
+
+    def target(self, group: str) -> Target:
+        return replace(self.settings.targets[0], group=group)
+
+    def json(self, name: str, number: int = 0) -> dict[str, Any]:
+        """A file of the group's results."""
+        path = Path(self.place(number).of_group(GROUP, name))
+        found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def counts(self, summary: AuditSummary) -> dict[str, int]:
+        """The statuses that any entry has."""
+        return {status.value: count for status, count in summary.counts.items() if count}
+
+    def place(self, number: int = 0) -> WindowPlace:
+        return WindowPlace(root=str(self.archive), stream=self.stream, number=number)
+
+    def rows(self, part: str, number: int = 0) -> list[dict[str, Any]]:
+        """The rows of a part of the group's results."""
+        path = self.place(number).of_group(GROUP, part)
+        return [row.asDict() for row in self.session.read.parquet(path).collect()]
+
+    def files(self) -> dict[str, bytes]:
+        """Every file of the archive but the plans, which tell when they were made."""
+        found = {}
+        for folder, _, names in os.walk(self.archive):
+            for name in names:
+                if name != "plan.json" and not name.startswith("."):
+                    path = Path(folder, name)
+                    found[str(path.relative_to(self.archive))] = path.read_bytes()
+        return found

@@ -1,0 +1,277 @@
+"""Reports for tests: one with something of everything, one with nothing to tell, a hostile one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from pelops.domain.audit import (
+    AuditFinding,
+    AuditSummary,
+    EntryStatus,
+    Evidence,
+    RecoveryTimes,
+    Verdict,
+    Window,
+    build_summary,
+)
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.report.model import (
+    AgeBand,
+    Comparison,
+    CountCheck,
+    Duplicate,
+    Duplicates,
+    ExceptionalEntry,
+    Exceptions,
+    GroupReport,
+    Letters,
+    Report,
+    Spread,
+    Timeline,
+    Unproven,
+)
+from tests.pipeline.report_parts import FIRST_MS, cluster, clusters, entries, timeline
+
+AT = datetime(2025, 10, 9, 9, 8, 20, tzinfo=UTC)
+HOSTILE = (
+    '</script><script>alert(1)</script><img src="http://evil/x" onerror=alert(1)>'
+    "\u202e\u2066\0\ud800\x1b[31m"
+)
+
+COUNTS = {
+    EntryStatus.ACKNOWLEDGED_PROVEN: 181_204,
+    EntryStatus.ACKNOWLEDGED_INFERRED: 64_310,
+    EntryStatus.IN_FLIGHT: 412,
+    EntryStatus.UNDELIVERED: 2_871,
+    EntryStatus.REQUEUED: 948,
+    EntryStatus.STUCK: 37,
+    EntryStatus.DEAD_LETTERED: 214,
+    EntryStatus.PAYLOAD_GONE: 3,
+    EntryStatus.INDETERMINATE: 66,
+    EntryStatus.LOST: 2,
+}
+
+
+def window(number: int = 412, produced: int = 250_067) -> Window:
+    return Window(
+        number=number,
+        from_id=EntryId(FIRST_MS + 900_000 * (number - 412)),
+        to_id=EntryId(FIRST_MS + 900_000 * (number - 411), 7),
+        from_added=0,
+        to_added=produced,
+        at=AT + timedelta(seconds=900 * (number - 412)),
+    )
+
+
+def summary(counts: dict[EntryStatus, int], **changes: object) -> AuditSummary:
+    """A summary that balances."""
+    produced = sum(counts.values())
+    made = AuditSummary(
+        stream="orders:events",
+        group="order-processing",
+        window=window(produced=produced),
+        produced=produced,
+        archived=produced,
+        counts=counts,
+        verdict=Verdict.BALANCED,
+        sentence="Every entry is accounted for.",
+    )
+    return build_summary(replace(made, **changes))  # type: ignore[arg-type]
+
+
+def full_group() -> GroupReport:
+    told = summary(
+        COUNTS,
+        open=3_322,
+        archived=250_065,
+        verdict=Verdict.FINDINGS,
+        sentence="99.95 % of 250\u202f067 entries are on their way or done; 2 are lost, 37 are "
+        "stuck and 214 are dead letters.",
+        findings=(
+            AuditFinding(
+                kind="lost",
+                count=2,
+                sentence="Two entries were trimmed before they were delivered.",
+            ),
+            AuditFinding(
+                kind="stuck",
+                count=37,
+                sentence="Pending for longer than 5 min; the oldest is with web-6d5f7c9b8-x2x9z.",
+            ),
+        ),
+        oldest_stuck=timedelta(hours=2, minutes=13),
+        recovery=RecoveryTimes(p50=timedelta(milliseconds=40), p99=timedelta(seconds=2)),
+        retention_margin=0.93,
+        evidence=Evidence.LEDGER,
+    )
+    return GroupReport(
+        summary=told,
+        earlier=tuple(_earlier(number) for number in range(406, 412)),
+        checks=(
+            CountCheck(name="Produced", expected=250_067, found=250_067),
+            CountCheck(name="Archived", expected=250_067, found=250_065),
+        ),
+        roots={
+            EntryStatus.ACKNOWLEDGED_PROVEN: 180_300,
+            EntryStatus.DEAD_LETTERED: 214,
+            EntryStatus.LOST: 2,
+        },
+        timeline=timeline(),
+        stuck_ages=(
+            AgeBand(at_least=timedelta(minutes=5), below=timedelta(minutes=15), entries=21),
+            AgeBand(at_least=timedelta(minutes=15), below=timedelta(hours=1), entries=11),
+            AgeBand(at_least=timedelta(hours=1), below=timedelta(hours=6), entries=5),
+            AgeBand(at_least=timedelta(hours=6), below=None, entries=0),
+        ),
+        exceptions=Exceptions(
+            count=322,
+            first=entries(),
+            path="s3a://audits/orders%3Aevents/window=412/group=order-processing/exceptions",
+        ),
+        letters=Letters(
+            count=214, clusters=clusters(), plan="s3a://audits/plans/order-processing.jsonl"
+        ),
+        duplicates=Duplicates(
+            entries=5,
+            first=(
+                Duplicate(
+                    by="payload",
+                    key="9f3c2a7712de0045",
+                    copies=4,
+                    examples=(EntryId(FIRST_MS, 3), EntryId(FIRST_MS + 40)),
+                ),
+                Duplicate(by="order_id", key="A-4711", copies=3, examples=(EntryId(FIRST_MS, 9),)),
+            ),
+        ),
+        unproven=(
+            Unproven(
+                why="no-aof",
+                entries=64_310,
+                sentence="Redis does not say who acknowledged. Append-only files would prove it.",
+            ),
+            Unproven(
+                why="trimmed-between-looks",
+                entries=66,
+                sentence="Trimmed and passed between two looks: delivered or lost.",
+            ),
+        ),
+        deliveries=(248_100, 1_410, 380, 120, 57),
+        spreads=(
+            Spread(
+                name="From arrival to the end",
+                entries=245_514,
+                p50=timedelta(milliseconds=12),
+                p90=timedelta(milliseconds=80),
+                p99=timedelta(seconds=1.9),
+                most=timedelta(minutes=11),
+            ),
+            Spread(
+                name="From stuck to recovered",
+                entries=948,
+                p50=timedelta(milliseconds=40),
+                p90=timedelta(milliseconds=310),
+                p99=timedelta(seconds=2),
+                most=timedelta(seconds=74),
+            ),
+        ),
+        comparisons=(
+            Comparison(
+                kind="never-arrived",
+                count=3,
+                sentence="Rows of your table that no entry names.",
+                examples=("A-17", "A-99", "B-3"),
+            ),
+        ),
+    )
+
+
+def quiet_group() -> GroupReport:
+    """All looked at, nothing found."""
+    return GroupReport(
+        summary=summary(
+            {EntryStatus.ACKNOWLEDGED_PROVEN: 10}, group="mailing", evidence=Evidence.AOF
+        ),
+        timeline=Timeline(
+            start=AT,
+            step=timedelta(seconds=15),
+            arrivals=[0] * 60,
+            recoveries=[0] * 60,
+            dead_letters=[0] * 60,
+        ),
+        stuck_ages=(),
+        exceptions=Exceptions(count=0, first=()),
+        letters=Letters(count=0, clusters=()),
+        duplicates=Duplicates(entries=0, first=()),
+    )
+
+
+def hostile_group() -> GroupReport:
+    """Every text that anybody else may have written says something evil."""
+    evil = cluster(
+        HOSTILE,
+        f"Error: {HOSTILE}",
+        7,
+        evil=HOSTILE.encode("utf-8", "replace"),
+        big=b"x" * 1_000_000,
+        blob=bytes(range(256)),
+    )
+    wicked = EntryId(2**64 - 1, 2**64 - 1)
+    return GroupReport(
+        summary=replace(
+            full_group().summary,
+            stream=HOSTILE,
+            group=HOSTILE,
+            sentence=HOSTILE,
+            findings=(AuditFinding(kind=HOSTILE, count=1, sentence=HOSTILE),),
+        ),
+        exceptions=Exceptions(
+            count=1,
+            path=HOSTILE,
+            first=(
+                ExceptionalEntry(
+                    entry_id=wicked,
+                    status=EntryStatus.LOST,
+                    why=HOSTILE,
+                    consumer=HOSTILE,
+                    idle=timedelta(days=99_999),
+                    root_id=EntryId(1),
+                ),
+            ),
+        ),
+        checks=(CountCheck(name=HOSTILE, expected=1, found=2),),
+        letters=Letters(count=7, clusters=(evil,), plan=HOSTILE),
+        duplicates=Duplicates(
+            entries=1, first=(Duplicate(by=HOSTILE, key=HOSTILE, copies=2, examples=(wicked,)),)
+        ),
+        unproven=(Unproven(why=HOSTILE, entries=1, sentence=HOSTILE),),
+        spreads=(
+            Spread(
+                name=HOSTILE,
+                entries=1,
+                p50=timedelta(),
+                p90=timedelta(),
+                p99=timedelta(),
+                most=timedelta(seconds=-3),
+            ),
+        ),
+        comparisons=(
+            Comparison(kind=HOSTILE, count=1, sentence=HOSTILE, examples=(HOSTILE, "=1+1")),
+        ),
+    )
+
+
+def report(*groups: GroupReport) -> Report:
+    return Report(
+        audit="shop/orders",
+        at=AT + timedelta(seconds=31),
+        pelops="0.1.0",
+        archive="s3a://audits",
+        groups=groups,
+    )
+
+
+def _earlier(number: int) -> AuditSummary:
+    counts = {**COUNTS, EntryStatus.LOST: 0, EntryStatus.STUCK: 412 - number}
+    told = summary(counts, verdict=Verdict.FINDINGS, sentence="Some are stuck.")
+    return replace(told, window=window(number, told.produced))

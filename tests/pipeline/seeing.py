@@ -1,0 +1,98 @@
+"""What can be known of entries with and without files, beside what in truth became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from pelops.domain.audit import EntryStatus
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.evidence import Source, read_evidence
+from pelops.policy.classification import EntryFacts, Proof, classify_entry
+from tests.integration.recovering import bodies, ledger
+from tests.pipeline.mishaps import STUCK_MS, Life
+from tests.pipeline.truth import Truth
+
+UNPROVEN: Final = frozenset({EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One stream's entries."""
+
+    truth: Truth
+    facts: dict[bytes, EntryFacts]  # without any file
+    proofs: dict[bytes, Proof | None]
+
+
+def check_with_files(seen: Seen) -> None:
+    """Every entry is what it in truth became."""
+    told = {
+        one: classify_entry(replace(facts, proof=seen.proofs[one], position_holds=True)).status
+        for one, facts in seen.facts.items()
+    }
+    true = dict(zip(seen.truth.ids, seen.truth.statuses(), strict=True))
+    wrong = {one: (told[one], true[one]) for one in true if told[one] != true[one]}
+    assert not wrong, f"{len(wrong)} of {len(true)}, such as {list(wrong.items())[:5]}"
+
+
+def check_without_files(seen: Seen) -> None:
+    """Nothing is proven wrongly: what is not as it is true is said to be inferred or unknown."""
+    for one, true in zip(seen.truth.ids, seen.truth.statuses(), strict=True):
+        told = classify_entry(seen.facts[one])
+        assert told.status is not EntryStatus.ACKNOWLEDGED_PROVEN
+        assert told.status is true or told.status in UNPROVEN, (one, told, true)
+
+
+async def see(life: Life, truth: Truth, files: Path) -> Seen:
+    """What the server, its ledger and its files show now. Nothing may happen meanwhile."""
+    keys = life.driver.keys
+    evidence = read_evidence(Source(directory=files), [keys])
+    assert evidence.begins_empty
+    proofs = _read_proofs(evidence.batches(truth.stream, keys.group))
+    acts = await _read_acts(life, truth.stream)
+    present = {str(one).encode() for one in await bodies(life.driver.server, truth.stream)}
+    found = life.driver.wire.ask("XPENDING", truth.stream, keys.group, "-", "+", 10**6)
+    idle = {one: idle_ms for one, _, idle_ms, _ in found}
+    position = _position(life, truth.stream)
+    facts = {
+        one: EntryFacts(
+            act=acts.get(one),
+            is_pending=one in idle,
+            has_body=one in present,
+            idle_ms=idle.get(one, 0),
+            stuck_after_ms=STUCK_MS,
+            is_reached=parse_entry_id(one) <= position,
+            is_reached_after=parse_entry_id(one) <= position,
+            was_reached=False,
+            position_holds=False,
+        )
+        for one in truth.ids
+    }
+    return Seen(truth, facts, proofs)
+
+
+async def _read_acts(life: Life, stream: str) -> dict[bytes, LedgerKind]:
+    return {
+        str(entry.entry_id).encode(): LedgerKind(event.kind)
+        for event in await ledger(life.driver.server, life.driver.keys)
+        if event.details.get("stream") == stream
+        for entry in event.entries
+    }
+
+
+def _position(life: Life, stream: str) -> EntryId:
+    [group] = life.driver.wire.ask("XINFO", "GROUPS", stream)
+    return parse_entry_id(dict(zip(group[::2], group[1::2], strict=True))[b"last-delivered-id"])
+
+
+def _read_proofs(batches: Iterator[Any]) -> dict[bytes, Proof | None]:
+    found: dict[bytes, Proof | None] = {}
+    for batch in batches:
+        columns = (batch.column(name).to_pylist() for name in ("ms", "seq", "proof"))
+        for ms, seq, proof in zip(*columns, strict=True):
+            found[b"%d-%d" % (ms, seq)] = None if proof is None else Proof(proof)
+    return found

@@ -1,0 +1,183 @@
+"""What became of every entry: audits of a real stream without an operator."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from pelops.domain.audit import Evidence, Verdict
+from pelops.pipeline.settings import Payload
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+
+
+def test_every_entry_of_a_window_has_one_status(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(100)
+    read = audited.deliver(60)
+    audited.acknowledge(*read[:50])
+    audited.let_idle(read[50], 120_000)
+    summary = audited.audit_one()
+    assert summary.produced == summary.archived == 100
+    assert audited.counts(summary) == {
+        "acknowledged_inferred": 50,
+        "in_flight": 9,
+        "stuck": 1,
+        "undelivered": 40,
+    }
+    assert summary.verdict is Verdict.FINDINGS
+    assert summary.evidence is Evidence.NONE
+    assert summary.open == 50
+    rows = {(row["ms"], row["seq"]): row for row in audited.rows("exceptions")}
+    assert len(rows) == 50
+    stuck = tuple(int(part) for part in read[50].split("-"))
+    assert rows[stuck[0], stuck[1]]["status"] == "stuck"
+    limits = audited.json("audit.json")["limits"]
+    assert any("Without the operator's ledger" in sentence for sentence in limits)
+
+
+def test_a_group_that_has_acknowledged_everything_balances(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(30)
+    audited.acknowledge(*audited.deliver(30))
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"acknowledged_inferred": 30}
+    assert summary.verdict is Verdict.BALANCED
+    assert summary.sentence == "30 of 30 entries were acknowledged."
+
+
+def test_the_next_window_begins_where_the_last_one_ended(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(10)
+    audited.acknowledge(*audited.deliver(10))
+    first = audited.audit_one()
+    audited.add(7)
+    second = audited.audit_one()
+    assert second.window.from_id == first.window.to_id
+    assert (second.window.number, second.produced) == (1, 7)
+    assert audited.counts(second) == {"undelivered": 7}
+
+
+def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> None:
+    audited.create_group()
+    ids = audited.add(10)
+    audited.audit_one()
+    audited.client.xdel(audited.stream, *ids[:2])
+    audited.acknowledge(*audited.deliver(4))
+    audited.client.xtrim(audited.stream, minid=f"{FIRST_MS}-8", approximate=False)
+    summary = audited.audit_one()
+    assert summary.produced == 0
+    later = {one.kind: one.count for one in summary.findings}
+    # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: nothing tells these apart.
+    assert later == {"lost-later": 2, "indeterminate-later": 6}
+    settled = {(row["seq"], row["status"]) for row in audited.rows("settled", 1)}
+    assert {(6, "lost"), (7, "lost")} <= settled
+    assert summary.open == 2
+
+
+def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is_no_loss(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    audited.add(5)
+    read = audited.deliver(5)
+    audited.audit_one()
+    audited.acknowledge(*read)
+    audited.client.xtrim(audited.stream, maxlen=0, approximate=False)
+    summary = audited.audit_one()
+    assert summary.findings == ()
+    assert summary.open == 0
+
+
+def test_a_pending_entry_whose_body_was_deleted_is_told(audited: Audited) -> None:
+    audited.create_group()
+    ids = audited.add(6)
+    audited.deliver(6)
+    audited.client.xdel(audited.stream, ids[3])
+    audited.client.xtrim(audited.stream, minid=ids[1], approximate=False)
+    summary = audited.audit_one()
+    # The first was trimmed before the archive began, and 3 deleted: both are still owed.
+    assert audited.counts(summary) == {"in_flight": 4}
+    assert summary.produced == 4
+
+
+def test_entries_that_are_gone_before_the_archive_are_counted_and_not_guessed(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    audited.add(5)
+    audited.acknowledge(*audited.deliver(5))
+    audited.audit_one()
+    ids = audited.add(10)
+    audited.deliver(4)
+    audited.client.xtrim(audited.stream, minid=ids[6], approximate=False)
+    summary = audited.audit_one()
+    assert (summary.produced, summary.archived) == (10, 4)
+    assert audited.counts(summary) == {"payload_gone": 4, "indeterminate": 2, "undelivered": 4}
+    assert {"unarchived", "indeterminate", "payload-gone"} <= {f.kind for f in summary.findings}
+
+
+def test_a_stream_that_was_made_anew_is_a_finding_and_not_a_crash(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(20)
+    audited.audit_one()
+    audited.client.delete(audited.stream)
+    audited.create_group()
+    audited.count = 5
+    audited.add(3)
+    summary = audited.audit_one()
+    assert summary.verdict is Verdict.FAILING
+    assert summary.findings[0].kind == "epoch-break"
+    assert summary.produced == summary.archived == 3
+    audited.count = 100
+    audited.add(4)
+    assert audited.audit_one().produced == 4
+
+
+def test_a_missing_group_fails_the_audit_and_not_the_run(audited: Audited) -> None:
+    audited.add(5)
+    summary = audited.audit_one()
+    assert summary.verdict is Verdict.FAILING
+    assert summary.findings[0].kind == "group-missing"
+    assert sum(summary.counts.values()) == 5
+
+
+def test_a_missing_stream_fails_the_audit_and_not_the_run(audited: Audited) -> None:
+    summary = audited.audit_one()
+    assert (summary.verdict, summary.produced) == (Verdict.FAILING, 0)
+
+
+def test_groups_of_one_stream_share_an_archive_and_nothing_else(audited: Audited) -> None:
+    audited.create_group()
+    audited.client.xgroup_create(audited.stream, "other", id="0")
+    audited.add(10)
+    audited.acknowledge(*audited.deliver(10))
+    both = (audited.settings.targets[0], audited.target("other"))
+    ours, other = audited.audit(targets=both)
+    assert (ours.group, audited.counts(ours)) == (GROUP, {"acknowledged_inferred": 10})
+    assert (other.group, audited.counts(other)) == ("other", {"undelivered": 10})
+
+
+def test_a_pattern_finds_groups_and_leaves_out_what_pelops_keeps(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(3)
+    audited.client.xadd(audited.keys.ledger, {"kind": "group-adopted"})
+    audited.client.xgroup_create(audited.keys.retry, GROUP, id="0", mkstream=True)
+    pattern = audited.prefix.replace("{", "\\{") + "*"
+    (summary,) = audited.audit(targets=(), pattern=pattern)
+    assert (summary.stream, summary.produced) == (audited.stream, 3)
+
+
+def test_payloads_are_archived_only_when_asked_for_and_old_windows_go(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(2, name=b"\xff\x00", empty="")
+    audited.audit_one()
+    columns = audited.session.read.parquet(audited.place().part("entries")).columns
+    assert columns == ["ms", "seq", "bytes", "root_ms", "root_seq", "retry_count", "hash"]
+    audited.add(1, name=b"\xff\x00", empty="")
+    audited.audit_one(payload=Payload.FULL, retention=timedelta())
+    (row,) = audited.session.read.parquet(audited.place(1).part("entries")).collect()
+    kept = {bytes(name): bytes(value) for name, value in row["fields"].items()}
+    assert kept == {b"name": b"\xff\x00", b"empty": b""}
+    audited.audit_one(retention=timedelta())
+    assert not Path(audited.place(0).path).exists()
+    assert Path(audited.place(1).path).exists()

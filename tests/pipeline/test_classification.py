@@ -1,0 +1,93 @@
+"""The rules by which an entry gets its status, and that Spark's expression says the same."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from itertools import product
+
+import pytest
+from pyspark.sql import SparkSession
+
+from pelops.domain.audit import EntryStatus
+from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.classify import FACTS, outcome_column
+from pelops.policy.classification import ENDING_ACTS, EntryFacts, Proof, Why, classify_entry
+
+DELIVERED = EntryFacts()
+PENDING = EntryFacts(is_pending=True, stuck_after_ms=100, idle_ms=99)
+AHEAD = EntryFacts(is_reached=False, is_reached_after=False, was_reached=False)
+PASSED_SINCE = EntryFacts(was_reached=False, has_body=False)
+
+
+@pytest.mark.parametrize(
+    ("facts", "status"),
+    [
+        (DELIVERED, EntryStatus.ACKNOWLEDGED_INFERRED),
+        (replace(DELIVERED, proof=Proof.ACKNOWLEDGED), EntryStatus.ACKNOWLEDGED_PROVEN),
+        (replace(DELIVERED, proof=Proof.DROPPED), EntryStatus.LOST),
+        (replace(DELIVERED, proof=Proof.SKIPPED), EntryStatus.LOST),
+        (replace(DELIVERED, proof=Proof.NOACK), EntryStatus.ACKNOWLEDGED_INFERRED),
+        (replace(DELIVERED, position_holds=False), EntryStatus.INDETERMINATE),
+        (PENDING, EntryStatus.IN_FLIGHT),
+        (replace(PENDING, idle_ms=100), EntryStatus.STUCK),
+        (replace(PENDING, has_body=False), EntryStatus.PAYLOAD_GONE),
+        (replace(PENDING, act=LedgerKind.REQUEUED), EntryStatus.REQUEUED),
+        (replace(PENDING, act=LedgerKind.RELEASED), EntryStatus.IN_FLIGHT),
+        (replace(DELIVERED, act=LedgerKind.DEAD_LETTERED), EntryStatus.DEAD_LETTERED),
+        (replace(DELIVERED, act=LedgerKind.PAYLOAD_GONE), EntryStatus.PAYLOAD_GONE),
+        (AHEAD, EntryStatus.UNDELIVERED),
+        (replace(AHEAD, has_body=False), EntryStatus.LOST),
+        (replace(AHEAD, has_body=False, position_holds=False), EntryStatus.INDETERMINATE),
+        (replace(AHEAD, has_body=False, is_reached_after=True), EntryStatus.INDETERMINATE),
+        (PASSED_SINCE, EntryStatus.INDETERMINATE),
+        (replace(PASSED_SINCE, has_body=True), EntryStatus.ACKNOWLEDGED_INFERRED),
+        (replace(PASSED_SINCE, was_pending=True), EntryStatus.ACKNOWLEDGED_INFERRED),
+        (replace(PASSED_SINCE, loss_watched=True), EntryStatus.ACKNOWLEDGED_INFERRED),
+    ],
+)
+def test_an_entry_has_the_status_that_its_facts_tell(
+    facts: EntryFacts, status: EntryStatus
+) -> None:
+    assert classify_entry(facts).status is status
+
+
+def test_nothing_is_proven_without_evidence() -> None:
+    for facts in every_facts():
+        outcome = classify_entry(facts)
+        if facts.proof is None:
+            assert outcome.status is not EntryStatus.ACKNOWLEDGED_PROVEN
+        if facts.proof is None and outcome.status is EntryStatus.LOST:
+            assert outcome.why is Why.GONE_UNDELIVERED
+            assert not facts.has_body
+            assert not facts.is_reached_after
+
+
+def test_spark_says_of_every_entry_what_the_rules_say(spark: SparkSession) -> None:
+    cases = every_facts()
+    names = [field.name for field in fields(EntryFacts)]
+    rows = [tuple(getattr(facts, name) for name in names) for facts in cases]
+    frame = spark.createDataFrame(rows, FACTS)
+    assert frame.columns == names
+    told = frame.select("*", outcome_column().alias("outcome")).select(*names, "outcome.*")
+    for row in told.distinct().collect():
+        said = row.asDict()
+        status, why = said.pop("status"), said.pop("why")
+        act, proof = said.pop("act"), said.pop("proof")
+        facts = EntryFacts(
+            act=LedgerKind(act) if act else None, proof=Proof(proof) if proof else None, **said
+        )
+        assert classify_entry(facts) == (status, why), facts
+
+
+def every_facts() -> list[EntryFacts]:
+    """Every combination that a rule could tell apart."""
+    both = (False, True)
+    values = {
+        "act": (None, *ENDING_ACTS, LedgerKind.RELEASED),
+        "proof": (None, *Proof),
+        "idle_ms": (99, 100),
+        "stuck_after_ms": (100,),
+    }
+    names = [field.name for field in fields(EntryFacts)]
+    combinations = product(*(values.get(name, both) for name in names))
+    return [EntryFacts(**dict(zip(names, one, strict=True))) for one in combinations]

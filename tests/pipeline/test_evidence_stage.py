@@ -1,0 +1,61 @@
+"""The evidence of a window as a stage of an audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from local_cluster.redis_servers import start_standalone
+from pelops.pipeline.evidence.stage import archive_evidence, read_proofs
+from pelops.pipeline.planning import last_plan
+from pelops.pipeline.run import open_run
+from pelops.pipeline.work import Work
+from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.evidence_door import FILES
+
+
+@pytest.fixture
+def witnessed(spark: SparkSession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+    with (
+        start_standalone("8.6", options=FILES) as servers,
+        Audited(spark, servers, key_prefix, tmp_path / "archive") as audited,
+    ):
+        directory = servers.server.directory / "appendonlydir"
+        audited.settings = replace(audited.settings, aof_path=str(directory))
+        yield audited
+
+
+def test_the_stage_holds_a_row_for_each_entry_and_stays_as_it_was_made(
+    witnessed: Audited,
+) -> None:
+    witnessed.create_group()
+    witnessed.add(30)
+    read = witnessed.deliver(20)
+    witnessed.acknowledge(*read[:10])
+    witnessed.audit()
+    with _work(witnessed) as work:
+        first = archive_evidence(work, str(work.run.settings.aof_path))
+        assert first["groups"] == {GROUP: {"rows": 30, "covered": 30}}
+        found = read_proofs(work, GROUP).orderBy("ms", "seq").collect()
+        assert [row["proof"] for row in found] == ["acknowledged"] * 10 + [None] * 20
+        assert {row["told_act"] for row in found} == {None}
+        witnessed.acknowledge(*read[10:])
+        assert archive_evidence(work, str(work.run.settings.aof_path)) == first
+        assert read_proofs(work, GROUP).where("proof IS NOT NULL").count() == 10
+
+
+@contextmanager
+def _work(audited: Audited) -> Iterator[Work]:
+    """The last window that was audited."""
+    run = open_run(audited.session, audited.settings)
+    try:
+        plan = last_plan(run, audited.stream)
+        assert plan is not None
+        yield Work(run=run, plan=plan, place=audited.place(plan.window.number))
+    finally:
+        run.watch.close()

@@ -1,0 +1,78 @@
+"""What the operator's ledger adds to an audit: ends of entries, chains of copies, losses."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pelops.domain.audit import EntryStatus, Evidence, Window
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.acts import GroupHistory
+from pelops.pipeline.bookmarks import EPOCH
+from pelops.pipeline.unarchived import Gone, account_for_gone
+from tests.pipeline.audited import FIRST_MS, Audited
+
+WINDOW = Window(
+    number=1, from_id=EntryId(10), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
+)
+
+
+def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    ids = audited.add(6)
+    audited.deliver(6)
+    audited.acknowledge(*ids)
+    copy = f"{FIRST_MS + 50}-0"
+    audited.client.execute_command(
+        "XADD", audited.stream, copy, "number", 0, "_original_id", ids[0], "_retry_count", 1
+    )
+    audited.record("bookmark", "entries_added", 7, "last_generated", copy)
+    audited.record("requeued", "consumer", "a", ids[0], f"{copy} {ids[0]} 1 1 40")
+    audited.record("dead-lettered", "reason", "Poison", ids[1], f"9-9 {ids[1]} 3 4 70")
+    summary = audited.audit_one()
+    assert summary.evidence is Evidence.LEDGER
+    assert audited.counts(summary) == {
+        "acknowledged_inferred": 4,
+        "requeued": 1,
+        "dead_lettered": 1,
+        "undelivered": 1,
+    }
+    assert summary.recovery is not None
+    assert summary.recovery.p99 == timedelta(milliseconds=70)
+    roots = audited.json("audit.json")["roots"]
+    assert roots == {"acknowledged_inferred": 4, "dead_lettered": 1, "undelivered": 1}
+
+    audited.acknowledge(*audited.deliver(1))
+    audited.audit_one()
+    (root,) = audited.rows("roots", 1)
+    assert (root["seq"], root["status"]) == (0, "acknowledged_inferred")
+
+
+def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
+    return GroupHistory(
+        exists=True, archived=EntryId.MIN, rows=0, events=tuple(events), bookmarks=1
+    )
+
+
+def test_nothing_is_guessed_of_what_nobody_saw_go() -> None:
+    gone = Gone(missing=5, removed=15)
+    assert account_for_gone(gone, WINDOW, history()) == {EntryStatus.INDETERMINATE: 5}
+
+
+def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
+    told = {"at_least": "2", "at_most": "4", "after": "12-0", "before": "17-0"}
+    again = {**told, "at_least": "3"}
+    found = account_for_gone(
+        Gone(missing=5, removed=15),
+        WINDOW,
+        history((LedgerKind.DATA_LOSS, told), (LedgerKind.DATA_LOSS, again)),
+    )
+    assert found == {EntryStatus.LOST: 3, EntryStatus.INDETERMINATE: 2}
+
+
+def test_what_only_the_operator_trimmed_was_acknowledged() -> None:
+    trims = (LedgerKind.TRIMMED, {"count": "15", "first_id_after": "16-0"})
+    found = account_for_gone(Gone(missing=5, removed=15), WINDOW, history(trims))
+    assert found == {EntryStatus.ACKNOWLEDGED_INFERRED: 5}

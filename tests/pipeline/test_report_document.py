@@ -1,0 +1,110 @@
+"""audit.json: what programs read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pelops.domain.audit import EntryStatus, Evidence, Verdict, parse_summary
+from pelops.pipeline.report.document import read_schema, render_document
+from pelops.pipeline.report.model import GroupReport
+from tests.pipeline.json_schema import violations
+from tests.pipeline.report_cases import full_group, hostile_group, quiet_group, report, summary
+
+GROUPS: dict[str, Callable[[], GroupReport]] = {
+    "full": full_group,
+    "quiet": quiet_group,
+    "hostile": hostile_group,
+    "bare": lambda: GroupReport(summary=summary({})),
+}
+
+
+def _document(*groups: GroupReport) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(render_document(report(*groups)))
+    return document
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_the_document_is_as_its_schema_says(name: str) -> None:
+    schema = read_schema()
+    assert list(violations(_document(GROUPS[name]()), schema, schema)) == []
+
+
+def test_an_audit_without_groups_has_a_document() -> None:
+    schema = read_schema()
+    document = _document()
+    assert list(violations(document, schema, schema)) == []
+    assert document["verdict"] == "balanced"
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("version", 2), ("verdict", "fine"), ("at_ms", "now"), ("groups", None)],
+)
+def test_the_schema_refuses_what_is_wrong(place: str, value: object) -> None:
+    schema = read_schema()
+    broken = {**_document(full_group()), place: value}
+    assert list(violations(broken, schema, schema))
+    del broken[place]
+    assert list(violations(broken, schema, schema))
+
+
+def test_every_field_that_is_written_is_described() -> None:
+    schema = read_schema()
+    assert list(_undescribed(_document(full_group(), hostile_group()), schema, schema)) == []
+
+
+def test_the_schema_knows_the_words_of_the_domain() -> None:
+    known = read_schema()["$defs"]
+    assert set(known["status"]["enum"]) == set(EntryStatus)
+    assert set(known["counts"]["propertyNames"]["enum"]) == set(EntryStatus)
+    assert set(known["verdict"]["enum"]) == set(Verdict)
+    assert set(known["summary"]["properties"]["evidence"]["enum"]) == set(Evidence)
+
+
+def test_the_summary_within_is_the_one_that_the_operator_reads() -> None:
+    group = full_group()
+    (told,) = _document(group)["groups"]
+    assert parse_summary(json.dumps(told["summary"])) == group.summary
+
+
+def test_equal_reports_give_equal_bytes() -> None:
+    assert render_document(report(full_group())) == render_document(report(full_group()))
+
+
+def test_bytes_that_are_no_text_are_given_in_base64() -> None:
+    (group,) = _document(hostile_group())["groups"]
+    fields = group["dead_letters"]["clusters"][0]["examples"][0]["fields"]
+    blob, big = fields[2]["value"], fields[1]["value"]
+    assert "text" not in blob and blob["size"] == 256
+    assert (big["size"], len(big["text"])) == (1_000_000, 256)
+
+
+def test_several_groups_share_the_worst_verdict_and_one_sentence() -> None:
+    told = report(full_group(), quiet_group())
+    assert told.verdict is Verdict.FINDINGS
+    assert told.sentence.startswith("2 groups, 250\u202f077 entries: 2 lost, 37 stuck, ")
+    quiet = report(quiet_group(), quiet_group())
+    assert quiet.sentence == "2 groups, 20 entries: all of them as they should be."
+
+
+def _undescribed(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> Any:
+    """Places of fields for which the schema has no property."""
+    if "$ref" in schema:
+        schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
+    for choice in schema.get("anyOf", ()):
+        if value is not None and "$ref" in choice:
+            yield from _undescribed(value, choice, root, at)
+            return
+    if isinstance(value, dict) and "additionalProperties" not in schema:
+        for name, inner in value.items():
+            known = schema.get("properties", {}).get(name)
+            if known is None:
+                yield f"{at}.{name}"
+            else:
+                yield from _undescribed(inner, known, root, f"{at}.{name}")
+    for item in value if isinstance(value, list) else ():
+        yield from _undescribed(item, schema.get("items", {}), root, f"{at}[]")

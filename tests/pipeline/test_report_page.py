@@ -1,0 +1,292 @@
+"""The HTML page: complete, offline, harmless whatever it shows, and with numbers that add up."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pelops.domain.audit import EntryStatus
+from pelops.pipeline.report.charts import build_balance, build_timeline
+from pelops.pipeline.report.markup import make_visible, one_line, show_bytes, tag
+from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.report.numbers import THIN
+from pelops.pipeline.report.page import render_page
+from pelops.pipeline.report.words import MEANINGS, TITLES
+from tests.pipeline.report_cases import (
+    COUNTS,
+    HOSTILE,
+    full_group,
+    hostile_group,
+    quiet_group,
+    report,
+    summary,
+)
+from tests.pipeline.report_parts import timeline
+
+VOID = {"meta", "br", "col"}
+CELLS = {"td", "th"}
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements, their texts, and whether they nest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.tables: list[list[list[str]]] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr":
+            self.tables[-1].append([])
+        elif tag in CELLS:
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+        if CELLS & set(self.open) and "title" not in self.open:
+            self.tables[-1][-1][-1] += data
+
+    def attributes(self, name: str) -> list[str]:
+        return [found[name] or "" for _, found in self.elements if name in found]
+
+    def count(self, tag: str) -> int:
+        return sum(found == tag for found, _ in self.elements)
+
+
+def _page(*groups: GroupReport) -> Page:
+    return Page(render_page(report(*groups)))
+
+
+EVERYTHING: list[Any] = [
+    [full_group()],
+    [quiet_group()],
+    [hostile_group()],
+    [GroupReport(summary=summary({}))],
+    [],
+    [full_group(), quiet_group(), hostile_group()],
+]
+
+
+@pytest.mark.parametrize("groups", EVERYTHING)
+def test_the_page_needs_nothing_from_outside(groups: list[GroupReport]) -> None:
+    text = render_page(report(*groups))
+    page = Page(text)
+    for element, attributes in page.elements:
+        assert element not in {"script", "link", "img", "iframe", "object", "embed", "base", "form"}
+        assert not {"src", "srcset", "action", "data", "poster", "xlink:href"} & attributes.keys()
+        assert not [name for name in attributes if name.startswith("on") or name == "style"]
+    assert all(href.startswith("#") for href in page.attributes("href"))
+    style = re.search(r"<style>(.*)</style>", text, re.DOTALL)
+    assert style is not None
+    for reference in ("url(", "@import", "http:", "https:", "//", "expression("):
+        assert reference not in style[1].lower()
+    markup_alone = re.sub(r">[^<]*<", "><", text)
+    assert not re.search(r"https?://|url\(|@import|javascript:", _without_labels(markup_alone))
+
+
+def _without_labels(markup: str) -> str:
+    """Labels for screen readers are texts."""
+    return re.sub(r' aria-label="[^"]*"', "", markup)
+
+
+@pytest.mark.parametrize("groups", EVERYTHING)
+def test_every_link_has_its_anchor_and_no_anchor_is_there_twice(groups: list[GroupReport]) -> None:
+    page = _page(*groups)
+    anchors = page.attributes("id")
+    assert len(anchors) == len(set(anchors))
+    assert {href[1:] for href in page.attributes("href")} <= set(anchors)
+
+
+@pytest.mark.parametrize("groups", EVERYTHING)
+def test_the_page_can_be_read_aloud(groups: list[GroupReport]) -> None:
+    page = _page(*groups)
+    assert page.open == []
+    assert (page.count("h1"), page.count("main"), page.count("title") >= 1) == (1, 1, True)
+    assert dict(page.elements)["html"] == {"lang": "en"}
+    assert page.count("caption") == page.count("table")
+    for name, attributes in page.elements:
+        if name == "svg":
+            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
+        if name == "th":
+            assert attributes.get("scope") in {"row", "col"}
+    levels = [int(name[1]) for name, _ in page.elements if re.fullmatch(r"h[1-6]", name)]
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_the_page_forbids_scripts_and_requests_to_the_browser() -> None:
+    policies = [
+        attributes["content"]
+        for name, attributes in _page(full_group()).elements
+        if name == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert len(policies) == 1 and policies[0] is not None
+    assert policies[0].startswith("default-src 'none'; style-src 'sha256-")
+    assert "unsafe" not in policies[0]
+
+
+def test_the_verdict_stands_at_the_top_in_one_sentence() -> None:
+    text = render_page(report(full_group()))
+    head = re.search(r"<h1>(.*?)</h1>", text, re.DOTALL)
+    assert head is not None and "2 are lost" in head[1] and "Findings" in head[1]
+
+
+def test_the_balance_adds_up_as_it_is_shown() -> None:
+    page = _page(full_group())
+    table = next(one for one in page.tables if one[0][:2] == ["Status", "Entries"])
+    *rows, total = [int(row[1].replace(THIN, "")) for row in table[1:]]
+    assert sum(rows) == total == sum(COUNTS.values())
+    assert len(rows) == len(EntryStatus)
+    copied = next(text for text in page.text if text.startswith("Status\tEntries\tShare\n"))
+    *copied_rows, last = [int(line.split("\t")[1]) for line in copied.splitlines()[1:]]
+    assert copied_rows == rows and last == total
+
+
+def test_every_table_can_be_copied_as_text_with_plain_numbers() -> None:
+    page = _page(full_group())
+    copies = [text for text in page.text if "\t" in text]
+    assert len(copies) == len(page.tables)
+    for copied in copies:
+        head, *lines = copied.splitlines()
+        assert lines
+        assert {line.count("\t") for line in lines} == {head.count("\t")}
+        assert THIN not in re.sub(r"[^\t0-9\u202f]", "", head)
+
+
+def test_what_is_empty_is_said_to_be_empty() -> None:
+    text = "".join(_page(quiet_group()).text)
+    for sentence in (
+        "Nothing is stuck.",
+        "There are no dead letters.",
+        "No entry came twice.",
+        "No entry needs a look.",
+        "Everything that is said here is proven.",
+    ):
+        assert sentence in text
+
+
+def test_what_was_not_looked_at_is_not_said_to_be_well() -> None:
+    text = "".join(_page(GroupReport(summary=summary({EntryStatus.LOST: 1}))).text)
+    assert "Dead letters were not looked at." in text
+    assert "Duplicates were not looked for." in text
+    assert "There are no dead letters." not in text
+
+
+def test_hostile_texts_stay_texts() -> None:
+    text = render_page(report(hostile_group()))
+    page = Page(text)
+    assert "script" not in {name for name, _ in page.elements}
+    assert "<script>alert(1)" in "".join(page.text)  # shown, as text
+    assert not set("\u202e\u2066\0\x1b\ud800") & set(text)
+    text.encode("utf-8")  # half of a surrogate pair could not be written
+
+
+def test_a_large_value_shows_its_beginning_and_its_size() -> None:
+    text = render_page(report(hostile_group()))
+    assert len(text) < 200_000
+    assert f"976.6{THIN}KiB" in text
+
+
+def test_a_copied_cell_is_no_formula() -> None:
+    group = hostile_group()
+    copied = [text for text in _page(group).text if "\t" in text]
+    cells = [cell for text in copied for line in text.splitlines() for cell in line.split("\t")]
+    assert not [cell for cell in cells if cell[:1] in set("=+@")]
+
+
+def test_every_status_has_its_words_and_its_colour() -> None:
+    assert set(TITLES) == set(MEANINGS) == set(EntryStatus)
+    text = render_page(report(full_group()))
+    for status in EntryStatus:
+        assert f".fill.{status.value} {{" in text
+
+
+def test_colours_of_text_have_contrast_in_light_and_dark() -> None:
+    style = re.search(r"<style>(.*)</style>", render_page(report(quiet_group())), re.DOTALL)
+    assert style is not None
+    light, dark, *_ = re.findall(r":root \{(.*?)\}", style[1])
+    for theme in (light, dark):
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]+);", theme))
+        for ink in ("ink", "muted", "link", "good", "bad", "warn"):
+            for ground in ("page", "surface"):
+                assert _contrast(colours[ink], colours[ground]) >= 4.5
+        for tint in ("good", "warn", "bad"):
+            assert _contrast(colours[tint], colours[f"{tint}-tint"]) >= 4.5
+            assert _contrast(colours["ink"], colours[f"{tint}-tint"]) >= 4.5
+        assert _contrast(colours["muted"], colours["faint"]) >= 4.5
+
+
+def test_what_is_small_is_still_seen_and_the_bar_is_full() -> None:
+    drawn = build_balance({EntryStatus.ACKNOWLEDGED_PROVEN: 10**9, EntryStatus.LOST: 1}, "balance")
+    widths = [float(found) for found in re.findall(r'<rect [^>]*?width="([0-9.]+)%"', drawn)]
+    assert min(widths) >= 1 and sum(widths) == pytest.approx(100, abs=0.01)
+
+
+def test_a_long_timeline_is_joined_and_loses_no_count() -> None:
+    one = timeline()
+    long = type(one)(
+        start=one.start,
+        step=one.step,
+        arrivals=[1] * 10_000,
+        recoveries=[0] * 10_000,
+        dead_letters=[0] * 10_000,
+    )
+    drawn = build_timeline(long)
+    assert f"10{THIN}000" in drawn
+    counts = re.findall(r"UTC: ([0-9\u202f]+)</title>", drawn)
+    assert sum(int(count.replace(THIN, "")) for count in counts) == 10_000
+    assert len(counts) <= 120
+
+
+@pytest.mark.parametrize(
+    ("head", "size", "shown"),
+    [
+        (b"plain", 5, "plain"),
+        ("für".encode()[:2], 4, "f"),  # cut within a letter
+        (b"f\xc3", 2, "f\\xc3"),  # whole, and no text
+        (b"\x00\xff", 2, "\\x00\\xff"),
+        (b"a\tb\nc", 5, "a\u21e5b\u23cec"),
+        (b"", 0, ""),
+    ],
+)
+def test_bytes_are_shown_as_text_where_they_are_text(head: bytes, size: int, shown: str) -> None:
+    assert show_bytes(head, size) == shown
+
+
+def test_what_nobody_sees_is_written_out() -> None:
+    assert make_visible("a\u202eb\u200bc\x00") == "a\\u{202e}b\\u{200b}c\\u{0}"
+    assert make_visible("Zoë שלום 日本 \U0001f600") == "Zoë שלום 日本 \U0001f600"
+    assert len(make_visible("a" + "\u0301" * 5000)) == 3
+    assert one_line(HOSTILE, 30).endswith("…")
+
+
+def test_an_element_escapes_its_texts_and_attributes() -> None:
+    assert tag("p", "<&>", title='"<') == '<p title="&quot;&lt;">&lt;&amp;&gt;</p>'
+
+
+def _contrast(one: str, other: str) -> float:
+    """As WCAG defines it."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(colour: str) -> float:
+    digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    red, green, blue = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -1,0 +1,38 @@
+"""Every entry of a group that went through everything is classified as what it in truth became."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers, start_standalone
+from pelops.domain.audit import EntryStatus
+from tests.pipeline.evidence_door import FILES, VERSIONS
+from tests.pipeline.mishaps import MISHAPS, killed, live, open_life
+from tests.pipeline.seeing import check_with_files, check_without_files, see
+
+# `python -m tests.pipeline.tell_truth` does the same with a million.
+ENTRIES: Final = int(os.environ.get("PELOPS_TRUTH_ENTRIES", "20000"))
+SIZE: Final = 1000  # entries of a round
+
+
+@pytest.fixture(params=VERSIONS)
+def server_with_files(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    with start_standalone(request.param, options=FILES) as servers:
+        yield servers
+
+
+async def test_the_files_tell_of_every_entry_what_became_of_it_and_nothing_else_proves(
+    server_with_files: StandaloneServers,
+) -> None:
+    async with open_life(server_with_files, seed=7, size=SIZE) as life:
+        await live(life, ENTRIES)
+        assert set(life.happened) == {one.__name__ for one in (*MISHAPS, killed)}
+        assert set(life.driver.main.counts()) == set(EntryStatus) - {EntryStatus.INDETERMINATE}
+        for truth in (life.driver.main, life.driver.retry):
+            seen = await see(life, truth, server_with_files.server.directory / "appendonlydir")
+            check_with_files(seen)
+            check_without_files(seen)

@@ -1,0 +1,69 @@
+"""Bookmarks to windows."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.bookmarks import Bookmark
+from pelops.pipeline.watching import StreamLook
+from pelops.pipeline.windows import beginning, close_windows, find_break
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def mark(hours: float, added: int) -> Bookmark:
+    return Bookmark(at_id=EntryId(1000 + added), added=added, at=START + hours * HOUR)
+
+
+def test_without_a_length_one_window_reaches_to_now() -> None:
+    (window,) = close_windows(mark(0, 5), [mark(1, 7), mark(3, 9)], span=None, number=4)
+    assert (window.number, window.from_added, window.to_added) == (4, 5, 9)
+
+
+def test_as_many_windows_are_closed_as_have_passed() -> None:
+    marks = [mark(n / 4, n) for n in range(1, 10)]
+    windows = close_windows(mark(0, 0), marks, span=HOUR, number=0)
+    assert [(one.from_added, one.to_added) for one in windows] == [(0, 4), (4, 8)]
+
+
+def test_a_run_that_is_a_little_early_closes_its_window() -> None:
+    assert len(close_windows(mark(0, 0), [mark(0.95, 3)], span=HOUR, number=0)) == 1
+    assert not close_windows(mark(0, 0), [mark(0.5, 3)], span=HOUR, number=0)
+
+
+def test_a_bookmark_that_contradicts_the_others_is_left_out() -> None:
+    marks = [mark(1, 8), mark(1.5, 6), mark(2, 9)]
+    windows = close_windows(mark(0, 0), marks, span=HOUR / 2, number=0)
+    assert [one.to_added for one in windows] == [8, 9]
+
+
+@given(st.lists(st.tuples(st.floats(0, 50), st.integers(0, 100)), max_size=20), st.floats(0.1, 9))
+def test_windows_join_without_a_gap_and_without_overlap(
+    told: list[tuple[float, int]], length: float
+) -> None:
+    begin = mark(0, 10)
+    windows = close_windows(begin, [mark(*one) for one in told], span=length * HOUR, number=7)
+    ends = [begin.at_id, *(one.to_id for one in windows)]
+    added = [begin.added, *(one.to_added for one in windows)]
+    assert [one.from_id for one in windows] == ends[:-1]
+    assert [one.from_added for one in windows] == added[:-1]
+    assert [one.number for one in windows] == list(range(7, 7 + len(windows)))
+    assert added == sorted(added)
+
+
+def test_a_stream_that_went_back_is_another_one() -> None:
+    assert find_break(mark(0, 5), mark(1, 5)) is None
+    assert find_break(mark(0, 5), mark(1, 4)) is not None
+    went_back = Bookmark(at_id=EntryId(1), added=9, at=START)
+    assert find_break(mark(0, 5), went_back) is not None
+
+
+def test_an_archive_begins_before_the_first_entry_that_is_left() -> None:
+    look = StreamLook(length=3, added=10, first=EntryId(7, 0), last_generated=EntryId(9))
+    begin = beginning(look, mark(0, 10))
+    assert (begin.at_id, begin.added) == (EntryId(7, 0).before(), 7)

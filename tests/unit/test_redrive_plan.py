@@ -1,0 +1,63 @@
+"""A redrive plan is read as it was written, and refused with the line that is wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.redrive_plan import (
+    PlanHeader,
+    PlannedCluster,
+    PlannedLetter,
+    parse_plan,
+    render_plan,
+)
+from pelops.errors import InvalidSpec
+
+HEADER = PlanHeader(
+    stream="orders\u2028:events",
+    group="mail",
+    dead_letter="{orders}:mail:dlq",
+    at=datetime(2026, 1, 1, tzinfo=UTC),
+    letters=2,
+    actions={"redrive": 1, "inspect": 1, "discard": 0},
+    clusters=(PlannedCluster(cluster="ab" * 8, letters=2, action="redrive", reason="It passes."),),
+)
+LETTERS = [
+    PlannedLetter(entry_id=EntryId(5), root_id=EntryId(1), cluster="ab" * 8, action="redrive"),
+    PlannedLetter(entry_id=EntryId(5, 1), root_id=EntryId(2), cluster="ab" * 8, action="inspect"),
+]
+
+
+def test_a_plan_is_read_as_it_was_written() -> None:
+    lines = list(render_plan(HEADER, LETTERS))
+    assert all(line.endswith("\n") and len(line.splitlines()) == 1 for line in lines)
+    header, letters = parse_plan(lines)
+    assert (header, list(letters)) == (HEADER, LETTERS)
+
+
+def test_lines_that_a_person_dropped_or_left_blank_are_no_error() -> None:
+    head, _, last = render_plan(HEADER, LETTERS)
+    _, letters = parse_plan([head, "\n", last])
+    assert list(letters) == LETTERS[1:]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda lines: [], "line 1"),
+        (lambda lines: lines[1:], "line 1 is not the header"),
+        (lambda lines: [lines[0].replace('"version":1', '"version":2')], "version 2"),
+        (lambda lines: [lines[0].replace('"clusters":[', '"clusters":[1,')], "clusters"),
+        (lambda lines: [*lines, lines[1]], "line 4: 5-0 does not follow 5-1"),
+        (lambda lines: [lines[0], lines[1], lines[1]], "line 3: 5-0 does not follow 5-0"),
+        (lambda lines: [lines[0], lines[1].replace("redrive", "send")], "line 2: action 'send'"),
+        (lambda lines: [lines[0], lines[1].replace("5-0", "five")], "line 2: 'five'"),
+        (lambda lines: [lines[0], "{"], "line 2"),
+    ],
+)
+def test_a_line_that_is_wrong_is_named(change, told: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidSpec, match=told):
+        list(parse_plan(change(list(render_plan(HEADER, LETTERS))))[1])
