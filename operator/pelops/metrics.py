@@ -152,6 +152,54 @@ SERVER_SECONDS = Counter(
 )
 
 
+# What audits found: facts about each group in its newest window, and about the audit as a whole.
+AUDIT_ENTRIES = Gauge(
+    "pelops_audit_entries",
+    "Entries of the newest window, by what became of them.",
+    ["namespace", "name", "stream", "group", "status"],
+)
+AUDIT_RECOVERY_SECONDS = Gauge(
+    "pelops_audit_recovery_seconds",
+    "From the first sight of a stuck entry until it moved, in the newest window.",
+    ["namespace", "name", "stream", "group", "quantile"],
+)
+AUDIT_GROUP_FACTS = {
+    "lost": Gauge(
+        "pelops_audit_lost_entries",
+        "Entries proven lost, in all windows, that nobody has acknowledged.",
+        ["namespace", "name", "stream", "group"],
+    ),
+    "window": Gauge(
+        "pelops_audit_window_timestamp_seconds",
+        "When the newest window was closed.",
+        ["namespace", "name", "stream", "group"],
+    ),
+    "stuck": Gauge(
+        "pelops_audit_oldest_stuck_seconds",
+        "Age of the oldest stuck entry; 0 when none is.",
+        ["namespace", "name", "stream", "group"],
+    ),
+    "margin": Gauge(
+        "pelops_audit_retention_margin_ratio",
+        "How far the archive is ahead of trimming, of what the stream retains; NaN when unknown.",
+        ["namespace", "name", "stream", "group"],
+    ),
+}
+AUDIT_ALARM = Gauge(
+    "pelops_audit_alarm",
+    "1 while a StreamAudit has this alarm.",
+    ["namespace", "name", "type"],
+)
+
+
+def forget_audit(namespace: str, name: str) -> None:
+    """Drop the series of an audit that is gone, or about to be told anew."""
+    series = (AUDIT_ENTRIES, AUDIT_RECOVERY_SECONDS, *AUDIT_GROUP_FACTS.values(), AUDIT_ALARM)
+    for gauge in series:
+        for labels in [told for told in list(gauge._metrics) if told[:2] == (namespace, name)]:
+            gauge.remove(*labels)
+
+
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
     forget_scaling(namespace, name)

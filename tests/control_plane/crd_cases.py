@@ -31,8 +31,13 @@ def url(value: str) -> dict[str, Any]:
 
 # For every rule of the schema: its message, what breaks it, what keeps to it, the field named.
 RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
-    ("exactly one of targetRef", {"template": TEMPLATE}, {}, "spec.targetRef"),
-    ("exactly one of targetRef", {"targetRef": None}, {}, "spec.targetRef"),
+    ("at most one of targetRef", {"template": TEMPLATE}, {"targetRef": None}, "spec.targetRef"),
+    (
+        "scaling needs workers",
+        {"targetRef": None, "scaling": {}},
+        {"targetRef": None, "scaling": {"mode": "Off"}},
+        "spec.scaling",
+    ),
     (
         "container must name one",
         {"targetRef": None, "template": TEMPLATE, "container": "other"},
@@ -115,7 +120,10 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ),
 ]
 # Rules that need metadata or an older version have tests of their own below.
-RULES_ELSEWHERE = ("metadata.name must have", "stream cannot be changed", "group cannot be changed")
+RULES_ELSEWHERE = (
+    *("metadata.name must have", "stream cannot be changed", "group cannot be changed"),
+    "replicas cannot be changed",
+)
 
 BOUNDS = [
     ({"stream": ""}, "spec.stream"),

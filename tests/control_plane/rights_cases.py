@@ -47,6 +47,19 @@ def retargeted(url: str, namespace: str) -> dict[str, Any]:
     return {**targeting(url, namespace, "Delete"), "stream": stream(namespace)}
 
 
+def acknowledged_audit(group: str) -> dict[str, Any]:
+    """An audit of which somebody has acknowledged something already."""
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamAudit",
+        "metadata": {
+            "name": "nightly",
+            "annotations": {"pelops.dev/acknowledge": "LossDetected"},
+        },
+        "spec": {"groups": [group], "schedule": "@yearly", "archive": {"path": "/archive"}},
+    }
+
+
 def secret(url: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",

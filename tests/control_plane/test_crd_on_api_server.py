@@ -27,7 +27,6 @@ from tests.control_plane.crd_cases import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-CRD = ROOT / "crds" / "streamconsumergroups.pelops.dev.yaml"
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
 
 
@@ -36,9 +35,8 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server that serves the definition, alone: nothing acts on what is created."""
     plane = ControlPlane.start(tmp_path_factory.mktemp("plane"), controllers=False)
     try:
-        plane.kubectl("apply", "--server-side", "-f", str(CRD))
-        name = f"crd/{STREAM_CONSUMER_GROUP.definition_name}"
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", name)
+        plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
         yield plane
     finally:
         plane.stop()
@@ -182,6 +180,13 @@ def test_stream_and_group_cannot_be_changed(plane: ControlPlane, resource: str) 
     assert change(plane, resource, group=resource).returncode == 0
     assert change(plane, resource, group=None).returncode == 0
     assert change(plane, resource, suspend=True).returncode == 0
+
+
+def test_without_workers_there_is_nothing_to_scale(plane: ControlPlane, resource: str) -> None:
+    assert change(plane, resource, replicas=3, targetRef=None).returncode == 0
+    refused = plane.kubectl("scale", "scg", resource, "--replicas=5", check=False)
+    assert "replicas cannot be changed without targetRef or template" in refused.stderr
+    assert change(plane, resource, replicas=5, template=TEMPLATE).returncode == 0
 
 
 def test_the_scale_subresource_sets_and_shows_replicas(plane: ControlPlane, resource: str) -> None:

@@ -19,6 +19,7 @@ from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
 from tests.control_plane.rights import Right, grant, operator_rights
 from tests.control_plane.rights_cases import (
+    acknowledged_audit,
     only,
     owning,
     retargeted,
@@ -26,6 +27,7 @@ from tests.control_plane.rights_cases import (
     stateful_set,
     targeting,
 )
+from tests.e2e.auditing import await_reason
 from tests.e2e.declaring import await_object
 from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources, metrics
@@ -224,7 +226,31 @@ def _cluster_stays_nameless(trial: Trial, right: Right) -> None:
     assert trial.redis.cli("HGET", state, "owner:cluster") == ""
 
 
+def _audit_is_refused(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply_raw(acknowledged_audit("orders"))
+    refused = await_reason(trial.resources, "Ready", "Forbidden")
+    assert f"cannot {right.verb} resource" in refused["message"]
+
+
+def _audit_stays_without_status(trial: Trial, right: Right) -> None:
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.resources.apply_raw(acknowledged_audit("orders"))
+    trial.await_log('cannot patch resource "streamaudits/status"')
+    assert "status" not in (trial.resources.get("saudit", "nightly") or {})
+
+
 SYMPTOMS: dict[str, Symptom] = {
+    "list streamaudits": _is_not_ready,
+    "list cronjobs": _is_not_ready,
+    "watch streamaudits": _watch_ends,
+    "watch cronjobs": _watch_ends,
+    "patch streamaudits": _audit_is_refused,
+    "patch streamaudits/status": _audit_stays_without_status,
+    "create cronjobs": _audit_is_refused,
+    "patch cronjobs": _audit_is_refused,
     "list streamconsumergroups": _is_not_ready,
     "list deployments": _is_not_ready,
     "list pods": _is_not_ready,

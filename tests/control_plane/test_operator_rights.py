@@ -25,6 +25,7 @@ from tests.control_plane.rights import (
 )
 from tests.control_plane.rights_cases import (
     MEMBERS,
+    acknowledged_audit,
     autoscaler,
     dead_member,
     only,
@@ -35,6 +36,7 @@ from tests.control_plane.rights_cases import (
     targeting,
     wished,
 )
+from tests.e2e.auditing import await_reason
 from tests.e2e.declaring import await_absence, await_object
 from tests.e2e.recovering import LONG_BEFORE_MS, Group
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources
@@ -122,11 +124,14 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
     resources.apply_raw(secret(url), stateful_set("own"), autoscaler("orders-workers"))
     resources.apply("orders", owning(namespace, deletionPolicy="Delete"))
     resources.apply("stateful", targeting(url, namespace))
+    resources.apply_raw(acknowledged_audit("orders"))
     resources.await_condition("orders", "ScalingActive", reason="ScaledByAutoscaler")
     resources.await_condition("orders", reason="Ready")
     wait_until(
         lambda: wished(resources, "statefulset", "own") == 1, timeout_s=WAIT_S, what="scaled"
     )
+    await_object(resources, "cronjob", "nightly-audit")
+    await_reason(resources, "Ready", "Scheduled")
     plane.kubectl("delete", "hpa", "autoscaler", "-n", namespace)
     resources.apply("orders", owning(namespace, deletionPolicy="Delete", replicas=1))
     wait_until(

@@ -9,8 +9,8 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller import listening
-from pelops.controller.cache import Name
 from pelops.controller.listening import DEBOUNCE_S, UNSEEN, Listening
+from pelops.controller.versions import Name
 from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable

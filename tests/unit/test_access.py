@@ -45,6 +45,15 @@ def test_nobody_is_given_more_than_what_is_asked_for() -> None:
     assert {"+xgroup|destroy", "+unlink", "~lock:{orders:events}:*"} <= everything
 
 
+def test_an_auditor_reads_everything_of_a_group_and_writes_one_key() -> None:
+    keys = derive_keys("orders", "g", dead_letter="{orders}:given-up")
+    patterns = [word for word in acl_rules(keys, Role.AUDITOR) if "~" in word]
+    assert patterns == [
+        *("%R~orders", "%R~{orders}:g:*", "~{orders}:g:audit"),
+        "%R~{orders}:given-up",
+    ]
+
+
 def test_no_word_is_said_twice() -> None:
     for role in Role:
         rules = acl_rules(KEYS, role, frozenset(Feature))

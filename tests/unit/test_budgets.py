@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
+from pelops.controller.versions import Name
 from pelops.kube.disruption import build_budget, is_as_built, observe_budget
 from pelops.kube.resources import DISRUPTION_BUDGET, STREAM_CONSUMER_GROUP
 from pelops.kube.workloads import RESOURCE_LABEL, worker_labels

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.controller.cache import Cache, Name, ghosts, target_of
+from pelops.controller.cache import Cache, ghosts, target_of
+from pelops.controller.versions import Name
 from pelops.kube.resources import (
     AUTOSCALER,
     DEPLOYMENT,

@@ -2,15 +2,20 @@
 
 from prometheus_client import REGISTRY
 
+from pelops.controller.audit_measure import measure_audit
 from pelops.metrics import (
     BACKLOG,
     GROUP_ACTS,
     GROUP_FACTS,
     SCALING_FACTS,
     STATUS_WRITES_LIMITED,
+    forget_audit,
     forget_group,
     forget_scaling,
 )
+from pelops.policy.audit_conditions import decide_audit_conditions
+from pelops.policy.audit_facts import AuditFacts
+from tests.audit_facts import a_group, after, an_audit, facts
 
 
 def series(name: str) -> int:
@@ -65,3 +70,32 @@ def test_every_metric_says_what_it_is() -> None:
     ours = [metric for metric in REGISTRY.collect() if metric.name.startswith("pelops_")]
     assert len(ours) > len(GROUP_FACTS)
     assert all(metric.documentation.endswith(".") for metric in ours)
+
+
+def told_of_audit(seen: AuditFacts) -> dict[tuple[str, ...], float]:
+    """The gauges of the audit `metrics-test/audit`, by name and what tells their series apart."""
+    measure_audit(seen, decide_audit_conditions(seen, now=after(minutes=5)))
+    return {
+        (sample.name, *(sample.labels.get(name, "") for name in ("stream", "status", "type"))): (
+            sample.value
+        )
+        for metric in REGISTRY.collect()
+        for sample in metric.samples
+        if sample.labels.get("name") == "audit"
+    }
+
+
+def test_an_audit_is_told_group_by_group_and_groups_that_leave_it_are_told_no_more() -> None:
+    audit = an_audit(metadata={"name": "audit", "namespace": "metrics-test"})
+    told = told_of_audit(facts([a_group(lost=2, stuck=1), a_group(stream="b")], audit=audit))
+    assert told["pelops_audit_entries", "orders:events", "lost", ""] == 2
+    assert told["pelops_audit_entries", "orders:events", "acknowledged_inferred", ""] == 7
+    assert told["pelops_audit_lost_entries", "orders:events", "", ""] == 2
+    assert told["pelops_audit_retention_margin_ratio", "b", "", ""] == 1
+    assert told["pelops_audit_alarm", "", "", "LossDetected"] == 1
+    assert told["pelops_audit_alarm", "", "", "AuditFailing"] == 0
+    told = told_of_audit(facts([a_group(stream="b")], audit=audit))
+    assert {key[1] for key in told} == {"b", ""}
+    assert told["pelops_audit_alarm", "", "", "LossDetected"] == 0
+    forget_audit("metrics-test", "audit")
+    assert series("audit") == 0

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pelops.controller.cache import Name
 from pelops.controller.pacing import Pacing
+from pelops.controller.versions import Name
 from pelops.domain.recovery import Trigger
 from pelops.policy.pacing import (
     DOUBT,

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.members import Members
 from pelops.controller.scaled import ScaledResources
+from pelops.controller.versions import Name
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling import NOT_DECIDED
 from pelops.policy.turn import rank_of

@@ -1,8 +1,16 @@
 """What users write: the kinds of the group `pelops.dev` as frozen models, and their schema."""
 
+from pelops.api.audit_archive import ArchiveSpec, ClaimSpec, EvidenceSpec, Payload, S3Spec
+from pelops.api.audit_job import BackendSpec, BackendType, SparkOperator
+from pelops.api.audit_status import (
+    AuditedGroupStatus,
+    AuditRunStatus,
+    AuditSummaryStatus,
+    StreamAuditStatus,
+)
 from pelops.api.dead_letter import DeadLetterSpec, RetentionSpec
 from pelops.api.kind import API_VERSION, GROUP, VERSION, Kind
-from pelops.api.kinds import KINDS, STREAM_CONSUMER_GROUP
+from pelops.api.kinds import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
 from pelops.api.meta import ObjectMeta
 from pelops.api.recovery import BackoffSpec, LocksSpec, RecoverySpec, RecoveryStrategy, RequeueTo
 from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
@@ -27,6 +35,7 @@ from pelops.api.status import (
     StreamStatus,
     Summary,
 )
+from pelops.api.stream_audit import StreamAudit, StreamAuditSpec
 from pelops.api.stream_consumer_group import (
     DeletionPolicy,
     StreamConsumerGroup,
@@ -38,19 +47,29 @@ __all__ = [
     "API_VERSION",
     "GROUP",
     "KINDS",
+    "STREAM_AUDIT",
     "STREAM_CONSUMER_GROUP",
     "VERSION",
+    "ArchiveSpec",
+    "AuditRunStatus",
+    "AuditSummaryStatus",
+    "AuditedGroupStatus",
+    "BackendSpec",
+    "BackendType",
     "BackoffSpec",
     "BehaviorSpec",
+    "ClaimSpec",
     "Condition",
     "ConditionStatus",
     "DeadLetterSpec",
     "DeadLetterStatus",
     "DeletionPolicy",
+    "EvidenceSpec",
     "GroupStatus",
     "Kind",
     "LocksSpec",
     "ObjectMeta",
+    "Payload",
     "PodTemplate",
     "PolicySelect",
     "PolicyType",
@@ -61,6 +80,7 @@ __all__ = [
     "RedisStatus",
     "RequeueTo",
     "RetentionSpec",
+    "S3Spec",
     "ScaleDownRules",
     "ScaleUpRules",
     "ScalingMode",
@@ -68,6 +88,10 @@ __all__ = [
     "ScalingSpec",
     "SecretRef",
     "SentinelSpec",
+    "SparkOperator",
+    "StreamAudit",
+    "StreamAuditSpec",
+    "StreamAuditStatus",
     "StreamConsumerGroup",
     "StreamConsumerGroupSpec",
     "StreamConsumerGroupStatus",

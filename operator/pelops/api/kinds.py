@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from pelops.api.audit_status import StreamAuditStatus
 from pelops.api.base import Rule, RuleReason
 from pelops.api.kind import Column, Kind, ScalePaths
 from pelops.api.status import StreamConsumerGroupStatus
+from pelops.api.stream_audit import AUDIT_KIND, LONGEST_NAME, StreamAuditSpec
 from pelops.api.stream_consumer_group import KIND, StreamConsumerGroupSpec
 
 STREAM_CONSUMER_GROUP: Final = Kind(
@@ -128,4 +130,103 @@ STREAM_CONSUMER_GROUP: Final = Kind(
     ),
 )
 
-KINDS: Final = (STREAM_CONSUMER_GROUP,)
+STREAM_AUDIT: Final = Kind(
+    kind=AUDIT_KIND,
+    plural="streamaudits",
+    singular="streamaudit",
+    short_names=("saudit",),
+    description="A scheduled account of what became of every entry: streams are archived, and each"
+    " entry of a window is acknowledged, in flight, stuck, dead-lettered or lost, with evidence.",
+    spec=StreamAuditSpec,
+    status=StreamAuditStatus,
+    rules=(
+        Rule(
+            rule=f"size(self.metadata.name) <= {LONGEST_NAME}",
+            message=f"metadata.name must have at most {LONGEST_NAME} characters: the names of the"
+            " CronJob and of its Jobs are longer",
+        ),
+    ),
+    columns=(
+        Column(
+            name="Window",
+            type="string",
+            path=".status.summary.window",
+            description="Number of the newest window that was accounted for.",
+        ),
+        Column(
+            name="Verdict",
+            type="string",
+            path=".status.summary.verdict",
+            description="The worst verdict of all groups.",
+        ),
+        Column(
+            name="Lost",
+            type="integer",
+            path=".status.summary.lost",
+            description="Entries proven lost that nobody has acknowledged.",
+        ),
+        Column(
+            name="Stuck",
+            type="integer",
+            path=".status.summary.stuck",
+            description="Entries that are stuck.",
+        ),
+        Column(
+            name="Dead",
+            type="integer",
+            path=".status.summary.deadLettered",
+            description="Entries that became dead letters in the newest windows.",
+        ),
+        Column(
+            name="Groups",
+            type="string",
+            path=".status.summary.groups",
+            description="Groups that were audited of those that should be.",
+            is_wide=True,
+        ),
+        Column(
+            name="Schedule",
+            type="string",
+            path=".spec.schedule",
+            description="When it runs.",
+            is_wide=True,
+        ),
+        Column(
+            name="Last-Run",
+            type="date",
+            path=".status.run.lastStartTime",
+            description="Since the last run began.",
+            is_wide=True,
+        ),
+        Column(
+            name="Ready",
+            type="string",
+            path='.status.conditions[?(@.type=="Ready")].status',
+            description="Whether it runs as asked.",
+            is_wide=True,
+        ),
+        Column(
+            name="Reason",
+            type="string",
+            path='.status.conditions[?(@.type=="Ready")].reason',
+            description="Why it is ready or not.",
+            is_wide=True,
+        ),
+        Column(
+            name="Age",
+            type="date",
+            path=".metadata.creationTimestamp",
+            description="Since when the resource exists.",
+        ),
+    ),
+    selectable_fields=(
+        ".spec.suspend",
+        ".spec.streamPattern",
+        ".spec.payload",
+        ".spec.backend.type",
+        ".status.summary.verdict",
+    ),
+    scale=None,
+)
+
+KINDS: Final = (STREAM_CONSUMER_GROUP, STREAM_AUDIT)

@@ -17,11 +17,11 @@ from pelops.api.recovery import RecoverySpec
 from pelops.api.redis import RedisSpec, SecretRef
 from pelops.api.scaling import ScalingSpec
 from pelops.api.status import StreamConsumerGroupStatus
+from pelops.api.validation import render_errors
 from pelops.api.workload import PodTemplate, TargetRef
 from pelops.errors import InvalidSpec
 
 KIND: Final = "StreamConsumerGroup"
-_MAX_ERRORS_TOLD: Final = 5
 
 
 class DeletionPolicy(StrEnum):
@@ -52,10 +52,26 @@ _IMMUTABLE_STREAM = cel(
 )
 _SPEC_RULES = cel(
     Rule(
-        rule="has(self.targetRef) != has(self.template)",
-        message="exactly one of targetRef (workers of your own) and template (workers that the"
-        " operator runs) is needed",
+        rule="!has(self.targetRef) || !has(self.template)",
+        message="at most one of targetRef (workers of your own) and template (workers that the"
+        " operator runs) says who the workers are",
         field_path=".targetRef",
+    ),
+    Rule(
+        rule="has(self.targetRef) || has(self.template) || !has(self.scaling)"
+        " || self.scaling.mode == 'Off'",
+        message="scaling needs workers: name them in targetRef or template. Without either, as for"
+        " a group that a Spark job drives, there is nothing to scale",
+        field_path=".scaling",
+        reason=RuleReason.FORBIDDEN,
+    ),
+    Rule(
+        rule="has(self.targetRef) || has(self.template) || has(oldSelf.targetRef)"
+        " || has(oldSelf.template) || self.replicas == oldSelf.replicas",
+        message="replicas cannot be changed without targetRef or template: there are no workers to"
+        " scale",
+        field_path=".replicas",
+        reason=RuleReason.FORBIDDEN,
     ),
     Rule(
         rule="!has(self.template) || !has(self.container)"
@@ -106,12 +122,13 @@ class StreamConsumerGroupSpec(ApiModel):
     target_ref: TargetRef | None = Field(
         default=None,
         description="Workers of your own: a Deployment, or anything else with a scale subresource."
-        " Nothing of it but its replicas is changed. Either this or template.",
+        " Nothing of it but its replicas is changed. At most one of this and template; with neither"
+        " the group is looked after and its consumers, such as a Spark job, are left alone.",
     )
     template: PodTemplate | None = Field(
         default=None,
         description="Workers that the operator runs: the pod template of a Deployment that it makes"
-        " and owns, with PELOPS_* variables added to the reading container. Either this or"
+        " and owns, with PELOPS_* variables added to the reading container. At most one of this and"
         " targetRef.",
     )
     container: ContainerName | None = Field(
@@ -158,6 +175,11 @@ class StreamConsumerGroupSpec(ApiModel):
         default=False, description="Only observe: change nothing in Redis and in the workload."
     )
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether it says who the workers are; without, nobody is run and nothing is scaled."""
+        return self.target_ref is not None or self.template is not None
+
     def group_name(self, resource_name: str) -> str:
         """Return the group's name in Redis."""
         return self.group or resource_name
@@ -185,7 +207,7 @@ class StreamConsumerGroup(ApiModel):
         try:
             resource = cls.model_validate({**obj, "status": None})
         except ValidationError as error:
-            raise InvalidSpec(_render_errors(error)) from error
+            raise InvalidSpec(render_errors(error)) from error
         return resource.model_copy(update={"status": _parse_status(obj.get("status"))})
 
     @property
@@ -199,17 +221,3 @@ def _parse_status(status: object) -> StreamConsumerGroupStatus | None:
         return None if not status else StreamConsumerGroupStatus.model_validate(status)
     except ValidationError:
         return None
-
-
-def _render_errors(error: ValidationError) -> str:
-    # Values stay out: a field may hold what somebody took for the right place of a password.
-    details = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [f"{_render_path(d['loc'])}: {d['msg']}" for d in details[:_MAX_ERRORS_TOLD]]
-    if len(details) > _MAX_ERRORS_TOLD:
-        told.append(f"and {len(details) - _MAX_ERRORS_TOLD} more")
-    return "; ".join(told)
-
-
-def _render_path(location: tuple[int | str, ...]) -> str:
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-    return path.lstrip(".")

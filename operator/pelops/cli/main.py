@@ -58,7 +58,8 @@ def _run_keys(arguments: argparse.Namespace) -> str:
 
     keys = derive_keys(arguments.stream, arguments.group)
     named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started", "retry")
-    return json.dumps({name: getattr(keys, name) for name in (*named, "handover")}, indent=2)
+    last = ("handover", "audit")
+    return json.dumps({name: getattr(keys, name) for name in (*named, *last)}, indent=2)
 
 
 def _run_acl(arguments: argparse.Namespace) -> str:

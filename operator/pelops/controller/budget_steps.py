@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
+from pelops.controller.versions import Name
 from pelops.errors import Forbidden, Rejected
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.disruption import Budget, build_budget, is_as_built

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from pelops.controller.budgets import Budgets, find_owning
 from pelops.controller.pods import PodChange, Pods
+from pelops.controller.versions import Name, Versions, name_of, without_managers
 from pelops.domain.liveness import GonePod
 from pelops.domain.workload import NodeObservation, PodObservation, Target, WorkloadObservation
 from pelops.kube.client import Manifest
@@ -28,9 +29,7 @@ from pelops.kube.resources import (
 from pelops.kube.selectors import Selector, parse_label_selector, parse_selector
 from pelops.kube.workloads import RESOURCE_LABEL, deployment_name, replicas_owner
 
-Name = tuple[str, str]  # namespace (empty for nodes) and name
 Identity = tuple[str, str, str, str]
-REMEMBERED = 10_000  # removed objects; what is under way comes within seconds
 WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER, DISRUPTION_BUDGET)
 
 
@@ -57,8 +56,7 @@ class Cache:
         self.unready_nodes: set[str] = set()
         self.autoscalers: dict[Name, Target] = {}
         self.budgets = Budgets()
-        self._versions: dict[str, dict[Name, tuple[str, int]]] = {k.plural: {} for k in WATCHED}
-        self._gone: dict[str, None] = {}  # uids of what was removed last, the oldest first
+        self._versions = Versions(WATCHED)
         self._targets: dict[Identity, set[Name]] = defaultdict(set)
         self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
         self._foreign: dict[Identity, Selector] = {}  # of targets that are no Deployments
@@ -68,16 +66,9 @@ class Cache:
 
         One that was removed stays away: a LIST or an answer under way may still bring it.
         """
-        metadata = manifest["metadata"]
-        if metadata["uid"] in self._gone:
+        if not self._versions.take(kind, manifest):
             return set()
-        name = (metadata.get("namespace", ""), metadata["name"])
-        version = int(metadata.get("resourceVersion") or 0)
-        known = self._versions[kind.plural].get(name)
-        if known is not None and known[0] == metadata["uid"] and known[1] > version:
-            return set()
-        self._versions[kind.plural][name] = (metadata["uid"], version)
-        return self._store(kind, name, manifest)
+        return self._store(kind, name_of(manifest), manifest)
 
     def listen(self, listener: Callable[[PodChange], None]) -> None:
         """Be told of each change of a pod, in the middle of `put` and `remove`."""
@@ -90,36 +81,23 @@ class Cache:
 
         `last` is its last state, which the event of its deletion brings: how its containers ended.
         """
-        known = self._versions[kind.plural].get(name)
-        gone = uid if uid is not None or known is None else known[0]
-        if gone is not None:
-            self._bury(gone)
-        if known is None or known[0] != gone:
+        if not self._versions.bury(kind, name, uid):
             if kind is POD and last is not None:
                 self.pods.complete(name, last)
             return set()
-        del self._versions[kind.plural][name]
         return self.pods.drop(name, last) if kind is POD else self._drop(kind, name)
-
-    def _bury(self, uid: str) -> None:
-        self._gone[uid] = None
-        if len(self._gone) > REMEMBERED:
-            del self._gone[next(iter(self._gone))]
 
     def knows(self, kind: Kind, manifest: Manifest) -> bool:
         """Whether exactly this state of the object is known already."""
-        metadata = manifest["metadata"]
-        name = (metadata.get("namespace", ""), metadata["name"])
-        state = (metadata["uid"], int(metadata.get("resourceVersion") or 0))
-        return self._versions[kind.plural].get(name) == state
+        return self._versions.knows(kind, manifest)
 
     def version(self, kind: Kind, name: Name) -> int:
         """The version in which an object is known; 0 when it is not."""
-        return self._versions[kind.plural].get(name, ("", 0))[1]
+        return self._versions.version(kind, name)
 
     def names(self, kind: Kind) -> dict[Name, str]:
         """All names of a kind, with their uids."""
-        return {name: uid for name, (uid, _) in self._versions[kind.plural].items()}
+        return self._versions.names(kind)
 
     def resources_of(self, target: Target) -> set[Name]:
         """The resources whose workers run in this target."""
@@ -188,8 +166,10 @@ class Cache:
 
     def _store_resource(self, name: Name, manifest: Manifest) -> set[Name]:
         self._forget_target(name)
-        self.resources[name] = _without_managers(manifest)
-        self._targets[target_of(manifest).identity].add(name)
+        self.resources[name] = without_managers(manifest)
+        target = target_of(manifest)
+        if not target.is_nobody:
+            self._targets[target.identity].add(name)
         return {name}
 
     def _store_autoscaler(self, name: Name, target: Target) -> set[Name]:
@@ -211,7 +191,7 @@ class Cache:
         self.deployments[name] = Deployment(
             observation=observation,
             selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
-            manifest=_without_managers(manifest) if RESOURCE_LABEL in labels else None,
+            manifest=without_managers(manifest) if RESOURCE_LABEL in labels else None,
             replicas_owner=replicas_owner(manifest),
         )
         return self._concerned_by(observation.target)
@@ -278,21 +258,20 @@ class Cache:
 
 
 def target_of(manifest: Manifest) -> Target:
-    """The object that runs the workers of a resource: its targetRef, or the Deployment it owns."""
+    """The object that runs the workers of a resource: its targetRef, or the Deployment it owns.
+
+    Nobody when it declares neither.
+    """
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     reference = spec.get("targetRef") or {}
+    if not reference and spec.get("template") is None:
+        return Target(api_version="", kind="", namespace=metadata["namespace"], name="")
     return Target(
         api_version=reference.get("apiVersion", "apps/v1"),
         kind=reference.get("kind", "Deployment"),
         namespace=metadata["namespace"],
         name=reference.get("name") or deployment_name(metadata["name"]),
     )
-
-
-def _without_managers(manifest: Manifest) -> Manifest:
-    """The object without its field managers, which take as much memory as all the rest."""
-    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
-    return {**manifest, "metadata": metadata}
 
 
 def ghosts(before: dict[Name, str], alive: Collection[str]) -> list[tuple[Name, str]]:

@@ -9,10 +9,10 @@ from typing import Final
 
 from pelops.api.meta import ObjectMeta
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Name
 from pelops.controller.findings import Findings
 from pelops.controller.reporter import Reporter
 from pelops.controller.sweep import Ground
+from pelops.controller.versions import Name
 from pelops.domain.locks import lock_slot_problem
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import SweepSight

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelops.controller.cache import Name
+from pelops.controller.versions import Name
 
 # A look costs the process somewhat less than a millisecond.
 BUSY_PER_S: Final = 400

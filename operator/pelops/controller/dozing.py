@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pelops.controller.cache import Name
 from pelops.controller.observe import RedisView
+from pelops.controller.versions import Name
 from pelops.domain.entry_id import EntryId
 from pelops.redis_streams.server import Server
 from pelops.redis_streams.waking import Waker

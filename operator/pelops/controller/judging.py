@@ -6,11 +6,12 @@ from datetime import timedelta
 from typing import Final
 
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.closing import GroupSweep, read_records
 from pelops.controller.evidence import Evidence, Judgement, Question
 from pelops.controller.sweep import Ground
 from pelops.controller.targets import Targets
+from pelops.controller.versions import Name
 from pelops.domain.liveness import LivenessReason
 from pelops.domain.state import POD
 from pelops.domain.workload import Target, WorkloadObservation

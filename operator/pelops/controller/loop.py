@@ -6,15 +6,16 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Protocol
 
-from pelops.controller.cache import Cache, Name, ghosts
+from pelops.controller.cache import ghosts
 from pelops.controller.queue import KeyedQueue, is_wanted
-from pelops.controller.reconcile import Reconciler
+from pelops.controller.versions import Name
 from pelops.errors import KubernetesError, PelopsError
-from pelops.kube.client import KubeApi
+from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import Kind
-from pelops.metrics import QUEUE_DEPTH, RECONCILE_SECONDS, RECONCILES, RESOURCES, RESYNC_AGE
+from pelops.metrics import RECONCILE_SECONDS, RECONCILES, RESYNC_AGE
 
 log = logging.getLogger(__name__)
 
@@ -22,18 +23,43 @@ WORKERS = 64  # turns mostly wait; one Redis that hangs must not hold up the oth
 AFTER_ERROR_S = (1.0, 5.0)
 
 
+class Reconciles(Protocol):
+    """Takes turns for the resources of one kind."""
+
+    async def reconcile(self, name: Name) -> float | None:
+        """One turn: seconds until the next, or None when the resource is gone."""
+
+
+class Store(Protocol):
+    """What is known of objects, and who is concerned by them."""
+
+    def put(self, kind: Kind, manifest: Manifest) -> set[Name]: ...
+    def remove(self, kind: Kind, name: Name, uid: str | None = None) -> set[Name]: ...
+    def knows(self, kind: Kind, manifest: Manifest) -> bool: ...
+    def names(self, kind: Kind) -> dict[Name, str]: ...
+
+
 class ReconcileLoop:
     """Gives each key from the queue a turn: many at once, one key never twice at once."""
 
-    def __init__(self, reconciler: Reconciler, queue: KeyedQueue[Name], cache: Cache) -> None:
+    def __init__(
+        self,
+        reconciler: Reconciles,
+        queue: KeyedQueue[Name],
+        *,
+        measure: Callable[[], None] = lambda: None,
+        workers: int = WORKERS,
+    ) -> None:
+        """`measure` is called after each turn."""
         self._reconciler = reconciler
         self._queue = queue
-        self._cache = cache
+        self._measure = measure
+        self._workers = workers
 
     async def run(self) -> None:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
+            for _ in range(self._workers):
                 group.create_task(self._serve())
 
     async def _serve(self) -> None:
@@ -41,8 +67,7 @@ class ReconcileLoop:
             name = await self._queue.take()
             again_s = await self._turn(name)
             self._queue.done(name, again_s=again_s)
-            QUEUE_DEPTH.set(len(self._queue))
-            RESOURCES.set(len(self._cache.resources))
+            self._measure()
 
     async def _turn(self, name: Name) -> float | None:
         """One turn, whatever it meets: seconds until the next, or None."""
@@ -67,7 +92,7 @@ class Resync:
     """Compares the cache with a full LIST: a cut watch loses deletions and never tells."""
 
     def __init__(
-        self, api: KubeApi, cache: Cache, queue: KeyedQueue[Name], namespaces: Collection[str]
+        self, api: KubeApi, cache: Store, queue: KeyedQueue[Name], namespaces: Collection[str]
     ) -> None:
         self._api = api
         self._cache = cache

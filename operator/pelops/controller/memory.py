@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pelops.api.redis import RedisSpec
-from pelops.controller.cache import Name
+from pelops.controller.versions import Name
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
 from pelops.kube.environment import WorkerAccess

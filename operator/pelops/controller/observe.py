@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from pelops.api.redis import RedisSpec
+from pelops.api.redis import RedisSpec, SecretRef
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.obstacles import explain, find_name_taken
 from pelops.controller.secrets import Secrets
 from pelops.controller.targets import Targets
+from pelops.controller.versions import Name
 from pelops.domain.condition import Finding
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
@@ -105,7 +106,10 @@ class Observer:
             redis_problem=redis.problem,
             workload_problem=problem,
         )
-        access = await self._worker_access(resource) if redis.problem is None else WorkerAccess()
+        access = WorkerAccess()
+        if redis.problem is None:
+            spec = resource.spec
+            access = await self.access_of(spec.redis, spec.worker_secret_ref, owner.namespace)
         return View(facts=facts, owner=owner, server=redis.server, access=access)
 
     def owner_of(self, resource: StreamConsumerGroup) -> OwnerRecord:
@@ -124,8 +128,18 @@ class Observer:
         spec = resource.spec
         stream = spec.dead_letter.stream
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
-        endpoint = await self._endpoint(spec.redis, resource.metadata.namespace)
-        return await self._pool.server(endpoint), keys
+        return await self._server(spec.redis, resource.metadata.namespace), keys
+
+    async def reach(self, redis: RedisSpec, namespace: str) -> Server:
+        """The server that a resource of another kind names. Raises PelopsError with the cause."""
+        try:
+            return await self._server(redis, namespace)
+        except PelopsError as error:
+            self._forget_mendable_secret(redis, namespace, error)
+            raise
+
+    async def _server(self, redis: RedisSpec, namespace: str) -> Server:
+        return await self._pool.server(await self._endpoint(redis, namespace))
 
     async def observe_redis(
         self, resources: Sequence[StreamConsumerGroup], *, deep: Collection[str] = ()
@@ -171,8 +185,9 @@ class Observer:
     def _fail(
         self, resource: StreamConsumerGroup, view: RedisView, error: PelopsError
     ) -> RedisView:
-        self._forget_mendable_secret(resource, error)
-        return replace(view, problem=explain(error, resource))
+        redis, namespace = resource.spec.redis, resource.metadata.namespace
+        self._forget_mendable_secret(redis, namespace, error)
+        return replace(view, problem=explain(error, redis, namespace))
 
     async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
         secret: Mapping[str, bytes] = {}
@@ -187,16 +202,21 @@ class Observer:
 
     def forget_stale_secrets(self, resource: StreamConsumerGroup) -> bool:
         """Read the resource's Secrets anew at the next look; False when they are fresh already."""
-        spec, namespace = resource.spec, resource.metadata.namespace
-        references = [r for r in (spec.redis.secret_ref, spec.worker_secret_ref) if r is not None]
-        stale = [r for r in references if self._secrets.age(namespace, r.name) > FRESH_S]
+        spec = resource.spec
+        references = (spec.redis.secret_ref, spec.worker_secret_ref)
+        return self.forget_stale(references, resource.metadata.namespace)
+
+    def forget_stale(self, references: Iterable[SecretRef | None], namespace: str) -> bool:
+        """Read these Secrets anew at the next look; False when all of them are fresh."""
+        named = [reference for reference in references if reference is not None]
+        stale = [one for one in named if self._secrets.age(namespace, one.name) > FRESH_S]
         for reference in stale:
             self._secrets.forget(namespace, reference.name)
         return bool(stale)
 
-    def _forget_mendable_secret(self, resource: StreamConsumerGroup, error: PelopsError) -> None:
+    def _forget_mendable_secret(self, redis: RedisSpec, namespace: str, error: PelopsError) -> None:
         """Read the Secret anew when another content of it might mend this failure."""
-        reference, namespace = resource.spec.redis.secret_ref, resource.metadata.namespace
+        reference = redis.secret_ref
         if reference is None or not isinstance(error, _MENDABLE):
             return
         # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
@@ -204,18 +224,17 @@ class Observer:
         if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
             self._secrets.forget(namespace, reference.name)
 
-    async def _worker_access(self, resource: StreamConsumerGroup) -> WorkerAccess:
-        """Which Secrets the workers use. One that is not there yet counts as empty."""
-        spec, namespace = resource.spec, resource.metadata.namespace
-        own = spec.redis.secret_ref.name if spec.redis.secret_ref else None
-        name = spec.worker_secret_ref.name if spec.worker_secret_ref else own
+    async def access_of(
+        self, redis: RedisSpec, own_secret: SecretRef | None, namespace: str
+    ) -> WorkerAccess:
+        """Which Secrets workers or jobs use, `own_secret` first. One that is missing is empty."""
+        own = redis.secret_ref.name if redis.secret_ref else None
+        name = own_secret.name if own_secret else own
         keys = await self._secret_keys(namespace, name)
         own_keys = keys if name == own else await self._secret_keys(namespace, own)
         # A Secret's url may hold credentials, which spec.redis.url cannot.
         url_secret = name if "url" in keys else own if "url" in own_keys else None
-        return WorkerAccess(
-            url=spec.redis.url, url_secret=url_secret, secret=name, secret_keys=keys
-        )
+        return WorkerAccess(url=redis.url, url_secret=url_secret, secret=name, secret_keys=keys)
 
     async def _secret_keys(self, namespace: str, name: str | None) -> frozenset[str]:
         if name is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pelops.api.redis import RedisSpec
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import Finding
 from pelops.domain.workload import WorkloadObservation
@@ -10,14 +11,14 @@ from pelops.policy.diagnosis import diagnose
 from pelops.policy.reasons import Reason
 
 
-def explain(error: PelopsError, resource: StreamConsumerGroup) -> Finding:
-    """What keeps the group of a resource from being looked at. Total."""
-    reference = resource.spec.redis.secret_ref
+def explain(error: PelopsError, redis: RedisSpec, namespace: str) -> Finding:
+    """What keeps a Redis that a resource names from being looked at. Total."""
+    reference = redis.secret_ref
     if reference is not None and isinstance(error, NotFound):
         return Finding(
             reason=Reason.SECRET_MISSING,
             message=(
-                f"Secret {resource.metadata.namespace}/{reference.name} does not exist; create it "
+                f"Secret {namespace}/{reference.name} does not exist; create it "
                 "with the key url, and username and password if Redis wants them. Pelops goes on "
                 "by itself when it is there"
             ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from datetime import datetime, timedelta
 
-from pelops.controller.cache import Name
+from pelops.controller.versions import Name
 from pelops.domain.recovery import Trigger
 from pelops.policy.pacing import (
     Standstill,

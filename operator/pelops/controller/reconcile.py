@@ -10,11 +10,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 from pelops.api.meta import ObjectMeta
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.deletion import Deletion
 from pelops.controller.members import Members
 from pelops.controller.memory import Hold, Memories, Memory
@@ -22,18 +22,19 @@ from pelops.controller.observe import Observer, View
 from pelops.controller.reporter import Reporter
 from pelops.controller.status import (
     Difference,
-    Previous,
-    Status,
     compare,
     render_refusal,
     render_status,
 )
 from pelops.controller.step import Part, Step
 from pelops.controller.steps import Steps
-from pelops.errors import InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
-from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.controller.turns import STATUS, Pace, Teller, Turn, previous_status
+from pelops.controller.versions import Name
+from pelops.errors import InvalidSpec, PelopsError
+from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
-from pelops.metrics import STATUS_WRITES_LIMITED, forget_group
+from pelops.metrics import forget_group
+from pelops.policy.audit_notices import AuditNotice
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.readiness import decide_conditions, refused
 from pelops.policy.scaling import ScalingDecision
@@ -41,24 +42,7 @@ from pelops.redis_streams.groups import release_group
 
 log = logging.getLogger(__name__)
 
-STATUS = "status"  # the difference between the status wished for and the one that is there
 RELEASE_AFTER_S = 1.0
-LIMITED_S = 10.0  # the next look when the write budget is used up
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How often to look, and how often to tell numbers."""
-
-    observe_s: float
-    status_s: float
-
-    def stretched(self, resources: int) -> Pace:
-        """Slower with very many resources, so that one replica keeps up."""
-        return Pace(
-            observe_s=max(self.observe_s, resources * 0.01),
-            status_s=max(self.status_s, resources * 0.02),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +57,10 @@ class Doors:
     deletion: Deletion
     reporter: Reporter
     decision: Callable[[Name], ScalingDecision | None]  # of the scale loop of this replica
+    notices: Callable[[Name], tuple[AuditNotice, ...]]  # what audits say about a resource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
-    """One resource in one turn of this replica."""
-
-    resource: StreamConsumerGroup
-    manifest: Manifest  # as the cache has it
-    memory: Memory
-    rank: int  # 0 writes first
-
-    @property
-    def name(self) -> Name:
-        return self.resource.metadata.namespace, self.resource.metadata.name
-
-    def wait_s(self, what: str) -> float:
-        """How long this difference is still left to replicas of lower rank."""
-        return self.memory.wait(what, self.rank, datetime.now(UTC)).total_seconds()
+GroupTurn: TypeAlias = Turn[StreamConsumerGroup]
 
 
 class Reconciler:
@@ -101,6 +71,8 @@ class Reconciler:
         self._pace = pace
         self._clock = clock
         self._memories = Memories()
+        cache = doors.cache
+        self._teller = Teller(doors.api, STREAM_CONSUMER_GROUP, doors.reporter, cache.put, clock)
 
     async def reconcile(self, name: Name) -> float | None:
         """One turn: seconds until the next, or None when the resource is gone.
@@ -149,8 +121,8 @@ class Reconciler:
             log.info("cannot let go of the group: %s", error, extra={"resource": "/".join(name)})
         return None
 
-    async def _proceed(self, turn: Turn) -> float:
-        view = self._with_decision(await self._doors.observer.observe(turn.resource), turn)
+    async def _proceed(self, turn: GroupTurn) -> float:
+        view = self._complete(await self._doors.observer.observe(turn.resource), turn)
         turn.memory.held = _held(view) or turn.memory.held
         step, view = self._find_step(view, turn.memory)
         turn.memory.sees_only(STATUS, *([step.what] if step else []))
@@ -158,17 +130,19 @@ class Reconciler:
             if step.reads_secrets and self._doors.observer.forget_stale_secrets(turn.resource):
                 # A replica that still holds the old Secret would undo what the others wrote.
                 return 0.0
-            done, view = await self._take(step, view, turn.memory)
-            if done:
+            error = await self._teller.take(step, turn)
+            if error is None:
                 return 0.0
+            view = _with_problem(view, step.part, error)
         return await self._tell(view, turn, has_step=step is not None)
 
-    def _with_decision(self, view: View, turn: Turn) -> View:
-        """The view with what the replica that scales has decided, if it is this one."""
-        if view.facts.scaling is not None or turn.rank != 0:
-            return view
-        decision = self._doors.decision(turn.name)
-        return replace(view, facts=replace(view.facts, scaling=decision))
+    def _complete(self, view: View, turn: GroupTurn) -> View:
+        """The view with what audits say, and what this replica has decided if it scales."""
+        scaling = view.facts.scaling
+        if scaling is None and turn.rank == 0:
+            scaling = self._doors.decision(turn.name)
+        audits = self._doors.notices(turn.name)
+        return replace(view, facts=replace(view.facts, scaling=scaling, audits=audits))
 
     def _find_step(self, view: View, memory: Memory) -> tuple[Step | None, View]:
         try:
@@ -176,39 +150,21 @@ class Reconciler:
         except InvalidSpec as error:
             return None, _with_problem(view, Part.WORKLOAD, error)
 
-    async def _take(self, step: Step, view: View, memory: Memory) -> tuple[bool, View]:
-        """Do the step. When it fails, the view says why, and the next turn comes soon."""
-        key = view.facts.resource.metadata.key
-        try:
-            happening = await step.do()
-        except KubernetesUnavailable:
-            raise
-        except PelopsError as error:
-            level = logging.WARNING if memory.is_news(str(error)) else logging.DEBUG
-            log.log(level, "%s failed: %s", step.what, error, extra={"resource": key})
-            return False, _with_problem(view, step.part, error)
-        level = logging.DEBUG if step.is_routine else logging.INFO
-        log.log(level, step.what, extra={"resource": key})
-        if happening is not None:
-            await self._doors.reporter.tell(view.facts.resource.metadata, happening)
-        memory.failures = 0
-        memory.told = None
-        memory.sees_only(STATUS)
-        return True, view
-
-    async def _tell(self, view: View, turn: Turn, *, has_step: bool) -> float:
+    async def _tell(self, view: View, turn: GroupTurn, *, has_step: bool) -> float:
         """Write the status if it is worth it: seconds until the next look."""
         now = datetime.now(UTC)
         facts, memory = view.facts, turn.memory
         conditions = decide_conditions(facts)
         self._doors.reporter.measure(facts, is_ready=conditions[0].is_true)
-        wished = render_status(facts, conditions, _previous(turn.manifest), now)
+        wished = render_status(facts, conditions, previous_status(turn.manifest), now)
         problem = facts.redis_problem or facts.workload_problem
         if has_step or problem is not None:
             again = memory.retry_s(is_terminal=problem is not None and problem.is_terminal)
         else:
             again = self._settle(memory)
-        wait = await self._write(turn, wished)
+        difference = compare(wished, turn.manifest.get("status") or {})
+        numbers_s = self._stretched_pace().status_s
+        wait = await self._teller.write(turn, wished, difference, numbers_s=numbers_s)
         again *= random.uniform(0.8, 1.2)
         return again if wait is None else min(again, wait)
 
@@ -216,57 +172,15 @@ class Reconciler:
         memory.failures = 0
         return self._stretched_pace().observe_s
 
-    async def _write(self, turn: Turn, wished: Status) -> float | None:
-        """Write the status when it differs and the turn is ours: seconds until that, if not yet."""
-        live = turn.manifest.get("status") or {}
-        difference = compare(wished, live)
-        if difference is Difference.FACTS:
-            wait = turn.wait_s(STATUS)
-        elif difference is Difference.NUMBERS and turn.rank == 0:
-            wait = turn.memory.numbers_written + self._stretched_pace().status_s - self._clock()
-        else:
-            turn.memory.differing.pop(STATUS, None)
-            return None
-        if wait > 0:
-            return wait
-        if not turn.memory.budget.take(self._clock()):
-            STATUS_WRITES_LIMITED.labels(*turn.name).inc()
-            return LIMITED_S
-        await self._put_status(turn.manifest, wished)
-        turn.memory.differing.pop(STATUS, None)
-        turn.memory.numbers_written = self._clock()
-        await self._doors.reporter.tell_transition(turn.resource.metadata, live, wished)
-        return None
-
     def _stretched_pace(self) -> Pace:
         return self._pace.stretched(len(self._doors.cache.resources))
-
-    async def _put_status(self, manifest: Manifest, wished: Status) -> None:
-        metadata = manifest["metadata"]
-        address = Address(
-            kind=STREAM_CONSUMER_GROUP,
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            subresource="status",
-        )
-        body: Manifest = {
-            "apiVersion": STREAM_CONSUMER_GROUP.api_version,
-            "kind": STREAM_CONSUMER_GROUP.kind,
-            "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
-            "status": wished,
-        }
-        try:
-            answer = await self._doors.api.apply(address, body)
-        except NotFound:
-            return  # deleted meanwhile: the watch will say so
-        self._doors.cache.put(STREAM_CONSUMER_GROUP, answer)
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
         """Tell that the spec cannot be read; nothing else is done."""
         now = datetime.now(UTC)
-        wished = render_refusal(refused(diagnose(error)), _previous(manifest), now)
+        wished = render_refusal(refused(diagnose(error)), previous_status(manifest), now)
         if compare(wished, manifest.get("status") or {}) is not Difference.NONE:
-            await self._put_status(manifest, wished)
+            await self._teller.put_status(manifest, wished)
         metadata = ObjectMeta.model_validate(manifest["metadata"])
         if metadata.is_being_deleted:
             return await self._doors.deletion.give_up(metadata, str(error))
@@ -278,13 +192,6 @@ def _held(view: View) -> Hold | None:
     if not facts.is_group_ready or view.server is None or facts.keys is None:
         return None
     return Hold(view.server, facts.keys, view.owner, facts.resource.spec.redis)
-
-
-def _previous(manifest: Manifest) -> Previous:
-    return Previous(
-        status=dict(manifest.get("status") or {}),
-        generation=manifest["metadata"].get("generation", 0),
-    )
 
 
 def _with_problem(view: View, part: Part, error: PelopsError) -> View:

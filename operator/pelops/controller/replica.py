@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from aiohttp import web
 
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import WATCHED, Cache, Name
+from pelops.controller.audit_cache import AUDIT_KINDS
+from pelops.controller.audits import Audits
+from pelops.controller.cache import WATCHED, Cache
 from pelops.controller.deletion import Deletion
 from pelops.controller.evidence import Evidence
 from pelops.controller.listening import Listening
@@ -22,7 +24,7 @@ from pelops.controller.members import Members
 from pelops.controller.observe import Observer
 from pelops.controller.pods import PodChange
 from pelops.controller.queue import KeyedQueue
-from pelops.controller.reconcile import Doors, Pace, Reconciler
+from pelops.controller.reconcile import Doors, Reconciler
 from pelops.controller.reporter import Reporter
 from pelops.controller.scaling import Scaling, ScalingDoors
 from pelops.controller.secrets import Secrets
@@ -33,13 +35,17 @@ from pelops.controller.steps import Steps
 from pelops.controller.sweeper import SweepDoors, Sweeper
 from pelops.controller.sweeping import SweepLoop
 from pelops.controller.targets import Targets
+from pelops.controller.tasks import cancel_all, until_stopped
+from pelops.controller.turns import Pace
 from pelops.controller.upkeep_steps import UpkeepSteps
+from pelops.controller.versions import Name
 from pelops.controller.watch import run_watch
 from pelops.controller.workload_steps import WorkloadSteps
 from pelops.domain.recovery import Trigger
 from pelops.errors import Forbidden, InvalidSpec, KubernetesError, KubernetesUnavailable, NotFound
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import NAMESPACE, NODE, Kind
+from pelops.metrics import QUEUE_DEPTH, RESOURCES
 from pelops.redis_streams.connection import ServerPool
 
 log = logging.getLogger(__name__)
@@ -60,6 +66,7 @@ class Replica:
         self._cache = Cache(self._clock)
         self._cluster = ""  # identity of this Kubernetes cluster; empty when unknown
         self._queue: KeyedQueue[Name] = KeyedQueue(self._clock)
+        self._audits = Audits(self._cache, self._queue.add, self._clock)
         self._pool = ServerPool()
         self._runner: web.AppRunner | None = None
         self._api: KubeApi | None = None
@@ -101,7 +108,10 @@ class Replica:
         self._members = Members(
             api, identity=settings.identity, namespace=settings.member_namespace
         )
-        kinds, cluster = await self._until_stopped(self._prepare(api, self._members)) or ((), "")
+        kinds, cluster = await until_stopped(self._prepare(api, self._members), self._stop) or (
+            (),
+            "",
+        )
         if self._stop.is_set():
             return
         self._cluster = cluster
@@ -114,8 +124,9 @@ class Replica:
         self._cache.listen(self._hear_pod)
         resync = Resync(api, self._cache, self._queue, settings.namespaces)
         loops = (
-            ReconcileLoop(reconciler, self._queue, self._cache).run(),
-            resync.run(kinds, every_s=settings.resync_s),
+            ReconcileLoop(reconciler, self._queue, measure=self._measure).run(),
+            resync.run(set(kinds) - set(AUDIT_KINDS), every_s=settings.resync_s),
+            *self._audits.loops(api, settings, self._members, observer),
             self._sweeps.run(),
             scaling.run(),
             listening.run(self._listeners),
@@ -130,7 +141,7 @@ class Replica:
             await run_watch(
                 api, kinds, namespaces=settings.namespaces, listener=self._hear, stop=self._stop
             )
-            await _cancel(tasks)
+            await cancel_all(tasks)
 
     def _observer(self, api: KubeApi, cluster: str) -> Observer:
         self._secrets = Secrets(api, self._clock)
@@ -181,6 +192,7 @@ class Replica:
             deletion=Deletion(api, self._cache, observer, reporter),
             reporter=reporter,
             decision=self._scaling.decision,
+            notices=self._audits.cache.notices,
         )
         pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
         return Reconciler(doors, pace, self._clock)
@@ -201,11 +213,13 @@ class Replica:
                 await asyncio.sleep(STARTUP_RETRY_S)
 
     async def _list_all(self, api: KubeApi) -> tuple[Kind, ...]:
-        resync = Resync(api, self._cache, self._queue, self._settings.namespaces)
+        namespaces = self._settings.namespaces
+        resync = Resync(api, self._cache, self._queue, namespaces)
+        audits = self._audits.resync(api, namespaces)
         kinds = []
-        for kind in WATCHED:
+        for kind in (*WATCHED, *AUDIT_KINDS):
             try:
-                await resync.resync(kind)
+                await (audits if kind in AUDIT_KINDS else resync).resync(kind)
             except NotFound as error:
                 raise KubernetesUnavailable(
                     f"the API server serves no {kind.plural}: install the CRDs of Pelops first"
@@ -220,6 +234,9 @@ class Replica:
         return tuple(kinds)
 
     def _hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+        if kind in AUDIT_KINDS:
+            self._audits.hear(kind, manifest, is_gone)
+            return
         if is_gone:
             metadata = manifest["metadata"]
             name = (metadata.get("namespace", ""), metadata["name"])
@@ -228,9 +245,14 @@ class Replica:
             concerned = self._cache.put(kind, manifest)
         for name in concerned:
             self._queue.add(name)
+            self._audits.hear_group(name)
             if self._sweeps is not None:
                 self._sweeps.notice(name)
                 self._scaling.notice(kind, name)
+
+    def _measure(self) -> None:
+        QUEUE_DEPTH.set(len(self._queue))
+        RESOURCES.set(len(self._cache.resources))
 
     def _hear_pod(self, change: PodChange) -> None:
         if change.is_end:
@@ -264,31 +286,6 @@ class Replica:
         if self._problem == "" and self._clock() - self._beat > STUCK_S:
             return "the event loop or its housekeeping stands still"
         return ""
-
-    async def _until_stopped(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of the work, or None when the stop came first."""
-        task = asyncio.create_task(work)
-        stopped = asyncio.create_task(self._stop.wait())
-        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        for pending in (task, stopped):
-            if not pending.done():
-                pending.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await pending
-        return None if task.cancelled() else task.result()
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    """End tasks, however often they must be asked.
-
-    `asyncio.wait_for`, which redis-py uses, may swallow a cancellation on Python 3.11
-    (https://github.com/python/cpython/issues/86296).
-    """
-    pending = set(tasks)
-    while pending:
-        for task in pending:
-            task.cancel()
-        _, pending = await asyncio.wait(pending, timeout=1)
 
 
 async def _cluster_identity(api: KubeApi) -> str:

@@ -14,9 +14,10 @@ from pelops.domain.observation import StreamObservation
 from pelops.errors import KubernetesError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening, build_event, publish_event
+from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
 from pelops.metrics import GROUP_FACTS
 from pelops.policy.facts import Facts
-from pelops.policy.reasons import ALARMS, UNDER_WAY, ConditionType
+from pelops.policy.reasons import ALARMS, AUDIT_ALARMS, UNDER_WAY, ConditionType
 
 log = logging.getLogger(__name__)
 
@@ -24,9 +25,11 @@ log = logging.getLogger(__name__)
 class Reporter:
     """Writes Events and sets gauges."""
 
-    def __init__(self, api: KubeApi, *, identity: str) -> None:
+    def __init__(self, api: KubeApi, *, identity: str, kind: Kind = STREAM_CONSUMER_GROUP) -> None:
+        """`kind` is that of the resources that it speaks of."""
         self._api = api
         self._identity = identity
+        self._kind = kind
 
     async def tell(self, metadata: ObjectMeta, happening: Happening) -> None:
         """Publish an Event about a resource once; a failure is logged and nothing more."""
@@ -37,7 +40,9 @@ class Reporter:
                 "uid": metadata.uid,
             }
         }
-        event = build_event(subject, happening, reporter=self._identity, now=datetime.now(UTC))
+        event = build_event(
+            subject, happening, reporter=self._identity, now=datetime.now(UTC), kind=self._kind
+        )
         try:
             await publish_event(self._api, event)
         except KubernetesError as error:
@@ -98,7 +103,7 @@ def list_transitions(before: Status, after: Status) -> Iterator[Happening]:
     if ready and ready["reason"] != _find(before, ConditionType.READY).get("reason"):
         is_well = ready["status"] == "True" or ready["reason"] in UNDER_WAY
         yield _happening(ready, action="Reconcile", severity="Normal" if is_well else "Warning")
-    for kind in ALARMS:
+    for kind in (*ALARMS, *AUDIT_ALARMS):
         alarm = _find(after, kind)
         if alarm and not _find(before, kind):
             yield _happening(alarm, action="Observe", severity="Warning")

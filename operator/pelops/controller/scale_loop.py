@@ -12,11 +12,12 @@ import random
 from collections.abc import Callable
 from typing import Final
 
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.members import Members
 from pelops.controller.observe import RedisView
 from pelops.controller.queue import KeyedQueue, is_wanted
 from pelops.controller.scaler import Scaler
+from pelops.controller.versions import Name
 from pelops.errors import PelopsError
 from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.members import Members
+from pelops.controller.versions import Name
 from pelops.domain.condition import Finding
 from pelops.domain.scaling import Backlog
 from pelops.errors import InvalidSpec

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final
 
 from pelops.api.recovery import RecoveryStrategy
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.crowd import Crowd
 from pelops.controller.dozing import Dozing
 from pelops.controller.members import Members
@@ -25,6 +25,7 @@ from pelops.controller.observe import Observer, RedisView
 from pelops.controller.reporter import measure_group
 from pelops.controller.scale_writes import ScaleWrites, Scene
 from pelops.controller.scaled import Scaled, ScaledResources
+from pelops.controller.versions import Name
 from pelops.controller.victims import Fleet
 from pelops.domain.scaling import Backlog
 from pelops.domain.workload import WorkloadObservation

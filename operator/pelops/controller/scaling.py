@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import cast
 
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.dozing import Dozing
 from pelops.controller.members import Members
 from pelops.controller.observe import Observer
@@ -16,6 +16,7 @@ from pelops.controller.scale_loop import ScaleLoop
 from pelops.controller.scale_writes import ScaleWrites
 from pelops.controller.scaler import Scaler, ScalerDoors
 from pelops.controller.targets import Targets
+from pelops.controller.versions import Name
 from pelops.controller.victims import Victims
 from pelops.kube.client import KubeApi
 from pelops.kube.resources import Kind

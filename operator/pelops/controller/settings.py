@@ -32,6 +32,7 @@ class Settings:
     status_s: float  # how often numbers that move are written to status
     resync_s: float  # how often the cache is compared with a full LIST
     skew_s: float  # how far a node's clock and that of a Redis may differ
+    audit_image: str  # of the jobs of audits that name none
 
 
 def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
@@ -52,6 +53,7 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Setti
         status_s=given.status_interval,
         resync_s=given.resync_interval,
         skew_s=given.clock_skew,
+        audit_image=given.audit_image,
     )
 
 
@@ -101,4 +103,6 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--resync-interval", type=float, default=variable("RESYNC_INTERVAL", "450"), metavar="S")
     skew = "how far a node's clock may be from that of Redis"
     add("--clock-skew", type=float, default=variable("CLOCK_SKEW", "2"), metavar="S", help=skew)
+    image = variable("AUDIT_IMAGE", "pelops-pipeline:0.1.0")
+    add("--audit-image", default=image, help="image of the jobs of StreamAudits that name none")
     return parser

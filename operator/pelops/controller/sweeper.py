@@ -15,7 +15,7 @@ from typing import Final
 
 from pelops.api.recovery import RecoveryStrategy
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.closing import (
     Closing,
     GroupSweep,
@@ -31,6 +31,7 @@ from pelops.controller.pacing import Pacing
 from pelops.controller.reporter import Reporter
 from pelops.controller.sweep import Ground, StreamSweep, settle
 from pelops.controller.targets import Targets
+from pelops.controller.versions import Name
 from pelops.domain.recovery import StreamSight, Trigger
 from pelops.errors import (
     InvalidSpec,

@@ -8,10 +8,11 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 
-from pelops.controller.cache import Cache, Name
+from pelops.controller.cache import Cache
 from pelops.controller.members import Members
 from pelops.controller.queue import KeyedQueue, is_wanted
 from pelops.controller.sweeper import Sweeper
+from pelops.controller.versions import Name
 from pelops.domain.recovery import Trigger
 
 log = logging.getLogger(__name__)

@@ -51,9 +51,11 @@ class Targets:
         target = target_of(
             {
                 "metadata": resource.metadata.model_dump(),
-                "spec": resource.spec.model_dump(by_alias=True, include={"target_ref"}),
+                "spec": resource.spec.model_dump(by_alias=True, include={"target_ref", "template"}),
             }
         )
+        if target.is_nobody:
+            return WorkloadObservation(target=target, exists=False), None
         if target.kind == DEPLOYMENT.kind and target.api_version == DEPLOYMENT.api_version:
             found = self._cache.workload(target)
             if found is None:

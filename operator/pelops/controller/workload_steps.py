@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pelops.controller.cache import Cache, Deployment, Name
+from pelops.controller.cache import Cache, Deployment
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
 from pelops.controller.targets import Targets
+from pelops.controller.versions import Name
 from pelops.controller.victims import Fleet, Victims
 from pelops.errors import InvalidSpec
 from pelops.kube.client import Address, KubeApi, Manifest

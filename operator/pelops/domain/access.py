@@ -15,6 +15,7 @@ class Role(StrEnum):
     OPERATOR = "operator"
     WORKER = "worker"  # in any language: XREADGROUP and XACK
     SDK_WORKER = "sdk-worker"
+    AUDITOR = "auditor"  # the job of a StreamAudit: reads, and writes what it found
     PRODUCER = "producer"  # in any language: XADD
 
 
@@ -70,7 +71,22 @@ _SDK_WORKER: Final = (
     *("+xclaim", "+xautoclaim", "+xpending", "+xrange", "+xadd", "+xgroup|delconsumer"),
     *("+hget", "+hset", "+hdel", "+hincrby"),
 )
+_AUDITOR: Final = (
+    *(*_ANY_CLIENT, "+eval", "+evalsha", "+time", "+type", "+info", "+multi", "+exec"),
+    *(
+        "+xrange",
+        "+xrevrange",
+        "+xlen",
+        "+xpending",
+        "+xinfo|stream",
+        "+xinfo|groups",
+        "+xinfo|consumers",
+    ),
+    *("+hmget", "+hset"),
+)
 _SDK_WORKER_FEATURES: Final = {Feature.RELEASE: "+xnack", Feature.DELETING: "+xackdel"}
+
+_WORDS: Final = {Role.WORKER: _WORKER, Role.SDK_WORKER: _SDK_WORKER, Role.AUDITOR: _AUDITOR}
 
 
 def acl_rules(
@@ -96,10 +112,13 @@ def producer_rules(stream: str, features: Collection[Feature] = frozenset()) -> 
 
 
 def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) -> Iterable[str]:
-    yield f"~{escape_glob(keys.stream)}"
-    yield f"~{escape_glob(keys.prefix)}:*"
+    may = "%R~" if role == Role.AUDITOR else "~"
+    yield f"{may}{escape_glob(keys.stream)}"
+    yield f"{may}{escape_glob(keys.prefix)}:*"
+    if role == Role.AUDITOR:
+        yield f"~{escape_glob(keys.audit)}"
     if role != Role.WORKER and not keys.dead_letter.startswith(f"{keys.prefix}:"):
-        yield f"~{escape_glob(keys.dead_letter)}"
+        yield f"{may}{escape_glob(keys.dead_letter)}"
     if role == Role.OPERATOR and Feature.LOCKS in features:
         yield f"~lock:{{{escape_glob(keys.tag)}}}:*"
 
@@ -110,7 +129,7 @@ def _commands(role: Role, features: Collection[Feature]) -> Iterable[str]:
         for feature, words in _OPERATOR_FEATURES.items():
             yield from words if feature in features else ()
         return
-    yield from _WORKER if role == Role.WORKER else _SDK_WORKER
+    yield from _WORDS[role]
     if role == Role.SDK_WORKER:
         yield from (word for feature, word in _SDK_WORKER_FEATURES.items() if feature in features)
     yield from _of_servers(features)

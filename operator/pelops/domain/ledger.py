@@ -21,7 +21,9 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
 
 KIND_FIELD: Final = "kind"
-LEDGER_KEPT: Final = timedelta(days=7)  # trimmed by age alone
+LEDGER_KEPT: Final = timedelta(days=7)
+# How long it waits for an audit that has not archived it: a weekly one may miss a run.
+LEDGER_WAITS: Final = timedelta(days=14)
 _NO_ID: Final = "-"  # in place of an ID that there is not
 _ENTRY: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 

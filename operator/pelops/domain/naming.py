@@ -33,6 +33,7 @@ class DerivedKey(StrEnum):
     STARTED = "started"  # hash: entries whose handler has started, by consumer
     RETRY = "retry"  # stream of copies for this group alone
     HANDOVER = "handover"  # stream of entries that workers may claim
+    AUDIT = "audit"  # hash: what audits recorded about the group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,11 +51,12 @@ class GroupKeys:
     started: str
     retry: str
     handover: str
+    audit: str
 
     def derived(self) -> Iterator[str]:
         """Every key beside the stream, the dead letters first."""
         yield from (self.dead_letter, self.ledger, self.state)
-        yield from (self.started, self.retry, self.handover)
+        yield from (self.started, self.retry, self.handover, self.audit)
 
 
 def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
@@ -79,6 +81,7 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
         started=named[DerivedKey.STARTED],
         retry=named[DerivedKey.RETRY],
         handover=named[DerivedKey.HANDOVER],
+        audit=named[DerivedKey.AUDIT],
     )
     _check_dead_letter(keys)
     return keys
@@ -89,6 +92,11 @@ def key_prefix(stream: str, group: str) -> str:
     tag = hash_tag(stream)
     middle = "" if stream == tag else f":{_escape(stream)}"
     return f"{{{tag}}}{middle}:{_escape(group)}"
+
+
+def audit_index_key(name: str) -> str:
+    """The key in which an audit of a stream pattern names the groups that it found."""
+    return f"pelops:audit:{name}"
 
 
 def parse_derived_key(key: str) -> tuple[str, str, DerivedKey] | None:

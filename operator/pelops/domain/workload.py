@@ -9,7 +9,7 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Names the object whose replicas are the workers."""
+    """Names the object whose replicas are the workers; without a name there is none."""
 
     api_version: str
     kind: str
@@ -17,7 +17,12 @@ class Target:
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}"
+        return f"{self.kind} {self.namespace}/{self.name}" if self.name else "no workload"
+
+    @property
+    def is_nobody(self) -> bool:
+        """Whether no workers are declared."""
+        return not self.name
 
     @property
     def identity(self) -> tuple[str, str, str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from pelops.api.redis import RedisSpec
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys
 
@@ -42,7 +43,7 @@ def build_environment(
     """The variables of DESIGN section 3, in a fixed order: the same facts give the same bytes."""
     return [
         *_identity(),
-        *_redis(resource, access),
+        *redis_variables(resource.spec.redis, access),
         *_keys(keys),
         *_limits(resource),
     ]
@@ -62,17 +63,18 @@ def _identity() -> list[Variable]:
     ]
 
 
-def _redis(resource: StreamConsumerGroup, access: WorkerAccess) -> list[Variable]:
+def redis_variables(redis: RedisSpec, access: WorkerAccess) -> list[Variable]:
+    """The variables that say where Redis is and who asks; secrets by reference alone."""
     variables: list[Variable] = []
     if access.url_secret is not None:
-        variables.append(_from_secret("PELOPS_REDIS_URL", access.url_secret, "url"))
+        variables.append(secret_variable("PELOPS_REDIS_URL", access.url_secret, "url"))
     elif access.url is not None:
         variables.append({"name": "PELOPS_REDIS_URL", "value": literal(access.url)})
     if access.secret is not None:
         for key in ("username", "password"):
             name = f"PELOPS_REDIS_{key.upper()}"
-            variables.append(_from_secret(name, access.secret, key, optional=True))
-    sentinel = resource.spec.redis.sentinel
+            variables.append(secret_variable(name, access.secret, key, optional=True))
+    sentinel = redis.sentinel
     if sentinel is not None:
         master = literal(sentinel.master_name)
         nodes = literal(",".join(sentinel.nodes))
@@ -86,7 +88,8 @@ def _redis(resource: StreamConsumerGroup, access: WorkerAccess) -> list[Variable
     return variables
 
 
-def _from_secret(name: str, secret: str, key: str, *, optional: bool = False) -> Variable:
+def secret_variable(name: str, secret: str, key: str, *, optional: bool = False) -> Variable:
+    """A variable whose value the kubelet takes from a Secret."""
     reference: dict[str, Any] = {"name": secret, "key": key}
     if optional:
         reference["optional"] = True

@@ -12,7 +12,7 @@ from typing import Literal
 
 from pelops.errors import Conflict
 from pelops.kube.client import KubeApi, Manifest
-from pelops.kube.resources import EVENT, STREAM_CONSUMER_GROUP
+from pelops.kube.resources import EVENT, STREAM_CONSUMER_GROUP, Kind
 
 NOTE_LIMIT = 1024  # bytes, by events.k8s.io/v1
 
@@ -29,7 +29,12 @@ class Happening:
 
 
 def build_event(
-    subject: Manifest, happening: Happening, *, reporter: str, now: datetime
+    subject: Manifest,
+    happening: Happening,
+    *,
+    reporter: str,
+    now: datetime,
+    kind: Kind = STREAM_CONSUMER_GROUP,
 ) -> Manifest:
     """The Event. Its name depends on the resource, the happening and its occurrence alone."""
     metadata = subject["metadata"]
@@ -49,8 +54,8 @@ def build_event(
         "action": happening.action,
         "note": _shorten(happening.note),
         "regarding": {
-            "apiVersion": STREAM_CONSUMER_GROUP.api_version,
-            "kind": STREAM_CONSUMER_GROUP.kind,
+            "apiVersion": kind.api_version,
+            "kind": kind.kind,
             "namespace": metadata["namespace"],
             "name": metadata["name"],
             "uid": metadata["uid"],

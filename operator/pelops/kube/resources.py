@@ -38,6 +38,8 @@ GROUP = "pelops.dev"
 STREAM_CONSUMER_GROUP = Kind(
     group=GROUP, version="v1alpha1", kind="StreamConsumerGroup", plural="streamconsumergroups"
 )
+STREAM_AUDIT = Kind(group=GROUP, version="v1alpha1", kind="StreamAudit", plural="streamaudits")
+CRON_JOB = Kind(group="batch", version="v1", kind="CronJob", plural="cronjobs")
 DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 POD = Kind(group="", version="v1", kind="Pod", plural="pods")
 NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)

@@ -11,6 +11,7 @@ from typing import Final
 from pelops.api.status import ConditionStatus
 from pelops.domain.condition import Condition, render_time
 from pelops.domain.state import Loss
+from pelops.policy.audit_notices import decide_audit_alarms
 from pelops.policy.facts import Facts, printable
 from pelops.policy.reasons import ALARMS, ConditionType, Reason
 
@@ -18,9 +19,12 @@ ACKNOWLEDGE: Final = "pelops.dev/acknowledge"  # annotation: types of alarms, se
 
 
 def decide_alarms(facts: Facts) -> list[Condition]:
-    """The alarms that hold, in the order of `ALARMS`."""
-    if facts.stream is None:
-        return _told_before(facts)
+    """The alarms that hold, in the order of `ALARMS`, then those that audits raise."""
+    audits = decide_audit_alarms(facts.audits)
+    return [*(_told_before(facts) if facts.stream is None else _seen(facts)), *audits]
+
+
+def _seen(facts: Facts) -> list[Condition]:
     messages = {
         ConditionType.DATA_LOSS: _loss(facts),
         ConditionType.POSITION_WENT_BACK: _went_back(facts),

@@ -12,6 +12,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.state import GroupState
 from pelops.domain.workload import WorkloadObservation
+from pelops.policy.audit_notices import AuditNotice
 from pelops.policy.scaling import ScalingDecision
 
 _NAMES_TOLD: Final = 5
@@ -33,6 +34,7 @@ class Facts:
     evicts_any_key: bool = False  # maxmemory-policy allkeys-*
     redis_problem: Finding | None = None
     workload_problem: Finding | None = None
+    audits: tuple[AuditNotice, ...] = ()  # what audits say about the group
 
     @property
     def is_group_ready(self) -> bool:

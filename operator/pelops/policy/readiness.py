@@ -83,6 +83,13 @@ def _group(facts: Facts) -> Condition:
 
 
 def _workload(facts: Facts) -> Condition:
+    if not facts.resource.spec.has_workers:
+        return Condition(
+            type=ConditionType.WORKLOAD_READY,
+            status="True",
+            reason=Reason.NO_WORKLOAD,
+            message="neither targetRef nor template is set: whoever consumes is left alone",
+        )
     problem = facts.workload_problem or _workload_problem(facts)
     if problem is not None:
         return _false(ConditionType.WORKLOAD_READY, problem)

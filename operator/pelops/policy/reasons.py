@@ -37,6 +37,12 @@ class ConditionType(StrEnum):
     EVICTION_POSSIBLE = "EvictionPossible"
     # Consumers with pending entries that no pod matches.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+    # An audit proves entries lost that nobody has acknowledged.
+    LOSS_DETECTED = "LossDetected"
+    # The stream is trimmed close to what an audit has not archived yet, or beyond.
+    ARCHIVE_BEHIND_RETENTION = "ArchiveBehindRetention"
+    # An audit does not run, or cannot account for every entry.
+    AUDIT_FAILING = "AuditFailing"
 
 
 # True is bad and absent is good: somebody should look, and Ready does not suffer.
@@ -46,6 +52,12 @@ ALARMS = (
     ConditionType.UNMOVABLE_ENTRIES,
     ConditionType.EVICTION_POSSIBLE,
     ConditionType.UNMATCHED_CONSUMERS,
+)
+# The same, told by a StreamAudit: of itself and of the groups concerned.
+AUDIT_ALARMS = (
+    ConditionType.LOSS_DETECTED,
+    ConditionType.ARCHIVE_BEHIND_RETENTION,
+    ConditionType.AUDIT_FAILING,
 )
 
 
@@ -66,6 +78,10 @@ class Reason(StrEnum):
     SWEEPING = "Sweeping"
     # The stream is trimmed below what every group has finished.
     TRIMMING = "Trimming"
+    # No workers are declared: whoever consumes, such as a Spark job, is left alone.
+    NO_WORKLOAD = "NoWorkload"
+    # The audit runs at the times that it names.
+    SCHEDULED = "Scheduled"
 
     # --- who decides the number of workers
 
@@ -109,6 +125,10 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     # An older resource acts on the same group or the same target.
     CONFLICT = "Conflict"
+    # A StreamAudit names a StreamConsumerGroup that does not exist.
+    GROUP_MISSING = "GroupMissing"
+    # The Spark operator that a StreamAudit asks for is not installed, or may not be used.
+    BACKEND_MISSING = "BackendMissing"
     # The dead-letter stream of the user's choice lies in another slot than the stream.
     DEAD_LETTER_IN_ANOTHER_SLOT = "DeadLetterInAnotherSlot"
 
@@ -137,6 +157,18 @@ class Reason(StrEnum):
     EVICTION_POSSIBLE = "EvictionPossible"
     # Consumers with pending entries that no pod matches: their entries wait for the idle limit.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+    # An audit proves entries lost that nobody has acknowledged.
+    LOSS_DETECTED = "LossDetected"
+    # The stream is trimmed close to what an audit has not archived yet, or beyond.
+    ARCHIVE_BEHIND_RETENTION = "ArchiveBehindRetention"
+    # The last run of an audit ended in failure, or was ended.
+    RUN_FAILED = "RunFailed"
+    # A run of an audit ended well, and entries that it should have seen are not accounted for.
+    RUN_INCOMPLETE = "RunIncomplete"
+    # An audit could not see what it needs to account for every entry.
+    NOT_ACCOUNTED = "NotAccounted"
+    # What an audit recorded cannot be read.
+    SUMMARY_UNREADABLE = "SummaryUnreadable"
 
     # --- what is wrong with Redis
 
@@ -237,6 +269,8 @@ class Reason(StrEnum):
     CONSUMER_REMOVED = "ConsumerRemoved"
     # Entries that no group needs any more were trimmed.
     TRIMMED = "Trimmed"
+    # An audit has accounted for further windows.
+    WINDOW_AUDITED = "WindowAudited"
     # Dead letters went because of their age.
     LETTERS_EXPIRED = "LettersExpired"
     # The group stays in Redis, as the resource asks.

@@ -1,4 +1,4 @@
-"""Dead letters: their end, by age alone."""
+"""Dead letters and the ledger: their end, by age and by what audits have archived."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LEDGER_KEPT
+from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
 from pelops.redis_streams.retention import BATCH
@@ -34,12 +34,16 @@ async def expire_letters(
 ) -> Expired:
     """Drop dead letters older than `kept` and records of the ledger older than a week.
 
+    Records that an audit has not archived yet wait for it, two weeks at most.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     call = ScriptCall(
         script=_EXPIRE,
-        keys=(keys.dead_letter, keys.ledger, keys.state),
-        args=(owner.uid, kept // MILLISECOND, LEDGER_KEPT // MILLISECOND, BATCH),
+        keys=(keys.dead_letter, keys.ledger, keys.state, keys.audit),
+        args=(
+            *(owner.uid, kept // MILLISECOND, LEDGER_KEPT // MILLISECOND, BATCH),
+            LEDGER_WAITS // MILLISECOND,
+        ),
         needs=partial(_needs, keys),
     )
     verdict, *details = await server.run(call)
@@ -55,9 +59,9 @@ async def expire_letters(
 
 def _needs(keys: GroupKeys) -> tuple[Need, ...]:
     return (
-        *(Need("type", key) for key in (keys.dead_letter, keys.ledger, keys.state)),
+        *(Need("type", key) for key in (keys.dead_letter, keys.ledger, keys.state, keys.audit)),
         Need("time"),
-        Need("hmget", keys.state, ("f",)),
+        *(Need("hmget", key, ("f",)) for key in (keys.state, keys.audit)),
         *(Need("xinfo|stream", key) for key in (keys.dead_letter, keys.ledger)),
         *(Need("xtrim", key, ("MINID", "0-1")) for key in (keys.dead_letter, keys.ledger)),
         Need("xadd", keys.ledger, ("*", "f", "v")),

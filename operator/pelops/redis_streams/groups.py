@@ -107,7 +107,10 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     """
     call = ScriptCall(
         script=_DESTROY,
-        keys=(*(keys.stream, keys.state, keys.started), *(keys.retry, keys.handover, keys.ledger)),
+        keys=(
+            *(keys.stream, keys.state, keys.started),
+            *(keys.retry, keys.handover, keys.ledger, keys.audit),
+        ),
         args=(keys.group, owner.uid),
         needs=partial(_destroy_needs, keys),
     )
@@ -169,7 +172,7 @@ def _destroy_needs(keys: GroupKeys) -> tuple[Need, ...]:
         Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
         Need("xgroup|destroy", keys.stream, (keys.group,)),
         *(Need("unlink", key) for key in (keys.state, keys.started, keys.retry)),
-        *(Need("unlink", key) for key in (keys.handover, keys.ledger)),
+        *(Need("unlink", key) for key in (keys.handover, keys.ledger, keys.audit)),
     )
 
 

@@ -153,7 +153,7 @@ def raise_refusal(keys: GroupKeys, verdict: bytes, details: list[Reply]) -> None
         raise NoSuchGroup(f"the group {keys.group} of {details[0].decode()} does not exist")
     if verdict == b"wrong-type":
         key, found = details[0].decode(), details[1].decode()
-        hashes = (keys.state, keys.started)
+        hashes = (keys.state, keys.started, keys.audit)
         raise wrong_type(key, found, "hash" if key in hashes else "stream")
     if verdict == b"no-permission":
         raise permission_denied(details[0].decode().lower(), details[1].decode())

@@ -1,6 +1,6 @@
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
--- KEYS  stream, state, started, retry, handover, ledger  (same slot)
+-- KEYS  stream, state, started, retry, handover, ledger, audit  (same slot)
 -- ARGV  group, uid
 -- Returns  verdict, then
 --            destroyed | absent
@@ -49,6 +49,6 @@ end
 if group_exists() then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end
-redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
 redis.call('UNLINK', state)
 return { 'destroyed' }

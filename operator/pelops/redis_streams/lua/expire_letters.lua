@@ -2,22 +2,26 @@
 -- include: stream
 -- include: ids
 -- include: trim
--- Drop dead letters and records of the ledger that have been kept for long enough, by age alone.
+-- Drop dead letters that have been kept for long enough, and records of the ledger that have and that
+-- every audit has archived.
 --
--- KEYS  dead_letter, ledger, state  (same slot)
--- ARGV  uid, letters_ms, ledger_ms (for how long each is kept), batch (of each to remove at most)
+-- KEYS  dead_letter, ledger, state, audit  (same slot)
+-- ARGV  uid, letters_ms, ledger_ms (for how long each is kept), batch (of each to remove at most),
+--       waits_ms (how old a record may become that an audit has not archived)
 -- Returns  verdict, then
 --            done   letters removed, last ID up to which none is left or '', records removed,
 --                   1 when more may go, else 0
 --            not-owner | wrong-type key type | no-permission command key
 -- Costs  linear in what is removed.
 -- Repeats safely: the second run finds none that is old enough. The trimming comes first and the
--- ledger after it: Redis keeps a script's effects together.
+-- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
+-- waits_ms has ended or is broken, and the ledger waits for it no longer.
 
-local dead_letter, ledger, state = unpack(KEYS)
+local dead_letter, ledger, state, audit = unpack(KEYS)
 local uid, letters_ms, ledger_ms, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local waits_ms = tonumber(ARGV[5])
 
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash', 'hash' })
   or find_forbidden({
     { 'XTRIM', dead_letter, 'MINID', '~', '0-1', 'LIMIT', '1' },
     { 'XTRIM', ledger, 'MINID', '~', '0-1', 'LIMIT', '1' }, { 'XADD', ledger, '*', 'f', 'v' },
@@ -30,9 +34,24 @@ if redis.call('HMGET', state, 'owner:uid')[1] ~= uid then
 end
 
 local now = server_ms()
-local function expire(key, kept_ms)
+local function instant_before(kept_ms)
+  return text(math.max(0, now - kept_ms)) .. '-0'
+end
+
+-- The first ID of the ledger that stays: no younger than `ledger_ms`, and not archived by every audit.
+local function first_kept()
+  local first, oldest = instant_before(ledger_ms), instant_before(waits_ms)
+  local archived = redis.call('HMGET', audit, 'archived')[1] or ''
+  for id in string.gmatch(archived, '%S+ (%d+%-%d+)') do
+    if comes_before(id, first) and comes_before(oldest, id) then
+      first = id
+    end
+  end
+  return first
+end
+
+local function expire(key, oldest)
   local seen = see_stream(key)
-  local oldest = text(math.max(0, now - kept_ms)) .. '-0'
   if not (seen and seen['first-id'] and comes_before(seen['first-id'], oldest)) then
     return 0
   end
@@ -40,8 +59,8 @@ local function expire(key, kept_ms)
 end
 
 -- From here on it writes.
-local letters, last = expire(dead_letter, letters_ms), ''
-local records = expire(ledger, ledger_ms)
+local letters, last = expire(dead_letter, instant_before(letters_ms)), ''
+local records = expire(ledger, first_kept())
 if letters > 0 then
   local left = see_stream(dead_letter)
   last = left['first-id'] and id_before(left['first-id']) or left['last-generated-id']

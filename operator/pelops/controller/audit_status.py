@@ -1,0 +1,166 @@
+"""The `status` of a StreamAudit: a pure function of facts, so whoever writes writes the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Literal
+
+from pelops.api.audit_status import MOST_GROUPS_TOLD
+from pelops.api.bounds import MAX_EXACT_INTEGER
+from pelops.controller.status import Previous, Status
+from pelops.domain.audit import EntryStatus, Verdict, worst_verdict
+from pelops.domain.audit_record import AuditRecord
+from pelops.domain.condition import Condition, render_conditions, render_time, shorten
+from pelops.kube.events import Happening
+from pelops.policy.audit_conditions import find_failure
+from pelops.policy.audit_facts import AuditFacts, GroupAudit, Runs
+from pelops.policy.audit_retention import is_behind
+from pelops.policy.reasons import Reason
+
+
+def render_audit_status(
+    facts: AuditFacts, conditions: list[Condition], previous: Previous, now: datetime
+) -> Status:
+    """The whole status. What cannot be seen now stays as it was told."""
+    status: Status = {
+        "observedGeneration": previous.generation,
+        "conditions": render_conditions(
+            conditions,
+            previous.status.get("conditions") or (),
+            generation=previous.generation,
+            now=now,
+        ),
+        "job": facts.job if facts.runs.exists else None,
+        "run": _render_runs(facts.runs),
+    }
+    if facts.redis_problem is not None:
+        seen = {name: previous.status.get(name) for name in ("summary", "groups")}
+    else:
+        seen = {"summary": _render_summary(facts), "groups": _render_groups(facts)}
+    return _present({**status, **seen})
+
+
+def tell_windows(before: Status, after: Status) -> Happening | None:
+    """The Event that tells of windows that were accounted for since the status before."""
+    new = _newest(after)
+    if not new or new == _newest(before):
+        return None
+    summary = after.get("summary") or {}
+    verdict = summary.get("verdict", "")
+    severity: Literal["Normal", "Warning"] = "Normal" if verdict == Verdict.BALANCED else "Warning"
+    numbers = ", ".join(
+        f"{summary[name]} {word}"
+        for name, word in (
+            ("produced", "produced"),
+            ("lost", "lost"),
+            ("stuck", "stuck"),
+            ("deadLettered", "dead-lettered"),
+        )
+        if name in summary
+    )
+    sentences = [group.get("sentence", "") for group in (after.get("groups") or ())[:1]]
+    note = f"Window {summary.get('window')}: {verdict}; {numbers}. {' '.join(sentences)}"
+    return Happening(
+        type=severity,
+        reason=Reason.WINDOW_AUDITED,
+        action="Audit",
+        note=note.strip(),
+        occurrence=new,
+    )
+
+
+def _newest(status: Status) -> str:
+    times = [group["time"] for group in status.get("groups") or () if group.get("time")]
+    return max(times, default="")
+
+
+def _render_runs(runs: Runs) -> Status:
+    return _present(
+        {
+            "lastStartTime": render_time(runs.last_start) if runs.last_start else None,
+            "lastSuccessTime": render_time(runs.last_success) if runs.last_success else None,
+            "active": runs.is_active if runs.last_start else None,
+        }
+    )
+
+
+def _render_summary(facts: AuditFacts) -> Status:
+    records = [group.record for group in facts.groups if group.record is not None]
+    audited = f"{len(records)}/{len(facts.groups)}" if facts.groups else None
+    if not records:
+        return _present({"groups": audited})
+    verdict = worst_verdict([record.summary.verdict for record in records])
+    return _present(
+        {
+            "window": str(min(record.summary.window.number for record in records)),
+            "verdict": verdict.value if verdict else None,
+            "produced": _sum(record.summary.produced for record in records),
+            "lost": _sum(record.unacknowledged for record in records),
+            "stuck": _sum(_count(record, EntryStatus.STUCK) for record in records),
+            "deadLettered": _sum(_count(record, EntryStatus.DEAD_LETTERED) for record in records),
+            "groups": audited,
+        }
+    )
+
+
+def _render_groups(facts: AuditFacts) -> list[Status]:
+    """Those that need a look first, in an order that their facts alone decide."""
+    rendered = [_render_group(facts, group) for group in facts.groups]
+    rendered.sort(key=_place)
+    return rendered[:MOST_GROUPS_TOLD]
+
+
+def _place(group: Status) -> tuple[bool, bool, bool, str, str]:
+    return (
+        not group.get("lost"),
+        not (group.get("failing") or group.get("behindRetention")),
+        group.get("verdict") == Verdict.BALANCED,
+        group["stream"],
+        group["group"],
+    )
+
+
+def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
+    status: Status = {
+        "stream": group.stream,
+        "group": group.group,
+        "name": group.resource,
+        # Absent is well: a status that is well is short.
+        "behindRetention": is_behind(group) or None,
+        "failing": find_failure(facts, group) is not None or None,
+    }
+    record = group.record
+    if record is None:
+        return _present(status)
+    summary = record.summary
+    return _present(
+        {
+            **status,
+            "window": summary.window.number,
+            "time": render_time(summary.window.at),
+            "verdict": summary.verdict.value,
+            "sentence": shorten(_printable(summary.sentence), 512),
+            "produced": summary.produced,
+            "stuck": _count(record, EntryStatus.STUCK),
+            "deadLettered": _count(record, EntryStatus.DEAD_LETTERED),
+            "lost": record.unacknowledged,
+        }
+    )
+
+
+def _count(record: AuditRecord, status: EntryStatus) -> int:
+    return record.summary.counts[status]
+
+
+def _sum(numbers: Iterable[int]) -> int:
+    return min(sum(numbers), MAX_EXACT_INTEGER)
+
+
+def _printable(text: str) -> str:
+    # Whoever may write to the key in Redis may have written anything.
+    return text.encode(errors="replace").decode()
+
+
+def _present(fields: dict[str, Any]) -> Status:
+    return {name: value for name, value in fields.items() if value not in (None, "", {}, [])}

@@ -1,0 +1,90 @@
+"""Audits in one replica, put together: what it knows of them, their queue and their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Coroutine
+from typing import Any, Final
+
+from pelops.controller.audit_cache import AUDIT_KINDS, AuditCache
+from pelops.controller.audit_observe import AuditObserver
+from pelops.controller.audit_reconcile import AuditDoors, AuditReconciler
+from pelops.controller.audit_spark import SparkJobs
+from pelops.controller.audit_steps import AuditSteps
+from pelops.controller.cache import Cache
+from pelops.controller.loop import ReconcileLoop, Resync
+from pelops.controller.members import Members
+from pelops.controller.observe import Observer
+from pelops.controller.queue import KeyedQueue
+from pelops.controller.reporter import Reporter
+from pelops.controller.settings import Settings
+from pelops.controller.turns import Pace
+from pelops.controller.versions import Name
+from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.resources import STREAM_AUDIT, Kind
+
+WORKERS: Final = 8  # audits are few, and their turns mostly wait
+
+
+class Audits:
+    """Watches and reconciles StreamAudits."""
+
+    def __init__(self, groups: Cache, tell: Callable[[Name], None], clock: Callable[[], float]):
+        """`tell` hears of a StreamConsumerGroup of which an audit says something else now."""
+        self._groups = groups
+        self._tell = tell
+        self._clock = clock
+        self._queue: KeyedQueue[Name] = KeyedQueue(clock)
+        self._asked: dict[Name, object] = {}  # of groups that audits name: what was asked last
+        self.cache = AuditCache(self._tell_groups)
+
+    def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+        """Take in an event about one of `AUDIT_KINDS`."""
+        if is_gone:
+            metadata = manifest["metadata"]
+            name = (metadata["namespace"], metadata["name"])
+            concerned = self.cache.remove(kind, name, metadata["uid"])
+        else:
+            concerned = self.cache.put(kind, manifest)
+        for name in concerned:
+            self._queue.add(name)
+
+    def hear_group(self, name: Name) -> None:
+        """A StreamConsumerGroup changed: audits that name it follow, unless only its status did."""
+        audits = self.cache.auditing(name)
+        if not audits:
+            self._asked.pop(name, None)
+            return
+        metadata = (self._groups.resources.get(name) or {}).get("metadata", {})
+        asked = (metadata.get("uid"), metadata.get("generation"))
+        if self._asked.get(name) != asked:
+            self._asked[name] = asked
+            for audit in audits:
+                self._queue.add(audit)
+
+    def resync(self, api: KubeApi, namespaces: Collection[str]) -> Resync:
+        """What compares the cache with a full LIST."""
+        return Resync(api, self.cache, self._queue, namespaces)
+
+    def loops(
+        self, api: KubeApi, settings: Settings, members: Members, observer: Observer
+    ) -> tuple[Coroutine[Any, Any, None], ...]:
+        """Everything that runs until cancelled."""
+        spark = SparkJobs(api, image=settings.audit_image)
+        doors = AuditDoors(
+            api=api,
+            audits=self.cache,
+            members=members,
+            observer=observer,
+            look=AuditObserver(self.cache, self._groups, observer, spark),
+            steps=AuditSteps(api, self.cache, spark, image=settings.audit_image),
+            reporter=Reporter(api, identity=settings.identity, kind=STREAM_AUDIT),
+        )
+        pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
+        reconciler = AuditReconciler(doors, pace, self._clock)
+        turns = ReconcileLoop(reconciler, self._queue, workers=WORKERS)
+        resync = self.resync(api, settings.namespaces)
+        return turns.run(), resync.run(AUDIT_KINDS, every_s=settings.resync_s)
+
+    def _tell_groups(self, names: set[Name]) -> None:
+        for name in names:
+            self._tell(name)

@@ -1,0 +1,292 @@
+"""What an audit says about one group in one window: the summary that the pipeline writes to Redis.
+
+The one schema that the pipeline and the operator share. Every entry of the window ends in exactly
+one status, so the counts add up to what was produced: a summary that does not balance cannot be
+made, and is not believed when it is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from pelops.domain.condition import shorten
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.json_fields import JsonFields, load_json_object
+from pelops.errors import InvalidSpec
+
+VERSION: Final = 1
+SUMMARY_LIMIT: Final = 16 * 1024  # bytes of a rendered summary; the script refuses more
+MOST_FINDINGS: Final = 16
+SENTENCE_LIMIT: Final = 400  # characters
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+class EntryStatus(StrEnum):
+    """What became of an entry, for one group."""
+
+    ACKNOWLEDGED_PROVEN = "acknowledged_proven"  # an AOF, or a worker of ours, says so
+    ACKNOWLEDGED_INFERRED = "acknowledged_inferred"  # delivered, and no longer pending
+    IN_FLIGHT = "in_flight"  # pending, and not for long
+    STUCK = "stuck"  # pending for longer than the limit
+    UNDELIVERED = "undelivered"  # after the group's position, and still there
+    DEAD_LETTERED = "dead_lettered"
+    REQUEUED = "requeued"  # its copy is counted where the copy is
+    PAYLOAD_GONE = "payload_gone"  # pending, and its body was deleted or trimmed
+    LOST = "lost"  # proven: never delivered, and gone
+    INDETERMINATE = "indeterminate"  # delivered and then trimmed, or lost: nothing tells which
+
+
+# What ends by itself, or as was asked for; every other status is worth a look.
+EXPECTED_STATUSES: Final = frozenset(
+    {
+        EntryStatus.ACKNOWLEDGED_PROVEN,
+        EntryStatus.ACKNOWLEDGED_INFERRED,
+        EntryStatus.IN_FLIGHT,
+        EntryStatus.UNDELIVERED,
+        EntryStatus.REQUEUED,
+    }
+)
+
+
+class Verdict(StrEnum):
+    """An audit in a word, from best to worst."""
+
+    BALANCED = "balanced"  # every entry is accounted for, and none needs a look
+    FINDINGS = "findings"  # every entry is accounted for, and some need a look
+    FAILING = "failing"  # the audit could not see what it needs to account for them
+
+
+_SEVERITY: Final = {verdict: place for place, verdict in enumerate(Verdict)}
+
+
+class Evidence(StrEnum):
+    """What the audit could rest on beside the stream itself."""
+
+    AOF = "aof"
+    LEDGER = "ledger"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A part of a stream: after `from_id`, up to and including `to_id`."""
+
+    number: int  # from 0, without gaps, in one archive
+    from_id: EntryId
+    to_id: EntryId
+    from_added: int  # the stream's entries-added at each end
+    to_added: int
+    at: datetime  # when it was closed, on the server's clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFinding:
+    """Something that somebody should look at."""
+
+    kind: str  # a word for programs
+    count: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryTimes:
+    """From the first sight of a stuck entry until it was acknowledged or moved."""
+
+    p50: timedelta
+    p99: timedelta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSummary:
+    """One group in one window. Make it with `build_summary`, which sees that it balances."""
+
+    stream: str
+    group: str
+    window: Window
+    produced: int
+    archived: int  # of them; the rest was gone before it could be read
+    counts: Mapping[EntryStatus, int]  # every status; their sum is `produced`
+    open: int = 0  # entries of this and earlier windows that have not come to an end
+    findings: tuple[AuditFinding, ...] = ()
+    verdict: Verdict
+    sentence: str
+    oldest_stuck: timedelta | None = None
+    recovery: RecoveryTimes | None = None
+    # What of the stream's retained part the archive is ahead of trimming: 1 all, below 0 too late.
+    retention_margin: float | None = None
+    evidence: Evidence = Evidence.NONE
+
+    @property
+    def lost(self) -> int:
+        """Entries that were proven lost in this window."""
+        return self.counts[EntryStatus.LOST]
+
+
+def build_summary(summary: AuditSummary) -> AuditSummary:
+    """The summary with every status counted and its texts cut to what may be recorded.
+
+    Raises InvalidSpec when its statuses do not add up to what was produced, when more was archived
+    than produced, or when the window goes backward.
+    """
+    counts = {status: summary.counts.get(status, 0) for status in EntryStatus}
+    total, window = sum(counts.values()), summary.window
+    if any(count < 0 for count in counts.values()) or total != summary.produced:
+        raise InvalidSpec(
+            f"the statuses of {total} entries do not account for {summary.produced} produced ones"
+        )
+    if summary.archived > summary.produced:
+        raise InvalidSpec(f"{summary.archived} of {summary.produced} entries cannot be archived")
+    if window.from_id > window.to_id or window.from_added > window.to_added:
+        raise InvalidSpec(f"window {window.number} goes backward")
+    return replace(
+        summary,
+        counts=counts,
+        sentence=shorten(summary.sentence, SENTENCE_LIMIT),
+        findings=tuple(
+            replace(finding, sentence=shorten(finding.sentence, SENTENCE_LIMIT))
+            for finding in summary.findings[:MOST_FINDINGS]
+        ),
+    )
+
+
+def render_summary(summary: AuditSummary) -> dict[str, Any]:
+    """The summary as a JSON object. Statuses that no entry has are left out."""
+    window, recovery = summary.window, summary.recovery
+    return {
+        "version": VERSION,
+        "stream": summary.stream,
+        "group": summary.group,
+        "window": {
+            "number": window.number,
+            "from_id": str(window.from_id),
+            "to_id": str(window.to_id),
+            "from_added": window.from_added,
+            "to_added": window.to_added,
+            "at_ms": (window.at - _EPOCH) // _MILLISECOND,
+        },
+        "produced": summary.produced,
+        "archived": summary.archived,
+        "counts": {status.value: n for status, n in sorted(summary.counts.items()) if n},
+        "open": summary.open,
+        "findings": [
+            {"kind": one.kind, "count": one.count, "sentence": one.sentence}
+            for one in summary.findings
+        ],
+        "verdict": summary.verdict.value,
+        "sentence": summary.sentence,
+        "oldest_stuck_s": None if summary.oldest_stuck is None else _seconds(summary.oldest_stuck),
+        "time_to_recovery_ms": None
+        if recovery is None
+        else {"p50": recovery.p50 // _MILLISECOND, "p99": recovery.p99 // _MILLISECOND},
+        "retention_margin": summary.retention_margin,
+        "evidence": summary.evidence.value,
+    }
+
+
+def render_summary_text(summary: AuditSummary) -> str:
+    """The summary as the text that is recorded: equal summaries give equal bytes.
+
+    It fits into `SUMMARY_LIMIT`; findings at the end of the list give way.
+    """
+    while True:
+        text = json.dumps(
+            render_summary(summary), ensure_ascii=False, separators=(",", ":"), sort_keys=True
+        )
+        if len(text.encode(errors="replace")) <= SUMMARY_LIMIT or not summary.findings:
+            return text
+        summary = replace(summary, findings=summary.findings[:-1])
+
+
+def parse_summary(text: str | bytes) -> AuditSummary:
+    """The summary that a text holds; fields that are not known are ignored.
+
+    Raises InvalidSpec, which names the field, when the text is none, is of another version, or does
+    not balance.
+    """
+    fields = load_json_object(text, "the summary", limit=SUMMARY_LIMIT)
+    if fields.number("version") != VERSION:
+        raise InvalidSpec(
+            f"the summary has version {fields.number('version')}, and this version of Pelops reads "
+            f"{VERSION}: let operator and pipeline be of one release"
+        )
+    return build_summary(
+        AuditSummary(
+            stream=fields.text("stream"),
+            group=fields.text("group"),
+            window=_parse_window(fields.inner("window")),
+            produced=fields.number("produced"),
+            archived=fields.number("archived"),
+            counts=_parse_counts(fields.inner("counts")),
+            open=fields.number("open"),
+            findings=_parse_findings(fields.content.get("findings")),
+            verdict=fields.word("verdict", Verdict),
+            sentence=fields.text("sentence"),
+            oldest_stuck=_parse_span(fields.ratio("oldest_stuck_s"), timedelta(seconds=1)),
+            recovery=_parse_recovery(fields),
+            retention_margin=fields.ratio("retention_margin"),
+            evidence=fields.word("evidence", Evidence),
+        )
+    )
+
+
+def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
+    """The verdict of all of them together; None without any."""
+    return max(verdicts, key=_SEVERITY.__getitem__, default=None)
+
+
+def _parse_window(fields: JsonFields) -> Window:
+    return Window(
+        number=fields.number("number"),
+        from_id=parse_entry_id(fields.text("from_id", 41)),
+        to_id=parse_entry_id(fields.text("to_id", 41)),
+        from_added=fields.number("from_added"),
+        to_added=fields.number("to_added"),
+        at=_EPOCH + min(fields.number("at_ms"), _LAST_MS) * _MILLISECOND,
+    )
+
+
+def _parse_counts(fields: JsonFields) -> dict[EntryStatus, int]:
+    unknown = fields.content.keys() - set(EntryStatus)
+    if unknown:
+        raise InvalidSpec(f"counts holds {shorten(min(unknown), 64)!r}, which is no status")
+    return {EntryStatus(name): fields.number(name) for name in fields.content}
+
+
+def _parse_findings(found: object) -> tuple[AuditFinding, ...]:
+    if not isinstance(found, list):
+        raise InvalidSpec("findings is no list")
+    return tuple(_parse_finding(one) for one in found)
+
+
+def _parse_finding(found: object) -> AuditFinding:
+    if not isinstance(found, Mapping):
+        raise InvalidSpec("findings holds something else than objects")
+    fields = JsonFields(content=found, at="findings[].")
+    return AuditFinding(
+        kind=fields.text("kind", 64),
+        count=fields.number("count"),
+        sentence=fields.text("sentence"),
+    )
+
+
+def _parse_recovery(fields: JsonFields) -> RecoveryTimes | None:
+    if fields.content.get("time_to_recovery_ms") is None:
+        return None
+    inner = fields.inner("time_to_recovery_ms")
+    p50, p99 = (_parse_span(inner.number(name), _MILLISECOND) for name in ("p50", "p99"))
+    return RecoveryTimes(p50=p50 or timedelta(), p99=p99 or timedelta())
+
+
+def _parse_span(value: float | None, unit: timedelta) -> timedelta | None:
+    return None if value is None else min(max(value, 0.0), 1e12) * unit
+
+
+def _seconds(span: timedelta) -> float:
+    return round(span / timedelta(seconds=1), 3)

@@ -1,0 +1,72 @@
+"""A JSON object that somebody else may have written, read field by field. Errors name the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from pelops.errors import InvalidSpec
+
+Word = TypeVar("Word", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonFields:
+    """An object, and where it stands in the whole. Every method raises InvalidSpec."""
+
+    content: Mapping[str, Any] = field(repr=False)
+    at: str = ""  # what goes before a field's name
+
+    def number(self, name: str) -> int:
+        """A whole number from 0 to what a counter of Redis reaches."""
+        value = self.content.get(name)
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+            raise InvalidSpec(f"{self.at}{name} is no count")
+        return value
+
+    def text(self, name: str, limit: int = 4096) -> str:
+        """A text of at most `limit` characters."""
+        value = self.content.get(name)
+        if not isinstance(value, str) or len(value) > limit:
+            raise InvalidSpec(f"{self.at}{name} is no text, or too long")
+        return value
+
+    def ratio(self, name: str) -> float | None:
+        """A number of any kind within reason; None when it is absent or null."""
+        value = self.content.get(name)
+        if value is None:
+            return None
+        # A comparison that not-a-number fails as well.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e15:
+            raise InvalidSpec(f"{self.at}{name} is no number")
+        return float(value)
+
+    def word(self, name: str, words: type[Word]) -> Word:
+        """One of the words of an enumeration."""
+        try:
+            return words(self.text(name))
+        except ValueError as error:
+            raise InvalidSpec(f"{self.at}{name} is none of {', '.join(words)}") from error
+
+    def inner(self, name: str) -> JsonFields:
+        """An object inside this one."""
+        value = self.content.get(name)
+        if not isinstance(value, Mapping):
+            raise InvalidSpec(f"{self.at}{name} is no object")
+        return JsonFields(content=value, at=f"{self.at}{name}.")
+
+
+def load_json_object(text: str | bytes, what: str, *, limit: int) -> JsonFields:
+    """The object that a text of at most `limit` bytes holds. Raises InvalidSpec."""
+    if len(text) > limit:
+        raise InvalidSpec(f"{what} is longer than {limit} bytes")
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSpec(f"{what} is no JSON") from error
+    if not isinstance(found, Mapping):
+        raise InvalidSpec(f"{what} is no JSON object")
+    return JsonFields(content=found)

@@ -1,0 +1,118 @@
+"""The environment of an audit's job: all that it is told, since it may ask Kubernetes nothing.
+
+docs/audits.md says what each variable means. No secret ever stands in it in clear.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pelops.api.audit_archive import S3Spec
+from pelops.api.stream_audit import StreamAudit
+from pelops.kube.environment import (
+    Variable,
+    WorkerAccess,
+    literal,
+    redis_variables,
+    secret_variable,
+)
+from pelops.policy.audit_plan import AuditedGroup, AuditPlan
+
+ARCHIVE_MOUNT: Final = "/archive"
+WORK_MOUNT: Final = "/work"  # the one directory that may be written to beside the archive
+_S3_KEYS: Final = (
+    ("AWS_ACCESS_KEY_ID", "accessKeyId", False),
+    ("AWS_SECRET_ACCESS_KEY", "secretAccessKey", False),
+    ("AWS_SESSION_TOKEN", "sessionToken", True),
+)
+
+
+def build_audit_environment(
+    audit: StreamAudit, plan: AuditPlan, access: WorkerAccess
+) -> list[Variable]:
+    """The variables in a fixed order: the same facts give the same bytes."""
+    return [
+        *redis_variables(plan.redis, access),
+        *(_plain(name, text) for name, text in _texts(audit, plan).items() if text is not None),
+        *_archive_secrets(audit.spec.archive.s3),
+        *_memory(audit),
+    ]
+
+
+def archive_address(audit: StreamAudit) -> str:
+    """Where the archive begins, as Spark names it."""
+    archive = audit.spec.archive
+    if archive.s3 is not None:
+        prefix = f"/{archive.s3.prefix.strip('/')}" if archive.s3.prefix else ""
+        return f"s3a://{archive.s3.bucket}{prefix}"
+    return ARCHIVE_MOUNT if archive.pvc is not None else str(archive.path)
+
+
+def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
+    spec = audit.spec
+    s3 = spec.archive.s3
+    return {
+        "PELOPS_AUDIT_NAME": audit.audit_name,
+        "PELOPS_AUDIT_GROUPS": _render_groups(plan.groups) if plan.groups else None,
+        "PELOPS_AUDIT_STREAM_PATTERN": spec.stream_pattern,
+        "PELOPS_AUDIT_WINDOW_SECONDS": str(spec.window_seconds),
+        "PELOPS_AUDIT_STUCK_AFTER_MS": _milliseconds(spec.stuck_after_seconds),
+        "PELOPS_AUDIT_ARCHIVE": archive_address(audit),
+        "PELOPS_AUDIT_PAYLOAD": spec.payload.value.lower(),
+        "PELOPS_AUDIT_RETENTION_DAYS": str(spec.retention_days),
+        "PELOPS_AUDIT_DEADLINE_SECONDS": str(spec.deadline_seconds),
+        "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof_path if spec.evidence else None,
+        "PELOPS_AUDIT_S3_ENDPOINT": s3.endpoint if s3 else None,
+        "PELOPS_AUDIT_S3_REGION": s3.region if s3 else None,
+        # What was found stands in the summary: a run that finds something has not failed.
+        "PELOPS_AUDIT_FINDINGS_EXIT": "0",
+        "TMPDIR": WORK_MOUNT,
+        "SPARK_LOCAL_DIRS": WORK_MOUNT,
+    }
+
+
+def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
+    told = [
+        {
+            "resource": one.resource,
+            "stream": one.keys.stream,
+            "group": one.keys.group,
+            "dead_letter": one.keys.dead_letter,
+            "field_prefix": one.field_prefix,
+            "stuck_after_ms": one.stuck_after_s * 1000,
+        }
+        for one in groups
+    ]
+    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+
+
+def _milliseconds(seconds: int | None) -> str | None:
+    return None if seconds is None else str(seconds * 1000)
+
+
+def _plain(name: str, text: str) -> Variable:
+    return {"name": name, "value": literal(text)}
+
+
+def _archive_secrets(s3: S3Spec | None) -> list[Variable]:
+    if s3 is None or s3.secret_ref is None:
+        return []
+    secret = s3.secret_ref.name
+    return [
+        secret_variable(name, secret, key, optional=optional) for name, key, optional in _S3_KEYS
+    ]
+
+
+def _memory(audit: StreamAudit) -> list[Variable]:
+    if "memory" not in (resources_of(audit).get("limits") or {}):
+        return []
+    field = {"resource": "limits.memory", "divisor": "1Mi"}
+    return [{"name": "PELOPS_AUDIT_MEMORY_MIB", "valueFrom": {"resourceFieldRef": field}}]
+
+
+def resources_of(audit: StreamAudit) -> dict[str, Any]:
+    """Requests and limits of the container: what was asked for, or enough for most streams."""
+    if audit.spec.resources is not None:
+        return dict(audit.spec.resources)
+    return {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}

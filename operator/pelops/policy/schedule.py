@@ -1,0 +1,137 @@
+"""When a schedule in cron's five fields is due. The rules are those of Kubernetes' CronJobs.
+
+Day and weekday: when both are restricted, either suffices; else both must fit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pelops.errors import InvalidSpec
+
+_WORDS: Final = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_RANGES: Final = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
+_MONTHS: Final = [
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+]
+_WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_MINUTE: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """What a schedule says, as sets of numbers."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]  # 0 is Sunday
+    any_day: bool  # the field is * or ?
+    any_weekday: bool
+    zone: tzinfo
+
+    def is_due(self, minute: datetime) -> bool:
+        """Whether a run should start in this minute."""
+        local = minute.astimezone(self.zone)
+        is_day = local.day in self.days
+        is_weekday = local.isoweekday() % 7 in self.weekdays
+        is_date = (
+            is_day and is_weekday if self.any_day or self.any_weekday else is_day or is_weekday
+        )
+        return (
+            local.minute in self.minutes
+            and local.hour in self.hours
+            and local.month in self.months
+            and is_date
+        )
+
+
+def parse_schedule(text: str, zone: str | None = None) -> Schedule:
+    """The schedule of five fields, or a word such as @hourly, in a time zone; UTC unless said.
+
+    Raises InvalidSpec.
+    """
+    fields = _WORDS.get(text, text).split()
+    if len(fields) != len(_RANGES):
+        raise InvalidSpec(f"the schedule {text!r} has {len(fields)} fields; write five")
+    numbers = [_parse_field(one, place) for place, one in enumerate(fields)]
+    return Schedule(
+        minutes=numbers[0],
+        hours=numbers[1],
+        days=numbers[2],
+        months=numbers[3],
+        weekdays=numbers[4],
+        any_day=fields[2][0] in "*?",
+        any_weekday=fields[4][0] in "*?",
+        zone=_find_zone(zone or "UTC"),
+    )
+
+
+def find_due(schedule: Schedule, *, after: datetime, now: datetime) -> datetime | None:
+    """The last minute after `after`, and not after `now`, in which a run should start."""
+    minute = now.replace(second=0, microsecond=0)
+    while minute > after:
+        if schedule.is_due(minute):
+            return minute
+        minute -= _MINUTE
+    return None
+
+
+def _find_zone(name: str) -> tzinfo:
+    if name in {"UTC", "Etc/UTC"}:
+        return UTC  # needs no list of zones, which small images lack
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise InvalidSpec(f"spec.timeZone {name!r} is not known here; name another") from error
+
+
+def _parse_field(text: str, place: int) -> frozenset[int]:
+    parts = (_parse_part(part, place) for part in text.split(","))
+    return frozenset(number for part in parts for number in part)
+
+
+def _parse_part(part: str, place: int) -> range:
+    lowest, highest = _RANGES[place]
+    span, _, step = part.partition("/")
+    if span in {"*", "?"}:
+        first, last = lowest, highest
+    else:
+        begin, dash, end = span.partition("-")
+        first = _parse_number(begin, place)
+        last = _parse_number(end, place) if dash else (highest if step else first)
+    if not (lowest <= first <= last <= highest) or (step and not (step.isdigit() and int(step))):
+        raise InvalidSpec(f"the schedule's field {part!r} names nothing from {lowest} to {highest}")
+    return range(first, last + 1, int(step or 1))
+
+
+def _parse_number(text: str, place: int) -> int:
+    names = _MONTHS if place == 3 else _WEEKDAYS if place == 4 else ()
+    if text.lower() in names:
+        return names.index(text.lower()) + _RANGES[place][0]
+    if not (text.isascii() and text.isdigit()):
+        raise InvalidSpec(f"the schedule holds {text!r}, which is no number")
+    return int(text)

@@ -1,0 +1,32 @@
+-- include: entry
+-- Forget what an audit recorded about a group: the ledger waits for it no longer.
+--
+-- KEYS  audit
+-- ARGV  name (of the audit)
+-- Returns  verdict: forgotten, 1 when something was there, else 0
+--          | wrong-type key type | no-permission command key
+-- Costs  constant.
+-- Repeats safely: the second run finds nothing. Other audits' fields stay as they are.
+
+local audit, name = KEYS[1], ARGV[1]
+local refusal = find_wrong_type(KEYS, { 'hash' })
+  or find_forbidden({
+    { 'HMGET', audit, 'f' }, { 'HSET', audit, 'f', 'v' }, { 'HDEL', audit, 'f' },
+  })
+if refusal then
+  return refusal
+end
+local held = redis.call('HMGET', audit, 'archived')[1] or ''
+local others = {}
+for other, id in string.gmatch(held, '(%S+) (%S+)') do
+  if other ~= name then
+    others[#others + 1] = other .. ' ' .. id
+  end
+end
+local gone = redis.call('HDEL', audit, name, 'totals:' .. name, 'acknowledged:' .. name)
+if #others == 0 then
+  redis.call('HDEL', audit, 'archived')
+elseif table.concat(others, ' ') ~= held then
+  redis.call('HSET', audit, 'archived', table.concat(others, ' '))
+end
+return { 'forgotten', gone > 0 and 1 or 0 }

@@ -1,0 +1,59 @@
+-- include: entry
+-- Record what an audit found about a group: its summary, how much was lost so far, and up to where
+-- it has archived the ledger.
+--
+-- KEYS  audit
+-- ARGV  name (of the audit), at_ms (end of the window, on the server's clock), lost (entries of this
+--       window), archived (ledger ID up to which all is archived, or '-'), summary, limit (bytes of a
+--       summary), most (audits that may record on one group)
+-- Returns  verdict, then
+--            recorded    entries lost in all windows
+--            older       at_ms of the newer window that stays
+--            too-large | too-many
+--            wrong-type key type | no-permission command key
+-- Costs  constant.
+-- Repeats safely: the same window again replaces what it recorded, and its lost entries count once.
+-- A window that ends before the recorded one changes nothing, so a repeat of an old window by hand
+-- hides no newer one. An end in the future, left by another clock, does not count.
+
+local audit = KEYS[1]
+local name, at_ms, lost, archived, summary = unpack(ARGV, 1, 5)
+local limit, most = tonumber(ARGV[6]), tonumber(ARGV[7])
+
+local refusal = find_wrong_type(KEYS, { 'hash' })
+  or find_forbidden({ { 'HMGET', audit, 'f' }, { 'HSET', audit, 'f', 'v' } })
+if refusal then
+  return refusal
+end
+if #summary > limit then
+  return { 'too-large' }
+end
+
+local held = redis.call('HMGET', audit, 'totals:' .. name, 'archived')
+local before_ms, before_lost, total = string.match(held[1] or '', '^(%d+) (%d+) (%d+)$')
+before_ms, before_lost, total = tonumber(before_ms) or -1, tonumber(before_lost) or 0, tonumber(total) or 0
+if tonumber(at_ms) < before_ms and before_ms <= server_ms() + 60000 then
+  return { 'older', text(before_ms) }
+end
+if tonumber(at_ms) == before_ms then
+  total = total - before_lost
+end
+total = total + tonumber(lost)
+
+local others, count = {}, 1
+for other, id in string.gmatch(held[2] or '', '(%S+) (%S+)') do
+  if other ~= name then
+    others[#others + 1] = other .. ' ' .. id
+    count = count + 1
+  elseif archived == '-' then
+    archived = id -- a run that archived nothing of the ledger takes nothing back
+  end
+end
+if count > most then
+  return { 'too-many' }
+end
+others[#others + 1] = name .. ' ' .. archived
+
+redis.call('HSET', audit, name, summary, 'totals:' .. name,
+  at_ms .. ' ' .. text(tonumber(lost)) .. ' ' .. text(total), 'archived', table.concat(others, ' '))
+return { 'recorded', text(total) }

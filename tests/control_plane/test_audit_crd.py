@@ -1,0 +1,306 @@
+"""The definition of StreamAudit on a real API server: what it accepts, refuses and prints."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local_cluster.plane import ControlPlane
+from pelops.api import STREAM_AUDIT, StreamAudit
+from pelops.api.base import VALIDATIONS
+from pelops.api.crd import build_root_schema
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = "nightly"
+PATTERN = {"groups": None, "streamPattern": "orders:*", "redis": {"url": "redis://redis"}}
+KUBEFLOW = {"type": "SparkApplication", "sparkOperator": "Kubeflow"}
+S3 = {"bucket": "audits"}
+
+
+def build_audit(name: str = NAME, **spec: Any) -> dict[str, Any]:
+    """The smallest audit, with these fields of the spec besides; None leaves one out."""
+    fields = {
+        "groups": ["orders"],
+        "schedule": "*/15 * * * *",
+        "archive": {"path": "/archive"},
+        **spec,
+    }
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamAudit",
+        "metadata": {"name": name},
+        "spec": {key: value for key, value in fields.items() if value is not None},
+    }
+
+
+def url(value: str) -> dict[str, Any]:
+    return {**PATTERN, "redis": {"url": value}}
+
+
+def at(schedule: str) -> dict[str, Any]:
+    return {"schedule": schedule}
+
+
+def path(value: str) -> dict[str, Any]:
+    return {"archive": {"path": value}}
+
+
+# For every rule of the schema: its message, what breaks it, what keeps to it, the field named.
+RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
+    ("exactly one of groups", {"groups": None}, {}, "spec.groups"),
+    ("exactly one of groups", {"streamPattern": "x"}, PATTERN, "spec.groups"),
+    ("redis belongs to", {"redis": {"url": "redis://r"}}, PATTERN, "spec.redis"),
+    ("streamPattern needs redis", {**PATTERN, "redis": None}, PATTERN, "spec.redis"),
+    (
+        "executors on other nodes",
+        {"backend": {**KUBEFLOW, "executors": 2}},
+        {"backend": {**KUBEFLOW, "executors": 2}, "archive": {"s3": S3}},
+        "spec.archive.path",
+    ),
+    ("the time zone belongs", at("TZ=UTC 0 3 * * *"), {"timeZone": "UTC"}, "spec.schedule"),
+    ("schedule must be a cron", at("61 * * * *"), at("59 23 31 DEC sat"), "spec.schedule"),
+    ("schedule must be a cron", at("* * * *"), at("*/5 1-4,8 ? * MON-FRI"), "spec.schedule"),
+    ("schedule must be a cron", at("@never"), at("@hourly"), "spec.schedule"),
+    ("timeZone must be", {"timeZone": "Local"}, {"timeZone": "Europe/Berlin"}, "spec.timeZone"),
+    ("exactly one of path", {"archive": {}}, {"archive": {"s3": S3}}, "spec.archive"),
+    (
+        "exactly one of path",
+        {"archive": {"s3": S3, "path": "/a"}},
+        {"archive": {"pvc": {"claimName": "c"}}},
+        "spec.archive",
+    ),
+    ("path must begin", path("archive"), path("hdfs://namenode/audits"), "spec.archive.path"),
+    ("path must begin", path("/a/../b"), path("/a..b"), "spec.archive.path"),
+    ("path must not hold cred", path("s3a://k:s@b/x"), path("s3a://b/x@y"), "spec.archive.path"),
+    (
+        "subPath must be relative",
+        {"archive": {"pvc": {"claimName": "c", "subPath": "../up"}}},
+        {"archive": {"pvc": {"claimName": "c", "subPath": "a/b"}}},
+        "spec.archive.pvc.subPath",
+    ),
+    (
+        "endpoint must read",
+        {"archive": {"s3": {**S3, "endpoint": "minio:9000"}}},
+        {"archive": {"s3": {**S3, "endpoint": "https://minio:9000"}}},
+        "spec.archive.s3.endpoint",
+    ),
+    (
+        "sparkOperator must say",
+        {"backend": {"type": "SparkApplication"}},
+        {"backend": KUBEFLOW},
+        "spec.backend.sparkOperator",
+    ),
+    (
+        "sparkOperator and executors belong",
+        {"backend": {"sparkOperator": "Apache"}},
+        {"backend": {"type": "SparkApplication", "sparkOperator": "Apache"}},
+        "spec.backend.type",
+    ),
+    (
+        "with sparkOperator Apache",
+        {"backend": {**KUBEFLOW, "sparkOperator": "Apache", "executors": 1}},
+        {"backend": KUBEFLOW},
+        "spec.backend.executors",
+    ),
+    ("url must begin", url("unix://x"), url("redis://r"), "spec.redis.url"),
+    ("url must not hold", url("redis://u:p@r"), url("rediss://r"), "spec.redis.url"),
+    ("url must read", url("redis://r:65536"), url("redis://r:65535"), "spec.redis.url"),
+    ("url must not carry", url("redis://r?x=1"), url("redis://r/1"), "spec.redis.url"),
+    ("one of url, secretRef", {**PATTERN, "redis": {}}, PATTERN, "spec.redis"),
+]
+RULES_ELSEWHERE = ("metadata.name must have",)
+
+BOUNDS = [
+    ({"groups": []}, "spec.groups"),
+    ({"groups": ["a", "a"]}, "spec.groups[1]"),
+    ({"groups": ["A"]}, "spec.groups[0]"),
+    ({"groups": [f"g-{n}" for n in range(101)]}, "spec.groups"),
+    ({"schedule": None}, "spec.schedule"),
+    ({"archive": None}, "spec.archive"),
+    ({"payload": "Everything"}, "spec.payload"),
+    ({"windowSeconds": 0}, "spec.windowSeconds"),
+    ({"retentionDays": 0}, "spec.retentionDays"),
+    ({"deadlineSeconds": 1}, "spec.deadlineSeconds"),
+    ({"image": "two words"}, "spec.image"),
+    ({"imagePullPolicy": "Sometimes"}, "spec.imagePullPolicy"),
+    ({"evidence": {"aofPath": "relative"}}, "spec.evidence.aofPath"),
+    ({"archive": {"s3": {"bucket": "A"}}}, "spec.archive.s3.bucket"),
+    ({"backend": {**KUBEFLOW, "executors": 0}}, "spec.backend.executors"),
+    ({"backend": {"type": "Job"}}, "spec.backend.type"),
+]
+
+FULL_STATUS: dict[str, Any] = {
+    "observedGeneration": 1,
+    "conditions": [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Scheduled",
+            "message": "",
+            "lastTransitionTime": "2026-11-20T10:00:00Z",
+            "observedGeneration": 1,
+        }
+    ],
+    "job": "CronJob/nightly-audit",
+    "run": {
+        "lastStartTime": "2026-11-20T10:00:00Z",
+        "lastSuccessTime": "2026-11-20T10:01:00Z",
+        "active": False,
+    },
+    "summary": {
+        "window": "412",
+        "verdict": "findings",
+        "produced": 10000,
+        "lost": 2,
+        "stuck": 1,
+        "deadLettered": 3,
+        "groups": "1/1",
+    },
+    "groups": [
+        {
+            "stream": "orders:events",
+            "group": "order-processing",
+            "name": "orders",
+            "window": 412,
+            "time": "2026-11-20T10:00:00Z",
+            "verdict": "findings",
+            "sentence": "2 are lost.",
+            "produced": 10000,
+            "stuck": 1,
+            "deadLettered": 3,
+            "lost": 2,
+            "behindRetention": True,
+            "failing": True,
+        }
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """An API server that serves the definitions, alone: nothing acts on what is created."""
+    plane = ControlPlane.start(tmp_path_factory.mktemp("plane"), controllers=False)
+    try:
+        plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+        yield plane
+    finally:
+        plane.stop()
+
+
+def offer(plane: ControlPlane, audit: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """Ask whether the audit would be accepted, and as what."""
+    flags = ("-f", "-", "-o", "json", "--dry-run=server")
+    return plane.kubectl("create", *flags, stdin=json.dumps(audit), check=False)
+
+
+@pytest.mark.parametrize(("message", "bad", "good", "field"), RULES)
+def test_a_broken_rule_names_the_field_and_says_what_to_do(
+    plane: ControlPlane, message: str, bad: dict[str, Any], good: dict[str, Any], field: str
+) -> None:
+    refused, accepted = offer(plane, build_audit(**bad)), offer(plane, build_audit(**good))
+    assert refused.returncode != 0
+    assert f"{field}: " in refused.stderr and message in refused.stderr
+    assert accepted.returncode == 0, accepted.stderr
+
+
+def test_every_rule_of_the_schema_has_a_case() -> None:
+    tested = {message for message, *_ in RULES}.union(RULES_ELSEWHERE)
+    written = list(_list_messages(build_root_schema(STREAM_AUDIT)))
+    assert [one for one in written if not any(one.startswith(t) for t in tested)] == []
+
+
+def _list_messages(schema: dict[str, Any]) -> Iterator[str]:
+    for rule in schema.get(VALIDATIONS, ()):
+        yield rule["message"]
+    for child in schema.get("properties", {}).values():
+        yield from _list_messages(child)
+
+
+@pytest.mark.parametrize(("spec", "field"), BOUNDS)
+def test_a_value_out_of_bounds_is_refused_by_name(
+    plane: ControlPlane, spec: dict[str, Any], field: str
+) -> None:
+    refused = offer(plane, build_audit(**spec))
+    assert refused.returncode != 0
+    assert field in refused.stderr
+
+
+def test_a_name_leaves_room_for_suffixes(plane: ControlPlane) -> None:
+    assert offer(plane, build_audit("n" * 46)).returncode == 0
+    assert "metadata.name must have at most 46" in offer(plane, build_audit("n" * 47)).stderr
+
+
+def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -> None:
+    specs: list[dict[str, Any]] = [{}, PATTERN, {"backend": {}, "template": {"spec": {}}}]
+    for spec in specs:
+        accepted = offer(plane, build_audit(**spec))
+        assert accepted.returncode == 0, accepted.stderr
+        parsed = StreamAudit.parse(build_audit(**spec))
+        assert parsed.spec.to_wire() == json.loads(accepted.stdout)["spec"]
+
+
+def test_the_full_sample_shows_every_field_but_the_alternatives() -> None:
+    (full,) = yaml.safe_load_all((ROOT / "manifests/samples/full-audit.yaml").read_text())
+    spec = build_root_schema(STREAM_AUDIT)["properties"]["spec"]
+    missing = set(_list_paths(spec, "")) - set(_list_paths_of(full["spec"], ""))
+    alternatives = (".redis", ".streamPattern", ".archive.path", ".archive.s3")
+    assert [path for path in sorted(missing) if not path.startswith(alternatives)] == []
+
+
+def _list_paths(schema: dict[str, Any], at: str) -> Iterator[str]:
+    for name, child in schema.get("properties", {}).items():
+        yield f"{at}.{name}"
+        yield from _list_paths(child, f"{at}.{name}")
+
+
+def _list_paths_of(value: Any, at: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield f"{at}.{name}"
+            yield from _list_paths_of(child, f"{at}.{name}")
+
+
+@pytest.fixture
+def audit(plane: ControlPlane) -> Iterator[str]:
+    """The name of an audit that exists for one test."""
+    plane.kubectl("create", "-f", "-", stdin=json.dumps(build_audit()))
+    yield NAME
+    plane.kubectl("delete", "streamaudit", NAME)
+
+
+def write_status(plane: ControlPlane, name: str, status: dict[str, Any]) -> None:
+    body = json.dumps({"status": status})
+    plane.kubectl("patch", "saudit", name, "--subresource=status", "--type=merge", "-p", body)
+
+
+def test_a_status_may_say_all_that_the_schema_knows(plane: ControlPlane, audit: str) -> None:
+    write_status(plane, audit, FULL_STATUS)
+    shown = json.loads(plane.kubectl("get", "saudit", audit, "-o", "json").stdout)
+    parsed = StreamAudit.parse(shown)
+    assert shown["status"] == FULL_STATUS
+    assert parsed.status is not None and parsed.status.to_wire() == FULL_STATUS
+
+
+def test_the_columns_tell_the_verdict(plane: ControlPlane, audit: str) -> None:
+    before = plane.kubectl("get", "pelops").stdout.splitlines()
+    assert before[1].split()[0].endswith(audit) and len(before[1].split()) == 2
+    write_status(plane, audit, FULL_STATUS)
+    heading, row = plane.kubectl("get", "saudit", "-o", "wide").stdout.splitlines()
+    assert heading.split() == [
+        *("NAME", "WINDOW", "VERDICT", "LOST", "STUCK", "DEAD", "GROUPS", "SCHEDULE"),
+        *("LAST-RUN", "READY", "REASON", "AGE"),
+    ]
+    assert row.split()[:7] == [audit, "412", "findings", "2", "1", "3", "1/1"]
+
+
+def test_explain_shows_a_person_every_field(plane: ControlPlane) -> None:
+    recursive = plane.kubectl("explain", "saudit.spec", "--recursive").stdout
+    for path in _list_paths(build_root_schema(STREAM_AUDIT)["properties"]["spec"], ""):
+        assert f"{path.rsplit('.', 1)[-1]}\t" in recursive

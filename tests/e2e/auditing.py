@@ -1,0 +1,127 @@
+"""Audits as users declare them, and what their jobs would record."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from local_cluster.processes import wait_until
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.audit import AuditSummary
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import GroupKeys
+from pelops.redis_streams.audits import record_audit
+from tests.e2e.declaring import WAIT_S, Object
+from tests.integration.redis_door import connected, endpoint_of
+from tests.operators import ROOT, Resources
+
+AUDIT = "nightly"
+JOB = f"{AUDIT}-audit"
+Found = TypeVar("Found")
+
+
+def an_audit(*groups: str, **more: Any) -> Object:
+    """An audit that never comes to run by itself; a field that is None is left out."""
+    spec = {
+        "groups": list(groups),
+        "schedule": "0 0 29 2 *",
+        "archive": {"path": "/archive"},
+        **more,
+    }
+    return {name: value for name, value in spec.items() if value is not None}
+
+
+def apply_audit(resources: Resources, spec: Object, name: str = AUDIT) -> None:
+    """kubectl apply."""
+    resources.apply_raw(
+        {
+            "apiVersion": "pelops.dev/v1alpha1",
+            "kind": "StreamAudit",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+    )
+
+
+def record(
+    servers: RedisServers,
+    keys: GroupKeys,
+    resources: Resources,
+    summary: AuditSummary,
+    *,
+    archived: EntryId | None = None,
+) -> None:
+    """What the audit's job would write at its end."""
+
+    async def write() -> None:
+        async with connected(endpoint_of(servers)) as server:
+            name = f"{resources.namespace}/{AUDIT}"
+            await record_audit(server, keys, name, summary, archived=archived)
+
+    asyncio.run(write())
+
+
+def conditions_of(resources: Resources, kind: str, name: str) -> dict[str, Object]:
+    """The conditions of an object by their types."""
+    found = (resources.get(kind, name) or {}).get("status") or {}
+    return {one["type"]: one for one in found.get("conditions") or ()}
+
+
+def await_audit(
+    resources: Resources,
+    what: str,
+    test: Callable[[Object], Found | None],
+    *,
+    timeout_s: float = WAIT_S,
+) -> Found:
+    """What the test finds in an audit, once it finds something."""
+
+    def look() -> Found | None:
+        found = resources.get("saudit", AUDIT)
+        return test(found) if found is not None and found.get("status") else None
+
+    try:
+        found = wait_until(look, timeout_s=timeout_s, what=what, every_s=0.2)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; it is {resources.get('saudit', AUDIT)}") from error
+    assert found is not None
+    return found
+
+
+def await_reason(
+    resources: Resources,
+    kind: str,
+    reason: str | None,
+    *,
+    of: tuple[str, str] = ("saudit", AUDIT),
+) -> Object:
+    """A condition, once it has this reason; None: once it is not there."""
+
+    def look() -> Object | None:
+        condition = conditions_of(resources, *of).get(kind, {})
+        return {"found": condition} if condition.get("reason") == reason else None
+
+    try:
+        found = wait_until(look, timeout_s=WAIT_S, what=f"{kind} {reason}", every_s=0.2)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; they are {conditions_of(resources, *of)}") from error
+    assert found is not None
+    condition: Object = found["found"]
+    return condition
+
+
+def own_job(module: str = "tests.e2e.audit_job") -> Object:
+    """A template whose job is a module of the tests."""
+    path = {"name": "PYTHONPATH", "value": f"{ROOT / 'operator'}:{ROOT}"}
+    container = {"name": "audit", "command": [sys.executable, "-m", module], "env": [path]}
+    return {"spec": {"containers": [container]}}
+
+
+def run_now(resources: Resources, name: str = "now") -> None:
+    """kubectl create job --from=cronjob/..., and wait for its end."""
+    where = ("-n", resources.namespace)
+    resources.plane.kubectl("create", "job", name, f"--from=cronjob/{JOB}", *where)
+    wait = ("--for=condition=Complete", f"job/{name}", "--timeout=60s")
+    resources.plane.kubectl("wait", *wait, *where)

@@ -1,0 +1,112 @@
+"""Whatever is recorded in whatever order: a window's losses count once, and none is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.audit_record import AuditRecord
+from pelops.domain.entry_id import EntryId
+from pelops.domain.naming import derive_keys
+from pelops.redis_streams.audits import acknowledge_audit, forget_audit, read_audits, record_audit
+from tests.audits import a_summary, a_window
+from tests.properties.recovery_stage import Door
+
+KEYS: Final = derive_keys("{audit-scripts}:orders", "g")
+NAMES: Final = ("a/one", "a/two")
+RECORD = st.tuples(
+    st.just("record"),
+    st.sampled_from(NAMES),
+    st.integers(0, 5),  # number of the window
+    st.integers(0, 3),  # entries lost in it
+    st.none() | st.integers(1, 9),  # up to where the ledger is archived
+)
+OTHER = st.tuples(st.sampled_from(["acknowledge", "forget"]), st.sampled_from(NAMES))
+STEPS = st.lists(RECORD | RECORD | RECORD | OTHER, max_size=25)
+
+
+@dataclass
+class Model:
+    """What one audit has told so far."""
+
+    windows: dict[int, int] = field(default_factory=dict)  # entries lost, by number
+    acknowledged: int = 0
+    archived: int | None = None
+
+    @property
+    def lost(self) -> int:
+        return sum(self.windows.values())
+
+
+@pytest.fixture(scope="module", params=["redis_86", "redis_70", "valkey"])
+def door(request: pytest.FixtureRequest) -> Iterator[Door]:
+    servers: StandaloneServers = request.getfixturevalue(request.param)
+    door = Door(servers)
+    yield door
+    door.close()
+
+
+@given(steps=STEPS)
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_what_was_recorded_is_what_a_careful_clerk_would_have_written(
+    door: Door, steps: list[tuple[object, ...]]
+) -> None:
+    door.ask("DEL", KEYS.audit)
+    models: dict[str, Model] = {}
+    for step in steps:
+        _take(door, models, step)
+        _compare(door, models)
+    door.ask("DEL", KEYS.audit)
+
+
+def _take(door: Door, models: dict[str, Model], step: tuple[object, ...]) -> None:
+    what, name = str(step[0]), str(step[1])
+    if what == "forget":
+        gone = door.wait(forget_audit(door.server, KEYS, name))
+        assert gone is (models.pop(name, None) is not None)
+    elif what == "acknowledge":
+        if name in models:
+            model = models[name]
+            model.acknowledged = model.lost
+            door.wait(acknowledge_audit(door.server, KEYS, name, model.lost))
+    else:
+        _, _, number, lost, archived = step
+        assert isinstance(number, int) and isinstance(lost, int)
+        assert archived is None or isinstance(archived, int)
+        summary = a_summary(a_window(number), lost=lost)
+        position = None if archived is None else EntryId(archived)
+        model = models.setdefault(name, Model())
+        is_old = number < max(model.windows, default=0)
+        if not is_old:
+            model.windows[number] = lost
+            model.archived = archived or model.archived
+        answer = door.wait(record_audit(door.server, KEYS, name, summary, archived=position))
+        assert answer == (None if is_old else model.lost)
+
+
+def _compare(door: Door, models: dict[str, Model]) -> None:
+    for name in NAMES:
+        record = door.wait(read_audits(door.server, [KEYS], name))[KEYS]
+        model = models.get(name)
+        if model is None:
+            assert record is None
+            continue
+        assert isinstance(record, AuditRecord)
+        newest = max(model.windows)
+        assert (record.summary.window.number, record.lost) == (newest, model.lost)
+        assert record.summary.lost == model.windows[newest]
+        assert record.acknowledged == model.acknowledged
+    words = (door.ask("HMGET", KEYS.audit, "archived")[0] or b"").decode().split()
+    told = dict(zip(words[::2], words[1::2], strict=True))
+    assert told == {
+        name: "-" if model.archived is None else f"{model.archived}-0"
+        for name, model in models.items()
+    }

@@ -1,0 +1,274 @@
+"""What runs an audit: the same bytes from the same facts, restricted, and without rights."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pelops.errors import InvalidSpec
+from pelops.kube.audits import build_cron_job
+from pelops.kube.client import Manifest
+from pelops.kube.environment import WorkerAccess
+from pelops.kube.spark_audits import (
+    application_runs,
+    build_application,
+    build_scheduled_application,
+    has_ended,
+    scheduled_runs,
+)
+from pelops.kube.workloads import is_applied
+from tests.audit_facts import ACCESS, a_plan, after, an_audit
+
+ROOT = Path(__file__).parents[2]
+IMAGE = "pelops-pipeline:1"
+BUCKET = {"bucket": "audits", "prefix": "shop/", "secretRef": {"name": "keys"}, "region": "eu-1"}
+PVC = {"claimName": "audits", "subPath": "orders"}
+
+
+def job(access: WorkerAccess = ACCESS, **spec: Any) -> Manifest:
+    audit = an_audit(**spec)
+    return build_cron_job(audit, a_plan(audit), access, image=IMAGE)
+
+
+def pod(of: Manifest) -> Manifest:
+    found: Manifest = of["spec"]["jobTemplate"]["spec"]["template"]
+    return found
+
+
+def container(of: Manifest) -> Manifest:
+    found: Manifest = pod(of)["spec"]["containers"][0]
+    return found
+
+
+def env(of: Manifest) -> dict[str, Any]:
+    return {one["name"]: one.get("value", one.get("valueFrom")) for one in container(of)["env"]}
+
+
+def test_equal_facts_give_equal_bytes() -> None:
+    assert json.dumps(job()) == json.dumps(job())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"schedule": "@daily"},
+        {"timeZone": "Europe/Berlin"},
+        {"suspend": True},
+        {"deadlineSeconds": 60},
+        {"windowSeconds": 60},
+        {"payload": "Full"},
+        {"retentionDays": 1},
+        {"image": "mine:2"},
+        {"imagePullPolicy": "Always"},
+        {"resources": {}},
+        {"stuckAfterSeconds": 9},
+        {"archive": {"pvc": PVC}},
+        {"archive": {"s3": BUCKET}},
+        {"evidence": {"aofPath": "/aof"}},
+        {"template": {"spec": {"nodeSelector": {"disk": "fast"}}}},
+    ],
+    ids=str,
+)
+def test_whatever_is_asked_for_changes_the_job_and_shows_when_it_is_taken_back(
+    changes: dict[str, Any],
+) -> None:
+    assert not is_applied(job(**changes), job())
+    assert not is_applied(job(), job(**changes))
+
+
+def test_the_job_runs_alone_restricted_and_without_a_token() -> None:
+    made = job()
+    assert made["spec"]["concurrencyPolicy"] == "Forbid"
+    spec = pod(made)["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert "serviceAccountName" not in spec
+    assert spec["restartPolicy"] == "Never"
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    security = container(made)["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["readOnlyRootFilesystem"] is True
+    assert security["allowPrivilegeEscalation"] is False
+
+
+def test_settings_that_cannot_be_used_are_not_tried_again() -> None:
+    (rule,) = job()["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2, 3])
+
+
+def test_the_environment_says_everything_and_holds_no_secret() -> None:
+    access = WorkerAccess(url_secret="redis", secret="redis", secret_keys=frozenset({"ca.crt"}))
+    told = env(job(access, archive={"s3": BUCKET}, payload="None"))
+    assert told["PELOPS_AUDIT_NAME"] == "shop/nightly"
+    assert told["PELOPS_AUDIT_ARCHIVE"] == "s3a://audits/shop"
+    assert told["PELOPS_AUDIT_PAYLOAD"] == "none"
+    assert told["PELOPS_AUDIT_WINDOW_SECONDS"] == "900"
+    assert told["PELOPS_AUDIT_S3_REGION"] == "eu-1"
+    assert told["PELOPS_AUDIT_FINDINGS_EXIT"] == "0"
+    assert told["PELOPS_REDIS_URL"] == {"secretKeyRef": {"name": "redis", "key": "url"}}
+    assert told["AWS_SECRET_ACCESS_KEY"] == {
+        "secretKeyRef": {"name": "keys", "key": "secretAccessKey"}
+    }
+    assert told["PELOPS_AUDIT_MEMORY_MIB"]["resourceFieldRef"]["resource"] == "limits.memory"
+    assert "PELOPS_AUDIT_AOF_PATH" not in told and "PELOPS_AUDIT_STREAM_PATTERN" not in told
+    (group,) = json.loads(told["PELOPS_AUDIT_GROUPS"])
+    assert group == {
+        "resource": "order-processing",
+        "stream": "orders:events",
+        "group": "order-processing",
+        "dead_letter": "{orders:events}:order-processing:dlq",
+        "field_prefix": "_",
+        "stuck_after_ms": 300_000,
+    }
+
+
+def test_a_dollar_in_a_name_reaches_the_job_as_it_is() -> None:
+    audit = an_audit(
+        groups=None,
+        streamPattern="$(HOME)*",
+        redis={"url": "redis://redis"},
+        archive={"path": "/$"},
+    )
+    made = build_cron_job(audit, a_plan(audit), ACCESS, image=IMAGE)
+    assert env(made)["PELOPS_AUDIT_STREAM_PATTERN"] == "$$(HOME)*"
+    assert env(made)["PELOPS_AUDIT_ARCHIVE"] == "/$$"
+    assert "PELOPS_AUDIT_GROUPS" not in env(made)
+
+
+def test_without_a_memory_limit_nothing_is_said_of_memory() -> None:
+    assert "PELOPS_AUDIT_MEMORY_MIB" not in env(job(resources={"requests": {"cpu": "1"}}))
+
+
+def test_volumes_are_mounted_where_the_environment_says() -> None:
+    evidence = {"aofPath": "/redis/aof", "aofClaim": {"claimName": "data"}}
+    access = WorkerAccess(url="rediss://redis", secret="s", secret_keys=frozenset({"ca.crt"}))
+    made = job(access, archive={"pvc": PVC}, evidence=evidence)
+    mounts = {one["mountPath"]: one for one in container(made)["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod(made)["spec"]["volumes"]}
+    assert mounts.keys() == {"/work", "/archive", "/redis/aof", "/etc/pelops/redis"}
+    assert mounts["/archive"]["subPath"] == "orders"
+    assert mounts["/redis/aof"]["readOnly"] is True
+    assert {one["name"] for one in mounts.values()} == volumes.keys()
+    assert env(made)["PELOPS_AUDIT_ARCHIVE"] == "/archive"
+    assert env(made)["PELOPS_AUDIT_AOF_PATH"] == "/redis/aof"
+
+
+def test_the_template_is_what_the_pod_begins_from() -> None:
+    template = {
+        "metadata": {"labels": {"team": "orders"}, "annotations": {"a": "b"}},
+        "spec": {
+            "nodeSelector": {"disk": "fast"},
+            "securityContext": {"runAsUser": 7},
+            "containers": [
+                {"name": "sidecar", "image": "s"},
+                {
+                    "name": "audit",
+                    "env": [{"name": "PELOPS_AUDIT_PAYLOAD", "value": "full"}],
+                    "volumeMounts": [{"name": "nfs", "mountPath": "/archive"}],
+                },
+            ],
+            "volumes": [{"name": "nfs", "nfs": {"server": "n", "path": "/"}}],
+        },
+    }
+    made = job(template=template)
+    assert pod(made)["metadata"]["labels"]["team"] == "orders"
+    assert pod(made)["metadata"]["labels"]["pelops.dev/stream-audit"] == "nightly"
+    spec = pod(made)["spec"]
+    assert [one["name"] for one in spec["containers"]] == ["audit", "sidecar"]
+    assert (spec["nodeSelector"], spec["securityContext"]) == ({"disk": "fast"}, {"runAsUser": 7})
+    assert env(made)["PELOPS_AUDIT_PAYLOAD"] == "full"
+    assert {one["name"] for one in spec["volumes"]} == {"work", "nfs"}
+    assert container(made)["command"] == ["python", "-m", "pelops.pipeline", "audit"]
+
+
+@pytest.mark.parametrize(
+    "template", [{"metadata": [1]}, {"spec": {"containers": "x"}}, {"spec": {"volumes": [1]}}]
+)
+def test_a_template_of_another_shape_is_refused_by_name(template: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSpec, match=r"in spec\.template"):
+        job(template=template)
+
+
+def spark(operator: str, **backend: Any) -> Any:
+    kind = {"type": "SparkApplication", "sparkOperator": operator, **backend}
+    return an_audit(backend=kind, timeZone="Europe/Berlin")
+
+
+def test_kubeflow_starts_the_runs_of_a_scheduled_application() -> None:
+    audit = spark("Kubeflow", executors=2)
+    made = build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
+    assert made["spec"]["schedule"] == "CRON_TZ=Europe/Berlin */15 * * * *"
+    assert made["spec"]["concurrencyPolicy"] == "Forbid"
+    template = made["spec"]["template"]
+    assert (template["type"], template["executor"]["instances"]) == ("Python", 2)
+    assert template["driver"]["serviceAccount"] == "spark"
+    assert "automountServiceAccountToken" not in template["driver"]["template"]["spec"]
+    alone = spark("Kubeflow")
+    made = build_scheduled_application(alone, a_plan(alone), ACCESS, image=IMAGE)
+    assert made["spec"]["template"]["driver"]["kubernetesMaster"] == "local[*]"
+    assert made["spec"]["template"]["executor"] == {}
+
+
+def test_an_application_of_apache_is_named_after_its_minute() -> None:
+    audit = spark("Apache")
+    names = {
+        build_application(audit, a_plan(audit), ACCESS, image=IMAGE, due=after(minutes=m))[
+            "metadata"
+        ]["name"]
+        for m in (0, 0.2, 1)
+    }
+    assert len(names) == 2
+    made = build_application(audit, a_plan(audit), ACCESS, image=IMAGE, due=after())
+    assert made["spec"]["sparkConf"]["spark.kubernetes.driver.master"] == "local[*]"
+    (driver,) = made["spec"]["driverSpec"]["podTemplateSpec"]["spec"]["containers"]
+    assert "command" not in driver and driver["name"] == "audit"
+
+
+def test_the_runs_of_a_scheduled_application_are_read_from_its_lists() -> None:
+    began = "2026-05-04T03:00:00Z"
+    status = {"lastRun": began, "lastRunName": "a-1"}
+    assert scheduled_runs(None).exists is False
+    assert scheduled_runs({"status": status}).is_active
+    well = scheduled_runs({"status": {**status, "pastSuccessfulRunNames": ["a-1", "a-0"]}})
+    assert well.last_success == well.last_start and not well.is_active
+    bad = scheduled_runs({"status": {**status, "pastFailedRunNames": ["a-1"]}})
+    assert bad.last_success is None and not bad.is_active
+
+
+def application(made: str, *states: str) -> Manifest:
+    history = {
+        str(n): {"currentStateSummary": state, "lastTransitionTime": f"2026-05-04T03:0{n}:00Z"}
+        for n, state in enumerate(states)
+    }
+    current = {"currentStateSummary": states[-1]} if states else {}
+    return {
+        "metadata": {"creationTimestamp": made},
+        "status": {"currentState": current, "stateTransitionHistory": history},
+    }
+
+
+def test_the_runs_of_applications_are_read_from_their_states() -> None:
+    assert application_runs([]).exists
+    first = application("2026-05-04T02:00:00Z", "Submitted", "Succeeded", "ResourceReleased")
+    second = application("2026-05-04T03:00:00Z", "Submitted", "DriverReady")
+    assert has_ended(first) and not has_ended(second)
+    runs = application_runs([first, second])
+    assert runs.is_active and runs.last_success is not None
+    assert runs.last_start is not None and runs.last_start.hour == 3
+    assert application_runs([application("2026-05-04T03:00:00Z")]).is_active
+
+
+def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> None:
+    page = (ROOT / "docs" / "audits.md").read_text(encoding="utf-8")
+    evidence = {"aofPath": "/aof"}
+    s3 = {**BUCKET, "endpoint": "https://minio"}
+    audits: list[dict[str, Any]] = [
+        {"archive": {"s3": s3}, "evidence": evidence, "stuckAfterSeconds": 1},
+        {"groups": None, "streamPattern": "x", "redis": {"url": "redis://r"}},
+    ]
+    given = {name for spec in audits for name in env(job(**spec)) if "PELOPS_REDIS" not in name}
+    rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
+    told = {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
+    assert {name for name in told if "PELOPS_REDIS" not in name} == given

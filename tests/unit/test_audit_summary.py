@@ -1,0 +1,142 @@
+"""A summary that does not balance can neither be made nor read."""
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pelops.domain.audit import (
+    MOST_FINDINGS,
+    SENTENCE_LIMIT,
+    SUMMARY_LIMIT,
+    AuditFinding,
+    EntryStatus,
+    RecoveryTimes,
+    Verdict,
+    build_summary,
+    parse_summary,
+    render_summary,
+    render_summary_text,
+    worst_verdict,
+)
+from pelops.domain.audit_record import AuditRecord, check_audit_name
+from pelops.domain.entry_id import EntryId
+from pelops.errors import InvalidSpec
+from tests.audits import a_summary, a_window
+
+
+def test_what_is_written_is_what_is_read() -> None:
+    summary = a_summary(
+        lost=1,
+        stuck=2,
+        findings=(AuditFinding(kind="lost", count=1, sentence="One is gone."),),
+        open=2,
+        oldest_stuck=timedelta(seconds=312.5),
+        recovery=RecoveryTimes(p50=timedelta(milliseconds=40), p99=timedelta(seconds=2)),
+        retention_margin=0.75,
+    )
+    assert parse_summary(render_summary_text(summary)) == summary
+
+
+def test_equal_summaries_are_written_as_equal_bytes() -> None:
+    one, other = a_summary(stuck=1, lost=2), a_summary(lost=2, stuck=1)
+    assert list(one.counts) == list(other.counts) == list(EntryStatus)
+    assert render_summary_text(one) == render_summary_text(other)
+
+
+@pytest.mark.parametrize("count", [9, 11, -1])
+def test_statuses_that_do_not_add_up_to_what_was_produced_are_refused(count: int) -> None:
+    with pytest.raises(InvalidSpec, match="do not account for 10"):
+        build_summary(replace(a_summary(), counts={EntryStatus.LOST: count}))
+
+
+def test_no_more_can_be_archived_than_was_produced() -> None:
+    with pytest.raises(InvalidSpec, match="11 of 10"):
+        build_summary(replace(a_summary(), archived=11))
+
+
+def test_a_window_does_not_go_backward() -> None:
+    window = replace(a_window(), to_id=EntryId(0), from_id=EntryId(1))
+    with pytest.raises(InvalidSpec, match="backward"):
+        build_summary(replace(a_summary(), window=window))
+
+
+def test_long_texts_and_lists_are_cut_to_what_may_be_recorded() -> None:
+    findings = tuple(
+        AuditFinding(kind="lost", count=1, sentence="漢" * 5000) for _ in range(2 * MOST_FINDINGS)
+    )
+    summary = a_summary(findings=findings, sentence="x" * 5000)
+    assert len(summary.findings) == MOST_FINDINGS
+    assert {len(one.sentence) for one in summary.findings} == {SENTENCE_LIMIT}
+    text = render_summary_text(summary)
+    assert len(text.encode()) <= SUMMARY_LIMIT
+    assert 0 < len(parse_summary(text).findings) < MOST_FINDINGS
+
+
+def broken(**changes: Any) -> str:
+    return json.dumps({**render_summary(a_summary()), **changes})
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("", "no JSON"),
+        ("[]", "no JSON object"),
+        ("[" * 9000, "no JSON"),
+        ("x" * (SUMMARY_LIMIT + 1), "longer than"),
+        (broken(version=2), "of one release"),
+        (broken(version=True), "version is no count"),
+        (broken(produced=11), "do not account for 11"),
+        (broken(produced=-1), "produced is no count"),
+        (broken(produced=2**63), "produced is no count"),
+        (broken(counts={"acked": 10}), "'acked', which is no status"),
+        (broken(counts=[]), "counts is no object"),
+        (broken(window={}), "window.number"),
+        (broken(findings={}), "findings is no list"),
+        (broken(findings=[1]), "findings holds"),
+        (broken(findings=[{"kind": "x"}]), r"findings\[\].count"),
+        (broken(verdict="fine"), "verdict is none of balanced, findings, failing"),
+        (broken(sentence=None), "sentence is no text"),
+        (broken(retention_margin="1"), "retention_margin is no number"),
+    ],
+)
+def test_a_text_that_is_no_summary_is_refused_by_the_name_of_the_field(
+    text: str, named: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=named):
+        parse_summary(text)
+
+
+def test_numbers_beyond_reason_are_refused() -> None:
+    for text in ("NaN", "1e400", "-Infinity"):
+        with pytest.raises(InvalidSpec, match="oldest_stuck_s is no number"):
+            parse_summary(broken().replace('"oldest_stuck_s": null', f'"oldest_stuck_s": {text}'))
+
+
+def test_fields_of_a_later_release_do_no_harm() -> None:
+    assert parse_summary(broken(more={"than": "known"})) == a_summary()
+
+
+def test_the_worst_verdict_is_that_of_all() -> None:
+    assert worst_verdict([]) is None
+    assert worst_verdict([Verdict.BALANCED, Verdict.FINDINGS]) is Verdict.FINDINGS
+    assert worst_verdict([Verdict.FAILING, Verdict.FINDINGS]) is Verdict.FAILING
+
+
+@pytest.mark.parametrize("name", ["shop/nightly", "nightly", "a.b_c-9/x"])
+def test_an_audit_has_a_name_that_is_no_other_field(name: str) -> None:
+    assert check_audit_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "archived", "totals:x", "a b", "/x", "x" * 318, "é"])
+def test_a_name_that_could_be_another_field_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec, match="cannot name an audit"):
+        check_audit_name(name)
+
+
+def test_what_a_person_has_acknowledged_is_not_told_again() -> None:
+    record = AuditRecord(summary=a_summary(lost=1), lost=5, acknowledged=3)
+    assert record.unacknowledged == 2
+    assert replace(record, acknowledged=9).unacknowledged == 0
