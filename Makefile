@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
-BENCHMARKS := recovery sweep pod_death operator_scale observing scaling worker
+BENCHMARKS := recovery sweep pod_death operator_scale observing scaling worker spark_source
 VENV := .venv/.installed
 TEST_PROCESSES ?= 2
 
@@ -18,11 +18,13 @@ $(VENV): requirements/dev.txt pyproject.toml tools/make_venv.sh
 
 .PHONY: demo
 demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leaves it up)
+	@$(BIN)/python -m local_cluster.java >/dev/null
 	@$(BIN)/python -m demo
 
 .PHONY: test
 test: $(VENV) ## Run all tests against real servers (TEST_PROCESSES=0: one after the other)
 	@$(BIN)/python -m local_cluster build
+	@$(BIN)/python -m local_cluster.java >/dev/null || echo "tests of Spark are skipped" >&2
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: check
@@ -46,8 +48,9 @@ cluster-down: $(VENV) ## End what cluster-up or KEEP=1 left
 	@$(BIN)/python -m local_cluster down
 
 .PHONY: image
-image: ## Build the operator's container image (needs Docker)
-	docker build --tag pelops-operator:0.1.0 .
+image: ## Build both container images: operator and pipeline (needs Docker)
+	docker build --target operator --tag pelops-operator:0.1.0 .
+	docker build --target pipeline --tag pelops-pipeline:0.1.0 .
 
 .PHONY: crds
 crds: $(VENV) ## Write crds/ and docs/reference.md from the models

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from demo.auditing import AuditFailed
 from demo.corpus import (
     DEFAULT_FILES,
     Source,
@@ -29,11 +30,13 @@ from demo.story import ChecksFailed, run_demo
 from demo.watching import Stalled
 from local_cluster.errors import LocalClusterError
 from local_cluster.interrupts import raise_first_interrupt
+from local_cluster.java import require_java
 from local_cluster.progress import report
 from local_cluster.redis_servers import NoSuchServer, ServerFailed
 
 INTERRUPTED = 130
 FAILURES = (
+    AuditFailed,
     ChecksFailed,
     DirectFailed,
     EndUnseen,
@@ -75,6 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(corpus: Sequence[Source], left_up: list[Playground], *, keep: bool) -> None:
     """All of it; a cluster that outlives this is added to `left_up`."""
+    require_java()  # what is missing at the end is better told at the beginning
     with tempfile.TemporaryDirectory(prefix="pelops-demo-") as scratch:
         sources = _with_poison(corpus, Path(scratch))
         report("Indexing the Python source files of this machine with workers on Redis streams:")

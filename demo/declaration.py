@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 MANIFEST = Path(__file__).with_name("indexers.yaml")
+AUDIT_MANIFEST = Path(__file__).with_name("audit.yaml")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,15 +37,28 @@ class Declaration:
 
 def render_manifest(template: str, *, redis_url: str, source_root: Path) -> str:
     """The manifest with the address of Redis and the directory of the workers' code filled in."""
-    values = {"REDIS_URL": redis_url, "SOURCE_ROOT": str(source_root)}
-    # JSON is YAML: no name of a directory can break out of its string.
-    return Template(template).substitute({key: json.dumps(v) for key, v in values.items()})
+    return _fill(template, {"REDIS_URL": redis_url, "SOURCE_ROOT": str(source_root)})
+
+
+def render_audit(template: str, *, archive: Path, java: Path) -> str:
+    """The StreamAudit with the directories of its archive and of Java filled in."""
+    return _fill(template, {"ARCHIVE": str(archive), "JAVA_HOME": str(java)})
+
+
+def read_audit_name(manifest: str) -> str:
+    """The name of the StreamAudit that a manifest is."""
+    return str(yaml.safe_load(manifest)["metadata"]["name"])
 
 
 def read_declarations(manifest: str) -> tuple[Declaration, ...]:
     """The StreamConsumerGroups of a manifest, in its order."""
     documents = yaml.safe_load_all(manifest)
     return tuple(_declare(one) for one in documents if one["kind"] == "StreamConsumerGroup")
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    # JSON is YAML: no name of a directory can break out of its string.
+    return Template(template).substitute({key: json.dumps(v) for key, v in values.items()})
 
 
 def _declare(resource: Mapping[str, Any]) -> Declaration:

@@ -29,6 +29,7 @@ class Playground:
     kubectl_path: Path
     kubeconfig: Path
     redis_url: str
+    state: Path  # a directory that is gone with the cluster
 
     def kubectl(self, *args: str, stdin: str | None = None, check: bool = True) -> str:
         """What kubectl prints, errors included unless `check`, with which they raise."""
@@ -80,6 +81,7 @@ def _up(state: Path) -> Iterator[Playground]:
             kubectl_path=cluster.plane.kubectl_path,
             kubeconfig=cluster.kubeconfig,
             redis_url=cluster.redis_url,
+            state=state,
         )
     finally:
         with step("taking everything down"):
@@ -110,6 +112,7 @@ def _kept() -> Iterator[Playground]:
             kubectl_path=find_binaries().paths["kubectl"],
             kubeconfig=Path(str(summary["kubeconfig"])),
             redis_url=str(summary["redis_url"]),
+            state=directory.path,
         )
     except KeyboardInterrupt:
         bring_down(directory.path)

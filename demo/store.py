@@ -11,6 +11,7 @@ from demo.declaration import Declaration
 from demo.effects import Effect
 from demo.recovery import Held, Letter, Traces, list_moves
 from demo.scaling import Owed
+from pelops.domain.audit import AuditSummary, parse_summary
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import derive_keys
@@ -104,6 +105,13 @@ class Store:
     def is_drained(self) -> bool:
         """Whether every entry was delivered and acknowledged."""
         return self.observe_group().is_nothing
+
+    def read_audit(self, name: str) -> AuditSummary:
+        """What an audit of this name recorded of the group. Raises LookupError without a record."""
+        text = self._server.hget(self._keys.audit, name)
+        if text is None:
+            raise LookupError(f"{name} recorded nothing of {self._names.group}")
+        return parse_summary(text)
 
     def read_effects(self) -> list[Effect]:
         """What the workers did, in that order."""

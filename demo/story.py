@@ -4,7 +4,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from demo.checks import Check, render_checks
+from demo.audit_checks import check_audit
+from demo.auditing import Audit, Audited, await_audit, start_audit
+from demo.checks import Check, Counts, render_checks
 from demo.corpus import Source
 from demo.direct import ROOT, DirectComputation
 from demo.finding import Findings, check_found, find_outcome, find_scaling
@@ -13,7 +15,13 @@ from demo.picture import draw_course
 from demo.playground import Playground
 from demo.recovery import Victim, are_rescued
 from demo.stage import Stage, is_all_told, is_asleep, is_complete
-from demo.summary import render_letters, render_moves, render_rescues, render_summary
+from demo.summary import (
+    render_audits,
+    render_letters,
+    render_moves,
+    render_rescues,
+    render_summary,
+)
 from demo.team import Deeds, Team
 from local_cluster.progress import report, step
 
@@ -41,12 +49,15 @@ def run_demo(
             began = time.monotonic()
             ids = add_files(stage, sources)
             victims = kill_workers(stage)
-            await_end(stage, began, sum(map(len, ids)))
+            await_work(stage, began, sum(map(len, ids)))
+            # Every entry has come to its end: what became of them is looked up as workers go.
+            audit = start_audit(stage)
+            await_sleep(stage)
             deeds = [
                 Deeds(ids=some, victims=[one for one in victims if team.declaration.owns(one.pod)])
                 for team, some in zip(stage.teams, ids, strict=True)
             ]
-            check_claims(stage, sources, direct, deeds)
+            check_claims(stage, sources, direct, deeds, audit)
         except Exception:
             print_diagnosis(stage)
             raise
@@ -113,9 +124,9 @@ def is_rescued(team: Team, victims: Sequence[Victim]) -> bool:
     return are_rescued(own, team.store.read_traces())
 
 
-def await_end(stage: Stage, began: float, files: int) -> None:
+def await_work(stage: Stage, began: float, files: int) -> None:
     """Act five: files that do not parse become dead letters, or results that say so; then nothing
-    is owed, and the workers that came with the work go.
+    is owed.
     """
     stage.watch.until(
         lambda: all(team.store.is_drained() for team in stage.teams),
@@ -123,6 +134,10 @@ def await_end(stage: Stage, began: float, files: int) -> None:
     )
     seconds = time.monotonic() - began
     report(f"nothing is left after {seconds:.0f} s, {files / seconds:,.0f} files per second")
+
+
+def await_sleep(stage: Stage) -> None:
+    """Act six: the workers that came with the work go."""
     seconds = stage.watch.until(
         lambda: is_asleep(stage, stage.sdk) and all(is_all_told(stage, one) for one in stage.teams),
         "no workers where they are scaled, statuses that tell it all",
@@ -135,6 +150,7 @@ def check_claims(
     sources: Sequence[Source],
     direct: DirectComputation,
     deeds: Sequence[Deeds],
+    audit: Audit,
 ) -> None:
     """Last act: everything compared with what it should be. Raises ChecksFailed."""
     with step("waiting for the direct computation of the same counts"):
@@ -144,22 +160,26 @@ def check_claims(
         for team, deed in zip(stage.teams, deeds, strict=True)
     ]
     scaling = find_scaling(stage, stage.sdk, deeds[0], found[0])
+    audited = await_audit(audit, found)
+    claims = {**check_found(found, scaling), **check_audits(audited)}
+    print_claims(claims)
+    print_results(sources, found, expected)
     course = scaling.course
     title = f"{len(deeds[0].ids):,} entries, workers from 0 to {course.most_ready} and back"
-    picture = draw_course(course, title=title)
-    claims = check_found(found, scaling)
-    print_claims(claims)
-    results = {path: one for each in found for path, one in each.outcome.results.items()}
-    print("Indexed:", render_summary(sources, results), "", sep="\n")
-    for each in found:
-        print_deaths(each)
-    letters = [letter for each in found for letter in each.recovery.traces.letters]
-    print("Dead-lettered:", render_letters(letters, expected), "", sep="\n")
-    print(f"Backlog and workers over time: {picture}\n")
+    print(f"Backlog and workers over time: {draw_course(course, title=title)}\n")
+    print_audit(audited)
     checks = [check for some in claims.values() for check in some]
     failed = [check for check in checks if not check.holds]
     if failed:
         raise ChecksFailed(f"{len(failed)} of {len(checks)} checks failed")
+
+
+def check_audits(audited: Audited) -> Mapping[str, Sequence[Check]]:
+    """What the audit found, by the words that stand above it."""
+    return {
+        f"Checked, audit of {label}:": check_audit(outcome)
+        for label, outcome in audited.outcomes.items()
+    }
 
 
 def print_claims(claims: Mapping[str, Sequence[Check]]) -> None:
@@ -168,6 +188,24 @@ def print_claims(claims: Mapping[str, Sequence[Check]]) -> None:
     for title, checks in claims.items():
         print(f"\n{title}", *(next(rows) for _ in checks), sep="\n")
     print()
+
+
+def print_results(sources: Sequence[Source], found: Sequence[Findings], expected: Counts) -> None:
+    """What was counted, who was killed, and what became a dead letter."""
+    results = {path: one for each in found for path, one in each.outcome.results.items()}
+    print("Indexed:", render_summary(sources, results), "", sep="\n")
+    for each in found:
+        print_deaths(each)
+    letters = [letter for each in found for letter in each.recovery.traces.letters]
+    print("Dead-lettered:", render_letters(letters, expected), "", sep="\n")
+
+
+def print_audit(audited: Audited) -> None:
+    """What became of every entry, for people, and where more is written."""
+    print(f"Audited by Spark, in the Job of a StreamAudit, in {audited.took_s} s:")
+    print(render_audits(audited.summaries), "", sep="\n")
+    print("kubectl get streamaudit:", audited.table, sep="\n")
+    print(f"The audit's report: {audited.page}\n", flush=True)
 
 
 def print_deaths(found: Findings) -> None:
@@ -182,6 +220,7 @@ def print_diagnosis(stage: Stage) -> None:
     questions = [
         ["describe", "scg", "-n", stage.namespace],
         ["get", "pods", "-A"],
+        ["describe", "streamaudit", "-n", stage.namespace],
         ["logs", "-l", OPERATOR_PODS, "-n", OPERATOR_NAMESPACE, "--tail=30", "--prefix"],
     ]
     for team in stage.teams:

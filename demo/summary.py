@@ -7,6 +7,7 @@ from pathlib import PurePath
 from demo.corpus import Source
 from demo.counting import FileCounts, Totals, add_up
 from demo.recovery import Letter, Move, Rescue
+from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.domain.ledger import LedgerKind
 
 WIDEST = 60
@@ -76,6 +77,21 @@ def render_letters(letters: Sequence[Letter], expected: Mapping[str, FileCounts]
         for letter in sorted(letters, key=lambda one: one.path)
     ]
     return "\n".join(_align([header, *rows], lefts=4))
+
+
+def render_audits(summaries: Mapping[str, AuditSummary]) -> str:
+    """How many entries have each status, for each team in a column, and the verdicts."""
+    audits = list(summaries.values())
+    seen = [one for one in EntryStatus if any(audit.counts[one] for audit in audits)]
+    rows = [
+        ["", *summaries],
+        *([one.value, *(f"{audit.counts[one]:,}" for audit in audits)] for one in seen),
+        ["produced", *(f"{audit.produced:,}" for audit in audits)],
+    ]
+    verdicts = [
+        f"  {label}, {one.verdict.value}: {one.sentence}" for label, one in summaries.items()
+    ]
+    return "\n".join([*_align(rows, lefts=1), *verdicts])
 
 
 def _shorten(text: str) -> str:

@@ -153,6 +153,10 @@ SERVER_SECONDS = Counter(
 
 
 # What audits found: facts about each group in its newest window, and about the audit as a whole.
+AUDITS_SERVED = Gauge(
+    "pelops_audits_served",
+    "1 while StreamAudits are looked after, 0 while their CRD or the rights on them are missing.",
+)
 AUDIT_ENTRIES = Gauge(
     "pelops_audit_entries",
     "Entries of the newest window, by what became of them.",

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pyspark_redis_streams.computed import hashes, roots, sizes
+from pyspark_redis_streams.computed import COMPUTED, compute
 from pyspark_redis_streams.converting import Converted, converter_for
 from pyspark_redis_streams.errors import BadValue
 from pyspark_redis_streams.layout import Flat, values_by_field
@@ -20,11 +20,6 @@ from pyspark_redis_streams.pages import Entry
 from pyspark_redis_streams.raw_fields import raw_converter, raw_pairs
 from pyspark_redis_streams.schemas import Column, Source, entry_columns
 
-_COMPUTED: dict[Source, Callable[[Sequence[Flat]], pa.Array]] = {
-    Source.HASH: hashes,
-    Source.BYTES: sizes,
-    Source.ROOT: roots,
-}
 _NUMBERS = (Source.MS, Source.SEQ, Source.TS)
 
 
@@ -45,6 +40,7 @@ class BatchBuilder:
         ]
         self._fields = [c.field for c in self._columns if c.source is Source.FIELD]
         sources = {column.source for column in self._columns}
+        self._computed = sources & COMPUTED
         self._wants_ids = bool(sources.intersection((Source.ID, *_NUMBERS)))
         # Keeping the entries of a whole batch costs cache; only a corrupt record shows them again.
         self._keeps_flats = Source.CORRUPT in sources
@@ -74,13 +70,14 @@ class BatchBuilder:
 
     def _add_fields(self, flats: Sequence[Flat]) -> None:
         fields = iter(self._values(flats))
+        computed = compute(flats, self._computed)
         for column, parts in zip(self._columns, self._parts, strict=True):
             if column.source is Source.FIELD:
                 parts.append(pa.array(next(fields), pa.binary()))
             elif column.source is Source.FIELDS:
                 parts.append(raw_pairs(flats, column.type, self._options.duplicate_fields))
-            elif column.source in _COMPUTED:
-                parts.append(_COMPUTED[column.source](flats))
+            elif column.source in computed:
+                parts.append(computed[column.source])
         self.bytes += sum(parts[-1].nbytes for parts in self._parts if parts)
 
     def _values(self, flats: Sequence[Flat]) -> list[Sequence[bytes | None]]:

@@ -8,14 +8,14 @@ from itertools import accumulate, chain
 import pyarrow as pa
 from pyspark.sql.types import ArrayType, DataType
 
-from pyspark_redis_streams.layout import Flat, common_layout, pairs_of
+from pyspark_redis_streams.layout import Flat, common_layout, joined_flats, pairs_of
 
 
 def raw_pairs(flats: Sequence[Flat], wanted: DataType, duplicates: str) -> pa.Array:
     """The fields of a page as lists of name and value, both binary still."""
     if not isinstance(wanted, ArrayType):
         flats = _without_repetitions(flats, keeps_first=duplicates == "first")
-    joined = list(chain.from_iterable(flats))
+    joined = joined_flats(flats)
     lengths = [len(flat) // 2 for flat in flats]
     pairs = pa.StructArray.from_arrays(
         [pa.array(joined[::2], pa.binary()), pa.array(joined[1::2], pa.binary())],

@@ -87,6 +87,15 @@ def _is_not_ready(trial: Trial, right: Right) -> None:
     )
 
 
+def _audits_are_left(trial: Trial, right: Right) -> None:
+    """All else goes on; a metric and the log say that audits are not looked after, and why."""
+    trial.resources.apply_raw(secret(trial.redis.url))
+    trial.await_ready(owning(trial.namespace))
+    trial.await_log("StreamAudits are not looked after")
+    trial.await_log(f'cannot list resource "{right.resource}"')
+    assert "pelops_audits_served 0.0" in metrics(trial.operators.ports[0])
+
+
 def _watch_ends(trial: Trial, right: Right) -> None:
     """The watch begins anew and anew; a metric counts it, and the log says why."""
     trial.start()
@@ -243,8 +252,8 @@ def _audit_stays_without_status(trial: Trial, right: Right) -> None:
 
 
 SYMPTOMS: dict[str, Symptom] = {
-    "list streamaudits": _is_not_ready,
-    "list cronjobs": _is_not_ready,
+    "list streamaudits": _audits_are_left,
+    "list cronjobs": _audits_are_left,
     "watch streamaudits": _watch_ends,
     "watch cronjobs": _watch_ends,
     "patch streamaudits": _audit_is_refused,

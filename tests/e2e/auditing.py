@@ -96,6 +96,7 @@ def await_reason(
     reason: str | None,
     *,
     of: tuple[str, str] = ("saudit", AUDIT),
+    timeout_s: float = WAIT_S,
 ) -> Object:
     """A condition, once it has this reason; None: once it is not there."""
 
@@ -104,7 +105,7 @@ def await_reason(
         return {"found": condition} if condition.get("reason") == reason else None
 
     try:
-        found = wait_until(look, timeout_s=WAIT_S, what=f"{kind} {reason}", every_s=0.2)
+        found = wait_until(look, timeout_s=timeout_s, what=f"{kind} {reason}", every_s=0.2)
     except TimeoutError as error:
         raise TimeoutError(f"{error}; they are {conditions_of(resources, *of)}") from error
     assert found is not None
@@ -119,9 +120,16 @@ def own_job(module: str = "tests.e2e.audit_job") -> Object:
     return {"spec": {"containers": [container]}}
 
 
-def run_now(resources: Resources, name: str = "now") -> None:
-    """kubectl create job --from=cronjob/..., and wait for its end."""
+def run_now(resources: Resources, name: str = "now", *, timeout_s: float = 60.0) -> None:
+    """kubectl create job --from=cronjob/..., and wait until it has ended well."""
     where = ("-n", resources.namespace)
     resources.plane.kubectl("create", "job", name, f"--from=cronjob/{JOB}", *where)
-    wait = ("--for=condition=Complete", f"job/{name}", "--timeout=60s")
+    wait = ("--for=condition=Complete", f"job/{name}", f"--timeout={timeout_s:.0f}s")
     resources.plane.kubectl("wait", *wait, *where)
+
+
+def told_columns(resources: Resources, name: str = AUDIT) -> list[str]:
+    """What `kubectl get streamaudit` shows of one, without its age."""
+    table = resources.plane.kubectl("get", "streamaudit", name, "-n", resources.namespace).stdout
+    _, row = table.splitlines()
+    return row.split()[:6]

@@ -11,6 +11,7 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
+from demo.auditing import PAGE
 from demo.picture import PICTURE
 from local_cluster.binaries import cache_directory
 from local_cluster.processes import wait_until
@@ -23,7 +24,7 @@ Demo = subprocess.Popen[str]
 
 
 @pytest.fixture
-def demo(tmp_path: Path) -> Iterator[Demo]:
+def demo(tmp_path: Path, java: Path) -> Iterator[Demo]:
     """The demo on a few files, with both of its outputs in one, as on a terminal."""
     started = subprocess.Popen(
         [sys.executable, "-m", "demo", "--files", FEW],
@@ -41,11 +42,12 @@ def demo(tmp_path: Path) -> Iterator[Demo]:
         leftover.remove()  # a demo that failed keeps its logs, and a killed one all it had
 
 
+@pytest.mark.timeout(600)
 def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> None:
     began = time.time()
     said, _ = demo.communicate()
     assert demo.returncode == 0, said
-    assert said.count("  ok      ") == 38, said
+    assert said.count("  ok      ") == 48, said
     assert "FAILED" not in said
     assert said.count("REPLICAS") == 1, "the header comes once"
     assert "to keep this short" in said, "what is left out is said"
@@ -60,11 +62,14 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     assert "Backlog and workers over time: build/demo.svg\n" in said
     assert PICTURE.stat().st_mtime >= began, "the picture is of this run"
     assert fromstring(PICTURE.read_text()).tag.endswith("svg")
+    assert "The audit's report: build/audit.html\n" in said
+    assert PAGE.stat().st_mtime >= began, "the report is of this run"
+    assert "  acknowledged_inferred " in said and "  dead_lettered " in said
     await_nothing_left(demo)
     assert not state_of(demo).exists()
 
 
-@pytest.mark.parametrize("moment", ["starting 1 node", "added "])
+@pytest.mark.parametrize("moment", ["starting 1 node", "added ", "running it: "])
 def test_an_interrupt_at_any_moment_leaves_nothing(demo: Demo, moment: str) -> None:
     assert demo.stdout is not None
     said = next((line for line in demo.stdout if line.startswith(moment)), None)

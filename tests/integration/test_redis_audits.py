@@ -49,6 +49,14 @@ async def recorded(server: Server, name: str = NAME) -> tuple[int, int, int]:
     return record.summary.window.number, record.lost, record.acknowledged
 
 
+async def test_entries_of_earlier_windows_that_are_lost_by_now_count_once(server: Server) -> None:
+    assert await record_audit(server, KEYS, NAME, a_summary(lost=1)) == 1
+    later = a_summary(a_window(1), lost=2, lost_earlier=3)
+    for _ in range(2):
+        assert await record_audit(server, KEYS, NAME, later) == 6
+    assert await recorded(server) == (1, 6, 0)
+
+
 async def test_a_summary_is_read_as_it_was_recorded(server: Server) -> None:
     summary = a_summary(lost=2)
     assert await record_audit(server, KEYS, NAME, summary) == 2

@@ -13,29 +13,19 @@ from pyspark.sql import SparkSession
 import pyspark_redis_streams
 from local_cluster.redis_servers import RedisServers
 from tests.pipeline.audited import Audited
+from tests.spark.driver import build_session
 
 PACKAGES = Path(pyspark_redis_streams.__file__).parent.parent
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A small local Spark; its Python workers find the packages."""
+def spark(java: Path) -> Iterator[SparkSession]:
+    """The same Spark as that of the data source's tests: of both there is one in a process."""
     path = os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", path)
         patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = (
-            SparkSession.builder.master("local[2,2]")
-            .config("spark.driver.memory", "1g")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .getOrCreate()
-        )
-        session.sparkContext.setLogLevel("OFF")
+        session = build_session()
         yield session
         session.stop()
 

@@ -69,6 +69,8 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     later = {one.kind: one.count for one in summary.findings}
     # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: nothing tells these apart.
     assert later == {"lost-later": 2, "indeterminate-later": 6}
+    assert (summary.lost, summary.lost_earlier) == (0, 2)
+    assert summary.sentence == "Nothing was added. 2 of earlier windows are lost by now."
     settled = {(row["seq"], row["status"]) for row in audited.rows("settled", 1)}
     assert {(6, "lost"), (7, "lost")} <= settled
     assert summary.open == 2

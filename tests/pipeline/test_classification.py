@@ -43,6 +43,12 @@ PASSED_SINCE = EntryFacts(was_reached=False, has_body=False)
         (replace(PASSED_SINCE, has_body=True), EntryStatus.ACKNOWLEDGED_INFERRED),
         (replace(PASSED_SINCE, was_pending=True), EntryStatus.ACKNOWLEDGED_INFERRED),
         (replace(PASSED_SINCE, loss_watched=True), EntryStatus.ACKNOWLEDGED_INFERRED),
+        (replace(PASSED_SINCE, loss_seen=True), EntryStatus.LOST),
+        (
+            replace(PASSED_SINCE, loss_seen=True, was_pending=True),
+            EntryStatus.ACKNOWLEDGED_INFERRED,
+        ),
+        (replace(DELIVERED, loss_seen=True), EntryStatus.ACKNOWLEDGED_INFERRED),
     ],
 )
 def test_an_entry_has_the_status_that_its_facts_tell(
@@ -57,9 +63,9 @@ def test_nothing_is_proven_without_evidence() -> None:
         if facts.proof is None:
             assert outcome.status is not EntryStatus.ACKNOWLEDGED_PROVEN
         if facts.proof is None and outcome.status is EntryStatus.LOST:
-            assert outcome.why is Why.GONE_UNDELIVERED
             assert not facts.has_body
-            assert not facts.is_reached_after
+            told = outcome.why is Why.LOSS_SEEN and facts.loss_seen
+            assert told or (outcome.why is Why.GONE_UNDELIVERED and not facts.is_reached_after)
 
 
 def test_spark_says_of_every_entry_what_the_rules_say(spark: SparkSession) -> None:

@@ -72,6 +72,13 @@ def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
     assert found == {EntryStatus.LOST: 3, EntryStatus.INDETERMINATE: 2}
 
 
+def test_a_loss_whose_entries_were_archived_is_not_counted_among_those_that_were_not() -> None:
+    told = {"at_least": "3", "at_most": "3", "after": "12-0", "before": "17-0"}
+    gone = Gone(missing=5, removed=15, seen=2)
+    found = account_for_gone(gone, WINDOW, history((LedgerKind.DATA_LOSS, told)))
+    assert found == {EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 4}
+
+
 def test_what_only_the_operator_trimmed_was_acknowledged() -> None:
     trims = (LedgerKind.TRIMMED, {"count": "15", "first_id_after": "16-0"})
     found = account_for_gone(Gone(missing=5, removed=15), WINDOW, history(trims))

@@ -19,7 +19,7 @@ PACKAGES = Path(pyspark_redis_streams.__file__).parent.parent
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def spark(java: Path) -> Iterator[SparkSession]:
     """A small local Spark that finds the data source by itself, as an installed one is found."""
     path = os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])
     with pytest.MonkeyPatch.context() as patch:

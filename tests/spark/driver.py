@@ -16,6 +16,9 @@ def build_session() -> SparkSession:
     session = (
         SparkSession.builder.master("local[2,3]")
         .config("spark.driver.memory", "1g")
+        # Short lives: what the second compiler saves costs more than it brings.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        .config("spark.sql.codegen.wholeStage", "false")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")

@@ -1,12 +1,12 @@
 """What an audit tells, and of whom."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
-from pelops.api.audit_status import StreamAuditStatus
+from pelops.api.audit_status import AuditRunStatus, StreamAuditStatus
 from pelops.controller.audit_status import render_audit_status, tell_windows
 from pelops.controller.status import Previous
 from pelops.domain.audit import Verdict
@@ -14,6 +14,7 @@ from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.policy.audit_conditions import decide_audit_conditions
 from pelops.policy.audit_facts import AuditFacts, Runs, StreamEnds
+from pelops.policy.audit_freshness import find_failed_start
 from pelops.policy.audit_notices import AuditNotice, decide_audit_alarms, read_notices
 from pelops.policy.audit_plan import AuditPlan, plan_audit
 from pelops.policy.audit_retention import find_margin
@@ -122,6 +123,15 @@ def test_entries_that_went_unseen_are_told_as_gone() -> None:
         ({"last_success": None}, 0.5, None),  # its end may not be told yet
         ({"last_success": None}, 5, "RunFailed"),
         ({"last_success": CLOSED - timedelta(hours=1)}, 5, "RunFailed"),  # an older one
+        (  # another run goes on already
+            {
+                "last_success": None,
+                "is_active": True,
+                "failed_start": CLOSED - timedelta(minutes=1),
+            },
+            0.1,
+            "RunFailed",
+        ),
     ],
 )
 def test_a_run_that_did_not_do_its_work_is_told(
@@ -129,6 +139,32 @@ def test_a_run_that_did_not_do_its_work_is_told(
 ) -> None:
     seen = facts([a_group()], runs=some_runs(**runs))
     assert reason(seen, ConditionType.AUDIT_FAILING, minutes=minutes) == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "success", "expected"),
+    [
+        (None, None, None),  # nothing was told yet
+        ({"last_start_time": 0}, None, None),  # the last run is still the last
+        ({"last_start_time": -2}, None, -2),
+        ({"last_start_time": -2}, -1, None),  # it ended well
+        ({"last_start_time": -2}, -3, -2),  # an older one did
+        ({"last_start_time": -2, "failed_start_time": -5}, -6, -5),  # the first that failed
+        ({"last_start_time": -2, "failed_start_time": -5}, -4, -2),
+        ({"last_start_time": 0, "failed_start_time": -2}, -3, -2),
+        ({"last_start_time": 0, "failed_start_time": -2}, 1, None),
+    ],
+)
+def test_a_run_after_which_another_began_has_failed_unless_it_ended_well(
+    status: dict[str, int] | None, success: int | None, expected: int | None
+) -> None:
+    def at(minute: int) -> datetime:
+        return CLOSED + timedelta(minutes=minute)
+
+    runs = Runs(last_start=at(0), last_success=None if success is None else at(success))
+    times = {name: at(minute) for name, minute in (status or {}).items()}
+    found = find_failed_start(runs, AuditRunStatus.model_validate(times) if times else None)
+    assert found == (None if expected is None else at(expected))
 
 
 def test_a_failing_verdict_is_told_in_its_own_words() -> None:

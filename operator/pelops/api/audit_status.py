@@ -83,6 +83,11 @@ class AuditRunStatus(ApiModel):
         default=None, description="When a run last ended well."
     )
     active: bool | None = Field(default=None, description="Whether a run goes on.")
+    failed_start_time: Timestamp | None = Field(
+        default=None,
+        description="When the first run began that failed since one last ended well, once another"
+        " has begun.",
+    )
 
 
 class StreamAuditStatus(ApiModel):

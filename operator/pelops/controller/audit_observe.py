@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +25,7 @@ from pelops.kube.audits import audit_job_name
 from pelops.kube.client import Manifest
 from pelops.kube.environment import WorkerAccess
 from pelops.policy.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.audit_freshness import find_failed_start
 from pelops.policy.audit_plan import AuditPlan, plan_audit
 from pelops.policy.diagnosis import diagnose
 from pelops.policy.reasons import Reason
@@ -71,7 +72,7 @@ class AuditObserver:
             audit=audit,
             job=job_label(audit),
             groups=seen.groups,
-            runs=_runs(job) if kind is None else spark.runs,
+            runs=_remember(audit, _runs(job) if kind is None else spark.runs),
             plan_problem=problem or (plan.problem if plan else None),
             job_problem=_name_taken(audit, job) if kind is None else spark.problem,
             redis_problem=seen.problem,
@@ -185,6 +186,11 @@ def _runs(job: Manifest | None) -> Runs:
         last_success=_time(status.get("lastSuccessfulTime")),
         is_active=bool(status.get("active")),
     )
+
+
+def _remember(audit: StreamAudit, runs: Runs) -> Runs:
+    told = audit.status.run if audit.status else None
+    return replace(runs, failed_start=find_failed_start(runs, told))
 
 
 def _time(text: str | None) -> datetime | None:

@@ -81,6 +81,7 @@ def _render_runs(runs: Runs) -> Status:
             "lastStartTime": render_time(runs.last_start) if runs.last_start else None,
             "lastSuccessTime": render_time(runs.last_success) if runs.last_success else None,
             "active": runs.is_active if runs.last_start else None,
+            "failedStartTime": render_time(runs.failed_start) if runs.failed_start else None,
         }
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine
+import asyncio
+from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from pelops.controller.audit_access import AuditAccess
 from pelops.controller.audit_cache import AUDIT_KINDS, AuditCache
 from pelops.controller.audit_observe import AuditObserver
 from pelops.controller.audit_reconcile import AuditDoors, AuditReconciler
@@ -17,8 +19,10 @@ from pelops.controller.observe import Observer
 from pelops.controller.queue import KeyedQueue
 from pelops.controller.reporter import Reporter
 from pelops.controller.settings import Settings
+from pelops.controller.tasks import until_stopped
 from pelops.controller.turns import Pace
 from pelops.controller.versions import Name
+from pelops.controller.watch import run_watch
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import STREAM_AUDIT, Kind
 
@@ -36,6 +40,25 @@ class Audits:
         self._queue: KeyedQueue[Name] = KeyedQueue(clock)
         self._asked: dict[Name, object] = {}  # of groups that audits name: what was asked last
         self.cache = AuditCache(self._tell_groups)
+        self._access: AuditAccess | None = None
+
+    async def prepare(self, api: KubeApi, settings: Settings) -> None:
+        """Fill the cache, unless audits may not be listed yet. Raises KubernetesError otherwise."""
+        if self._access is None:
+            resync = Resync(api, self.cache, self._queue, settings.namespaces)
+            self._access = AuditAccess(resync, every_s=settings.resync_s)
+        await self._access.look()
+
+    async def watch(self, api: KubeApi, settings: Settings, stop: asyncio.Event) -> None:
+        """Watch audits, from the time on when they may be listed, until `stop` is set.
+
+        By a watch of its own: one that is refused must not end that of StreamConsumerGroups.
+        """
+        assert self._access is not None
+        await until_stopped(self._access.granted.wait(), stop)
+        await run_watch(
+            api, AUDIT_KINDS, namespaces=settings.namespaces, listener=self.hear, stop=stop
+        )
 
     def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
         """Take in an event about one of `AUDIT_KINDS`."""
@@ -61,14 +84,11 @@ class Audits:
             for audit in audits:
                 self._queue.add(audit)
 
-    def resync(self, api: KubeApi, namespaces: Collection[str]) -> Resync:
-        """What compares the cache with a full LIST."""
-        return Resync(api, self.cache, self._queue, namespaces)
-
     def loops(
         self, api: KubeApi, settings: Settings, members: Members, observer: Observer
     ) -> tuple[Coroutine[Any, Any, None], ...]:
-        """Everything that runs until cancelled."""
+        """Everything that runs until cancelled, once `prepare` has ended well."""
+        assert self._access is not None
         spark = SparkJobs(api, image=settings.audit_image)
         doors = AuditDoors(
             api=api,
@@ -82,8 +102,7 @@ class Audits:
         pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
         reconciler = AuditReconciler(doors, pace, self._clock)
         turns = ReconcileLoop(reconciler, self._queue, workers=WORKERS)
-        resync = self.resync(api, settings.namespaces)
-        return turns.run(), resync.run(AUDIT_KINDS, every_s=settings.resync_s)
+        return turns.run(), self._access.run()
 
     def _tell_groups(self, names: set[Name]) -> None:
         for name in names:

@@ -13,7 +13,6 @@ from typing import Self
 from aiohttp import web
 
 from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.audit_cache import AUDIT_KINDS
 from pelops.controller.audits import Audits
 from pelops.controller.cache import WATCHED, Cache
 from pelops.controller.deletion import Deletion
@@ -125,7 +124,7 @@ class Replica:
         resync = Resync(api, self._cache, self._queue, settings.namespaces)
         loops = (
             ReconcileLoop(reconciler, self._queue, measure=self._measure).run(),
-            resync.run(set(kinds) - set(AUDIT_KINDS), every_s=settings.resync_s),
+            resync.run(kinds, every_s=settings.resync_s),
             *self._audits.loops(api, settings, self._members, observer),
             self._sweeps.run(),
             scaling.run(),
@@ -138,8 +137,11 @@ class Replica:
         # A loop that breaks takes the process along: better started anew than half alive.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
-            await run_watch(
-                api, kinds, namespaces=settings.namespaces, listener=self._hear, stop=self._stop
+            await asyncio.gather(
+                run_watch(
+                    api, kinds, namespaces=settings.namespaces, listener=self._hear, stop=self._stop
+                ),
+                self._audits.watch(api, settings, self._stop),
             )
             await cancel_all(tasks)
 
@@ -205,6 +207,7 @@ class Replica:
         while True:
             try:
                 kinds = await self._list_all(api)
+                await self._audits.prepare(api, self._settings)
                 await members.try_beat()
                 return kinds, await _cluster_identity(api)
             except KubernetesError as error:
@@ -213,13 +216,11 @@ class Replica:
                 await asyncio.sleep(STARTUP_RETRY_S)
 
     async def _list_all(self, api: KubeApi) -> tuple[Kind, ...]:
-        namespaces = self._settings.namespaces
-        resync = Resync(api, self._cache, self._queue, namespaces)
-        audits = self._audits.resync(api, namespaces)
+        resync = Resync(api, self._cache, self._queue, self._settings.namespaces)
         kinds = []
-        for kind in (*WATCHED, *AUDIT_KINDS):
+        for kind in WATCHED:
             try:
-                await (audits if kind in AUDIT_KINDS else resync).resync(kind)
+                await resync.resync(kind)
             except NotFound as error:
                 raise KubernetesUnavailable(
                     f"the API server serves no {kind.plural}: install the CRDs of Pelops first"
@@ -234,9 +235,6 @@ class Replica:
         return tuple(kinds)
 
     def _hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
-        if kind in AUDIT_KINDS:
-            self._audits.hear(kind, manifest, is_gone)
-            return
         if is_gone:
             metadata = manifest["metadata"]
             name = (metadata.get("namespace", ""), metadata["name"])

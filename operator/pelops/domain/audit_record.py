@@ -1,7 +1,8 @@
 """What stands in the hash `<prefix>:audit` of a group: what each audit recorded about it.
 
 <audit>               the summary of its newest window (domain/audit.py)
-totals:<audit>        "at_ms lost_in_window lost": the window's end, and entries lost in all
+totals:<audit>        "at_ms lost_found lost": the window's end, entries that its run found lost,
+                      and those of all runs
 acknowledged:<audit>  how many of the lost entries a person has acknowledged
 archived              "<audit> <ledger ID> ...", up to where each audit has archived the ledger
 """
@@ -30,7 +31,7 @@ class AuditRecord:
     """What an audit has written about a group, and what people have acknowledged of it."""
 
     summary: AuditSummary
-    lost: int = 0  # entries lost in all windows
+    lost: int = 0  # entries lost in all windows, whichever run has found it
     acknowledged: int = 0  # of them
 
     @property

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -62,15 +63,21 @@ def read_acts(work: Work) -> Content:
             ledger = derive_keys(plan.stream, target.group).ledger
             look = watch.stream(ledger)
             after = plan.ledger_from.get(target.group, EntryId.MIN)
-            events = _read_events(work, ledger, after, look.last_generated)
             path = f"{directory}/group={slug(target.group)}"
-            content["rows"][target.group] = write_sorted(
-                work, _acts_of(events), path, "ms", "seq", "event_ms", "event_seq"
-            )
+            events = _read_events(work, ledger, after, look.last_generated)
+            events = events.persist(StorageLevel.MEMORY_AND_DISK)  # Redis is read once
+            try:
+                rows = write_sorted(
+                    work, _acts_of(events), path, "ms", "seq", "event_ms", "event_seq"
+                )
+                told = _tell(events)
+            finally:
+                events.unpersist()
+            content["rows"][target.group] = rows
             content["groups"][target.group] = {
                 "exists": look.exists,
                 "archived": str(look.last_generated),
-                **_tell(events),
+                **told,
             }
         return content
 
@@ -136,9 +143,10 @@ def _event(ms: int, seq: int, fields: Mapping[bytes, bytes]) -> LedgerEvent:
 
 def _tell(events: DataFrame) -> Content:
     kind = F.col("fields")[F.lit(b"kind")].cast("string")
-    of_group = events.where(kind.isin([str(one) for one in _TOLD])).orderBy("ms", "seq")
-    told = [_event(*row) for row in of_group.limit(_MOST_TOLD).collect()]
+    of_group = events.where(kind.isin([str(one) for one in _TOLD]))
+    rows = of_group.coalesce(1).sort("ms", "seq").limit(_MOST_TOLD).collect()
+    told = [_event(*row) for row in rows]
     return {
         "events": [[one.kind, {**one.details, "event_id": str(one.entry_id)}] for one in told],
-        "bookmarks": events.where(kind == str(LedgerKind.BOOKMARK)).count(),
+        "bookmarks": events.where(kind == str(LedgerKind.BOOKMARK)).coalesce(1).count(),
     }

@@ -14,7 +14,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.layout import slug
 from pelops.pipeline.settings import Payload
-from pelops.pipeline.work import Content, Run, Work, run_stage, write_part
+from pelops.pipeline.work import HEAVY, Content, Run, Work, run_stage, write_part
 
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
 _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
@@ -26,7 +26,8 @@ def archive_entries(work: Work) -> Content:
 
     def make(directory: str) -> Content:
         frame = read_slices(work, plan.stream, [plan.window.from_id, *plan.cuts, plan.window.to_id])
-        return {"rows": write_part(work, _shape(work, frame), directory)}
+        is_heavy = plan.produced > HEAVY
+        return {"rows": write_part(work, _shape(work, frame), directory, is_heavy=is_heavy)}
 
     return run_stage(work, "entries", make)
 

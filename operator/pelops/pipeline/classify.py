@@ -14,7 +14,7 @@ from pelops.policy.classification import ENDING_ACTS, PROOFS, Outcome, Why
 FACTS: Final = (
     "act STRING, is_pending BOOLEAN, has_body BOOLEAN, idle_ms BIGINT, stuck_after_ms BIGINT,"
     " is_reached BOOLEAN, is_reached_after BOOLEAN, was_reached BOOLEAN, was_pending BOOLEAN,"
-    " position_holds BOOLEAN, loss_watched BOOLEAN, proof STRING"
+    " position_holds BOOLEAN, loss_seen BOOLEAN, loss_watched BOOLEAN, proof STRING"
 )
 
 
@@ -62,6 +62,7 @@ def _rules() -> list[tuple[Column, Outcome]]:
             Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED),
         ),
         (F.col("was_pending"), Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.SEEN_PENDING)),
+        (F.col("loss_seen"), Outcome(EntryStatus.LOST, Why.LOSS_SEEN)),
         (F.col("loss_watched"), Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NO_LOSS_SEEN)),
         (F.lit(True), Outcome(EntryStatus.INDETERMINATE, Why.TRIMMED_MEANWHILE)),
     ]

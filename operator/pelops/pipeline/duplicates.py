@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from pelops.pipeline.reconcile import small
 from pelops.pipeline.settings import Payload
-from pelops.pipeline.work import Content, Work, run_stage, write_sorted
-
-_EXAMPLES: Final = 5  # IDs that are told of each
+from pelops.pipeline.work import HEAVY, Content, Work, run_stage, write_part, write_sorted
 
 
 def find_duplicates(work: Work) -> Content:
@@ -42,13 +41,17 @@ def find_duplicates(work: Work) -> Content:
 def _find(work: Work, entries: DataFrame, key: Any, path: str) -> Content:
     told = entries.select(key.alias("value"), "ms", "seq").where(F.col("value").isNotNull())
     counted = told.groupBy("value").count().where(F.col("count") > 1)
-    # Only what is there twice is looked at again, to name some of it.
-    ids = F.sort_array(F.collect_list(F.struct("ms", "seq")))
-    named = (
-        told.join(counted, "value")
-        .groupBy("value", "count")
-        .agg(F.slice(ids, 1, _EXAMPLES).alias("ids"))
-    )
-    keys = write_sorted(work, named, path, "value")
-    more = work.session.read.parquet(path).agg(F.sum(F.col("count") - 1)).first()
+    is_heavy = work.plan.produced > HEAVY
+    size = write_part(work, counted, f"{path}.counted", is_heavy=is_heavy)
+    if not size:
+        work.run.storage.remove(f"{path}.counted")
+        return {"keys": 0, "entries": 0}
+    # Only what is there twice is looked at again, to name the first and the last of it.
+    twice = small(work.load(f"{path}.counted"), size)
+    entry = F.struct("ms", "seq")
+    named = told.join(twice, "value").groupBy("value", "count")
+    ends = named.agg(F.array(F.min(entry), F.max(entry)).alias("ids"))
+    keys = write_sorted(work, ends, path, "value", is_heavy=is_heavy)
+    work.run.storage.remove(f"{path}.counted")
+    more = work.load(path).agg(F.sum(F.col("count") - 1)).first()
     return {"keys": keys, "entries": int((more[0] if more else 0) or 0)}

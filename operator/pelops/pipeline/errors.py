@@ -13,6 +13,10 @@ class ArchiveUnusable(PelopsError):
     """The archive cannot be read or written, or holds what this version does not understand."""
 
 
+class StageFailed(PelopsError):
+    """A job of Spark failed; the message is its own first cause."""
+
+
 class RunOvertaken(PelopsError):
     """Another run works on the same window and has finished a part of it differently."""
 

@@ -23,6 +23,7 @@ from pelops.pipeline.settings import (
     add_arguments,
     read_settings,
 )
+from pelops.pipeline.work import Run
 from pyspark_redis_streams.errors import OptionError, RedisStreamsError
 
 log: Final = logging.getLogger(__name__)
@@ -72,19 +73,27 @@ def _run_command(command: str, settings: Settings) -> int:
             if command == "archive":
                 print(f"{run_archive(run)} entries archived")
                 return BALANCED
-            summaries = run_audit(run)
-            for summary in summaries:
-                print(render_table(summary))
-            return exit_code(settings, summaries)
+            return _audit(run)
         finally:
             run.watch.close()
     finally:
         session.stop()
 
 
+def _audit(run: Run) -> int:
+    summaries = run_audit(run)
+    # Also when nothing could be closed: what earlier runs found is shown again.
+    page = import_module("pelops.pipeline.report.running").write_report(run)
+    for summary in summaries:
+        print(render_table(summary))
+    print(f"report: {page}")
+    return exit_code(run.settings, summaries)
+
+
 def render_table(summary: AuditSummary) -> str:
     """A summary for a terminal: statuses that add up, and the sentence of the verdict."""
     window = summary.window
+    total = sum(summary.counts.values())
     rows = [
         f"{summary.stream} / {summary.group}, window {window.number}",
         *(
@@ -92,7 +101,8 @@ def render_table(summary: AuditSummary) -> str:
             for status in EntryStatus
             if summary.counts[status]
         ),
-        f"  {'produced':<22} {summary.produced:>12}",
+        f"  {'-' * 35}",
+        f"  {'all together':<22} {total:>12} of {summary.produced} produced",
         f"  {summary.verdict.value}: {summary.sentence}",
         *(f"  - {one.sentence}" for one in summary.findings),
     ]

@@ -22,8 +22,9 @@ from pyspark_redis_streams.entry_id import EntryId as SourceId
 from pyspark_redis_streams.probing import plan_spans
 from pyspark_redis_streams.ranges import span_between
 
-_LEAST_OF_A_TASK: Final = 50_000
-_MOST_OF_A_TASK: Final = 500_000
+_LEAST_OF_A_TASK: Final = 100_000
+_MOST_OF_A_TASK: Final = 5_000_000
+_TASKS: Final = 8  # of a window of any size between: each takes a moment to plan
 _MOST_TASKS: Final = 200
 _MOST_OF_A_PAGE: Final = 1000
 _BYTES_OF_A_PAGE: Final = 256 * 1024  # what Redis answers within a millisecond
@@ -185,7 +186,9 @@ def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
     produced = window.to_added - window.from_added
     if produced < 2 * _LEAST_OF_A_TASK:
         return ()
-    of_a_task = max(_LEAST_OF_A_TASK, min(_MOST_OF_A_TASK, produced // 2), produced // _MOST_TASKS)
+    of_a_task = max(
+        _LEAST_OF_A_TASK, min(_MOST_OF_A_TASK, produced // _TASKS), produced // _MOST_TASKS
+    )
     options = run.watch.options(run.watch.place, entriesPerPartition=str(of_a_task))
     first, last = SourceId(window.from_id.ms, window.from_id.seq), window.to_id
     span = span_between(

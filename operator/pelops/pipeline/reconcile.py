@@ -14,20 +14,21 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.audit import EntryStatus
-from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, LedgerKind
-from pelops.errors import InvalidSpec
 from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.classify import outcome_column
 from pelops.pipeline.evidence.stage import join_proofs, read_covered
+from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.layout import slug
+from pelops.pipeline.losses import loss_seen, loss_watched
+from pelops.pipeline.owed import Owed
 from pelops.pipeline.settings import Target
-from pelops.pipeline.snapshot import PENDING, Snapshot, bounded
-from pelops.pipeline.work import Work, write_sorted
+from pelops.pipeline.snapshot import PENDING, Snapshot
+from pelops.pipeline.work import HEAVY, Work, write_sorted
 from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES
 
 MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
-IDS: Final = ("ms", "seq")
 # What is kept of an entry that is not acknowledged.
 KEPT: Final = (
     "ms", "seq", "window", "status", "why", "bytes", "root_ms", "root_seq", "retry_count",
@@ -44,6 +45,7 @@ class Case:
     target: Target
     snapshot: Snapshot
     history: GroupHistory
+    owed: Owed  # the group's part of the window
     directory: str  # what is found is written here
 
     @property
@@ -83,20 +85,24 @@ class Reconciled:
     copies: int  # archived entries that are copies
 
 
-def reconcile_window(case: Case, archived: int) -> Reconciled:
+def reconcile_window(case: Case) -> Reconciled:
     """Give every archived entry its status, and write those that are not acknowledged."""
-    known = known_entries(case)
-    in_window = known.where(_within(case.work.plan.window.from_id, case.work.plan.window.to_id))
+    window, archived = case.owed.window, case.owed.archived
+    in_window = known_entries(case).where(within(window.from_id, window.to_id))
     size = case.snapshot.pending + case.history.rows
     entries = case.work.read("entries")
+    if case.owed.left_out:
+        entries = entries.where(~at_or_before(window.from_id))
     found = _found_below(case, entries, in_window, size).unionByName(
         _found_above(case, entries, in_window, size)
     )
     judged = judge(case, found)
     path = f"{case.directory}/exceptions"
-    write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
-    kept = case.work.session.read.parquet(path)
-    counts = count_statuses(kept)
+    is_heavy = archived + size > HEAVY
+    chosen = judged.where(is_exception()).select(*KEPT)
+    write_sorted(case.work, chosen, path, *IDS, is_heavy=is_heavy)
+    kept = case.work.load(path)
+    counts = count_statuses(kept.coalesce(1))
     if case.has_files:
         counts |= count_statuses(judged.where(~is_exception()))
     rest = archived - sum(counts.values())
@@ -104,7 +110,7 @@ def reconcile_window(case: Case, archived: int) -> Reconciled:
     counts[inferred] = counts.get(inferred, 0) + rest
     return Reconciled(
         counts=counts,
-        unarchived=_unarchived(case, in_window, entries if case.has_files else kept, archived),
+        unarchived=_unarchived(case, in_window, entries if case.has_files else kept),
         copies=entries.where(F.col("root_ms").isNotNull()).count(),
     )
 
@@ -112,14 +118,15 @@ def reconcile_window(case: Case, archived: int) -> Reconciled:
 def known_entries(case: Case) -> DataFrame:
     """Entries that are pending or were acted on, one row for each."""
     work, group = case.work, case.group_part
-    acts = _last_acts(case)
+    acts = _together(last_acts(case, case.work.plan.stream), case.history.rows)
     pending = (
         _no_pending(work)
         if case.snapshot.before is None
         else work.read(f"snapshot/{group}/pending")
     )
     return (
-        pending.withColumn("is_pending", F.lit(True))
+        _together(pending, case.snapshot.pending)
+        .withColumn("is_pending", F.lit(True))
         .withColumnRenamed("has_body", "pending_body")
         .join(acts, list(IDS), "full_outer")
         .withColumn("is_pending", F.coalesce("is_pending", F.lit(False)))
@@ -140,7 +147,8 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("is_reached", at_or_before(reached))
         .withColumn("is_reached_after", at_or_before(reached_after))
         .withColumn("position_holds", F.col("covered") | F.lit(case.position_holds))
-        .withColumn("loss_watched", _loss_watched(case.history))
+        .withColumn("loss_seen", loss_seen(case.history))
+        .withColumn("loss_watched", loss_watched(case.history))
     )
     return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
 
@@ -162,15 +170,24 @@ def open_rows(frame: DataFrame) -> DataFrame:
     return frame.where(F.col("status").isin([str(one) for one in OPEN_STATUSES]))
 
 
-def at_or_before(entry_id: EntryId) -> Column:
-    """Whether a row's entry is not after this one."""
-    ms, seq = bounded(entry_id)
-    return (F.col("ms") < ms) | ((F.col("ms") == ms) & (F.col("seq") <= seq))
-
-
 def small(frame: DataFrame, rows: int) -> DataFrame:
     """A side of a join that every task may hold, when it is as small as that."""
     return F.broadcast(frame) if rows <= MOST_BROADCAST else frame
+
+
+def join_known(entries: DataFrame, known: DataFrame, size: int, how: str) -> DataFrame:
+    """Entries with what is known of them; one long number is looked up in half of the time."""
+    ours = known.withColumnsRenamed({"ms": "known_ms", "seq": "known_seq"})
+    # Not as equalities, which would become keys of the join as well.
+    apart = F.col("ms").bitwiseXOR(F.col("known_ms"))
+    apart = apart.bitwiseOR(F.col("seq").bitwiseXOR(F.col("known_seq")))
+    near = _packed("ms", "seq") == _packed("known_ms", "known_seq")
+    found = entries.join(small(ours, size), near & (apart == 0), how)
+    return found.drop("known_ms", "known_seq")
+
+
+def _packed(ms: str, seq: str) -> Column:
+    return F.shiftleft(ms, 20).bitwiseXOR(F.col(seq))
 
 
 def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
@@ -180,7 +197,7 @@ def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
     """
     below = entries.where(at_or_before(case.reached_before))
     return (
-        below.join(small(known, size), list(IDS), "left" if case.has_files else "inner")
+        join_known(below, known, size, "left" if case.has_files else "inner")
         .withColumn("is_present", F.lit(True))
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
@@ -193,7 +210,7 @@ def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
     present = case.work.read("snapshot/present").withColumn("is_present", F.lit(True))
     above = entries.where(~at_or_before(case.reached_before))
     return (
-        above.join(small(known, size), list(IDS), "left")
+        join_known(above, known, size, "left")
         .join(present, list(IDS), "left")
         .withColumn("was_reached", F.lit(False))
         .withColumn("was_pending", F.lit(False))
@@ -202,15 +219,15 @@ def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
 
 
 def _unarchived(
-    case: Case, known: DataFrame, archived_already: DataFrame, archived: int
+    case: Case, known: DataFrame, archived_already: DataFrame
 ) -> dict[EntryStatus, int]:
     """Statuses of entries that were gone before the archive, and are pending or were acted on."""
-    if archived >= case.work.plan.produced:
+    if case.owed.archived >= case.owed.produced:
         return {}
     if case.has_files:
-        window = case.work.plan.window
+        window = case.owed.window
         named = read_covered(case.work, case.target.group)
-        named = named.where(_within(window.from_id, window.to_id))
+        named = named.where(within(window.from_id, window.to_id))
         known = known.join(named, list(IDS), "full_outer")
     rows = known.join(archived_already.select(*IDS), list(IDS), "left_anti")
     missing = [
@@ -233,16 +250,16 @@ def _unarchived(
     return count_statuses(judged)
 
 
-def _last_acts(case: Case) -> DataFrame:
-    """The last act on each entry that ended it."""
+def last_acts(case: Case, stream: str) -> DataFrame:
+    """The last act on each entry of a stream of the group that ended it."""
     acts = case.work.read(f"acts/{case.group_part}")
     kinds = [str(kind) for kind in ENDING_ACTS]
-    ours = acts.where(F.col("kind").isin(kinds) & (F.col("stream") == case.work.plan.stream))
+    ours = acts.where(F.col("kind").isin(kinds) & (F.col("stream") == stream))
     last = F.max_by(
         F.struct("kind", "new_ms", "new_seq", "reason", "event_ms", "idle_ms"),
         F.struct("event_ms", "event_seq"),
     )
-    told = ours.groupBy(*IDS).agg(last.alias("last"))
+    told = _together(ours, case.history.rows).groupBy(*IDS).agg(last.alias("last"))
     return told.select(
         *IDS,
         F.col("last.kind").alias("act"),
@@ -254,31 +271,13 @@ def _last_acts(case: Case) -> DataFrame:
     )
 
 
+def _together(frame: DataFrame, rows: int) -> DataFrame:
+    """In one partition, when it is small: what is there already need not be shuffled."""
+    return frame.coalesce(1) if rows <= MOST_BROADCAST else frame
+
+
 def _no_pending(work: Work) -> DataFrame:
     return work.session.createDataFrame([], f"{PENDING}, has_body BOOLEAN")
-
-
-def _within(after: EntryId, last: EntryId) -> Column:
-    return ~at_or_before(after) & at_or_before(last)
-
-
-def _loss_watched(history: GroupHistory) -> Column:
-    """Whether the operator watched, and told of no loss around an entry."""
-    watched = F.lit(history.exists and history.bookmarks > 0)
-    for details in history.of(LedgerKind.DATA_LOSS):
-        after, before = gap_of(details)
-        watched = watched & ~_within(after, before)
-    return watched
-
-
-def gap_of(details: Mapping[str, str]) -> tuple[EntryId, EntryId]:
-    """After and up to which entries were lost, as the ledger tells; else all there is."""
-    try:
-        after = parse_entry_id(details.get("after", ""))
-        text = details.get("before", "")
-        return after, parse_entry_id(text).before() if text else EntryId.MAX
-    except InvalidSpec:
-        return EntryId.MIN, EntryId.MAX
 
 
 def _is_first(details: Mapping[str, str]) -> bool:

@@ -10,9 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.footers import count_rows
+from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.reconcile import (
-    IDS,
     KEPT,
     Case,
     count_statuses,
@@ -41,13 +42,13 @@ class Reopened:
 def reopen(case: Case) -> Reopened:
     """Judge again what the last window left open, and write what this one leaves open."""
     again = _judge_again(case)
-    new = open_rows(case.work.session.read.parquet(f"{case.directory}/exceptions"))
+    new = open_rows(case.work.load(f"{case.directory}/exceptions"))
     settled: dict[EntryStatus, int] = {}
     still = new
     if again is not None:
         path = f"{case.directory}/again"
         write_sorted(case.work, again.select(*KEPT, "status_before"), path, *IDS)
-        again = case.work.session.read.parquet(path)
+        again = case.work.load(path)
         still = new.unionByName(open_rows(again).select(*KEPT))
         settled = count_statuses(again.where(~_is_open()))
         settled_path = f"{case.directory}/settled"
@@ -66,9 +67,9 @@ def _judge_again(case: Case) -> DataFrame | None:
         root=case.work.run.settings.archive, stream=plan.stream, number=plan.window.number - 1
     )
     path = before.part(f"{case.group_part}/open")
-    if not case.work.run.storage.exists(path):
+    if not case.work.run.storage.exists(path) or not count_rows(case.work.session, path):
         return None
-    old = case.work.session.read.parquet(path)
+    old = case.work.load(path)
     removed = bool(case.history.of(LedgerKind.CONSUMER_REMOVED)) or bool(plan.breaks)
     was_pending = F.col("status").isin(str(EntryStatus.IN_FLIGHT), str(EntryStatus.STUCK))
     asked = old.select(
@@ -90,7 +91,9 @@ def _is_open() -> Column:
 
 
 def _tell(case: Case, settled: Mapping[EntryStatus, int], rows: int) -> Reopened:
-    still = case.work.session.read.parquet(f"{case.directory}/open")
+    if not rows:
+        return Reopened(settled=settled, open=0, lowest_undelivered=None, oldest_stuck_ms=None)
+    still = case.work.load(f"{case.directory}/open").coalesce(1)
     undelivered = F.col("status") == str(EntryStatus.UNDELIVERED)
     stuck = F.col("status") == str(EntryStatus.STUCK)
     told = still.agg(

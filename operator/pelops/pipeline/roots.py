@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -16,11 +16,14 @@ from pyspark.sql import functions as F  # noqa: N812
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.footers import count_rows
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.reconcile import Case, count_statuses
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import write_sorted
 from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES
+
+_ROOTS: Final = "ms BIGINT, seq BIGINT, window INT, copy_ms BIGINT, copy_seq BIGINT, status STRING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +37,20 @@ class Roots:
 def follow_roots(case: Case, counts: Mapping[EntryStatus, int], copies: int) -> Roots:
     """Follow requeued roots, and write them with their outcomes; `counts` are of all entries."""
     path = f"{case.directory}/roots"
-    write_sorted(case.work, _judge(case, _asked(case)), path, "ms", "seq")
-    rows = case.work.session.read.parquet(path)
-    ours = rows.where(F.col("window") == case.work.plan.window.number)
-    outcomes = count_statuses(ours)
-    own = _without_copies(case, counts, copies)
+    before = _before(case)
+    asked = counts.get(EntryStatus.REQUEUED, 0) or before is not None
+    judged = (
+        _judge(case, _asked(case, before))
+        if asked
+        else case.work.session.createDataFrame([], _ROOTS)
+    )
+    outcomes, still = {}, 0
+    if write_sorted(case.work, judged, path, "ms", "seq"):
+        rows = case.work.load(path).coalesce(1)
+        outcomes = count_statuses(rows.where(F.col("window") == case.work.plan.window.number))
+        still = rows.where(F.col("status").isin([str(one) for one in OPEN_STATUSES])).count()
+    own = _without_copies(case, counts, copies) if copies else dict(counts)
     own[EntryStatus.REQUEUED] = own.get(EntryStatus.REQUEUED, 0) - sum(outcomes.values())
-    still = rows.where(F.col("status").isin([str(one) for one in OPEN_STATUSES])).count()
     total = {status: own.get(status, 0) + outcomes.get(status, 0) for status in EntryStatus}
     return Roots(counts={status: n for status, n in total.items() if n}, open=still)
 
@@ -48,27 +58,33 @@ def follow_roots(case: Case, counts: Mapping[EntryStatus, int], copies: int) -> 
 def _without_copies(
     case: Case, counts: Mapping[EntryStatus, int], copies: int
 ) -> dict[EntryStatus, int]:
-    kept = case.work.session.read.parquet(f"{case.directory}/exceptions")
+    kept = case.work.load(f"{case.directory}/exceptions")
     of_copies = count_statuses(kept.where(F.col("root_ms").isNotNull()))
     inferred = EntryStatus.ACKNOWLEDGED_INFERRED
     of_copies[inferred] = of_copies.get(inferred, 0) + copies - sum(of_copies.values())
     return {status: n - of_copies.get(status, 0) for status, n in counts.items()}
 
 
-def _asked(case: Case) -> DataFrame:
+def _before(case: Case) -> DataFrame | None:
+    """The roots of the last window; None when it had none."""
+    plan = case.work.plan
+    path = WindowPlace(
+        root=case.work.run.settings.archive, stream=plan.stream, number=plan.window.number - 1
+    ).part(f"{case.group_part}/roots")
+    if plan.window.number == 0 or not case.work.run.storage.exists(path):
+        return None
+    return case.work.load(path) if count_rows(case.work.session, path) else None
+
+
+def _asked(case: Case, old: DataFrame | None) -> DataFrame:
     """Requeued roots of this window, and those that earlier ones left open."""
-    kept = case.work.session.read.parquet(f"{case.directory}/exceptions")
+    kept = case.work.load(f"{case.directory}/exceptions")
     requeued = (F.col("status") == str(EntryStatus.REQUEUED)) & F.col("root_ms").isNull()
     new = kept.where(requeued).select(
         "ms", "seq", "window", F.col("new_ms").alias("copy_ms"), F.col("new_seq").alias("copy_seq")
     )
-    plan = case.work.plan
-    before = WindowPlace(
-        root=case.work.run.settings.archive, stream=plan.stream, number=plan.window.number - 1
-    ).part(f"{case.group_part}/roots")
-    if plan.window.number == 0 or not case.work.run.storage.exists(before):
+    if old is None:
         return new
-    old = case.work.session.read.parquet(before)
     still = old.where(F.col("status").isin([str(one) for one in OPEN_STATUSES]))
     return new.unionByName(still.select("ms", "seq", "window", "copy_ms", "copy_seq"))
 

@@ -35,6 +35,8 @@ def session_options(settings: Settings) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.parquet.compression.codec": "zstd",
+        # Most queries are small: see `write_part`.
+        "spark.sql.codegen.wholeStage": "false",
         # Order within a file is what makes IDs small: rows are never moved about to balance tasks.
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
     }

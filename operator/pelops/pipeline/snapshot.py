@@ -171,7 +171,22 @@ def _look_at_retries(work: Work, group: str, directory: str) -> Content | None:
         frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
         path = f"{directory}/group={slug(group)}/retry_pending"
         rows = write_sorted(work, frame, path, "ms", "seq")
-    return {"before": _render(before), "pending": rows, "first": str(look.first or "")}
+    _write_copies(work, group, stream, directory)
+    after = watch.groups(stream).get(group)
+    return {
+        "before": _render(before),
+        "after": _render(after),
+        "pending": rows,
+        "first": str(look.first or ""),
+    }
+
+
+def _write_copies(work: Work, group: str, stream: str, directory: str) -> None:
+    """IDs of the copies that are still in the retry stream: few, since acknowledged ones go."""
+    options = {"pageSize": str(work.plan.page_size)}
+    ends = EntryId.MIN, work.plan.retries[group][1]
+    frame = read_slice(work.run, stream, ends, "ms BIGINT, seq BIGINT", options)
+    write_part(work, frame, f"{directory}/group={slug(group)}/retry_present")
 
 
 def _before(ms: str, seq: str, entry_id: EntryId) -> Any:

@@ -12,9 +12,11 @@ from typing import Any, Final
 from uuid import uuid4
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
+from pelops.pipeline.failures import explain_failure
 
 _LOCAL: Final = "file"
 
@@ -106,7 +108,7 @@ class Storage:
         """
         unfinished = f"{path}.{uuid4().hex}.unfinished"
         try:
-            frame.write.parquet(unfinished)
+            self._write(frame, unfinished, path)
             names = [name for name in self.list_names(unfinished) if name.endswith(".parquet")]
             told = [f"part-{number:05d}.parquet" for number in range(len(names))]
             for name, plain in zip(names, told, strict=True):
@@ -117,6 +119,13 @@ class Storage:
         finally:
             self.remove(unfinished)
         return told
+
+    @staticmethod
+    def _write(frame: DataFrame, unfinished: str, path: str) -> None:
+        try:
+            frame.write.parquet(unfinished)
+        except (Py4JJavaError, PySparkException) as error:
+            raise explain_failure(error, path) from error
 
     def _write_beside(self, path: str, text: str) -> str:
         unfinished = f"{path}.{uuid4().hex}.unfinished"

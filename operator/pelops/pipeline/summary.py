@@ -77,6 +77,7 @@ def build_group_summary(told: Told) -> AuditSummary:
             archived=told.archived,
             counts=told.counts,
             open=told.open,
+            lost_earlier=told.settled.get(EntryStatus.LOST, 0),
             findings=findings,
             verdict=_verdict(told, findings),
             sentence=_sentence(told, produced),
@@ -109,7 +110,10 @@ def _limits(evidence: Evidence, *, has_position: bool, payload_hashed: bool) -> 
             "Without the operator nobody watched between two audits: what was trimmed after it was "
             "archived and before the next audit, and was not delivered by then, is indeterminate."
         )
-        yield "A position that was moved forward by hand between two audits is not seen."
+        yield (
+            "A position that was moved forward by hand between two audits is not seen, nor where a "
+            "group began: what was added before it was made counts as acknowledged."
+        )
     if not has_position:
         yield "The group's position did not hold still: what rests on it is indeterminate."
     if not payload_hashed:
@@ -146,8 +150,10 @@ def _of_settled(settled: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
 def _sentence(told: Told, produced: int) -> str:
     if told.failures:
         return f"Not accounted for: {told.failures[0].sentence}"
+    later = told.settled.get(EntryStatus.LOST, 0)
+    earlier = f" {later} of earlier windows are lost by now." if later else ""
     if produced == 0:
-        return "Nothing was added."
+        return f"Nothing was added.{earlier}"
     acknowledged = EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED
     done = sum(told.counts.get(status, 0) for status in acknowledged)
     parts = [
@@ -156,7 +162,7 @@ def _sentence(told: Told, produced: int) -> str:
         if status not in acknowledged and told.counts.get(status)
     ]
     head = f"{done} of {produced} entries were acknowledged"
-    return ", ".join([head, *parts]) + "."
+    return ", ".join([head, *parts]) + f".{earlier}"
 
 
 def _span(value_ms: int | None) -> timedelta | None:

@@ -9,8 +9,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import stream_path, window_numbers
-from pelops.pipeline.reconcile import IDS, Case
+from pelops.pipeline.reconcile import Case
 from pelops.pipeline.settings import Table
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
 
@@ -33,7 +34,7 @@ def compare_sent(work: Work, table: Table) -> Content:
 def compare_effects(case: Case, table: Table) -> Content:
     """Entries of the window that count as acknowledged, and have no effect in the user's table."""
     work = case.work
-    kept = work.session.read.parquet(f"{case.directory}/exceptions")
+    kept = work.load(f"{case.directory}/exceptions")
     done = work.read("entries").where("key IS NOT NULL").join(kept, list(IDS), "left_anti")
     effects = read_table(work, table).select("key")
     path = f"{case.directory}/without_effect"
@@ -81,12 +82,12 @@ def _archived_keys(work: Work) -> DataFrame:
     for number in window_numbers(work.run.storage.list_names(base)):
         path = f"{base}/window={number}/entries"
         if number != work.plan.window.number and work.run.storage.exists(path):
-            frame = work.session.read.parquet(path)
+            frame = work.load(path)
             if "key" in frame.columns:
                 keys = keys.unionAll(frame.select("key"))
     return keys
 
 
 def _examples(work: Work, path: str) -> list[str]:
-    rows = work.session.read.parquet(path).orderBy("key").limit(_EXAMPLES).collect()
+    rows = work.load(path).orderBy("key").limit(_EXAMPLES).collect()
     return [row["key"] for row in rows]

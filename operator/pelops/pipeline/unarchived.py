@@ -10,7 +10,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import InvalidSpec
 from pelops.pipeline.acts import GroupHistory
-from pelops.pipeline.reconcile import gap_of
+from pelops.pipeline.losses import gap_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class Gone:
 
     missing: int  # produced, not archived, and neither pending nor acted on
     removed: int  # entries of the whole stream that were gone when the window was archived
+    seen: int = 0  # archived entries that lay in a gap which the operator told: these are no others
 
 
 def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[EntryStatus, int]:
@@ -26,7 +27,7 @@ def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[
 
     The operator trims nothing that a group still owes, and counts what others trimmed too early.
     """
-    lost = min(gone.missing, _lost(window, history))
+    lost = min(gone.missing, max(0, _lost(window, history) - gone.seen))
     trimmed = min(gone.missing - lost, _trimmed(gone, window, history))
     rest = gone.missing - lost - trimmed
     found = {

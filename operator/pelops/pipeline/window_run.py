@@ -11,11 +11,19 @@ from pelops.pipeline.acts import GroupHistory, read_acts, read_history
 from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
 from pelops.pipeline.duplicates import find_duplicates
 from pelops.pipeline.evidence.stage import archive_evidence
+from pelops.pipeline.id_columns import at_or_before
 from pelops.pipeline.identities import Counted, find_violations
 from pelops.pipeline.layout import slug
+from pelops.pipeline.losses import count_in_gaps
+from pelops.pipeline.owed import Owed, find_owed
 from pelops.pipeline.plan import render_window
-from pelops.pipeline.reconcile import Case, Reconciled, reconcile_window
+from pelops.pipeline.reconcile import (
+    Case,
+    Reconciled,
+    reconcile_window,
+)
 from pelops.pipeline.reopen import Reopened, reopen
+from pelops.pipeline.retried import judge_retried
 from pelops.pipeline.roots import follow_roots
 from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.snapshot import Snapshot, read_snapshot, take_snapshot
@@ -70,30 +78,43 @@ def _audit_group(
 
     def make(directory: str) -> Content:
         case = Case(
-            work=work, target=target, snapshot=snapshot, history=history, directory=directory
+            work=work,
+            target=target,
+            snapshot=snapshot,
+            history=history,
+            owed=_owed(work, history, archived),
+            directory=directory,
         )
-        audit, again = _judge(case, archived)
+        audit, again = _judge(case)
         work.run.storage.write_json(f"{directory}/audit.json", audit)
         return {"audit": audit, "lowest_undelivered": again.lowest_undelivered}
 
     return run_stage(work, name, make)
 
 
-def _judge(case: Case, archived: int) -> tuple[dict[str, Any], Reopened]:
+def _owed(work: Work, history: GroupHistory, archived: int) -> Owed:
+    def count_until(entry_id: EntryId) -> int:
+        return work.read("entries").where(at_or_before(entry_id)).count()
+
+    return find_owed(work.plan.window, work.plan.stream, history, archived, count_until)
+
+
+def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     plan = case.work.plan
-    found = reconcile_window(case, archived)
+    found = reconcile_window(case)
     again = reopen(case)
     times = measure_times(case)
-    counts = _all_counts(case, found, archived)
+    counts = _all_counts(case, found)
     roots = follow_roots(case, counts, found.copies)
+    retried = judge_retried(case)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(
         Told(
             stream=plan.stream,
             group=case.target.group,
-            window=plan.window,
-            archived=archived,
+            window=case.owed.window,
+            archived=case.owed.archived,
             counts=counts,
             settled=again.settled,
             open=again.open + roots.open,
@@ -101,12 +122,14 @@ def _judge(case: Case, archived: int) -> tuple[dict[str, Any], Reopened]:
             recovery_ms=recovery_of(times),
             retention_margin=plan.retention_margin,
             evidence=evidence,
-            findings=tuple([*_findings(case, counts, archived), *_of_tables(compared)]),
+            findings=tuple([*_findings(case, counts), *_of_tables(compared)]),
             failures=tuple(_failures(case)),
         )
     )
     told = {
         "copies": found.copies,
+        "before_the_group": case.owed.left_out,
+        "retried": {status.value: n for status, n in sorted(retried.items()) if n},
         "roots": {status.value: n for status, n in sorted(roots.counts.items())},
         "settled": {status.value: n for status, n in sorted(again.settled.items())},
         "times": times,
@@ -175,25 +198,32 @@ def evidence_of(history: GroupHistory) -> Evidence:
     return Evidence.LEDGER if history.exists and history.bookmarks else Evidence.NONE
 
 
-def _all_counts(case: Case, found: Reconciled, archived: int) -> dict[EntryStatus, int]:
-    plan = case.work.plan
-    missing = max(0, plan.produced - archived - sum(found.unarchived.values()))
-    rest = account_for_gone(Gone(missing=missing, removed=plan.removed), plan.window, case.history)
+def _all_counts(case: Case, found: Reconciled) -> dict[EntryStatus, int]:
+    owed, removed = case.owed, case.work.plan.removed
+    missing = max(0, owed.produced - owed.archived - sum(found.unarchived.values()))
+    gone = Gone(missing=missing, removed=removed, seen=_count_in_gaps(case) if missing else 0)
+    rest = account_for_gone(gone, owed.window, case.history)
     parts = (found.counts, found.unarchived, rest)
     return {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
 
 
-def _findings(case: Case, counts: dict[EntryStatus, int], archived: int) -> list[AuditFinding]:
-    plan = case.work.plan
-    counted = Counted(window=plan.window, archived=archived, counts=counts, pending_in_window=0)
+def _count_in_gaps(case: Case) -> int:
+    return count_in_gaps(case.history, case.work.load(f"{case.directory}/exceptions"))
+
+
+def _findings(case: Case, counts: dict[EntryStatus, int]) -> list[AuditFinding]:
+    owed = case.owed
+    counted = Counted(
+        window=owed.window, archived=owed.archived, counts=counts, pending_in_window=0
+    )
     found = list(find_violations(counted, case.snapshot))
-    missing = plan.produced - archived
+    missing = owed.produced - owed.archived
     if missing > 0:
         found.append(
             AuditFinding(
                 kind="unarchived",
                 count=missing,
-                sentence=f"{missing} of {plan.produced} entries were trimmed or deleted before "
+                sentence=f"{missing} of {owed.produced} entries were trimmed or deleted before "
                 "they could be archived",
             )
         )

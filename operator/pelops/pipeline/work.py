@@ -17,6 +17,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear, RunOvertaken
+from pelops.pipeline.footers import count_rows, read_parquet
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.settings import Settings
@@ -25,6 +26,7 @@ from pelops.pipeline.watching import Watch
 
 log: Final = logging.getLogger(__name__)
 UNFINISHED: Final = ".unfinished"
+HEAVY: Final = 2_000_000  # entries; looking at more of them is compiled, and shared by tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,11 @@ class Work:
 
     def read(self, part: str) -> DataFrame:
         """The Parquet of a part of this window."""
-        return self.session.read.parquet(self.place.part(part))
+        return self.load(self.place.part(part))
+
+    def load(self, path: str) -> DataFrame:
+        """The Parquet of any path of the archive."""
+        return read_parquet(self.session, path)
 
 
 Content = dict[str, Any]
@@ -76,15 +82,23 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
     return _finish(storage, path, claim)
 
 
-def write_part(work: Work, frame: DataFrame, path: str) -> int:
+def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
     """Write a part of a stage; answers its rows."""
+    # To compile a query takes a second of CPU, which only much work wins back.
+    work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
     work.run.storage.write_parquet(frame, path)
-    return work.session.read.parquet(path).count()
+    return count_rows(work.session, path)
 
 
-def write_sorted(work: Work, frame: DataFrame, path: str, *columns: str) -> int:
-    """Write a small part as one file, in an order that does not depend on the run."""
-    return write_part(work, frame.repartition(1).sortWithinPartitions(*columns), path)
+def write_sorted(
+    work: Work, frame: DataFrame, path: str, *columns: str, is_heavy: bool = False
+) -> int:
+    """Write a small part as one file, in an order that does not depend on the run.
+
+    One task makes it all, unless that is heavy work: then tasks share it, and one writes.
+    """
+    together = frame.repartition(1) if is_heavy else frame.coalesce(1)
+    return write_part(work, together.sortWithinPartitions(*columns), path, is_heavy=is_heavy)
 
 
 def clean(work: Work) -> None:

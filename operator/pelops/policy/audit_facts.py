@@ -40,6 +40,8 @@ class Runs:
     last_start: datetime | None = None
     last_success: datetime | None = None  # when it ended
     is_active: bool = False
+    # When the first of the runs began that ended before the last one, none of them well.
+    failed_start: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

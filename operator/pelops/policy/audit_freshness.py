@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from pelops.api.audit_status import AuditRunStatus
 from pelops.api.stream_audit import StreamAudit
 from pelops.domain.condition import Finding, render_time
 from pelops.domain.entry_id import EntryId
@@ -20,13 +21,11 @@ _LAST_TIME_MS: Final = 253_370_764_800_000
 
 def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Finding | None:
     """Why the last run did not do its work; None while it goes on, or before the first."""
-    began = runs.last_start
-    if began is None or is_successful(runs):
+    if runs.last_start is None or is_successful(runs):
         return None
-    # What ends runs at their deadline needs a moment to do so.
-    patience = timedelta(seconds=audit.spec.deadline_seconds) if runs.is_active else timedelta()
-    if now - began <= patience + GRACE:
+    if runs.failed_start is None and _may_end_well(audit, runs, runs.last_start, now):
         return None
+    began = runs.failed_start or runs.last_start
     metadata = audit.metadata
     return Finding(
         reason=Reason.RUN_FAILED,
@@ -36,6 +35,29 @@ def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Findin
             "does, what is told is of an older window"
         ),
     )
+
+
+def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime) -> bool:
+    # What ends runs at their deadline needs a moment to do so.
+    patience = timedelta(seconds=audit.spec.deadline_seconds) if runs.is_active else timedelta()
+    return now - began <= patience + GRACE
+
+
+def find_failed_start(runs: Runs, told: AuditRunStatus | None) -> datetime | None:
+    """When the first run began of those that failed since one ended well; None without.
+
+    `told` is what the status says of the runs: one that was the last then, and is not any more, has
+    ended, and what runs them keeps only the time of a good end. A schedule may be so dense that no
+    run is ever seen to have ended.
+    """
+    if told is None or runs.last_start is None:
+        return None
+    for began in (told.failed_start_time, told.last_start_time):
+        if began is None or began >= runs.last_start:
+            continue
+        if runs.last_success is None or runs.last_success < began:
+            return began
+    return None
 
 
 def is_successful(runs: Runs) -> bool:

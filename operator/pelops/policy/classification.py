@@ -41,6 +41,7 @@ class Why(StrEnum):
     NOACK = "noack"
     DELIVERED = "delivered"  # the position had passed it while it was there
     SEEN_PENDING = "seen-pending"  # an earlier snapshot had it pending
+    LOSS_SEEN = "loss-seen"  # the operator counted it among the lost
     NO_LOSS_SEEN = "no-loss-seen"  # trimmed; the operator watched, and saw none
     TRIMMED_MEANWHILE = (
         "trimmed-meanwhile"  # between archive and delivery, nobody knows in what order
@@ -68,6 +69,7 @@ class EntryFacts:
     was_reached: bool = True  # before it was read into the archive
     was_pending: bool = False  # in an earlier snapshot, and no consumer was removed since
     position_holds: bool = True  # it only went forward, by deliveries
+    loss_seen: bool = False  # the operator saw all around it go before they were delivered
     loss_watched: bool = False  # the operator watched for losses, and saw none here
     proof: Proof | None = None
 
@@ -129,6 +131,8 @@ def _classify_passed(facts: EntryFacts) -> Outcome:
         return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
     if facts.was_pending:
         return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.SEEN_PENDING)
+    if facts.loss_seen:
+        return Outcome(EntryStatus.LOST, Why.LOSS_SEEN)
     if facts.loss_watched:
         return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NO_LOSS_SEEN)
     return Outcome(EntryStatus.INDETERMINATE, Why.TRIMMED_MEANWHILE)

@@ -46,6 +46,8 @@ async def record_audit(
 ) -> int | None:
     """Write what an audit found: entries lost in all windows, or None if a newer window is there.
 
+    Lost entries of earlier windows that its run has found count as well.
+
     `archived` is the ledger's ID up to which the audit has archived it; the operator keeps what
     comes after it. Repeats safely: one window counts once, however often it is recorded.
     Raises InvalidSpec for a name or a summary that cannot be recorded, WrongType, PermissionDenied.
@@ -59,7 +61,7 @@ async def record_audit(
             *(
                 check_audit_name(name),
                 at_ms,
-                summary.lost,
+                summary.lost + summary.lost_earlier,
                 "-" if archived is None else str(archived),
             ),
             *(text, SUMMARY_LIMIT, MOST_AUDITS),

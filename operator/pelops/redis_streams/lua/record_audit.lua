@@ -3,8 +3,8 @@
 -- it has archived the ledger.
 --
 -- KEYS  audit
--- ARGV  name (of the audit), at_ms (end of the window, on the server's clock), lost (entries of this
---       window), archived (ledger ID up to which all is archived, or '-'), summary, limit (bytes of a
+-- ARGV  name (of the audit), at_ms (end of the window, on the server's clock), lost (entries that
+--       its run found), archived (ledger ID up to which all is archived, or '-'), summary, limit (bytes of a
 --       summary), most (audits that may record on one group)
 -- Returns  verdict, then
 --            recorded    entries lost in all windows

@@ -1,0 +1,210 @@
+"""What an audit costs: archive and reconciliation in CPU-seconds, memory, and calls on Redis.
+
+One stream with one group, of which every hundredth entry is pending; each size is audited by a
+driver of its own, which has warmed up on a small stream before. CPU is that of all processes: the
+driver, the JVM, the Python workers, and Redis.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any, Final, Self
+
+from benchmarks.pending import require
+from benchmarks.raw_redis import RawRedis, pack
+from benchmarks.report import Report, Target, build_parser, describe_server, publish
+from benchmarks.usage import observe_cpu
+from local_cluster.redis_servers import RedisServers, start_standalone
+from local_cluster.redis_servers.standalone import StandaloneServers
+
+STREAM: Final = "orders"
+WARM: Final = "warm"
+GROUP: Final = "workers"
+WARM_ENTRIES: Final = 200_000
+SMALL, LARGE = 1_000_000, 20_000_000
+FIRST_MS: Final = 1_700_000_000_000
+PER_MS: Final = 100
+EVERY: Final = 100  # this many entries, of which one is pending
+_AT_ONCE: Final = 1000  # IDs in one command
+_NOTED_US: Final = 200  # calls that Redis writes down
+_PER_SCRIPT: Final = 20_000
+# Five fields, as an order has them, no two entries alike.
+_ADD: Final = """
+local first, per_ms, start = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+for i = start, start + tonumber(ARGV[4]) - 1 do
+  local id = string.format('%.0f-%d', first + math.floor(i / per_ms), i % per_ms + 1)
+  redis.call('XADD', KEYS[1], id, 'order_id', string.format('o-%012d', i), 'customer',
+    string.format('c-%06d', i * 7919 % 1000000), 'tenant', 'acme', 'amount',
+    string.format('%d.%02d', i % 997, i % 100), 'note', string.rep('x', 40))
+end
+"""
+_ROOT: Final = Path(__file__).parents[1]
+
+
+def measure(servers: StandaloneServers, entries: int) -> dict[str, Any]:
+    """Audit a stream of so many entries once; answers what the driver and Redis tell of it."""
+    with RawRedis(servers.master().port) as raw:
+        raw.call("FLUSHALL", "SYNC")
+        for stream, number in ((WARM, WARM_ENTRIES), (STREAM, entries)):
+            print(f"adding {number:,} entries", file=sys.stderr)
+            fill(raw, stream, number)
+        before = _redis_memory(raw)
+        watcher = MemoryWatcher(servers.master().port)
+        raw.call("CONFIG", "RESETSTAT")
+        raw.call("CONFIG", "SET", "slowlog-log-slower-than", _NOTED_US, "slowlog-max-len", 100_000)
+        raw.call("SLOWLOG", "RESET")
+        print(f"auditing {entries:,} entries", file=sys.stderr)
+        with watcher:
+            found = _run_driver(servers)
+        require(found["produced"], entries, "entries that were audited")
+        require(found["pending"], entries // EVERY, "exceptions that were kept")
+        return {
+            **found,
+            "redis_mib": round(before, 1),
+            "redis_growth_mib": round(watcher.peak_mib - before, 1),
+            **_calls(raw),
+        }
+
+
+class MemoryWatcher(Thread):
+    """Looks at the memory that Redis uses, some times a second; Redis keeps no peak of a span."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(daemon=True)
+        self._port = port
+        self._ended = Event()
+        self.peak_mib = 0.0
+
+    def run(self) -> None:
+        with RawRedis(self._port) as raw:
+            while not self._ended.wait(0.1):
+                self.peak_mib = max(self.peak_mib, _redis_memory(raw))
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self.join()
+
+
+def fill(raw: RawRedis, stream: str, number: int) -> None:
+    """Entries that a group has passed, and of which it holds every hundredth."""
+    for start in range(0, number, _PER_SCRIPT):
+        part = min(_PER_SCRIPT, number - start)
+        raw.call("EVAL", _ADD, 1, stream, FIRST_MS, PER_MS, start, part)
+    require(raw.call("XLEN", stream), number, "entries")
+    raw.call("XGROUP", "CREATE", stream, GROUP, "$")
+    held = [f"{FIRST_MS + at // PER_MS}-{at % PER_MS + 1}" for at in range(0, number, EVERY)]
+    for start in range(0, len(held), _AT_ONCE):
+        ids = held[start : start + _AT_ONCE]
+        raw.pipeline([pack("XCLAIM", stream, GROUP, "worker", 0, *ids, "FORCE", "JUSTID")])
+
+
+def _run_driver(servers: StandaloneServers) -> dict[str, Any]:
+    """A driver of its own, told where Redis is; its last line is what it measured."""
+    with tempfile.TemporaryDirectory(prefix="pelops-audit-") as directory:
+        before = _redis_cpu(servers)
+        words = [str(servers.master().port), str(_pid(servers)), directory]
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.audit_driver", *words],
+            cwd=_ROOT,
+            env=os.environ | {"PYTHONPATH": f"{_ROOT / 'operator'}{os.pathsep}{_ROOT}"},
+            stdout=subprocess.PIPE,
+            check=True,
+            text=True,
+        )
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return {**found, "redis_cpu_s": round(_redis_cpu(servers) - before, 2)}
+
+
+def _pid(servers: StandaloneServers) -> int:
+    process = servers.server.process
+    assert process is not None
+    return process.pid
+
+
+def _redis_cpu(servers: StandaloneServers) -> float:
+    pid = _pid(servers)
+    return observe_cpu([pid]).by_pid_s[pid]
+
+
+def _redis_memory(raw: RawRedis) -> float:
+    return _info(raw, "used_memory") / 2**20
+
+
+def _info(raw: RawRedis, name: str) -> int:
+    lines = raw.call("INFO", "memory").decode().splitlines()
+    return int(next(line.split(":")[1] for line in lines if line.startswith(f"{name}:")))
+
+
+def _calls(raw: RawRedis) -> dict[str, Any]:
+    """The longest call, as Redis wrote it down; what took less than it notes is none."""
+    noted = raw.call("SLOWLOG", "GET", -1)
+    longest = max(noted, key=lambda one: one[2], default=None)
+    return {
+        "longest_call_ms": _NOTED_US / 1000 if longest is None else longest[2] / 1000,
+        "longest_call": "" if longest is None else b" ".join(longest[3][:2]).decode(),
+        "calls_over_2_ms": sum(one[2] > 2000 for one in noted),
+    }
+
+
+def build_report(servers: RedisServers, found: Mapping[int, Mapping[str, Any]]) -> Report:
+    """What was promised, by the largest size that was measured."""
+    small, large = found[min(found)], found[max(found)]
+    times = max(found) / min(found)
+    return Report(
+        benchmark="audit",
+        server=describe_server(servers),
+        targets=[
+            Target(
+                name="entries_per_cpu_s",
+                value=large["entries_per_cpu_s"],
+                target=2_000_000,
+                better="higher",
+            ),
+            Target(
+                name="archive_cpu_s_per_million",
+                value=large["archive_cpu_s_per_million"],
+                target=4.0,
+            ),
+            Target(
+                name="longest_call_ms",
+                value=max(one["longest_call_ms"] for one in found.values()),
+                target=2.0,
+            ),
+            Target(
+                name="driver_memory_growth",
+                value=large["peak_mib"] / small["peak_mib"] if len(found) > 1 else None,
+                target=times,
+            ),
+            Target(
+                name="redis_memory_growth",
+                value=max(large["redis_growth_mib"], 1) / max(small["redis_growth_mib"], 1)
+                if len(found) > 1
+                else None,
+                target=times,
+            ),
+        ][: 5 if len(found) > 1 else 3],
+        figures={f"{entries // 1000}k": one for entries, one in found.items()},
+    )
+
+
+def main() -> None:
+    chosen = build_parser("audit", __doc__).parse_args()
+    with start_standalone(chosen.server) as servers:
+        sizes = (SMALL,) if chosen.quick else (SMALL, LARGE)
+        found = {entries: measure(servers, entries) for entries in sizes}
+        publish(build_report(servers, found), as_json=chosen.json)
+
+
+if __name__ == "__main__":
+    main()

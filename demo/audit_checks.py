@@ -1,0 +1,99 @@
+"""What the demo claims of its audit, checked against what the demo itself knows. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from demo.checks import Check
+from pelops.domain.audit import AuditSummary, EntryStatus
+
+ACKNOWLEDGED = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
+MOVED = (EntryStatus.REQUEUED, EntryStatus.DEAD_LETTERED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditOutcome:
+    """What the audit says of one group, and what is so."""
+
+    summary: AuditSummary  # that the Job recorded
+    entries: int  # in the stream, copies included
+    copies: int  # that the operator made, by its ledger
+    letters: int  # in the dead-letter stream
+    told: Mapping[str, Any]  # of the group, by the StreamAudit's status
+    page: str  # the report
+
+    def count(self, *statuses: EntryStatus) -> int:
+        """The entries that have one of these statuses."""
+        return sum(self.summary.counts[status] for status in statuses)
+
+
+def check_audit(outcome: AuditOutcome) -> list[Check]:
+    """Every claim, in the order in which it is told."""
+    return [
+        check_balance(outcome),
+        check_moves(outcome),
+        check_losses(outcome),
+        check_told(outcome),
+        check_page(outcome),
+    ]
+
+
+def check_balance(outcome: AuditOutcome) -> Check:
+    """Every entry of the stream is in exactly one status, and all were archived."""
+    summary, total = outcome.summary, outcome.count(*EntryStatus)
+    return Check(
+        claim="every entry of the stream has exactly one status",
+        holds=total == summary.produced == summary.archived == outcome.entries > 0,
+        found=f"{total:,} in all statuses, {summary.archived:,} archived,"
+        f" {outcome.entries:,} in the stream",
+    )
+
+
+def check_moves(outcome: AuditOutcome) -> Check:
+    """What was moved is known as such."""
+    requeued, dead = (outcome.count(status) for status in MOVED)
+    return Check(
+        claim="every copy and every dead letter is counted as such",
+        holds=(requeued, dead) == (outcome.copies, outcome.letters),
+        found=f"{requeued:,} requeued for {outcome.copies:,} copies,"
+        f" {dead:,} dead-lettered for {outcome.letters:,} letters",
+    )
+
+
+def check_losses(outcome: AuditOutcome) -> Check:
+    """Nothing is lost, and nothing is left that nobody can account for."""
+    lost = outcome.count(EntryStatus.LOST)
+    others = outcome.summary.produced - outcome.count(*ACKNOWLEDGED, *MOVED)
+    return Check(
+        claim="nothing is lost: everything else was acknowledged",
+        holds=lost == 0 and others == 0,
+        found=f"{outcome.count(*ACKNOWLEDGED):,} acknowledged, {lost:,} lost, {others:,} others",
+    )
+
+
+def check_told(outcome: AuditOutcome) -> Check:
+    """The resource's status has it."""
+    summary, told = outcome.summary, outcome.told
+    shown = [told.get(name) for name in ("produced", "deadLettered", "stuck", "lost")]
+    dead, stuck = EntryStatus.DEAD_LETTERED, EntryStatus.STUCK
+    known = [summary.produced, outcome.count(dead), outcome.count(stuck), summary.lost]
+    words = (told.get("verdict"), told.get("sentence"))
+    return Check(
+        claim="the status of the StreamAudit says so",
+        holds=shown == known and words == (summary.verdict.value, summary.sentence),
+        found=f"{told.get('verdict', 'nothing')}: {told.get('produced', 0):,} produced,"
+        f" {told.get('lost', 0):,} lost",
+    )
+
+
+def check_page(outcome: AuditOutcome) -> Check:
+    """The report has the same sentence, and asks nobody for anything."""
+    has_sentence = escape(outcome.summary.sentence) in outcome.page
+    loads = sum(outcome.page.count(word) for word in ('src="http', 'href="http', "@import"))
+    return Check(
+        claim="the report says so too, and loads nothing",
+        holds=has_sentence and not loads,
+        found=f"{len(outcome.page):,} characters, {loads} to load"
+        + ", the sentence is missing" * (not has_sentence),
+    )

@@ -1,0 +1,54 @@
+"""A server that forgets between two audits: a finding, never a crash, and never a guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from local_cluster.redis_servers import start_standalone
+from pelops.domain.audit import AuditSummary, Verdict
+from tests.pipeline.audited import Audited
+
+
+def audit_broken(audited: Audited, produced: int) -> AuditSummary:
+    """An audit whose window does not go on where the last one ended."""
+    (summary,) = audited.audit()
+    assert summary.verdict is Verdict.FAILING
+    assert summary.findings[0].kind == "epoch-break"
+    assert summary.produced == sum(summary.counts.values()) == produced
+    return summary
+
+
+@pytest.mark.timeout(600)
+def test_a_server_that_went_back_or_forgot_all_is_an_epoch_break(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with (
+        start_standalone("8.6") as servers,
+        Audited(spark, servers, "epochs:", tmp_path / "archive") as audited,
+    ):
+        audited.create_group()
+        audited.add(20)
+        audited.client.save()
+        audited.add(10)
+        assert audited.audit_one().produced == 30
+        # A crash after a snapshot, as a failover to a replica that lagged: ten entries went back.
+        servers.server.kill()
+        servers.server.start()
+        assert audited.client.xlen(audited.stream) == 20
+        audit_broken(audited, 20)
+
+        audited.client.flushall()
+        audited.create_group()
+        audited.count = 5
+        audited.add(4)
+        audit_broken(audited, 4)
+        # From then on the new stream is audited as any other.
+        audited.add(3)
+        assert audited.audit_one().produced == 3
+
+        audited.client.flushall()
+        summary = audit_broken(audited, 0)
+        assert "stream-missing" in {one.kind for one in summary.findings}

@@ -1,0 +1,202 @@
+"""The images agree with what the operator expects of them, as far as that shows without Docker."""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path, PurePosixPath
+
+import pyspark
+import pytest
+
+from pelops.controller.settings import parse_settings
+from pelops.kube.audit_environment import WORK_MOUNT
+from pelops.kube.audits import COMMAND, USER
+from pelops.kube.spark_audits import MAIN_FILE, SPARK_VERSION
+
+ROOT = Path(__file__).parents[2]
+TOOLS = ROOT / "tools" / "pipeline_image"
+DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+MAKEFILE = (ROOT / "Makefile").read_text()
+ENTRYPOINT = TOOLS / "entrypoint.sh"
+# Refuses to import any package of a distribution that the first argument does not name.
+ONLY = """
+import runpy, sys
+class Door:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in refused:
+            raise ModuleNotFoundError(f"{name} is not in the image", name=name)
+refused = set(sys.argv.pop(1).split(","))
+sys.meta_path.insert(0, Door())
+sys.argv[0] = "pelops.pipeline"
+import pelops.pipeline.report.running, pelops.pipeline.triage, pyspark_redis_streams.source
+runpy.run_module("pelops.pipeline", run_name="__main__")
+"""
+
+
+def stage(name: str) -> list[list[str]]:
+    """The instructions of one stage, each cut into words."""
+    found = re.split(r"^FROM \S+(?: AS (\S+))?$", DOCKERFILE, flags=re.MULTILINE)
+    text = dict(zip(found[1::2], found[2::2], strict=True))[name]
+    lines = (line.strip() for line in text.splitlines())
+    return [line.split() for line in lines if line and not line.startswith("#")]
+
+
+def variables(name: str) -> dict[str, str]:
+    words = [word for one in stage(name) if one[0] == "ENV" for word in one[1:]]
+    return dict(shlex.split(word)[0].split("=", 1) for word in words)
+
+
+def copies(name: str) -> Iterator[tuple[str, str]]:
+    """What a stage takes from this repository, and to where."""
+    for _, *sources, target in (one for one in stage(name) if one[0] == "COPY"):
+        if not sources[0].startswith("--from="):
+            yield from ((source, target) for source in sources)
+
+
+def pins(name: str) -> dict[str, str]:
+    text = (ROOT / "requirements" / f"{name}.txt").read_text()
+    return dict(re.findall(r"^([a-z0-9._-]+)(?:\[[^]]*\])?==([^ ;\\]+)", text, re.MULTILINE))
+
+
+def run(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv, env=os.environ | variables, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+def test_make_image_makes_the_images_that_the_manifests_and_the_operator_name() -> None:
+    made = dict(re.findall(r"docker build --target (\S+) --tag (\S+) \.", MAKEFILE))
+    assert made["pipeline"] == parse_settings([], {}).audit_image
+    deployment = (ROOT / "manifests" / "base" / "deployment.yaml").read_text()
+    assert f"image: {made['operator']}\n" in deployment
+
+
+@pytest.mark.parametrize("name", ["operator-packages", "pipeline-packages", "pipeline"])
+def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
+    ignored = (ROOT / ".dockerignore").read_text().split()
+    assert list(copies(name))
+    for source, _ in copies(name):
+        assert (ROOT / source).exists()
+        assert PurePosixPath(source).parts[0] not in ignored
+
+
+def test_the_main_file_of_spark_applications_is_where_they_look_for_it() -> None:
+    places = {f"local://{target}{Path(source).name}" for source, target in copies("pipeline")}
+    assert MAIN_FILE in places
+    ended = run(sys.executable, str(TOOLS / Path(MAIN_FILE).name), "audit", "--help")
+    assert ended.returncode == 0 and "PELOPS_AUDIT_ARCHIVE" in ended.stdout
+
+
+def test_the_pipeline_runs_as_the_user_of_the_jobs_and_writes_where_these_may() -> None:
+    instructions = stage("pipeline")
+    assert ["USER", f"{USER}:{USER}"] in instructions
+    assert ["WORKDIR", WORK_MOUNT] in instructions
+    assert variables("pipeline")["TMPDIR"] == WORK_MOUNT
+    (made,) = (one for one in instructions if "useradd" in one)
+    assert str(USER) in made, "Hadoop asks for the name of its user"
+    assert (f'ENTRYPOINT ["/opt/pelops/{ENTRYPOINT.name}"]').split() in instructions
+
+
+def test_every_file_that_the_code_reads_is_installed_with_it() -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    installed = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / "operator").joinpath(*package.split(".")).glob(pattern)
+    }
+    others = {".py", ".pyc", ".md"}
+    present = {path for path in (ROOT / "operator").rglob("*") if path.is_file()}
+    needed = {path for path in present if path.suffix not in others}
+    assert {path for path in needed if ".egg-info" not in str(path)} == installed
+
+
+def test_versions_are_those_that_were_tested() -> None:
+    assert pins("pipeline").items() <= pins("dev").items()
+    assert pins("pipeline")["pyspark"] == SPARK_VERSION == pyspark.__version__
+    hadoop = re.search(r"hadoop-aws:([0-9.]+)", DOCKERFILE)
+    assert hadoop is not None
+    jars = Path(pyspark.__path__[0], "jars")
+    assert (jars / f"hadoop-client-api-{hadoop[1]}.jar").exists()
+
+
+def test_the_pinned_packages_are_all_that_the_pipeline_imports() -> None:
+    pinned = set(pins("pipeline"))
+    refused = [
+        package
+        for package, owners in packages_distributions().items()
+        if not {owner.lower().replace("_", "-") for owner in owners} & {*pinned, "pelops-operator"}
+    ]
+    assert {"pydantic", "kubernetes", "numpy"} & set(refused)
+    command = [*COMMAND[3:], "--help"]
+    ended = run(sys.executable, "-c", ONLY, ",".join(refused), *command)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A PATH on which Spark and Java tell how they were called."""
+    for name in ("spark-submit", "java"):
+        program = tmp_path / name
+        program.write_text(
+            f'#!/bin/sh\necho {name}; echo "submit:$SPARK_SUBMIT_OPTS"; printf "%s\\n" "$@"\n'
+        )
+        program.chmod(0o755)
+    return tmp_path
+
+
+def start(programs: Path, *argv: str, **variables: str) -> list[str]:
+    ended = run(
+        str(ENTRYPOINT),
+        *argv,
+        **{
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "SPARK_HOME": "/spark",
+            "TMPDIR": "/work",
+            **variables,
+        },
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def test_a_driver_is_started_as_spark_on_kubernetes_wants_it(programs: Path) -> None:
+    given = ["--properties-file", "/opt/spark/conf/spark.properties", MAIN_FILE, "audit"]
+    said = start(programs, "driver", *given, SPARK_DRIVER_BIND_ADDRESS="10.0.0.7")
+    assert said[0] == "spark-submit"
+    assert "-Djava.io.tmpdir=/work" in said[1]
+    assert "spark.driver.bindAddress=10.0.0.7" in said
+    assert said[-4:] == given
+
+
+def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> None:
+    told = {
+        "SPARK_DRIVER_URL": "spark://driver",
+        "SPARK_EXECUTOR_ID": "1",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_EXECUTOR_MEMORY": "1g",
+        "SPARK_APPLICATION_ID": "app",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.8",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "pod",
+        **{f"SPARK_JAVA_OPT_{number}": f"-Dnumber={number} of 11" for number in range(11)},
+    }
+    said = start(programs, "executor", **told)
+    assert said[0] == "java"
+    assert [one for one in said if "of 11" in one] == [f"-Dnumber={n} of 11" for n in range(11)]
+    assert said[said.index("-cp") + 1] == "/spark/jars/*"
+    assert {"-Xmx1g", "-Djava.io.tmpdir=/work"} <= set(said)
+    for option, name in (
+        ("--driver-url", "SPARK_DRIVER_URL"),
+        ("--podName", "SPARK_EXECUTOR_POD_NAME"),
+    ):
+        assert said[said.index(option) + 1] == told[name]
+
+
+def test_any_other_command_is_run_as_it_is(programs: Path) -> None:
+    assert start(programs, "printf", "%s", "a b") == ["a b"]
