@@ -33,6 +33,7 @@ class BatchBuilder:
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._options = options
         self._columns = entry_columns(schema, options)
+        self._types = {column.name: column.type.simpleString() for column in self._columns}
         self._arrow = to_arrow_schema(schema, timezone="UTC")
         self._converters = [
             self._converter(column, field.type)
@@ -121,11 +122,13 @@ class BatchBuilder:
         wanted = self._arrow.field(column.name).type
         if column.source is Source.TS:
             return _times(ms).cast(wanted)
+        numbers = ms if column.source is Source.MS else seq
         try:
-            return (ms if column.source is Source.MS else seq).cast(wanted)
+            return numbers.cast(wanted)
         except pa.ArrowInvalid as error:
+            row = pc.index(pc.greater_equal(numbers, _TOO_LARGE), True).as_py()
             raise BadValue(
-                f"column '{column.name}' is too narrow: stream '{self._streams[0][0]}' has IDs"
+                f"column '{column.name}' is too narrow: stream '{self._stream_of(row)}' has IDs"
                 f" whose {column.name} is 2^63 or more; declare it as DECIMAL(20, 0)"
             ) from error
 
@@ -141,8 +144,7 @@ class BatchBuilder:
             row = min(bad)
             raise BadValue(
                 f"entry {self._ids[row].decode()} of stream '{self._stream_of(row)}' does not fit"
-                f" column '{bad[row]}' ({self._arrow.field(bad[row]).type}); option 'mode' is"
-                " FAILFAST"
+                f" column '{bad[row]}' ({self._types[bad[row]]}); option 'mode' is FAILFAST"
             )
         if bad and self._options.mode == "PERMISSIVE":
             arrays = [
@@ -179,6 +181,7 @@ def _times(ms: pa.Array) -> pa.Array:
     return reachable.cast(pa.int64()).cast(pa.timestamp("ms", "UTC"))
 
 
+_TOO_LARGE = pa.scalar(2**63, pa.uint64())
 _LATEST_MS = pa.scalar(2**63 // 1000 - 1, pa.uint64())
 
 

@@ -113,5 +113,5 @@ class Door:
         times = self._settings.retries + 1
         return (
             f"{away}; tried {times} times in {took_s:.1f} s. Is the server up and reachable from"
-            " here? Options: 'url' or 'host' and 'port', 'numRetries', 'retryIntervalMs'"
+            " here? Options: 'url' or 'host' and 'port', 'tls', 'numRetries', 'retryIntervalMs'"
         )

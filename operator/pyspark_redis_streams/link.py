@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from redis import Connection, SSLConnection
+from redis import Connection
 from redis.backoff import NoBackoff
 from redis.exceptions import (
     AuthenticationError,
+    MovedError,
     NoPermissionError,
     RedisError,
     ResponseError,
@@ -21,7 +23,8 @@ from pyspark_redis_streams.errors import (
     ServerError,
     StreamMissing,
 )
-from pyspark_redis_streams.servers import ServerSettings, Tls
+from pyspark_redis_streams.servers import ServerSettings
+from pyspark_redis_streams.tls import TlsConnection, tls_arguments
 
 Argument = str | bytes | int
 Address = tuple[str, int]
@@ -38,6 +41,11 @@ _PASSING = (
 )  # fmt: skip
 
 
+# Within a script Redis says it in other words, and 7.0 in others still.
+_FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+_CONTAINERS = ("XINFO", "XGROUP")
+
+
 class Link:
     """A connection to one node; nothing is sent before the first command."""
 
@@ -45,12 +53,13 @@ class Link:
         self, address: Address, settings: ServerSettings, *, is_sentinel: bool = False
     ) -> None:
         self.address = address
+        self._topology = settings.topology
         self._connection = _connection(address, settings, is_sentinel=is_sentinel)
 
     def ask(self, *command: Argument) -> Any:
         """The reply to one command. Raises Away or a ServerError."""
         self.send(*command)
-        return self.receive(*command[:2])
+        return self.receive(*command)
 
     def send(self, *command: Argument) -> None:
         """Send a command whose reply `receive` is to fetch, in order."""
@@ -58,32 +67,43 @@ class Link:
             self._connection.connect()
             self._connection.send_command(*command, check_health=False)
         except (RedisError, OSError) as error:
-            raise self._translate(error, *command[:2]) from error
+            raise self._translate(error, command) from error
 
-    def receive(self, command: Argument, key: Argument = "") -> Any:
+    def receive(self, *command: Argument) -> Any:
         """The next reply; the words of its command are for messages."""
         try:
             return self._connection.read_response(disable_decoding=True)
         except (RedisError, OSError) as error:
-            raise self._translate(error, command, key) from error
+            raise self._translate(error, command) from error
 
     def close(self) -> None:
         self._connection.disconnect()
 
-    def _translate(self, error: Exception, command: Argument, key: Argument = "") -> Exception:
+    def _translate(self, error: Exception, command: Sequence[Argument]) -> Exception:
         where = f"at {self.address[0]}:{self.address[1]}"
-        return translate(error, f"{_text(command)} {_text(key)}".strip(), where)
+        words = _named(command)
+        if isinstance(error, MovedError) and self._topology != "cluster":
+            return ServerError(
+                f"option 'topology' is '{self._topology}', but the server {where} is a node of a"
+                " cluster, and sends to another one: set option 'topology' to 'cluster'"
+            )
+        return translate(error, " ".join(map(_text, words)), where)
 
 
 def translate(error: Exception, command: str, where: str) -> Exception:
     """What a failure of this command means to a reader of a stream."""
     said = str(error)
-    if isinstance(error, NoPermissionError) or said.startswith("NOPERM"):
+    if isinstance(error, NoPermissionError) or said.startswith(_FORBIDDEN):
         return NotPermitted(f"{command} {where} is not permitted to this user: {said}")
     if isinstance(error, AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
         return NotPermitted(
             f"the server {where} does not let this user in: {said}; check the options 'username',"
             " 'password', 'passwordEnv' and 'passwordFile'"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return ServerError(
+            f"the certificate of the server {where} is not trusted: {said}; check the options"
+            " 'tlsCaFile' and 'tlsVerify'"
         )
     if not isinstance(error, ResponseError):
         return Away(f"{command} {where}: {said or type(error).__name__}")
@@ -100,8 +120,15 @@ def _translate_refusal(error: ResponseError, command: str, where: str) -> Except
         return NotAStream(f"{command} {where}: the key is not a stream ({said})")
     if said.startswith(_PASSING) or type(error).__name__ in _PASSING_TYPES:
         return Away(f"{command} {where}: {said}")
-    return ServerError(f"{command} {where} was refused: {said}")
+    hint = next((hint for part, hint in _HINTS.items() if part in said), "")
+    return ServerError(f"{command} {where} was refused: {said}{hint}")
 
+
+# Which option to look at, by what the server says.
+_HINTS = {
+    "DB index is out of range": "; check option 'db', or the end of option 'url'",
+    "cluster support disabled": "; check option 'topology': the server is not part of a cluster",
+}
 
 # redis-py strips the first word of these replies and says it by a class.
 _PASSING_TYPES = (
@@ -112,7 +139,7 @@ _PASSING_TYPES = (
 
 def _connection(address: Address, settings: ServerSettings, *, is_sentinel: bool) -> Any:
     secret = settings.sentinel_secret if is_sentinel else settings.secret
-    kind = SSLConnection if settings.tls else Connection
+    kind = TlsConnection if settings.tls else Connection
     return kind(
         host=address[0],
         port=address[1],
@@ -127,20 +154,15 @@ def _connection(address: Address, settings: ServerSettings, *, is_sentinel: bool
         protocol=2,
         # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.
         driver_info=None,
-        **_tls_arguments(settings.tls),
+        **tls_arguments(settings.tls),
     )
 
 
-def _tls_arguments(tls: Tls | None) -> dict[str, Any]:
-    if tls is None:
-        return {}
-    return {
-        "ssl_ca_certs": tls.ca_file,
-        "ssl_certfile": tls.cert_file,
-        "ssl_keyfile": tls.key_file,
-        "ssl_cert_reqs": "none" if tls.verify == "none" else "required",
-        "ssl_check_hostname": tls.verify == "full",
-    }
+def _named(command: Sequence[Argument]) -> Sequence[Argument]:
+    """The words that tell a command and its key."""
+    if command[0] == "EVAL":
+        return command[0], command[3]  # without the script between
+    return command[: 3 if command[0] in _CONTAINERS else 2]
 
 
 def _text(word: Argument) -> str:

@@ -3,12 +3,16 @@
 An offset is `{stream: {"id": ID, "added": N}}`: everything up to the ID is done, and N entries had
 been added to the stream by then. Redis counts additions and never counts back, so the difference
 to the number now is the lag, and what of it is no longer there is lost.
+
+Spark keeps no offset of where a query began: when its first micro-batch is run again, it asks anew
+where to begin, and `latest` is another place by then. The end of that micro-batch therefore says
+`since` which place it goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark_redis_streams.entry_id import FIRST, EntryId, parse_entry_id
@@ -22,10 +26,15 @@ class Position:
     id: EntryId
     added: int  # entries ever added up to there
     is_estimate: bool = False  # `added` was guessed: `limitMode` is estimate
+    since: Position | None = field(default=None, compare=False)  # where the micro-batch begins
 
     def render(self) -> dict[str, Any]:
         told: dict[str, Any] = {"id": str(self.id), "added": self.added}
-        return told | {"estimate": True} if self.is_estimate else told
+        if self.is_estimate:
+            told["estimate"] = True
+        if self.since is not None:
+            told["since"] = self.since.render()
+        return told
 
 
 Offsets = dict[str, Position]
@@ -33,14 +42,17 @@ Offsets = dict[str, Position]
 
 def parse_offsets(told: Mapping[str, Any]) -> Offsets:
     """The offset of a checkpoint."""
-    return {
-        stream: Position(
-            id=parse_entry_id(place["id"]),
-            added=int(place["added"]),
-            is_estimate=bool(place.get("estimate", False)),
-        )
-        for stream, place in told.items()
-    }
+    return {stream: _parse(place) for stream, place in told.items()}
+
+
+def _parse(place: Mapping[str, Any]) -> Position:
+    since = place.get("since")
+    return Position(
+        id=parse_entry_id(place["id"]),
+        added=int(place["added"]),
+        is_estimate=bool(place.get("estimate", False)),
+        since=None if since is None else _parse(since),
+    )
 
 
 def beginning(state: StreamState) -> Position:
@@ -58,6 +70,13 @@ def went_back(position: Position, state: StreamState) -> bool:
     return state.last_generated < position.id or (
         state.added < position.added and not position.is_estimate
     )
+
+
+def was_made_anew(position: Position, state: StreamState) -> bool:
+    """Whether more entries lie behind the position than were added since: then it was elsewhere."""
+    if position.is_estimate or state.first is None or state.first <= position.id:
+        return False
+    return state.length > state.added - position.added
 
 
 def entries_lost(position: Position, state: StreamState) -> int:
@@ -83,6 +102,12 @@ def explain_loss(stream: str, position: Position, state: StreamState) -> str | N
             f"stream '{stream}' went back: {position.added} entries up to {position.id} were"
             f" reached, and now it has {state.added} up to {state.last_generated}; it was made"
             " anew, or a failover lost its newest entries"
+        )
+    if was_made_anew(position, state):
+        return (
+            f"stream '{stream}' was made anew: {state.length} entries lie behind {position.id},"
+            f" and only {state.added - position.added} were added since; it was deleted or flushed,"
+            " and what it held then is gone"
         )
     lost = entries_lost(position, state)
     if not lost:

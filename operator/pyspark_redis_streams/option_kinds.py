@@ -53,14 +53,14 @@ def _read_json_names(text: str) -> list[str]:
 
 def _read_moment(text: str) -> int:
     stripped = text.strip()
-    if stripped.isdigit():
+    if stripped.isascii() and stripped.isdigit() and int(stripped) < 2**64:
         return int(stripped)
     try:
         moment = datetime.fromisoformat(stripped)
     except ValueError as error:
         raise ValueError("must be milliseconds since 1970 or an ISO 8601 time") from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return int(aware.timestamp() * 1000)
+    return max(0, int(aware.timestamp() * 1000))  # no ID is older than 1970
 
 
 def whole(smallest: int, largest: int | None = None) -> Kind:

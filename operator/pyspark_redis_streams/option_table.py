@@ -4,54 +4,8 @@ from __future__ import annotations
 
 from pyspark_redis_streams.connection_options import CONNECTION
 from pyspark_redis_streams.option import EVERY_USE, EVERY_VIEW, Option, Use, View
-from pyspark_redis_streams.option_kinds import FLAG, MOMENT, NAMES, TEXT, choice, choices, whole
-
-_SELECTION = (
-    Option(
-        name="stream",
-        kind=TEXT,
-        default=None,
-        uses=EVERY_USE,
-        views=EVERY_VIEW,
-        sentence='The stream; `load("orders")` and `save("orders")` say the same.',
-    ),
-    Option(
-        name="streams",
-        kind=NAMES,
-        default=None,
-        views=EVERY_VIEW,
-        sentence="Several streams: `a,b` or a JSON list.",
-    ),
-    Option(
-        name="streamPattern",
-        kind=TEXT,
-        default=None,
-        views=EVERY_VIEW,
-        sentence="Streams whose name fits a glob, as in `SCAN MATCH`.",
-    ),
-    Option(
-        name="path",
-        kind=TEXT,
-        default=None,
-        uses=EVERY_USE,
-        views=EVERY_VIEW,
-        sentence="The same as `stream`: this is how Spark hands on what `load` was given.",
-    ),
-    Option(
-        name="view",
-        kind=choice(*View),
-        default="entries",
-        views=EVERY_VIEW,
-        sentence="What the rows are; a streaming read has `entries` only.",
-    ),
-    Option(
-        name="missingStream",
-        kind=choice("fail", "empty"),
-        default="fail",
-        views=EVERY_VIEW,
-        sentence="Whether a stream that does not exist is an error or has no entries.",
-    ),
-)
+from pyspark_redis_streams.option_kinds import FLAG, MOMENT, TEXT, choice, choices, whole
+from pyspark_redis_streams.selection_options import SELECTION
 
 _RANGE = (
     Option(
@@ -156,9 +110,9 @@ _PACE = (
     Option(
         name="pageSize",
         kind=whole(1, 100_000),
-        default="1000",
+        default="2000",
         views=EVERY_VIEW,
-        sentence="Entries for one call; Redis serves nobody else meanwhile.",
+        sentence="Most entries for one call; fewer when they are large or have many fields.",
     ),
     Option(
         name="batchRows",
@@ -288,7 +242,7 @@ _WRITING = (
 )
 
 OPTIONS: tuple[Option, ...] = (
-    *_SELECTION,
+    *SELECTION,
     *CONNECTION,
     *_RANGE,
     *_SCHEMA,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pyspark_redis_streams.entry_id import parse_entry_id
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.option import Option, Use, View
 from pyspark_redis_streams.option_table import OPTIONS
@@ -91,6 +92,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     values = _parse_values(given, {Use.WRITE})
     if values["stream"] is not None and values["path"] is not None:
         raise OptionError("option 'stream' is given, and `save` names a stream as well: give one")
+    _check_min_id(values["minId"])
     if values["maxLen"] is not None and values["minId"] is not None:
         raise OptionError("options 'maxLen' and 'minId' exclude each other: give one")
     return WriteOptions(
@@ -103,6 +105,14 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         write_id=values["writeId"],
         token_ttl_s=values["tokenTtlSeconds"],
     )
+
+
+def _check_min_id(text: str | None) -> None:
+    # Redis would refuse it when the first rows are appended already.
+    try:
+        parse_entry_id(text or "0", missing_seq=0)
+    except ValueError as error:
+        raise OptionError(f"option 'minId' is '{text}': {error}") from error
 
 
 def _build_read_options(values: dict[str, Any], view: View) -> ReadOptions:
@@ -142,15 +152,16 @@ def _build_read_options(values: dict[str, Any], view: View) -> ReadOptions:
 
 
 def _named_streams(values: dict[str, Any]) -> tuple[str, ...]:
-    ways = ("stream", "streams", "streamPattern", "path")
+    ways = ("stream", "streams", "streamPattern", "path", "paths")
     used = [name for name in ways if values[name] is not None]
     if len(used) != 1:
         found = f"both '{used[0]}' and '{used[1]}' are given" if used else "none is given"
+        by_load = " ('path' is what `load` was given)" if "path" in used else ""
         raise OptionError(
-            f"options 'stream', 'streams' and 'streamPattern': {found}; give exactly one"
+            f"options 'stream', 'streams' and 'streamPattern': {found}; give exactly one{by_load}"
         )
-    if used[0] == "streams":
-        return tuple(values["streams"])
+    if used[0] in ("streams", "paths"):
+        return tuple(values[used[0]])
     return () if used[0] == "streamPattern" else (values[used[0]],)
 
 

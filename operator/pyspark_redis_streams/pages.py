@@ -99,7 +99,7 @@ class PageReader:
     def _receive(self) -> list[Entry]:
         if self._link is not None:
             try:
-                page: list[Entry] = self._link.receive(*self._request[:2])
+                page: list[Entry] = self._link.receive(*self._request)
                 return page
             except Away:
                 self._door.forget()

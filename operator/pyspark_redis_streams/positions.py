@@ -20,6 +20,7 @@ from pyspark_redis_streams.offsets import (
     explain_loss,
     share_limit,
     tail,
+    was_made_anew,
     went_back,
 )
 from pyspark_redis_streams.options import ReadOptions
@@ -32,8 +33,9 @@ from pyspark_redis_streams.walking import estimated_end, exact_end, walk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """How far a micro-batch may go, and how many entries wait in all."""
+    """How far a micro-batch may go from where, and how many entries wait in all."""
 
+    begins: Offsets
     ends: Offsets
     available: int
 
@@ -66,16 +68,17 @@ class PositionFinder:
         if most is not None and sum(available.values()) > most:
             shares = share_limit(available, most)
             fulls = {s: self._end(s, begins[s], fulls[s], shares[s]) for s in begins}
-        return Step(ends=fulls, available=sum(available.values()))
+        return Step(begins=begins, ends=fulls, available=sum(available.values()))
 
     def spans_between(self, start: Offsets, end: Offsets) -> list[Span]:
         """What a micro-batch has to read. Raises DataLoss and ServerError."""
         spans = []
         for stream, until in end.items():
-            if stream in start and start[stream].id == until.id:
+            known = until.since or start.get(stream)
+            if known is not None and known.id == until.id:
                 continue
             state = self._state(stream)
-            begin = self._settle(stream, start.get(stream, beginning(state)), state)
+            begin = self._settle(stream, known or beginning(state), state)
             entries = max(1, until.added - begin.added)
             lower = begin.id.following()
             span = span_between(self._door, stream, lower, until.id, entries=entries)
@@ -123,7 +126,7 @@ class PositionFinder:
         if problem is None:
             return position
         self._refuse(problem)
-        if went_back(position, state):
+        if went_back(position, state) or was_made_anew(position, state):
             return beginning(state)
         return Position(id=position.id, added=state.removed)
 

@@ -60,6 +60,7 @@ class ProgressGroup:
         for group in map(named, self._door.ask(stream, "XINFO", "GROUPS", stream)):
             if group["name"] == self._name and (group["consumers"] or group["pending"]):
                 raise OptionError(
-                    f"option 'progressGroup' is '{self._name}', but {group['consumers']} consumers"
-                    f" read stream '{stream}' with that group; name one that nobody reads with"
+                    f"option 'progressGroup' is '{self._name}', a group that others read stream"
+                    f" '{stream}' with (consumers: {group['consumers']}, pending entries:"
+                    f" {group['pending']}); name one that nobody reads with"
                 )

@@ -8,6 +8,7 @@ from enum import Enum, auto
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    CharType,
     DataType,
     DecimalType,
     LongType,
@@ -16,8 +17,10 @@ from pyspark.sql.types import (
     StructField,
     StructType,
     TimestampType,
+    VarcharType,
 )
 
+from pyspark_redis_streams.declared import check_columns
 from pyspark_redis_streams.errors import SchemaError
 from pyspark_redis_streams.option import View
 from pyspark_redis_streams.options import ReadOptions
@@ -77,6 +80,8 @@ def default_schema(options: ReadOptions) -> str:
     """The schema of a read to which the program gave none, as DDL."""
     if options.view is not View.ENTRIES:
         return _VIEWS[options.view]
+    if options.columns is not None:
+        check_columns(options.columns, (*_BASE_SOURCES, *options.computed))
     raw = _RAW_ARRAY if options.duplicate_fields == "keep" else _RAW_MAP
     computed = [_COMPUTED[name] for name in options.computed]
     # Whoever asks for computed columns alone does not want to move the payloads as well.
@@ -86,11 +91,30 @@ def default_schema(options: ReadOptions) -> str:
 
 def entry_columns(schema: StructType, options: ReadOptions) -> tuple[Column, ...]:
     """What each column of an entries schema is filled from. Raises SchemaError."""
+    names = schema.fieldNames()
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(
+                f"column '{name}' is declared twice; of a field that is named as a base column,"
+                " declare '<prefix><name>' and set option 'fieldPrefix'"
+            )
+    if options.columns is not None and names[: len(_BASE_SOURCES)] != list(_BASE_SOURCES):
+        raise SchemaError("option 'columns' is given, and a schema as well: give one of them")
     return tuple(_entry_column(field, options) for field in schema.fields)
 
 
 def _entry_column(field: StructField, options: ReadOptions) -> Column:
     name, wanted = field.name, field.dataType
+    if not field.nullable and name not in _NEVER_NULL:
+        raise SchemaError(
+            f"column '{name}' is declared as NOT NULL, but an entry may lack any field: leave"
+            " NOT NULL out"
+        )
+    if isinstance(wanted, CharType | VarcharType):
+        raise SchemaError(
+            f"column '{name}' is declared as {wanted.simpleString()}, which has a longest length:"
+            " declare it as string"
+        )
     source = _reserved(name, options)
     if source is None and not (name == "fields" and _is_raw(wanted)):
         return Column(name=name, type=wanted, source=Source.FIELD, field=_field_of(name, options))
@@ -139,6 +163,7 @@ _BASE_SOURCES = {
     "seq": Source.SEQ,
     "ts": Source.TS,
 }
+_NEVER_NULL = ("stream", "id", "ms", "seq")
 _COMPUTED_SOURCES = {"hash": Source.HASH, "bytes": Source.BYTES, "root": Source.ROOT}
 _NUMBER: tuple[DataType, ...] = (LongType(), DecimalType(20, 0))
 _ALLOWED: dict[Source, tuple[DataType, ...]] = {

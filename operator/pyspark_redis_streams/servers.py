@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from pyspark_redis_streams.errors import OptionError
 
@@ -27,7 +27,8 @@ class Secret:
             if self.env not in os.environ:
                 raise OptionError(
                     f"option '{self.options}Env' names the environment variable '{self.env}',"
-                    " which is not set in this process; executors need it too"
+                    " which is not set in this process: set it before the session begins, and for"
+                    " executors too"
                 )
             return os.environ[self.env]
         if self.file is not None:
@@ -106,10 +107,10 @@ def read_server_settings(values: Mapping[str, Any]) -> ServerSettings:
 
 def _with_url(values: Mapping[str, Any]) -> dict[str, Any]:
     parts = urlsplit(values["url"])
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
+    problem = _problem_of_url(parts)
+    if problem is not None:
         raise OptionError(
-            "option 'url' must be redis://host:port/db or rediss://host:port/db"
-            f" (its scheme is '{parts.scheme}')"
+            f"option 'url' must be redis://host:port/db or rediss://host:port/db ({problem})"
         )
     place = dict(values)
     place["host"] = parts.hostname
@@ -121,6 +122,17 @@ def _with_url(values: Mapping[str, Any]) -> dict[str, Any]:
     if parts.password:
         place["password"] = unquote(parts.password)
     return place
+
+
+def _problem_of_url(parts: SplitResult) -> str | None:
+    if parts.scheme not in ("redis", "rediss"):
+        return f"its scheme is '{parts.scheme}'"
+    if not parts.hostname:
+        return "it has no host"
+    if parts.query or parts.fragment:
+        # Other clients read settings there: to drop them could read another database.
+        return "it goes on behind the database; say the rest by other options"
+    return None
 
 
 def _port_of(netloc: str, parts: Any) -> int:

@@ -3,6 +3,10 @@
 A task sends its rows in chunks. A chunk is appended by a script which, in the same step, notes the
 chunk's token beside the stream; a repeated task finds the tokens of what its forerunner has
 appended. It must then bring the same rows in the same order, which the token's digest checks.
+
+What a server has confirmed it may still lose: in a failover, or when it restarts without its data.
+Token and entries go together, so that each call sees whether the one before it is still there, and
+the end of the write whether all are: what is run again then appends what is missing.
 """
 
 from __future__ import annotations
@@ -10,10 +14,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from importlib.resources import files
+from itertools import count
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -23,13 +29,17 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
+from redis.crc import key_slot
 
 from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.errors import OptionError, RedisStreamsError
+from pyspark_redis_streams.errors import BadValue, DataLoss, OptionError, RedisStreamsError
 from pyspark_redis_streams.link import Argument
 from pyspark_redis_streams.options import WriteOptions
 from pyspark_redis_streams.plain_errors import plain_errors
 from pyspark_redis_streams.writing_rows import Flat, RowFlattener
+
+MOST_PARTS = 7000  # names and values of one entry: a script calls with no more than 8000 words
+_BYTES_OF_A_CALL = 1_000_000
 
 
 class RowsChanged(RedisStreamsError):
@@ -42,6 +52,9 @@ class Appended(WriterCommitMessage):
 
     entries: int
     repeated: int  # of these, appended by an earlier attempt
+    write: str
+    tokens: tuple[tuple[str, str], ...]  # of each stream the last one
+    until: float  # they are there, in seconds since 1970 by this machine's clock
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -57,6 +70,11 @@ class BatchWriter(DataSourceArrowWriter):
     @plain_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
         return append_all(iterator, self._schema, self._options, self._write)
+
+    @plain_errors
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """See that all of it is there. Raises DataLoss."""
+        check_kept(messages, self._options)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -74,8 +92,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Appended:
         return append_all(iterator, self._schema, self._options, _micro_batch())
 
+    @plain_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing to do: what a task has appended is there."""
+        """See that all of it is there. Raises DataLoss: the micro-batch is then run again."""
+        check_kept(messages, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: the micro-batch is run again and finds what is there."""
@@ -109,6 +129,25 @@ def append_all(
         return appender.finish()
 
 
+def check_kept(messages: Iterable[WriterCommitMessage | None], options: WriteOptions) -> None:
+    """Raise DataLoss when a server has lost what it confirmed to one of these tasks."""
+    with Door(options.server) as door:
+        for message in messages:
+            if isinstance(message, Appended) and time.time() < message.until:
+                for stream, token in message.tokens:
+                    key = _tokens_key(stream, message.write)
+                    if door.ask(stream, "HGET", key, token) is None:
+                        raise DataLoss(_forgotten(stream))
+
+
+def _forgotten(stream: str) -> str:
+    return (
+        f"stream '{stream}' has lost entries that this write had appended: it was flushed, its"
+        " server restarted without its data, or a failover came before a replica had them; run the"
+        " write again, with the same 'writeId' if it is a batch, and it appends what is missing"
+    )
+
+
 class Appender:
     """Collects the rows of one task by stream and sends them in chunks."""
 
@@ -118,35 +157,50 @@ class Appender:
         self._write = write
         self._partition = partition
         self._rows: dict[str, list[Flat]] = defaultdict(list)
+        self._sizes: dict[str, int] = defaultdict(int)
         self._chunks: dict[str, int] = defaultdict(int)
+        self._sent: dict[str, float] = {}
         self._entries = 0
         self._repeated = 0
         self._script = files("pyspark_redis_streams").joinpath("lua/append.lua").read_text()
         self._began = time.monotonic()
 
     def add(self, stream: str, flat: Flat) -> None:
+        """Take one entry. Raises BadValue for one with more fields than a script can append."""
+        if len(flat) > MOST_PARTS:
+            raise BadValue(
+                f"a row for stream '{stream}' has {len(flat) // 2} fields, and an entry that is"
+                f" appended exactly once can have {MOST_PARTS // 2}: write some of them as JSON"
+            )
         rows = self._rows[stream]
         rows.append(flat)
-        if len(rows) == self._options.entries_per_call:
+        self._sizes[stream] += sum(map(len, flat))
+        is_large = self._sizes[stream] >= _BYTES_OF_A_CALL
+        if is_large or len(rows) == self._options.entries_per_call:
             self._send(stream)
 
     def finish(self) -> Appended:
         """Send what is left; answers what was done in all."""
         for stream in [stream for stream, rows in self._rows.items() if rows]:
             self._send(stream)
-        return Appended(entries=self._entries, repeated=self._repeated)
+        return Appended(
+            entries=self._entries,
+            repeated=self._repeated,
+            write=self._write,
+            tokens=tuple((stream, self._token(stream, -1)) for stream in self._sent),
+            until=time.time() + self._forgets_in_s(),
+        )
 
     def _send(self, stream: str) -> None:
         rows = self._rows[stream]
-        self._rows[stream] = []
+        self._rows[stream], self._sizes[stream] = [], 0
         body: list[Argument] = []
         for flat in rows:
             body += (len(flat), *flat)
-        token = f"{self._partition}:{self._chunks[stream]}"
-        self._chunks[stream] += 1
         verdict = self._door.ask(
-            stream, "EVAL", self._script, 2, stream, self._tokens(stream),
-            token, _digest(rows), self._options.token_ttl_s, *self._trimming(), *body,
+            stream, "EVAL", self._script, 2, stream, _tokens_key(stream, self._write),
+            self._token(stream), _digest(rows), self._before(stream), self._options.token_ttl_s,
+            *self._trimming(), *body,
         )  # fmt: skip
         if verdict == b"changed":
             raise RowsChanged(
@@ -154,12 +208,28 @@ class Appender:
                 " cannot be appended exactly once: make the query give the same rows in the same"
                 " order, for instance by a sort within partitions"
             )
+        if verdict == b"forgotten":
+            raise DataLoss(_forgotten(stream))
+        self._chunks[stream] += 1
+        self._sent[stream] = time.monotonic()
         self._entries += len(rows)
         self._repeated += len(rows) if verdict == b"repeated" else 0
         self._keep_pace()
 
-    def _tokens(self, stream: str) -> str:
-        return f"{_tagged(stream)}:appended:{self._write}"
+    def _token(self, stream: str, step: int = 0) -> str:
+        return f"{self._partition}:{self._chunks[stream] + step}"
+
+    def _before(self, stream: str) -> str:
+        """The token before, as long as it must be there."""
+        sent = self._sent.get(stream)
+        if sent is None or time.monotonic() - sent > self._options.token_ttl_s / 2:
+            return ""
+        return self._token(stream, -1)
+
+    def _forgets_in_s(self) -> float:
+        """How long the tokens are there for certain, those of the stream that was sent to first."""
+        first = min(self._sent.values(), default=time.monotonic())
+        return self._options.token_ttl_s / 2 - (time.monotonic() - first)
 
     def _trimming(self) -> tuple[Argument, Argument]:
         if self._options.max_len is not None:
@@ -172,11 +242,23 @@ class Appender:
             time.sleep(max(0.0, due_s - (time.monotonic() - self._began)))
 
 
+def _tokens_key(stream: str, write: str) -> str:
+    return f"{_tagged(stream)}:appended:{write}"
+
+
+@lru_cache(maxsize=10_000)
 def _tagged(stream: str) -> str:
     """The beginning of a key in the same slot of a cluster as the stream."""
     _, opening, rest = stream.partition("{")
     tag, closing, _ = rest.partition("}")
-    return stream if opening and closing and tag else f"{{{stream}}}"
+    if opening and closing and tag:
+        return stream
+    if "}" not in stream:
+        return f"{{{stream}}}"
+    # A tag ends at its first brace, so the name itself can be none: a number in its slot is one.
+    slot = key_slot(stream.encode())
+    number = next(n for n in count() if key_slot(b"%d" % n) == slot)
+    return f"{{{number}}}:{stream}"
 
 
 def _digest(rows: list[Flat]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-BYTES_OF_A_PAGE = 1_000_000  # Redis needs about a millisecond for it, and serves nobody else
+# Redis needs about a millisecond for either, and serves nobody else meanwhile.
+BYTES_OF_A_PAGE = 1_000_000
+PARTS_OF_A_PAGE = 20_000  # names and values
 
 _FIRST_COUNT = 64
 _LOOKED_AT = 8
@@ -22,5 +24,7 @@ class PageSizer:
         """Learn from a page, by some of its entries; an empty one teaches nothing."""
         if page:
             some = page[:: max(1, len(page) // _LOOKED_AT)]
-            average = sum(len(b"".join(entry[1])) for entry in some) // len(some) + 1
-            self.count = max(1, min(self._most, BYTES_OF_A_PAGE // average))
+            size = sum(len(b"".join(entry[1])) for entry in some) // len(some) + 1
+            parts = sum(len(entry[1]) for entry in some) // len(some) + 1
+            few = min(BYTES_OF_A_PAGE // size, PARTS_OF_A_PAGE // parts)
+            self.count = max(1, min(self._most, few))

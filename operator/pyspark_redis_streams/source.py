@@ -13,12 +13,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_redis_streams.errors import RedisStreamsError
 from pyspark_redis_streams.option import Use, View
 from pyspark_redis_streams.options import ReadOptions, parse_read_options, parse_write_options
 from pyspark_redis_streams.plain_errors import plain_errors
 from pyspark_redis_streams.schemas import default_schema
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
-from pyspark_redis_streams.streaming import RedisStreamReader
+from pyspark_redis_streams.streaming import RedisStreamReader, RefusedStreamReader
 from pyspark_redis_streams.views.consumers import ConsumersReader
 from pyspark_redis_streams.views.entries import EntriesReader, NarrowedReader
 from pyspark_redis_streams.views.groups import GroupsReader
@@ -53,10 +54,12 @@ class DefaultSource(DataSource):
         kind = NarrowedReader if options.pushdown else _READERS[options.view]
         return kind(schema, options)
 
-    @plain_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A streaming read of entries. Raises OptionError and SchemaError."""
-        return RedisStreamReader(schema, parse_read_options(self.options, Use.STREAM))
+        """A streaming read of entries; an OptionError or SchemaError comes when it begins."""
+        try:
+            return RedisStreamReader(schema, parse_read_options(self.options, Use.STREAM))
+        except RedisStreamsError as error:
+            return RefusedStreamReader(error.with_traceback(None))
 
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.columns import BatchBuilder
 from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.errors import RedisStreamsError
 from pyspark_redis_streams.offsets import Offsets, parse_offsets
 from pyspark_redis_streams.options import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
@@ -44,6 +46,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress: ProgressGroup | None = None
         self._target: Offsets | None = None  # of a query that ends when it has read what there was
         self._waiting_since = time.monotonic()
+        self._first: dict[str, Any] | None = None  # where the query began, if it does now
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the settings alone: links to servers stay with the driver."""
@@ -51,7 +54,8 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return _render(self._finder().first_positions(self._bounds))
+        self._first = _render(self._finder().first_positions(self._bounds))
+        return self._first
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._options.max_entries_per_trigger
@@ -70,13 +74,19 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         step = self._finder().next_positions(begin, self._target, most)
         if self._waits_for_more(step.available):
             return start
-        # Any difference in the JSON is a new micro-batch: what has not moved stays as it was.
         moved = {
-            stream: position.render()
+            stream: position
             for stream, position in step.ends.items()
             if stream not in begin or position.id != begin[stream].id
         }
-        return start | moved if moved else start
+        if not moved:
+            return start  # any difference in the JSON would be a new micro-batch
+        unmoved = {stream: replace(position, since=None) for stream, position in begin.items()}
+        is_first = start == self._first
+        for stream, position in moved.items():
+            if is_first or stream not in begin:
+                moved[stream] = replace(position, since=step.begins[stream])
+        return _render(unmoved | moved)
 
     def _waits_for_more(self, available: int) -> bool:
         least = self._options.min_entries_per_trigger
@@ -125,6 +135,35 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _finder(self) -> PositionFinder:
         return PositionFinder(self._open(), self._options)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In place of a read that cannot be: raises the reason as soon as Spark asks for anything.
+
+    Where the reader itself could not be made, Spark's own process for it fails once more and
+    shows that failure last.
+    """
+
+    def __init__(self, problem: RedisStreamsError) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._problem
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self._problem
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        raise self._problem
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._problem
 
 
 def _render(offsets: Offsets) -> dict[str, Any]:

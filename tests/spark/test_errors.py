@@ -1,12 +1,15 @@
 """What a user of Spark sees when something is wrong: one sentence, and nothing of the inside."""
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrameReader, SparkSession
 
+from local_cluster.redis_servers import ClusterServers, ServerOptions
 from tests.redis_fixtures import RunRedis
 from tests.spark.streams import Streams
 
@@ -68,10 +71,97 @@ def test_a_column_of_a_base_name(spark: SparkSession, streams: Streams) -> None:
     assert told.startswith("SchemaError: column 'id' is declared as int")
 
 
+def test_a_key_of_another_type_is_named(spark: SparkSession, streams: Streams) -> None:
+    streams.client.set(streams.name(), "x")
+    assert f"XINFO STREAM {streams.name()} at" in complaint(read(spark, streams))
+
+
+def test_a_key_of_another_type_that_is_written_to(spark: SparkSession, streams: Streams) -> None:
+    streams.client.set(streams.name(), "x")
+    writer = spark.range(1).write.format("redis_streams").options(**streams.options)
+    told = complaint(lambda: writer.mode("append").save(streams.name()))
+    assert told.startswith(f"NotAStream: EVAL {streams.name()} at localhost:")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ("qty INTT", "declares 'qty INTT', but there is no type 'INTT': did you mean 'INT'?"),
+        ("qty", "option 'columns' has 'qty': write each column as `name TYPE`"),
+        ("a STRUCT<b: INT, c: STRING>, qty", "option 'columns' has 'qty'"),
+        ("qty INT, qty STRING", "declares 'qty', which is declared already"),
+        ("`ts` TIMESTAMP", "declares 'ts', which is a base column already"),
+    ],
+)
+def test_columns_that_cannot_be_read_as_a_declaration(
+    spark: SparkSession, streams: Streams, columns: str, words: str
+) -> None:
+    told = complaint(read(spark, streams, columns=columns))
+    assert told.startswith("OptionError: option 'columns' ")
+    assert words in told
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("qty INT NOT NULL", "column 'qty' is declared as NOT NULL"),
+        ("id STRING, qty INT, qty INT", "column 'qty' is declared twice"),
+    ],
+)
+def test_a_schema_that_entries_cannot_fill(
+    spark: SparkSession, streams: Streams, schema: str, words: str
+) -> None:
+    streams.fill(1)
+    reader = spark.read.format("redis_streams").options(**streams.options)
+    told = complaint(lambda: reader.schema(schema).load(streams.name()).collect())
+    assert told.startswith("SchemaError: ")
+    assert words in told
+
+
+def test_a_text_of_a_longest_length(spark: SparkSession, streams: Streams) -> None:
+    told = complaint(read(spark, streams, columns="qty VARCHAR(5)"))
+    assert told.startswith("SchemaError: column 'qty' is declared as varchar(5)")
+
+
+def test_columns_and_a_schema(spark: SparkSession, streams: Streams) -> None:
+    reader = spark.read.format("redis_streams").options(**streams.options, columns="qty INT")
+    told = complaint(lambda: reader.schema("id STRING").load(streams.name()).collect())
+    assert told == "SchemaError: option 'columns' is given, and a schema as well: give one of them"
+
+
+def test_a_column_that_is_never_null_may_say_so(spark: SparkSession, streams: Streams) -> None:
+    streams.fill(3)
+    reader = spark.read.format("redis_streams").options(**streams.options)
+    frame = reader.schema("id STRING NOT NULL, ms BIGINT NOT NULL").load(streams.name())
+    assert frame.count() == 3
+
+
+def test_a_streaming_read_that_is_refused_tells_only_why(
+    spark: SparkSession, streams: Streams, tmp_path: Path
+) -> None:
+    reader = spark.readStream.format("redis_streams").options(**streams.options)
+    frame = reader.option("maxEntriesPerTriger", 5).schema("id STRING").load(streams.name())
+    writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    query = writing.trigger(availableNow=True).start()
+    told = complaint(query.awaitTermination)
+    assert told.startswith("OptionError: unknown option 'maxentriespertriger'")
+    assert "another exception" not in str(query.exception())
+
+
 def test_a_bad_value(spark: SparkSession, streams: Streams) -> None:
     streams.add({"qty": "many"}, ids=["5-1"])
     told = complaint(read(spark, streams, columns="qty INT", mode="FAILFAST"))
     assert told.startswith(f"BadValue: entry 5-1 of stream '{streams.name()}' does not fit column")
+    assert told.endswith("'qty' (int); option 'mode' is FAILFAST")
+
+
+def test_an_id_that_is_too_large_names_its_own_stream(
+    spark: SparkSession, streams: Streams
+) -> None:
+    both = f"{streams.fill(5, name='a')},{streams.add({'n': 1}, name='b', ids=[f'5-{2**63}'])}"
+    reader = spark.read.format("redis_streams").options(**streams.options, streams=both)
+    told = complaint(lambda: reader.load().collect())
+    assert f"stream '{streams.name('b')}' has IDs whose seq is 2^63 or more" in told
 
 
 def test_a_command_that_is_not_permitted(spark: SparkSession, run_redis: RunRedis) -> None:
@@ -93,6 +183,39 @@ def test_a_server_that_is_away(spark: SparkSession, run_redis: RunRedis) -> None
     assert told.startswith("ServerUnavailable: XINFO STREAM")
     assert "tried 4 times" in told
     assert "'numRetries'" in told
+
+
+def load_from(reader: DataFrameReader, port: int) -> None:
+    reader.option("port", port).load("orders").collect()
+
+
+def test_what_the_servers_arrangement_has_against_the_options(
+    spark: SparkSession, streams: Streams, redis_cluster: ClusterServers
+) -> None:
+    told = complaint(read(spark, streams, topology="cluster"))
+    assert told.endswith("check option 'topology': the server is not part of a cluster")
+    assert told.startswith("ServerError: CLUSTER SLOTS")
+    assert "check option 'db'" in complaint(read(spark, streams, db=99))
+    ports = [server.port for server in redis_cluster.servers]
+    reader = spark.read.format("redis_streams")
+    refusals = [complaint(partial(load_from, reader, port)) for port in ports]
+    moved = [told for told in refusals if "does not exist" not in told]
+    assert len(moved) == len(ports) - 1
+    assert all("set option 'topology' to 'cluster'" in told for told in moved)
+
+
+def test_tls_that_does_not_come_about(
+    spark: SparkSession, streams: Streams, run_redis: RunRedis
+) -> None:
+    missing = complaint(read(spark, streams, tls="true", tlsCaFile="/nowhere/ca.pem"))
+    assert missing.startswith("OptionError: option 'tlsCaFile' names '/nowhere/ca.pem'")
+    plain = complaint(read(spark, streams, tls="true", numRetries=0, connectTimeoutMs=300))
+    assert plain.startswith("ServerUnavailable: XINFO STREAM")
+    assert "'tls'" in plain
+    secured = Streams(run_redis(options=ServerOptions(tls=True)), "")
+    untrusted = complaint(read(spark, secured, tls="true"))
+    assert untrusted.startswith("ServerError: the certificate of the server at localhost:")
+    assert untrusted.endswith("check the options 'tlsCaFile' and 'tlsVerify'")
 
 
 def test_pushdown_without_sparks_setting(spark: SparkSession, streams: Streams) -> None:

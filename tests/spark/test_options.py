@@ -9,7 +9,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.option import Use, View
 from pyspark_redis_streams.option_table import OPTIONS
-from pyspark_redis_streams.options import ReadOptions, parse_read_options
+from pyspark_redis_streams.options import ReadOptions, parse_read_options, parse_write_options
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "spark-source.md"
 
@@ -31,7 +31,7 @@ def test_options_are_found_in_any_case() -> None:
 
 def test_defaults_are_those_of_the_table() -> None:
     options = parse()
-    assert (options.page_size, options.batch_rows) == (1000, 10_000)
+    assert (options.page_size, options.batch_rows) == (2000, 10_000)
     assert options.view is View.ENTRIES
     assert options.fail_on_data_loss
 
@@ -55,6 +55,10 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"url": "http://x"}, "option 'url' must be redis://"),
         ({"url": "redis://x", "PORT": "1"}, "options 'url' and 'port' exclude each other"),
         ({"url": "redis://x:y"}, "option 'url' has no usable port"),
+        ({"url": "redis://"}, "it has no host"),
+        ({"url": "redis://x/0?db=3"}, "it goes on behind the database"),
+        ({"path": "a"}, "'path' is what `load` was given"),
+        ({"startingTimestamp": "9" * 30}, "option 'startingTimestamp' is"),
         ({"passwordEnv": "A", "passwordFile": "B"}, "exclude each other"),
         ({"topology": "sentinel"}, "option 'sentinels' is missing"),
         ({"sentinels": "a:1"}, "option 'topology' is 'standalone'"),
@@ -64,6 +68,23 @@ def test_defaults_are_those_of_the_table() -> None:
 )
 def test_what_is_wrong_is_named(given: dict[str, str], words: str) -> None:
     assert words in refusal(given)
+
+
+def test_a_time_before_1970_is_before_every_entry() -> None:
+    assert parse(startingTimestamp="1960-01-01").starting_timestamp == 0
+
+
+@pytest.mark.parametrize("text", ["abc", "5-", "-5", "(5"])
+def test_an_id_to_trim_below_is_looked_at_before_anything_is_appended(text: str) -> None:
+    with pytest.raises(OptionError, match=f"^option 'minId' is '{re.escape(text)}'"):
+        parse_write_options(CaseInsensitiveDict({"stream": "orders", "minId": text}))
+    for right in ("1700000000000", "1700000000000-3"):
+        parse_write_options(CaseInsensitiveDict({"stream": "orders", "minId": right}))
+
+
+def test_load_takes_a_list_of_streams() -> None:
+    given = CaseInsensitiveDict({"paths": '["a","b"]'})
+    assert parse_read_options(given, Use.READ).streams == ("a", "b")
 
 
 def test_a_streaming_read_has_entries_only() -> None:

@@ -64,6 +64,13 @@ def test_large_entries_come_in_small_pages(door: Door, streams: Streams) -> None
     assert max(sizes[1:]) <= 3
 
 
+def test_entries_of_many_fields_come_in_small_pages(door: Door, streams: Streams) -> None:
+    streams.add(*[{f"field {number}": "1" for number in range(500)} for _ in range(200)])
+    sizes = [len(page) for page in read(door, streams, page_size=1000)]
+    assert sum(sizes) == 200
+    assert max(sizes[1:]) <= 20
+
+
 def test_entries_added_behind_the_range_are_not_read(door: Door, streams: Streams) -> None:
     streams.fill(50)
     before = streams.ids()

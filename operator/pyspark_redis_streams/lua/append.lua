@@ -1,19 +1,27 @@
 -- Append entries to a stream once, however often the same call comes.
 --
 -- KEYS  stream, tokens                        (same hash tag)
--- ARGV  token, digest, ttl_s, trimming, threshold, then for each entry: n, n names and values
+-- ARGV  token, digest, before (the token of the task's call before this one, or empty), ttl_s,
+--       trimming, threshold, then for each entry: n, n names and values
 --       trimming is MAXLEN, MINID or empty.
--- Returns  appended | repeated | changed
+-- Returns  appended | repeated | changed | forgotten
 -- Repeats safely: the token says that it has been done, and the digest that it was the same.
+-- forgotten: the call before this one was answered and is not there any more, as after a failover
+-- to a replica that lacked it; its entries went with its token, and nothing is appended after them.
 
-local token, digest, ttl_s, trimming, threshold = unpack(ARGV, 1, 5)
+local token, digest, before, ttl_s, trimming, threshold = unpack(ARGV, 1, 6)
 
 local known = redis.call('HGET', KEYS[2], token)
 if known then
+    redis.call('EXPIRE', KEYS[2], ttl_s)
     return known == digest and 'repeated' or 'changed'
 end
 
-local position = 6
+if before ~= '' and not redis.call('HGET', KEYS[2], before) then
+    return 'forgotten'
+end
+
+local position = 7
 while position <= #ARGV do
     local last = position + tonumber(ARGV[position])
     redis.call('XADD', KEYS[1], '*', unpack(ARGV, position + 1, last))

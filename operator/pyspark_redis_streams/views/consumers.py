@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.views.group_replies import named, read_groups
+from pyspark_redis_streams.errors import GroupMissing
+from pyspark_redis_streams.views.group_replies import RAW_NAME, Reply, named, read_groups
 from pyspark_redis_streams.views.rows import Row, RowsReader
 
 
@@ -16,8 +17,7 @@ class ConsumersReader(RowsReader):
 
     def rows(self, door: Door, stream: str) -> Iterator[Row]:
         for group in read_groups(door, stream, self._options):
-            reply = door.ask(stream, "XINFO", "CONSUMERS", stream, group["name"])
-            for consumer in map(named, reply):
+            for consumer in self._consumers(door, stream, group[RAW_NAME]):
                 yield {
                     "stream": stream,
                     "group": group["name"],
@@ -26,3 +26,11 @@ class ConsumersReader(RowsReader):
                     "idle_ms": consumer["idle"],
                     "inactive_ms": consumer.get("inactive"),
                 }
+
+    def _consumers(self, door: Door, stream: str, group: bytes) -> list[Reply]:
+        try:
+            return [named(reply) for reply in door.ask(stream, "XINFO", "CONSUMERS", stream, group)]
+        except GroupMissing:
+            if self._options.group is not None:
+                raise
+            return []  # it was there a moment ago, and nobody asked for it by name

@@ -11,6 +11,8 @@ from pyspark_redis_streams.stream_state import ABSENT, observe_stream
 
 Reply = dict[str, Any]
 
+RAW_NAME = "raw name"  # of a group: the bytes by which Redis knows it
+
 
 def read_groups(door: Door, stream: str, options: ReadOptions) -> list[Reply]:
     """The groups of a stream, or the one that option `group` names.
@@ -19,7 +21,8 @@ def read_groups(door: Door, stream: str, options: ReadOptions) -> list[Reply]:
     """
     if observe_stream(door, stream, allow_missing=options.allow_missing) is ABSENT:
         return []
-    groups = [named(reply) for reply in door.ask(stream, "XINFO", "GROUPS", stream)]
+    replies = door.ask(stream, "XINFO", "GROUPS", stream)
+    groups = [named(reply) | {RAW_NAME: reply[reply.index(b"name") + 1]} for reply in replies]
     if options.group is None:
         return groups
     wanted = [group for group in groups if group["name"] == options.group]

@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.errors import SchemaError
+from pyspark_redis_streams.errors import BadValue, SchemaError
 from pyspark_redis_streams.options import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
 from pyspark_redis_streams.streams import find_streams
@@ -69,9 +69,21 @@ class RowsReader(DataSourceReader):
             rows = (row for stream in streams for row in self.rows(door, stream))
             while some := list(islice(rows, self._options.batch_rows)):
                 yield pa.RecordBatch.from_arrays(
-                    [pa.array([row[f.name] for row in some], f.type) for f in arrow], schema=arrow
+                    [_column(some, field) for field in arrow], schema=arrow
                 )
 
     @abstractmethod
     def rows(self, door: Door, stream: str) -> Iterator[Row]:
         """The view's rows of one stream. Raises ServerError."""
+
+
+def _column(rows: list[Row], field: pa.Field) -> pa.Array:
+    values = [row[field.name] for row in rows]
+    try:
+        return pa.array(values, field.type)
+    except (OverflowError, pa.ArrowInvalid) as error:
+        raise BadValue(
+            f"column '{field.name}' ({field.type}) does not hold what Redis told of stream"
+            f" '{rows[0].get('stream')}': {error}; IDs whose parts are 2^63 or more need"
+            " DECIMAL(20, 0), or the column 'id'"
+        ) from error
