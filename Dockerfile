@@ -23,7 +23,7 @@ COPY requirements/pipeline.txt .
 RUN pip install --no-cache-dir --require-hashes -r pipeline.txt \
     && pip install --no-cache-dir "setuptools==84.2.1"
 # What s3a:// needs, which PySpark does not bring. The version is that of Hadoop in PySpark.
-# --build-arg SPARK_PACKAGES= leaves it out, and half a gigabyte with it.
+# --build-arg SPARK_PACKAGES= leaves it out.
 ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0
 COPY tools/pipeline_image/fetch_jars.py .
 RUN python fetch_jars.py "$SPARK_PACKAGES"
@@ -40,16 +40,16 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends default-jre-headless procps \
     && rm -rf /var/lib/apt/lists/* \
     && groupadd --gid 65532 pelops \
-    && useradd --uid 65532 --gid 65532 --home-dir /work --create-home --shell /usr/sbin/nologin pelops
+    && useradd --uid 65532 --gid 65532 --home-dir /var/lib/pelops --create-home --shell /usr/sbin/nologin pelops
 COPY --from=pipeline-packages /opt/pelops /opt/pelops
 COPY tools/pipeline_image/run_pipeline.py tools/pipeline_image/entrypoint.sh /opt/pelops/
-# /work is the one directory that may be written to: a volume of the job is mounted there.
+# /var/lib/pelops is the one directory that may be written to: a volume of the job is mounted there.
 ENV PATH=/opt/pelops/bin:/opt/pelops/spark/bin:$PATH \
     SPARK_HOME=/opt/pelops/spark \
     PYSPARK_PYTHON=/opt/pelops/bin/python \
     PYTHONUNBUFFERED=1 \
-    TMPDIR=/work
-WORKDIR /work
+    TMPDIR=/var/lib/pelops
+WORKDIR /var/lib/pelops
 USER 65532:65532
 ENTRYPOINT ["/opt/pelops/entrypoint.sh"]
 CMD ["python", "-m", "pelops.pipeline", "--help"]

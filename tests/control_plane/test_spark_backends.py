@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,18 @@ import yaml
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
+from pelops.kube.spark_audits import made_at
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
 from tests.e2e.auditing import AUDIT, JOB, an_audit, apply_audit, await_audit, await_reason
 from tests.e2e.declaring import NAME, a_spec, await_absence, await_object, get
 from tests.operators import ROOT, Operators, Resources
 
-SCHEDULED, APPLICATION = "scheduledsparkapplications", "sparkapplications"
+SCHEDULED = "scheduledsparkapplications"
+APPLICATION = "sparkapplications.spark.apache.org"
+RUN = "sparkapplications.sparkoperator.k8s.io"
 MINUTES_S = 150.0
+LOOKS = timedelta(seconds=5)  # of the operator, a few
 # Groups below k8s.io need it.
 APPROVED = {"api-approved.kubernetes.io": "https://github.com/kubeflow/spark-operator/pull/1298"}
 
@@ -58,6 +63,7 @@ def definition(group: str, version: str, kind: str) -> dict[str, Any]:
 
 DEFINITIONS = (
     definition("sparkoperator.k8s.io", "v1beta2", "ScheduledSparkApplication"),
+    definition("sparkoperator.k8s.io", "v1beta2", "SparkApplication"),
     definition("spark.apache.org", "v1", "SparkApplication"),
 )
 
@@ -104,20 +110,71 @@ def write_status(resources: Resources, kind: str, name: str, status: dict[str, A
     resources.plane.kubectl("patch", kind, name, *where, "-p", body)
 
 
+def start_run(resources: Resources, name: str) -> None:
+    """What Kubeflow's operator makes of a scheduled application when it is due."""
+    scheduled = get(resources, SCHEDULED, JOB)
+    owner = {key: scheduled[key] for key in ("apiVersion", "kind")}
+    owner |= {key: scheduled["metadata"][key] for key in ("name", "uid")}
+    metadata = {
+        "name": name,
+        "labels": {"sparkoperator.k8s.io/scheduled-app-name": JOB},
+        "ownerReferences": [owner],
+    }
+    resources.apply_raw(
+        {
+            "apiVersion": scheduled["apiVersion"],
+            "kind": "SparkApplication",
+            "metadata": metadata,
+            "spec": scheduled["spec"]["template"],
+        }
+    )
+
+
+def end_run(resources: Resources, name: str, state: str) -> None:
+    """What Kubeflow's operator writes when a run is over."""
+    status = {"applicationState": {"state": state}, "terminationTime": "2199-05-04T03:00:00Z"}
+    write_status(resources, RUN, name, status)
+
+
 def test_kubeflow_is_given_the_schedule_and_tells_of_its_runs(resources: Resources) -> None:
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
     scheduled = await_object(resources, SCHEDULED, JOB)
     (owner,) = scheduled["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"]) == ("StreamAudit", AUDIT)
-    assert scheduled["spec"]["schedule"] == "0 0 29 2 *"
+    assert scheduled["spec"]["schedule"] == "CRON_TZ=UTC 0 0 29 2 *"
     ready = await_reason(resources, "Ready", "Scheduled")
     assert f"ScheduledSparkApplication/{JOB}" in ready["message"]
     assert resources.get("cronjob", JOB) is None
 
-    failed = {"lastRun": "2026-05-04T03:00:00Z", "lastRunName": "x", "pastFailedRunNames": ["x"]}
-    write_status(resources, SCHEDULED, JOB, failed)
+    start_run(resources, "first")
+    run = {"active": True}
+    await_audit(resources, "a run", lambda a: run.items() <= a["status"].get("run", {}).items())
+    end_run(resources, "first", "COMPLETED")
+    well = "2199-05-04T03:00:00Z"
+    await_audit(resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime") == well)
+
+
+def test_a_run_of_kubeflow_that_failed_is_told_once_another_has_begun(
+    resources: Resources,
+) -> None:
+    apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
+    await_object(resources, SCHEDULED, JOB)
+    start_run(resources, "first")
+    await_audit(resources, "a run", lambda a: a["status"].get("run", {}).get("active"))
+    end_run(resources, "first", "FAILED")
+    await_audit(resources, "its end", lambda a: not a["status"]["run"].get("active") or None)
+    # Times of creation have whole seconds.
+    made = made_at(get(resources, RUN, "first"))
+    wait_until(
+        lambda: datetime.now(UTC) - made > timedelta(seconds=1),
+        timeout_s=60.0,
+        what="the next second",
+    )
+    start_run(resources, "second")
     await_reason(resources, "AuditFailing", "RunFailed")
     await_reason(resources, "AuditFailing", "RunFailed", of=("scg", NAME))
+    end_run(resources, "second", "COMPLETED")
+    await_reason(resources, "AuditFailing", None)
 
 
 def test_a_change_by_hand_of_a_scheduled_application_is_corrected(resources: Resources) -> None:
@@ -150,29 +207,57 @@ def applications(resources: Resources) -> list[str]:
     """Names of the runs that there are, the oldest first."""
     answer = resources.plane.kubectl("get", APPLICATION, "-n", resources.namespace, "-o", "json")
     items = json.loads(answer.stdout)["items"]
-    return sorted(item["metadata"]["name"] for item in items)
+    items.sort(key=made_at)
+    return [item["metadata"]["name"] for item in items]
 
 
 def test_of_apaches_one_application_is_made_for_each_run_and_none_beside_it(
     resources: Resources,
 ) -> None:
-    apply_audit(resources, an_audit(NAME, backend=backend("Apache"), schedule="* * * * *"))
-    await_reason(resources, "Ready", "Scheduled")
-    (first,) = wait_until(
-        lambda: applications(resources), timeout_s=MINUTES_S, what="the first run"
-    ) or [""]
-    application = get(resources, APPLICATION, first)
-    assert application["metadata"]["ownerReferences"][0]["name"] == AUDIT
-    began = await_audit(resources, "a run", lambda a: a["status"].get("run", {}).get("active"))
-    assert began is True
+    asked = {"backend": backend("Apache"), "schedule": "* * * * *"}
+    apply_audit(resources, an_audit(NAME, **asked, suspend=True))
+    await_reason(resources, "Suspended", "Suspended")
+    made = start_application(resources, "first")
+    apply_audit(resources, an_audit(NAME, **asked))
+    await_reason(resources, "Suspended", None)
+    run = {"active": True}
+    await_audit(resources, "a run", lambda a: run.items() <= a["status"].get("run", {}).items())
+    due = made.replace(second=0) + timedelta(minutes=1)
+    wait_until(
+        lambda: datetime.now(UTC) > due + LOOKS,
+        timeout_s=MINUTES_S,
+        what="a run to be due while another goes on",
+    )
+    assert applications(resources) == ["first"]
     ended = "2199-05-04T03:00:00Z"
     state = {"currentStateSummary": "ResourceReleased", "lastTransitionTime": ended}
     well = {"currentStateSummary": "Succeeded", "lastTransitionTime": ended}
     status = {"currentState": state, "stateTransitionHistory": {"0": well, "1": state}}
-    write_status(resources, APPLICATION, first, status)
+    write_status(resources, APPLICATION, "first", status)
     wait_until(
         lambda: len(applications(resources)) == 2, timeout_s=MINUTES_S, what="the second run"
     )
-    assert applications(resources)[0] == first
-    run = get(resources, "saudit", AUDIT)["status"]["run"]
-    assert run["lastSuccessTime"] == ended
+    # Of two replicas one makes it: its name is that of its minute.
+    _, second = applications(resources)
+    assert int(second.removeprefix(f"{JOB}-")) >= due.timestamp() // 60
+    application = get(resources, APPLICATION, second)
+    assert application["metadata"]["ownerReferences"][0]["name"] == AUDIT
+    told = await_audit(resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime"))
+    assert told == ended
+
+
+def start_application(resources: Resources, name: str) -> datetime:
+    """A run of the Apache operator that the audit has made before; when it was made."""
+    audit = get(resources, "saudit", AUDIT)
+    owner = {key: audit[key] for key in ("apiVersion", "kind")}
+    owner |= {key: audit["metadata"][key] for key in ("name", "uid")}
+    labels = {"pelops.dev/stream-audit": AUDIT}
+    resources.apply_raw(
+        {
+            "apiVersion": "spark.apache.org/v1",
+            "kind": "SparkApplication",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": [owner]},
+            "spec": {"pyFiles": "local:///a.py"},
+        }
+    )
+    return made_at(get(resources, APPLICATION, name))

@@ -124,8 +124,28 @@ def run_now(resources: Resources, name: str = "now", *, timeout_s: float = 60.0)
     """kubectl create job --from=cronjob/..., and wait until it has ended well."""
     where = ("-n", resources.namespace)
     resources.plane.kubectl("create", "job", name, f"--from=cronjob/{JOB}", *where)
-    wait = ("--for=condition=Complete", f"job/{name}", f"--timeout={timeout_s:.0f}s")
-    resources.plane.kubectl("wait", *wait, *where)
+
+    def has_ended() -> bool:
+        status = (resources.get("job", name) or {}).get("status") or {}
+        reached = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
+        assert not status.get("failed"), f"a pod failed: {logs_of(resources, name)}"
+        return "Complete" in reached
+
+    try:
+        wait_until(has_ended, timeout_s=timeout_s, what=f"job {name} to end", every_s=0.3)
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; its log: {logs_of(resources, name)}") from error
+
+
+def logs_of(resources: Resources, job: str) -> str:
+    """What the pods of a job have said."""
+    return told_logs(resources, "-l", f"job-name={job}", "--tail=100")
+
+
+def told_logs(resources: Resources, *which: str) -> str:
+    """kubectl logs, as far as it answers."""
+    answer = resources.plane.kubectl("logs", *which, "-n", resources.namespace, check=False)
+    return answer.stdout or answer.stderr
 
 
 def told_columns(resources: Resources, name: str = AUDIT) -> list[str]:
@@ -133,3 +153,9 @@ def told_columns(resources: Resources, name: str = AUDIT) -> list[str]:
     table = resources.plane.kubectl("get", "streamaudit", name, "-n", resources.namespace).stdout
     _, row = table.splitlines()
     return row.split()[:6]
+
+
+def env_of(job: Object) -> dict[str, Object]:
+    """The variables of a CronJob's container by their names."""
+    pod: Object = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    return {variable["name"]: variable for variable in pod["containers"][0]["env"]}

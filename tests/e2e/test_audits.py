@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from local_cluster.errors import KubectlError
 from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
@@ -21,6 +20,7 @@ from tests.e2e.auditing import (
     apply_audit,
     await_audit,
     await_reason,
+    env_of,
     own_job,
     record,
     run_now,
@@ -33,7 +33,6 @@ from tests.e2e.declaring import (
     await_object,
     get,
     patch,
-    secret,
 )
 from tests.operators import Operators, Resources, metrics
 
@@ -52,15 +51,6 @@ def audited(keys: GroupKeys, resources: Resources) -> GroupKeys:
     apply_audit(resources, an_audit(NAME))
     await_reason(resources, "Ready", "Scheduled")
     return keys
-
-
-def pod_of(job: dict[str, Any]) -> dict[str, Any]:
-    spec: dict[str, Any] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
-    return spec
-
-
-def env_of(job: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {variable["name"]: variable for variable in pod_of(job)["containers"][0]["env"]}
 
 
 def verdict_of(audit: dict[str, Any]) -> dict[str, Any] | None:
@@ -249,66 +239,6 @@ def test_a_suspended_audit_starts_no_run_and_goes_on_telling(
     await_reason(resources, "LossDetected", "LossDetected")
     patch(resources, "saudit", AUDIT, {"spec": {"suspend": False}})
     await_reason(resources, "Suspended", None)
-
-
-def test_a_group_that_is_missing_is_named_and_audited_once_it_is_there(
-    resources: Resources, redis_86: RedisServers, stream: str
-) -> None:
-    apply_audit(resources, an_audit(NAME))
-    missing = await_reason(resources, "Ready", "GroupMissing")
-    assert NAME in missing["message"]
-    assert resources.get("cronjob", JOB) is None
-    resources.apply(NAME, a_spec(redis_86.url, stream))
-    await_reason(resources, "Ready", "Scheduled")
-
-
-def test_a_secret_that_is_missing_is_named_and_its_content_followed(
-    resources: Resources, redis_86: RedisServers, stream: str
-) -> None:
-    reference = {"secretRef": {"name": "redis"}}
-    apply_audit(resources, an_audit(groups=None, streamPattern=f"{stream}*", redis=reference))
-    missing = await_reason(resources, "Ready", "SecretMissing")
-    assert f"{resources.namespace}/redis" in missing["message"]
-    assert resources.get("cronjob", JOB) is None
-    resources.apply_raw(secret("redis", url=redis_86.url))
-    await_reason(resources, "Ready", "Scheduled")
-    variable = env_of(get(resources, "cronjob", JOB))["PELOPS_REDIS_URL"]
-    assert variable["valueFrom"]["secretKeyRef"] == {"name": "redis", "key": "url"}
-
-
-def test_a_cron_job_of_somebody_else_is_left_alone(keys: GroupKeys, resources: Resources) -> None:
-    command = ("create", "cronjob", JOB, "--image=i", "--schedule=@daily")
-    resources.plane.kubectl(*command, "-n", resources.namespace)
-    apply_audit(resources, an_audit(NAME))
-    taken = await_reason(resources, "Ready", "NameTaken")
-    assert JOB in taken["message"]
-    assert get(resources, "cronjob", JOB)["spec"]["schedule"] == "@daily"
-    resources.plane.kubectl("delete", "cronjob", JOB, "-n", resources.namespace)
-    await_reason(resources, "Ready", "Scheduled")
-
-
-def test_without_its_spark_operator_an_audit_says_what_to_install(
-    keys: GroupKeys, resources: Resources
-) -> None:
-    for operator in ("Kubeflow", "Apache"):
-        backend = {"type": "SparkApplication", "sparkOperator": operator}
-        apply_audit(resources, an_audit(NAME, backend=backend), name=operator.lower())
-        of = ("saudit", operator.lower())
-        missing = await_reason(resources, "Ready", "BackendMissing", of=of)
-        assert "manifests/overlays/spark-operators" in missing["message"]
-
-
-def test_what_a_spec_cannot_mean_is_told_by_the_api_server(resources: Resources) -> None:
-    with pytest.raises(KubectlError, match="exactly one of path, pvc and s3"):
-        apply_audit(resources, an_audit(NAME, archive={}))
-
-
-def test_a_template_that_makes_no_pod_is_told_in_the_words_of_the_api_server(
-    keys: GroupKeys, resources: Resources
-) -> None:
-    apply_audit(resources, an_audit(NAME, template={"spec": {"volumes": [{"name": "_"}]}}))
-    refused = await_reason(resources, "Ready", "Rejected")
-    assert "volumes[" in refused["message"]
 
 
 def _are_told(resources: Resources, name: str, reasons: set[str]) -> bool:

@@ -66,7 +66,7 @@ def group(resources: Resources, operator: Operators, redis_86: RedisServers, str
 
 
 @pytest.fixture
-def query(group: Group, tmp_path: Path) -> Iterator[Query]:
+def query(group: Group, tmp_path: Path, java: Path) -> Iterator[Query]:
     """A query that does not run yet."""
     query = Query(group, tmp_path)
     yield query
@@ -76,7 +76,7 @@ def query(group: Group, tmp_path: Path) -> Iterator[Query]:
 def test_a_query_is_a_consumer_whose_lag_is_shown_and_that_goes_on_after_it_was_killed(
     group: Group, query: Query
 ) -> None:
-    ids = group.add(10 * PER_BATCH)
+    ids = group.add(6 * PER_BATCH)
     _await_lag(group, len(ids))
     query.start()
     group.until(lambda: 0 < query.lag() < len(ids), "the lag to fall", timeout_s=START_S)

@@ -1,7 +1,9 @@
 """What runs an audit: the same bytes from the same facts, restricted, and without rights."""
 
+import argparse
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +13,10 @@ from pelops.errors import InvalidSpec
 from pelops.kube.audits import build_cron_job
 from pelops.kube.client import Manifest
 from pelops.kube.environment import WorkerAccess
-from pelops.kube.spark_audits import (
-    application_runs,
-    build_application,
-    build_scheduled_application,
-    has_ended,
-    scheduled_runs,
-)
 from pelops.kube.workloads import is_applied
-from tests.audit_facts import ACCESS, a_plan, after, an_audit
+from pelops.pipeline.arguments import add_arguments
+from pelops.pipeline.settings import read_settings
+from tests.audit_facts import ACCESS, a_plan, an_audit
 
 ROOT = Path(__file__).parents[2]
 IMAGE = "pelops-pipeline:1"
@@ -93,6 +90,10 @@ def test_the_job_runs_alone_restricted_and_without_a_token() -> None:
     assert security["allowPrivilegeEscalation"] is False
 
 
+def test_a_pod_that_failed_shows_the_end_of_its_log() -> None:
+    assert container(job())["terminationMessagePolicy"] == "FallbackToLogsOnError"
+
+
 def test_settings_that_cannot_be_used_are_not_tried_again() -> None:
     (rule,) = job()["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
     assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2, 3])
@@ -124,6 +125,34 @@ def test_the_environment_says_everything_and_holds_no_secret() -> None:
     }
 
 
+def test_the_job_understands_all_that_it_is_told() -> None:
+    s3 = {**BUCKET, "endpoint": "https://minio:9000"}
+    made = job(
+        archive={"s3": s3},
+        payload="Full",
+        retentionDays=7,
+        windowSeconds=60,
+        deadlineSeconds=120,
+        stuckAfterSeconds=9,
+        evidence={"aofPath": "/aof"},
+    )
+    values = {name: value for name, value in env(made).items() if isinstance(value, str)}
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    read = read_settings(parser.parse_args([]), {**values, "PELOPS_AUDIT_MEMORY_MIB": "2048"})
+    assert (read.name, read.archive) == ("shop/nightly", "s3a://audits/shop")
+    assert (read.retention, read.window) == (timedelta(days=7), timedelta(seconds=60))
+    assert (read.deadline, read.memory_mib) == (timedelta(seconds=120), 2048)
+    assert (read.payload, read.aof_path, read.findings_exit) == ("full", "/aof", 0)
+    assert (read.s3_endpoint, read.s3_region) == ("https://minio:9000", "eu-1")
+    (target,) = read.targets
+    assert (target.stream, target.group) == ("orders:events", "order-processing")
+    assert (target.dead_letter, target.stuck_after_ms) == (
+        "{orders:events}:order-processing:dlq",
+        9_000,
+    )
+
+
 def test_a_dollar_in_a_name_reaches_the_job_as_it_is() -> None:
     audit = an_audit(
         groups=None,
@@ -137,6 +166,23 @@ def test_a_dollar_in_a_name_reaches_the_job_as_it_is() -> None:
     assert "PELOPS_AUDIT_GROUPS" not in env(made)
 
 
+@pytest.mark.parametrize(
+    ("resources", "field"),
+    [
+        ({"limits": 5}, r"in spec\.resources, limits"),
+        ({"limits": {"memory": "lots"}}, r"in spec\.resources, limits\.memory"),
+        ({"requests": {"cpu": [1]}}, r"in spec\.resources, requests\.cpu"),
+        ({"requests": {"cpu": True}}, r"in spec\.resources, requests\.cpu"),
+    ],
+    ids=str,
+)
+def test_resources_that_are_none_are_refused_by_their_field(
+    resources: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(InvalidSpec, match=f"{field} must be"):
+        job(resources=resources)
+
+
 def test_without_a_memory_limit_nothing_is_said_of_memory() -> None:
     assert "PELOPS_AUDIT_MEMORY_MIB" not in env(job(resources={"requests": {"cpu": "1"}}))
 
@@ -147,7 +193,7 @@ def test_volumes_are_mounted_where_the_environment_says() -> None:
     made = job(access, archive={"pvc": PVC}, evidence=evidence)
     mounts = {one["mountPath"]: one for one in container(made)["volumeMounts"]}
     volumes = {one["name"]: one for one in pod(made)["spec"]["volumes"]}
-    assert mounts.keys() == {"/work", "/archive", "/redis/aof", "/etc/pelops/redis"}
+    assert mounts.keys() == {"/var/lib/pelops", "/archive", "/redis/aof", "/etc/pelops/redis"}
     assert mounts["/archive"]["subPath"] == "orders"
     assert mounts["/redis/aof"]["readOnly"] is True
     assert {one["name"] for one in mounts.values()} == volumes.keys()
@@ -189,75 +235,6 @@ def test_the_template_is_what_the_pod_begins_from() -> None:
 def test_a_template_of_another_shape_is_refused_by_name(template: dict[str, Any]) -> None:
     with pytest.raises(InvalidSpec, match=r"in spec\.template"):
         job(template=template)
-
-
-def spark(operator: str, **backend: Any) -> Any:
-    kind = {"type": "SparkApplication", "sparkOperator": operator, **backend}
-    return an_audit(backend=kind, timeZone="Europe/Berlin")
-
-
-def test_kubeflow_starts_the_runs_of_a_scheduled_application() -> None:
-    audit = spark("Kubeflow", executors=2)
-    made = build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
-    assert made["spec"]["schedule"] == "CRON_TZ=Europe/Berlin */15 * * * *"
-    assert made["spec"]["concurrencyPolicy"] == "Forbid"
-    template = made["spec"]["template"]
-    assert (template["type"], template["executor"]["instances"]) == ("Python", 2)
-    assert template["driver"]["serviceAccount"] == "spark"
-    assert "automountServiceAccountToken" not in template["driver"]["template"]["spec"]
-    alone = spark("Kubeflow")
-    made = build_scheduled_application(alone, a_plan(alone), ACCESS, image=IMAGE)
-    assert made["spec"]["template"]["driver"]["kubernetesMaster"] == "local[*]"
-    assert made["spec"]["template"]["executor"] == {}
-
-
-def test_an_application_of_apache_is_named_after_its_minute() -> None:
-    audit = spark("Apache")
-    names = {
-        build_application(audit, a_plan(audit), ACCESS, image=IMAGE, due=after(minutes=m))[
-            "metadata"
-        ]["name"]
-        for m in (0, 0.2, 1)
-    }
-    assert len(names) == 2
-    made = build_application(audit, a_plan(audit), ACCESS, image=IMAGE, due=after())
-    assert made["spec"]["sparkConf"]["spark.kubernetes.driver.master"] == "local[*]"
-    (driver,) = made["spec"]["driverSpec"]["podTemplateSpec"]["spec"]["containers"]
-    assert "command" not in driver and driver["name"] == "audit"
-
-
-def test_the_runs_of_a_scheduled_application_are_read_from_its_lists() -> None:
-    began = "2026-05-04T03:00:00Z"
-    status = {"lastRun": began, "lastRunName": "a-1"}
-    assert scheduled_runs(None).exists is False
-    assert scheduled_runs({"status": status}).is_active
-    well = scheduled_runs({"status": {**status, "pastSuccessfulRunNames": ["a-1", "a-0"]}})
-    assert well.last_success == well.last_start and not well.is_active
-    bad = scheduled_runs({"status": {**status, "pastFailedRunNames": ["a-1"]}})
-    assert bad.last_success is None and not bad.is_active
-
-
-def application(made: str, *states: str) -> Manifest:
-    history = {
-        str(n): {"currentStateSummary": state, "lastTransitionTime": f"2026-05-04T03:0{n}:00Z"}
-        for n, state in enumerate(states)
-    }
-    current = {"currentStateSummary": states[-1]} if states else {}
-    return {
-        "metadata": {"creationTimestamp": made},
-        "status": {"currentState": current, "stateTransitionHistory": history},
-    }
-
-
-def test_the_runs_of_applications_are_read_from_their_states() -> None:
-    assert application_runs([]).exists
-    first = application("2026-05-04T02:00:00Z", "Submitted", "Succeeded", "ResourceReleased")
-    second = application("2026-05-04T03:00:00Z", "Submitted", "DriverReady")
-    assert has_ended(first) and not has_ended(second)
-    runs = application_runs([first, second])
-    assert runs.is_active and runs.last_success is not None
-    assert runs.last_start is not None and runs.last_start.hour == 3
-    assert application_runs([application("2026-05-04T03:00:00Z")]).is_active
 
 
 def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> None:

@@ -19,7 +19,7 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         errors.PermissionDenied("xgroup|create is not allowed", command="xgroup|create"),
         "PermissionDenied",
         True,
-        "`pelops acl`",
+        "Pelops goes on by itself",
     ),
     "a key of another type": (
         errors.WrongType("s holds a list.", key="s", found="list"),

@@ -31,6 +31,13 @@ REFUSALS: dict[str, tuple[int, bytes, type[errors.KubernetesError], str]] = {
         errors.Rejected,
         "expected map",
     ),
+    "an amount that is none": (
+        500,
+        b'{"message": "failed to convert new object: unable to convert unstructured object to v1: '
+        b'quantities must match"}',
+        errors.Rejected,
+        "quantities must match",
+    ),
     "a message that is no text": (422, b'{"message": 5}', errors.Rejected, "5"),
     "an answer that is a list": (422, b"[1]", errors.Rejected, "[1]"),
     "bytes that are no text": (422, b"\xff", errors.Rejected, "\ufffd"),

@@ -88,6 +88,7 @@ def test_a_forbidden_command_is_named_where_redis_names_it(
     error = translate_reply(parsed(answer), command="EVALSHA", key="s", writes=True)
     assert isinstance(error, PermissionDenied)
     assert (error.command, error.key) == (command, key)
+    assert "`pelops acl` prints the rules" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ from pelops.domain.audit_record import AuditRecord
 from pelops.domain.condition import Finding
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import StreamObservation
-from pelops.errors import InvalidSpec, KubernetesUnavailable, PelopsError
+from pelops.errors import InvalidSpec, KubernetesUnavailable, PelopsError, WrongType
+from pelops.kube.audit_environment import S3_KEYS
 from pelops.kube.audits import audit_job_name
 from pelops.kube.client import Manifest
 from pelops.kube.environment import WorkerAccess
@@ -74,7 +75,8 @@ class AuditObserver:
             groups=seen.groups,
             runs=_remember(audit, _runs(job) if kind is None else spark.runs),
             plan_problem=problem or (plan.problem if plan else None),
-            job_problem=_name_taken(audit, job) if kind is None else spark.problem,
+            job_problem=(_name_taken(audit, job) if kind is None else spark.problem)
+            or await self._missing_secret(audit, plan),
             redis_problem=seen.problem,
         )
         return AuditView(
@@ -86,6 +88,22 @@ class AuditObserver:
             server=seen.server,
             keys=seen.keys,
         )
+
+    async def _missing_secret(self, audit: StreamAudit, plan: AuditPlan | None) -> Finding | None:
+        """A Secret without which the job's pod would not start, or could not write."""
+        if plan is None:
+            return None
+        namespace, s3 = audit.metadata.namespace, audit.spec.archive.s3
+        for field, secret, needed in (
+            ("spec.jobSecretRef", plan.job_secret, ()),
+            ("spec.archive.s3.secretRef", s3.secret_ref if s3 else None, S3_KEYS),
+        ):
+            if secret is None:
+                continue
+            keys = (await self._observer.access_of(plan.redis, secret, namespace)).secret_keys
+            if not keys or not keys.issuperset(needed):
+                return _secret_missing(field, f"{namespace}/{secret.name}", needed)
+        return None
 
     def _plan(self, audit: StreamAudit) -> tuple[AuditPlan | None, Finding | None]:
         try:
@@ -140,7 +158,7 @@ async def _look_at(server: Server, name: str, named: Mapping[GroupKeys, str | No
     )
     ends = await asyncio.gather(*(_ends(server, k, records[k], streams[k]) for k in named))
     groups = [
-        _group_audit(keys, resource, records[keys], end)
+        _group_audit(keys, resource, records[keys], end, streams[keys])
         for (keys, resource), end in zip(named.items(), ends, strict=True)
     ]
     return _Seen(server, tuple(groups), tuple(named))
@@ -151,6 +169,7 @@ def _group_audit(
     resource: str | None,
     record: AuditRecord | PelopsError | None,
     ends: StreamEnds | None,
+    stream: StreamObservation | PelopsError,
 ) -> GroupAudit:
     return GroupAudit(
         stream=keys.stream,
@@ -159,6 +178,7 @@ def _group_audit(
         record=None if isinstance(record, PelopsError) else record,
         ends=ends,
         problem=diagnose(record) if isinstance(record, PelopsError) else None,
+        stream_problem=diagnose(stream) if isinstance(stream, WrongType) else None,
     )
 
 
@@ -195,6 +215,17 @@ def _remember(audit: StreamAudit, runs: Runs) -> Runs:
 
 def _time(text: str | None) -> datetime | None:
     return datetime.fromisoformat(text) if text else None
+
+
+def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding:
+    keys = " and ".join(needed or ("username", "password"))
+    return Finding(
+        reason=Reason.SECRET_MISSING,
+        message=(
+            f"Secret {secret} of {field} does not exist, cannot be read, or lacks what the job "
+            f"needs; let it hold {keys}. Pelops goes on by itself when it does"
+        ),
+    )
 
 
 def _name_taken(audit: StreamAudit, job: Manifest | None) -> Finding | None:

@@ -23,6 +23,8 @@ from pelops.kube.audits import AUDIT_LABEL, KEPT_RUNS, STARTING_DEADLINE_S, audi
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import Kind
 from pelops.kube.spark_audits import (
+    KUBEFLOW_APPLICATION,
+    SCHEDULED_LABEL,
     SCHEDULED_SPARK_APPLICATION,
     SPARK_APPLICATION,
     application_runs,
@@ -76,7 +78,16 @@ class SparkJobs:
         ours = tuple(one for one in live if _is_ours(one, audit))
         if kind is SPARK_APPLICATION:
             return SparkLook(live=ours, runs=application_runs(ours))
-        return SparkLook(live=ours, runs=scheduled_runs(ours[0] if ours else None))
+        return await self._look_at_scheduled(audit, ours)
+
+    async def _look_at_scheduled(self, audit: StreamAudit, live: tuple[Manifest, ...]) -> SparkLook:
+        metadata, kind = audit.metadata, KUBEFLOW_APPLICATION
+        selector = f"{SCHEDULED_LABEL}={audit_job_name(metadata.name)}"
+        try:
+            runs = await self._api.list_all(kind, metadata.namespace, selector=selector)
+        except (NotFound, Forbidden) as error:
+            return SparkLook(live=live, problem=_missing(kind, error))
+        return SparkLook(live=live, runs=scheduled_runs(live[0] if live else None, runs))
 
     def next_step(self, view: AuditView, memory: Memory) -> Step | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""
@@ -88,6 +99,7 @@ class SparkJobs:
         plan, audit = view.plan, view.facts.audit
         if plan is None:
             return None
+        parse_schedule(audit.spec.schedule, audit.spec.time_zone)  # theirs would stop for good
         body = build_scheduled_application(audit, plan, view.access, image=self._image)
         live = view.spark[0] if view.spark else None
         settled = (audit.metadata.uid, audit.metadata.generation, fingerprint_of(body))

@@ -98,7 +98,7 @@ def _render_summary(facts: AuditFacts) -> Status:
             "verdict": verdict.value if verdict else None,
             "produced": _sum(record.summary.produced for record in records),
             "lost": _sum(record.unacknowledged for record in records),
-            "stuck": _sum(_count(record, EntryStatus.STUCK) for record in records),
+            "stuck": _sum(_stuck(record) for record in records),
             "deadLettered": _sum(_count(record, EntryStatus.DEAD_LETTERED) for record in records),
             "groups": audited,
         }
@@ -143,7 +143,7 @@ def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
             "verdict": summary.verdict.value,
             "sentence": shorten(_printable(summary.sentence), 512),
             "produced": summary.produced,
-            "stuck": _count(record, EntryStatus.STUCK),
+            "stuck": _stuck(record),
             "deadLettered": _count(record, EntryStatus.DEAD_LETTERED),
             "lost": record.unacknowledged,
         }
@@ -152,6 +152,10 @@ def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
 
 def _count(record: AuditRecord, status: EntryStatus) -> int:
     return record.summary.counts[status]
+
+
+def _stuck(record: AuditRecord) -> int:
+    return _count(record, EntryStatus.STUCK) + record.summary.stuck_earlier
 
 
 def _sum(numbers: Iterable[int]) -> int:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pelops.api.audit_archive import S3Spec
 from pelops.api.stream_audit import StreamAudit
+from pelops.errors import InvalidSpec
 from pelops.kube.environment import (
     Variable,
     WorkerAccess,
@@ -17,15 +18,17 @@ from pelops.kube.environment import (
     redis_variables,
     secret_variable,
 )
+from pelops.kube.quantities import parse_quantity
 from pelops.policy.audit_plan import AuditedGroup, AuditPlan
 
 ARCHIVE_MOUNT: Final = "/archive"
-WORK_MOUNT: Final = "/work"  # the one directory that may be written to beside the archive
-_S3_KEYS: Final = (
+WORK_MOUNT: Final = "/var/lib/pelops"  # the one directory that may be written to beside the archive
+_S3_VARIABLES: Final = (
     ("AWS_ACCESS_KEY_ID", "accessKeyId", False),
     ("AWS_SECRET_ACCESS_KEY", "secretAccessKey", False),
     ("AWS_SESSION_TOKEN", "sessionToken", True),
 )
+S3_KEYS: Final = tuple(key for _, key, is_optional in _S3_VARIABLES if not is_optional)
 
 
 def build_audit_environment(
@@ -100,7 +103,8 @@ def _archive_secrets(s3: S3Spec | None) -> list[Variable]:
         return []
     secret = s3.secret_ref.name
     return [
-        secret_variable(name, secret, key, optional=optional) for name, key, optional in _S3_KEYS
+        secret_variable(name, secret, key, optional=is_optional)
+        for name, key, is_optional in _S3_VARIABLES
     ]
 
 
@@ -112,7 +116,18 @@ def _memory(audit: StreamAudit) -> list[Variable]:
 
 
 def resources_of(audit: StreamAudit) -> dict[str, Any]:
-    """Requests and limits of the container: what was asked for, or enough for most streams."""
-    if audit.spec.resources is not None:
-        return dict(audit.spec.resources)
-    return {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}
+    """Requests and limits of the container: what was asked for, or enough for most streams.
+
+    Raises InvalidSpec: one of them is no object of quantities. The API server does not say where.
+    """
+    if audit.spec.resources is None:
+        return {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}
+    for part in ("requests", "limits"):
+        amounts: Any = audit.spec.resources.get(part) or {}
+        if not isinstance(amounts, dict):
+            raise InvalidSpec(
+                f"in spec.resources, {part} must be an object such as {{memory: 2Gi}}"
+            )
+        for name, amount in amounts.items():
+            parse_quantity(amount, field=f"in spec.resources, {part}.{name}")
+    return dict(audit.spec.resources)

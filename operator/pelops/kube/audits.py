@@ -138,6 +138,8 @@ def _build_container(audit: StreamAudit, own: Manifest, image: str) -> Manifest:
         "command": own.get("command") or list(COMMAND),
         "resources": resources_of(audit),
         "securityContext": own.get("securityContext") or _container_security(),
+        # `kubectl describe pod` shows why a run failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     if audit.spec.image_pull_policy is not None:
         container["imagePullPolicy"] = audit.spec.image_pull_policy.value

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import aiohttp
 from kubernetes.aio import client as aio_client
@@ -269,12 +269,16 @@ def _render_yaml(body: Manifest) -> str:
     return _PAIR.sub(lambda match: str(json.loads(f'"{match[0]}"')), text)
 
 
+# What the API server says of an object that it cannot read, as of `cpu: lots`.
+_WRONG_SHAPE: Final = ("failed to create typed patch object", "unable to convert unstructured")
+
+
 def _error(status: int, text: bytes) -> KubernetesError:
     try:
         message = str(json.loads(text).get("message") or text.decode(errors="replace"))
     except (ValueError, AttributeError):
         message = text.decode(errors="replace")[:500]
-    if status == 500 and "failed to create typed patch object" in message:
+    if status == 500 and any(words in message for words in _WRONG_SHAPE):
         return Rejected(message)  # a template of the wrong shape, which is no failure of the server
     if status in (401, 429) or status >= 500:
         return KubernetesUnavailable(f"the API server answers {status}: {message}")

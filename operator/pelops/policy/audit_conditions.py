@@ -20,6 +20,7 @@ from pelops.api.status import ConditionStatus
 from pelops.domain.audit import Verdict
 from pelops.domain.condition import Condition, Finding
 from pelops.policy.alarms import ACKNOWLEDGE
+from pelops.policy.audit_archive import tell_unmounted
 from pelops.policy.audit_facts import AuditFacts, GroupAudit
 from pelops.policy.audit_freshness import find_run_problem, tell_incomplete
 from pelops.policy.audit_retention import tell_behind
@@ -39,6 +40,11 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
         return Finding(
             reason=Reason.SUMMARY_UNREADABLE,
             message=f"{group.group} of {group.stream}: {group.problem.message}",
+        )
+    if group.stream_problem is not None:
+        return Finding(
+            reason=Reason.NOT_ACCOUNTED,
+            message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
         )
     if group.record is not None and group.record.summary.verdict is Verdict.FAILING:
         return Finding(
@@ -69,10 +75,9 @@ def _ready(facts: AuditFacts) -> Condition:
     if spec.suspend:
         message = f"{facts.job} is complete, and spec.suspend keeps it from starting runs"
         return _true(ConditionType.READY, Reason.SUSPENDED, message)
-    zone = spec.time_zone or "UTC"
-    return _true(
-        ConditionType.READY, Reason.SCHEDULED, f"{facts.job} runs at {spec.schedule} ({zone})"
-    )
+    told = f"{facts.job} runs at {spec.schedule} ({spec.time_zone or 'UTC'})"
+    doubt = tell_unmounted(facts.audit)
+    return _true(ConditionType.READY, Reason.SCHEDULED, f"{told}. {doubt}" if doubt else told)
 
 
 def _suspended(facts: AuditFacts) -> list[Condition]:

@@ -30,6 +30,7 @@ class GroupAudit:
     record: AuditRecord | None = None
     ends: StreamEnds | None = None  # None: the stream could not be seen, or does not exist
     problem: Finding | None = None  # why what was recorded cannot be read
+    stream_problem: Finding | None = None  # why there is no such stream, and will be none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

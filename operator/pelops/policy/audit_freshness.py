@@ -31,8 +31,9 @@ def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Findin
         reason=Reason.RUN_FAILED,
         message=(
             f"The run of {render_time(began)} did not end well; see kubectl logs -n "
-            f"{metadata.namespace} -l pelops.dev/stream-audit={metadata.name} --tail=50. Until one "
-            "does, what is told is of an older window"
+            f"{metadata.namespace} -l pelops.dev/stream-audit={metadata.name} --tail=50, and if it "
+            "never began kubectl describe pods with the same label. Until one ends well, what is "
+            "told is of an older window"
         ),
     )
 

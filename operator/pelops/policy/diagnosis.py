@@ -60,7 +60,7 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         PermissionDenied,
         Reason.PERMISSION_DENIED,
-        "{error}. `pelops acl` prints the least rules; Pelops goes on by itself",
+        "{error}. Pelops goes on by itself when it has them",
     ),
     _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
     _Diagnosis(
