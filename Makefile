@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 PYTHON ?= python3
 BIN := .venv/bin
-BENCHMARKS := recovery sweep pod_death operator_scale observing scaling worker spark_source
+BENCHMARKS := recovery sweep pod_death operator_scale observing scaling wake worker spark_source audit
 VENV := .venv/.installed
 TEST_PROCESSES ?= 2
 

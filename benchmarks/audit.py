@@ -3,6 +3,10 @@
 One stream with one group, of which every hundredth entry is pending; each size is audited by a
 driver of its own, which has warmed up on a small stream before. CPU is that of all processes: the
 driver, the JVM, the Python workers, and Redis.
+
+Spark takes every processor of this machine. So that the longest call is what Redis was held for,
+and not how long it waited for a processor, Redis goes before all others here; that needs root, and
+`redis_goes_first` in the figures says whether it was so.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 def measure(servers: StandaloneServers, entries: int) -> dict[str, Any]:
     """Audit a stream of so many entries once; answers what the driver and Redis tell of it."""
+    goes_first = _let_go_first(_pid(servers))
     with RawRedis(servers.master().port) as raw:
         raw.call("FLUSHALL", "SYNC")
         for stream, number in ((WARM, WARM_ENTRIES), (STREAM, entries)):
@@ -69,6 +74,7 @@ def measure(servers: StandaloneServers, entries: int) -> dict[str, Any]:
             **found,
             "redis_mib": round(before, 1),
             "redis_growth_mib": round(watcher.peak_mib - before, 1),
+            "redis_goes_first": goes_first,
             **_calls(raw),
         }
 
@@ -130,6 +136,15 @@ def _pid(servers: StandaloneServers) -> int:
     process = servers.server.process
     assert process is not None
     return process.pid
+
+
+def _let_go_first(pid: int) -> bool:
+    """Give a process a processor whenever it wants one; False when that is not allowed."""
+    try:
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    return True
 
 
 def _redis_cpu(servers: StandaloneServers) -> float:
@@ -201,7 +216,7 @@ def build_report(servers: RedisServers, found: Mapping[int, Mapping[str, Any]]) 
 def main() -> None:
     chosen = build_parser("audit", __doc__).parse_args()
     with start_standalone(chosen.server) as servers:
-        sizes = (SMALL,) if chosen.quick else (SMALL, LARGE)
+        sizes = (LARGE,) if chosen.quick else (SMALL, LARGE)
         found = {entries: measure(servers, entries) for entries in sizes}
         publish(build_report(servers, found), as_json=chosen.json)
 

@@ -103,9 +103,9 @@ class Audited:
     def target(self, group: str) -> Target:
         return replace(self.settings.targets[0], group=group)
 
-    def json(self, name: str, number: int = 0) -> dict[str, Any]:
-        """A file of the group's results."""
-        path = Path(self.place(number).of_group(GROUP, name))
+    def json(self, name: str, number: int = 0, group: str = GROUP) -> dict[str, Any]:
+        """A file of a group's results."""
+        path = Path(self.place(number).of_group(group, name))
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 

@@ -8,30 +8,42 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
-from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.audit import AuditSummary, EntryStatus, Window
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
 from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import Settings, Target
+from pelops.policy.classification import Proof
 from tests.pipeline.evidence_door import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life
 
-DONE: Final = {EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED}
+# What the stream alone cannot tell apart.
+UNSEEN: Final = {
+    EntryStatus.ACKNOWLEDGED_PROVEN,
+    EntryStatus.ACKNOWLEDGED_INFERRED,
+    EntryStatus.LOST,
+}
+UNSURE: Final = {None, EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE}
+_OF_PROOFS: Final = {
+    str(Proof.ACKNOWLEDGED): EntryStatus.ACKNOWLEDGED_PROVEN,
+    str(Proof.NOACK): EntryStatus.ACKNOWLEDGED_INFERRED,
+}
+PAUSES: Final = 3  # audits on the way
 _SHOWN: Final = 10  # entries that are told wrongly
 
 
@@ -40,44 +52,57 @@ class Compared:
     """What an audit said, beside what is true."""
 
     has_files: bool
-    summary: AuditSummary
-    told: dict[bytes, EntryStatus]  # of entries that are not acknowledged
-    true: dict[bytes, EntryStatus]  # of every entry
-    true_counts: Counter[EntryStatus]
+    summaries: Sequence[AuditSummary]  # of each window
+    counts: Counter[EntryStatus]  # of all windows, as far as later ones did not say otherwise
+    told: Mapping[bytes, EntryStatus]  # of each entry that the audits name, as the last of them
+    true: Mapping[bytes, EntryStatus]  # of every entry
     took_s: float
 
-    def wrong(self) -> dict[bytes, tuple[EntryStatus | None, EntryStatus]]:
-        """Entries of which the audit says something else; with files nothing else is allowed.
+    def pairs(self) -> Counter[tuple[EntryStatus | None, EntryStatus]]:
+        """How many entries were told to be the one, and are the other; None: only counted."""
+        return Counter((self.told.get(one), true) for one, true in self.true.items())
 
-        Without them, what nobody can tell may be indeterminate, or acknowledged by inference.
-        """
-        if self.has_files:
-            return {
-                one: (self.told.get(one), status)
-                for one, status in self.true.items()
-                if self.told.get(one) is not (None if status in DONE else status)
-            }
-        return {
-            one: (status, self.true[one])
-            for one, status in self.told.items()
-            if status not in {self.true[one], EntryStatus.INDETERMINATE}
+    def wrong(self) -> dict[bytes, tuple[EntryStatus | None, EntryStatus]]:
+        """Entries of which the audit says something else; with files nothing else is allowed."""
+        pairs = ((one, (self.told.get(one), true)) for one, true in self.true.items())
+        return {one: pair for one, pair in pairs if not self._is_right(*pair)} | {
+            one: (told, EntryStatus.INDETERMINATE)
+            for one, told in self.told.items()
+            if one not in self.true
         }
 
     def miscounted(self) -> list[EntryStatus]:
-        """Statuses that more or fewer entries have than in truth; without files, only more."""
-        counts = self.summary.counts
+        """Statuses that more or fewer entries have than in truth; without files, than are named.
+
+        Nobody watched: what was gone before it was archived is indeterminate without files.
+        """
+        expected = Counter(self.true.values() if self.has_files else self.told.values())
+        if not self.has_files:
+            expected[EntryStatus.INDETERMINATE] += len(self.true) - len(self.told)
+        return [one for one in EntryStatus if self.counts[one] != expected[one]]
+
+    def _is_right(self, told: EntryStatus | None, true: EntryStatus) -> bool:
+        """Without files nothing is proven, and what nobody can tell is inferred or unknown."""
         if self.has_files:
-            return [one for one in EntryStatus if counts[one] != self.true_counts[one]]
-        proven = [EntryStatus.ACKNOWLEDGED_PROVEN] * bool(counts[EntryStatus.ACKNOWLEDGED_PROVEN])
-        unsure = DONE | {EntryStatus.INDETERMINATE}
-        surplus = [one for one in EntryStatus if counts[one] > self.true_counts[one]]
-        return proven + [one for one in surplus if one not in unsure]
+            return told is true
+        if told in UNSURE:
+            return true in UNSEEN
+        return told is true and told is not EntryStatus.ACKNOWLEDGED_PROVEN
 
 
 async def audit_life(
-    spark: SparkSession, directory: Path, *, entries: int, seed: int, size: int
+    spark: SparkSession,
+    directory: Path,
+    *,
+    entries: int,
+    seed: int,
+    size: int,
+    pauses: int = PAUSES,
 ) -> AsyncGenerator[Compared, None]:
-    """Live through so many entries, and audit them with append-only files and without."""
+    """Live through so many entries, and audit them with append-only files and without.
+
+    Both audits also run in `pauses` on the way; what they left open is looked at again.
+    """
     with start_standalone("8.6", options=FILES) as servers:
         async with open_life(servers, seed=seed, size=size) as life:
             settings = Settings(
@@ -87,70 +112,126 @@ async def audit_life(
                 aof_path=str(servers.server.directory / "appendonlydir"),
             )
             without = replace(settings, aof_path=None, archive=str(directory / "without"))
-            # The stream is empty: a window begins here, and no entry is trimmed before it.
-            _audit(spark, settings)
-            shutil.copytree(settings.archive, without.archive)
-            await live(life, entries)
+            both = [_Audits(spark, settings), _Audits(spark, without)]
+            await live(life, entries, pauses=pauses, pause=lambda: _audit_all(both))
             truth = life.driver.main
             true = dict(zip(truth.ids, truth.statuses(), strict=True))
-            for one in (settings, without):
-                began = time.monotonic()
-                summary, told = _audit(spark, one)
-                yield Compared(
-                    has_files=one.aof_path is not None,
-                    summary=summary,
-                    told=told,
-                    true=true,
-                    true_counts=Counter(truth.counts()),
-                    took_s=time.monotonic() - began,
-                )
+            for audits in both:
+                audits.run()
+                yield audits.compare(true)
 
 
-def _audit(
-    spark: SparkSession, settings: Settings
-) -> tuple[AuditSummary, dict[bytes, EntryStatus]]:
-    """The summary of the next window, and the status of every entry that is not acknowledged."""
-    run = open_run(spark, settings)
-    try:
-        [summary] = run_audit(run)
-    finally:
-        run.watch.close()
-    place = WindowPlace(root=settings.archive, stream=STREAM, number=summary.window.number)
-    told: dict[bytes, EntryStatus] = {}
+@dataclass(slots=True)
+class _Audits:
+    """Audits into one archive, one after the other."""
+
+    spark: SparkSession
+    settings: Settings
+    summaries: list[AuditSummary] = field(default_factory=list)
+    took_s: float = 0.0
+
+    def run(self) -> None:
+        began = time.monotonic()
+        run = open_run(self.spark, self.settings)
+        try:
+            self.summaries += run_audit(run)
+        finally:
+            run.watch.close()
+        self.took_s += time.monotonic() - began
+
+    def compare(self, true: Mapping[bytes, EntryStatus]) -> Compared:
+        told: dict[bytes, EntryStatus] = {}
+        counts: Counter[EntryStatus] = Counter()
+        for one in self.summaries:
+            told |= _told(self.settings, one.window)
+            counts.update(one.counts)
+            for entry_id, before, after in _settled(self.settings, one.window):
+                told[entry_id] = after
+                counts.update({before: -1, after: 1})
+        return Compared(
+            has_files=self.settings.aof_path is not None,
+            summaries=self.summaries,
+            counts=counts,
+            told=told,
+            true=true,
+            took_s=self.took_s,
+        )
+
+
+def _audit_all(both: Sequence[_Audits]) -> None:
+    for audits in both:
+        audits.run()
+
+
+def _told(settings: Settings, window: Window) -> dict[bytes, EntryStatus]:
+    """The status of every entry of a window that its archive names.
+
+    Entries that are no exceptions are acknowledged: proven where the files say so.
+    """
+    place = WindowPlace(root=settings.archive, stream=STREAM, number=window.number)
+    if settings.aof_path is None:
+        rows = _rows(place.part("entries"))
+        told = {one: EntryStatus.ACKNOWLEDGED_INFERRED for (one,) in rows}
+    else:
+        after = window.from_id.ms, window.from_id.seq
+        rows = _rows(place.part(f"evidence/group={GROUP}"), "proof", after=after)
+        told = {one: _OF_PROOFS[proof] for one, proof in rows if proof in _OF_PROOFS}
     for part in ("exceptions", "unarchived"):
-        path = place.of_group(GROUP, part)
-        if run.storage.exists(path):
-            told |= _statuses(spark.read.parquet(path).collect())
-    return summary, told
+        rows = _rows(place.of_group(GROUP, part), "status")
+        told |= {one: EntryStatus(status) for one, status in rows}
+    return told
 
 
-def _statuses(rows: list[Any]) -> dict[bytes, EntryStatus]:
-    return {b"%d-%d" % (row["ms"], row["seq"]): EntryStatus(row["status"]) for row in rows}
+def _settled(
+    settings: Settings, window: Window
+) -> Iterator[tuple[bytes, EntryStatus, EntryStatus]]:
+    """Entries of earlier windows that were open until this one: what they were, and are."""
+    place = WindowPlace(root=settings.archive, stream=STREAM, number=window.number)
+    for one, before, after in _rows(place.of_group(GROUP, "settled"), "status_before", "status"):
+        yield one, EntryStatus(before), EntryStatus(after)
+
+
+def _rows(path: str, *columns: str, after: tuple[int, int] = (-1, 0)) -> Iterator[tuple[Any, ...]]:
+    """The ID of each row and these columns of it; nothing when there is no such part."""
+    if not Path(path).exists():
+        return
+    table = pq.read_table(path, columns=["ms", "seq", *columns], partitioning=None)
+    for batch in table.to_batches():
+        values = [one.to_pylist() for one in batch.columns]
+        for ms, seq, *rest in zip(*values, strict=True):
+            if (ms, seq) > after:
+                yield b"%d-%d" % (ms, seq), *rest
 
 
 def render_comparison(found: Compared) -> str:
     """The comparison as a table, and what is wrong."""
     how = "with append-only files" if found.has_files else "without append-only files"
     head = f"{len(found.true)} entries, {how}, audited in {found.took_s:.1f} s"
+    counts, true = found.counts, Counter(found.true.values())
     rows = [
-        f"  {status.value:<22} {found.true_counts[status]:>10} {found.summary.counts[status]:>10}"
+        f"  {status.value:<22} {true[status]:>10} {counts[status]:>10}"
         for status in EntryStatus
-        if found.true_counts[status] or found.summary.counts[status]
+        if true[status] or counts[status]
+    ]
+    differing = [
+        f"  told {told.value if told else 'as a number only'}, in truth {true.value}: {number}"
+        for (told, true), number in found.pairs().most_common()
+        if told is not true
     ]
     wrong = found.wrong()
     shown = [f"    {one.decode()}: {told}" for one, told in list(wrong.items())[:_SHOWN]]
     columns = f"  {'':<22} {'true':>10} {'told':>10}"
     tail = f"  told wrongly: {len(wrong)}; statuses miscounted: {len(found.miscounted())}"
-    return "\n".join([head, columns, *rows, tail, *shown])
+    return "\n".join([head, columns, *rows, *differing, tail, *shown])
 
 
-async def _tell(entries: int, seed: int, size: int, directory: Path) -> int:
+async def _tell(chosen: argparse.Namespace, directory: Path) -> int:
     place = read_place({}, "redis://127.0.0.1:1/0")
     spark = open_session(Settings(place=place, archive=str(directory), memory_mib=2048))
+    given = {name: getattr(chosen, name) for name in ("entries", "seed", "size", "pauses")}
     code = 0
     try:
-        life = audit_life(spark, directory, entries=entries, seed=seed, size=size)
-        async with aclosing(life) as comparisons:
+        async with aclosing(audit_life(spark, directory, **given)) as comparisons:
             async for found in comparisons:
                 print(render_comparison(found), flush=True)
                 code = 1 if found.wrong() or found.miscounted() else code
@@ -164,9 +245,10 @@ def main() -> int:
     parser.add_argument("--entries", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--size", type=int, default=1000, help="entries between two mishaps")
+    parser.add_argument("--pauses", type=int, default=PAUSES, help="audits before the last one")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pelops-truth-") as directory:
-        return asyncio.run(_tell(chosen.entries, chosen.seed, chosen.size, Path(directory)))
+        return asyncio.run(_tell(chosen, Path(directory)))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,10 @@ from tests.pipeline.truth import End, Truth
 from tests.pipeline.wire import Wire, Word
 
 STREAM, GROUP = "orders:events", "processing"
-STUCK_MS: Final = 600_000  # entries that are left stuck have been idle for far longer
+_DAY_MS: Final = 86_400_000
+# What is left stuck is made to look idle for a day; the rest is not for as long as any life lasts.
+STUCK_MS: Final = _DAY_MS // 2
 BATCH: Final = 100
-_HOUR_MS: Final = 3_600_000
 
 
 @dataclass(slots=True)
@@ -194,25 +195,56 @@ MISHAPS: Final[tuple[Mishap, ...]] = (
 )
 
 
-async def live(life: Life, entries: int) -> None:
-    """Let so many entries be added and go their way; at the end some of every kind are left."""
-    driver = life.driver
+async def live(
+    life: Life, entries: int, *, pauses: int = 0, pause: Callable[[], None] | None = None
+) -> None:
+    """Let so many entries be added and go their way; at the end some of every kind are left.
+
+    The last quarter is never trimmed. `pause` is called so many times, the last near the end and
+    others from the beginning on, while entries are pending and others undelivered.
+    """
     order = list(MISHAPS)
+    rounds = max(entries // life.size, len(order))
+    kept = max(len(order), rounds * 3 // 4)
     kills = {round(part * entries) // life.size for part in (0.2, 0.5, 0.8)}
-    for number in range(max(entries // life.size, len(MISHAPS))):
-        driver.add(life.size)
+    stops = {rounds * one // (pauses - 1) for one in range(pauses - 1)}
+    for number in range(rounds):
+        life.driver.add(life.size)
+        if pause is not None and number in stops:
+            await _paused(life, pause)
         if number % len(order) == 0:
             life.chance.shuffle(order)
-        chosen = [order[number % len(order)], *([killed] if number in kills else [])]
+        # The process first: some mishaps leave nothing to read.
+        chosen = [*([killed] if number in kills else []), order[number % len(order)]]
         for mishap in chosen:
-            await mishap(life)
-            life.happened[mishap.__name__] = life.happened.get(mishap.__name__, 0) + 1
+            if mishap is not _careless_trim or number < kept:
+                await mishap(life)
+                life.happened[mishap.__name__] = life.happened.get(mishap.__name__, 0) + 1
         await _work(life, leave=life.chance.choice((0, 0, BATCH)))
-        if life.chance.random() < 0.5:
-            driver.trim(
-                "MINID", driver.main.ids[min(driver.main.oldest_owed(), len(driver.main) - 1)]
-            )
+        if number < kept and life.chance.random() < 0.5:
+            _trim_with_care(life)
     _leave_open(life)
+    if pause is not None and pauses:
+        await _paused(life, pause)
+
+
+async def _paused(life: Life, pause: Callable[[], None]) -> None:
+    """What is open in the pause ends in every way after it."""
+    driver, worker, other = life.driver, life.newcomer(), life.newcomer()
+    held, of_other = driver.read(worker, BATCH), driver.read(other, BATCH)
+    pause()
+    driver.acknowledge(worker, held[: BATCH // 2])
+    await driver.recover(worker)
+    driver.acknowledge(other, of_other[BATCH // 4 :])
+    driver.remove_consumer(other)
+    ahead = range(driver.main.reached, len(driver.main))
+    driver.delete(life.some([place for place in ahead if driver.main.bodies[place]], 5))
+
+
+def _trim_with_care(life: Life) -> None:
+    driver = life.driver
+    first = min(driver.main.oldest_owed(), len(driver.main) - 1)
+    driver.trim("MINID", driver.main.ids[first])
 
 
 async def _work(life: Life, leave: int) -> None:
@@ -235,7 +267,7 @@ def _leave_open(life: Life) -> None:
     driver, worker = life.driver, "slow-worker"
     driver.add(5 * BATCH)
     held = driver.read(worker, BATCH)
-    driver.claim(worker, held[:20], "IDLE", _HOUR_MS, "JUSTID")
+    driver.claim(worker, held[:20], "IDLE", _DAY_MS, "JUSTID")
     driver.main.stuck.update(held[:20])
     driver.delete(held[15:25])
     driver.acknowledge(worker, held[60:])

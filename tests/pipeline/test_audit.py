@@ -6,7 +6,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from pelops.domain.audit import Evidence, Verdict
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.run import open_run, run_archive
+from pelops.pipeline.settings import Payload, Table
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 
@@ -70,10 +71,59 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: nothing tells these apart.
     assert later == {"lost-later": 2, "indeterminate-later": 6}
     assert (summary.lost, summary.lost_earlier) == (0, 2)
-    assert summary.sentence == "Nothing was added. 2 of earlier windows are lost by now."
+    assert summary.sentence == "Nothing was added. Of earlier windows 2 are lost by now."
     settled = {(row["seq"], row["status"]) for row in audited.rows("settled", 1)}
     assert {(6, "lost"), (7, "lost")} <= settled
     assert summary.open == 2
+
+
+def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    audited.add(5)
+    read = audited.deliver(5)
+    audited.acknowledge(*read[2:])
+    audited.let_idle(read[0], 10_000)
+    assert audited.audit_one().verdict is Verdict.BALANCED
+    audited.let_idle(read[0], 120_000)
+    audited.add(1)
+    summary = audited.audit_one()
+    assert (summary.produced, summary.stuck_earlier, summary.open) == (1, 1, 3)
+    assert {one.kind: one.count for one in summary.findings} == {"stuck-earlier": 1}
+    assert summary.verdict is Verdict.FINDINGS
+    assert summary.sentence.endswith(" Of earlier windows 1 are stuck.")
+    audited.acknowledge(read[0])
+    assert audited.audit_one().verdict is Verdict.BALANCED
+
+
+def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(3)
+    audited.audit_one()
+    audited.client.xgroup_create(audited.stream, "later", id="0")
+    for number in (1, 2):
+        audited.audit(targets=(audited.target(GROUP), audited.target("later")))
+        told = audited.json("audit.json", number, group="later")
+        assert told["audited_from"] == 1
+        assert [one for one in told["limits"] if "audited from window 1 on" in one]
+        assert audited.json("audit.json", number)["audited_from"] == 0
+
+
+def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
+    audited: Audited, tmp_path: Path
+) -> None:
+    audited.create_group()
+    audited.add(3)
+    run = open_run(audited.session, audited.settings)
+    run_archive(run)
+    run.watch.close()
+    sent = tmp_path / "sent.csv"
+    sent.write_text("key\no-1\n")
+    audited.audit(business_key="number", sent=Table(path=str(sent), format="csv", key="key"))
+    limits = audited.json("audit.json")["limits"]
+    assert [one for one in limits if "planned without a business key" in one]
+    assert not [one for one in audited.json("audit.json", 1)["limits"] if "business key," in one]
 
 
 def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is_no_loss(
@@ -178,7 +228,7 @@ def test_payloads_are_archived_only_when_asked_for_and_old_windows_go(audited: A
     audited.add(1, name=b"\xff\x00", empty="")
     audited.audit_one(payload=Payload.FULL, retention=timedelta())
     (row,) = audited.session.read.parquet(audited.place(1).part("entries")).collect()
-    kept = {bytes(name): bytes(value) for name, value in row["fields"].items()}
+    kept = {bytes(one["name"]): bytes(one["value"]) for one in row["fields"]}
     assert kept == {b"name": b"\xff\x00", b"empty": b""}
     audited.audit_one(retention=timedelta())
     assert not Path(audited.place(0).path).exists()

@@ -49,6 +49,25 @@ def test_the_stage_holds_a_row_for_each_entry_and_stays_as_it_was_made(
         assert read_proofs(work, GROUP).where("proof IS NOT NULL").count() == 10
 
 
+def test_a_later_window_tells_of_its_own_entries_and_from_the_first_that_is_still_open(
+    witnessed: Audited,
+) -> None:
+    witnessed.create_group()
+    witnessed.add(30)
+    read = witnessed.deliver(20)
+    witnessed.acknowledge(*read[:10])
+    witnessed.audit()
+    witnessed.acknowledge(*read[10:])
+    witnessed.add(5)
+    witnessed.audit()
+    settled = [row["status"] for row in witnessed.rows("settled", 1)]
+    assert settled == ["acknowledged_proven"] * 10
+    with _work(witnessed) as work:
+        found = read_proofs(work, GROUP).orderBy("ms", "seq").collect()
+        assert f"{found[0]['ms']}-{found[0]['seq']}" == read[10]
+        assert len(found) == 25
+
+
 @contextmanager
 def _work(audited: Audited) -> Iterator[Work]:
     """The last window that was audited."""

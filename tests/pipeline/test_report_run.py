@@ -87,8 +87,11 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
 
 def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     audited.create_group()
-    run_report(audited.session, audited.settings)
-    assert _document(audited)["groups"] == []
+    audited.audit_one()
+    both = (audited.target("mail"), *audited.settings.targets)
+    assert run_report(audited.session, replace(audited.settings, targets=both)) == 0
+    [group] = _document(audited)["groups"]
+    assert group["summary"]["group"] == GROUP
 
 
 def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(

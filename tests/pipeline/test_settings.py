@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+from pelops.pipeline import settings
+from pelops.pipeline.arguments import add_arguments
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.main import main
-from pelops.pipeline.settings import Payload, Settings, add_arguments, read_settings
+from pelops.pipeline.settings import Payload, Settings, Table, read_settings
 
 ENVIRONMENT = {
     "PELOPS_REDIS_URL": "redis://redis:6379/1",
@@ -70,11 +74,54 @@ def test_arguments_win_over_variables() -> None:
         ({"PELOPS_AUDIT_WINDOW_SECONDS": "-1"}, "PELOPS_AUDIT_WINDOW_SECONDS"),
         ({"PELOPS_AUDIT_NAME": "a b"}, "PELOPS_AUDIT_NAME"),
         ({"PELOPS_REDIS_URL": "http://x"}, "PELOPS_REDIS"),
+        ({"PELOPS_REDIS_URL": None}, "give --redis-url redis://host:port/db"),
     ],
 )
 def test_what_cannot_be_used_is_named(changes: dict[str, str | None], told: str) -> None:
     with pytest.raises(WrongSettings, match=told):
         read(**changes)
+
+
+def test_an_argument_that_cannot_be_used_is_named_as_it_was_given() -> None:
+    with pytest.raises(WrongSettings, match=r"^--redis-url: .* rediss://host"):
+        read("--redis-url", "localhost:6379")
+    table = ("--business-key", "order", "--table-format", "jdbc")
+    with pytest.raises(WrongSettings, match=r"write jdbc:\.\.\.#TABLE"):
+        read("--sent", "jdbc:postgresql://db/shop", *table)
+
+
+def test_a_database_is_told_of_without_its_password() -> None:
+    url = "jdbc:postgresql://me:hunter2@db/shop?password=hunter2#sent"
+    table = read("--sent", url, "--business-key", "order", "--table-format", "jdbc").sent
+    assert table is not None
+    assert table.shown == "sent of db/shop"
+    assert Table(path="jdbc:derby:/data/shop;password=x#s", format="jdbc").shown == (
+        "s of jdbc:derby:/data/shop"
+    )
+
+
+@pytest.mark.parametrize("command", ["archive", "audit", "report", "triage"])
+def test_help_names_every_variable_that_is_read(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    package = Path(settings.__file__).parent
+    source = "".join((package / name).read_text() for name in ("settings.py", "place.py"))
+    variables = set(re.findall(r'"(PELOPS_\w+)"', source))
+    assert {name for name in variables if name not in text} == set()
+
+
+def test_a_choice_is_told_in_the_words_that_can_be_given(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["audit", "--payload", "all"])
+    assert "(choose from 'none', 'hash', 'full')" in capsys.readouterr().err.replace(
+        "none, hash, full", "'none', 'hash', 'full'"
+    )
 
 
 def test_bad_settings_end_with_their_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

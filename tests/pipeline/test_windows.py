@@ -56,11 +56,23 @@ def test_windows_join_without_a_gap_and_without_overlap(
     assert added == sorted(added)
 
 
+def seen(at: EntryId, added: int, *, first: EntryId | None = None, length: int = 0) -> StreamLook:
+    return StreamLook(last_generated=at, added=added, first=first, length=length, exists=True)
+
+
 def test_a_stream_that_went_back_is_another_one() -> None:
-    assert find_break(mark(0, 5), mark(1, 5)) is None
-    assert find_break(mark(0, 5), mark(1, 4)) is not None
-    went_back = Bookmark(at_id=EntryId(1), added=9, at=START)
-    assert find_break(mark(0, 5), went_back) is not None
+    known = mark(0, 5)
+    assert find_break(known, seen(known.at_id, 5)) is None
+    assert "went back" in str(find_break(known, seen(known.at_id, 4)))
+    assert "went back" in str(find_break(known, seen(known.at_id.before(), 9)))
+
+
+def test_a_stream_with_more_entries_than_were_added_was_made_anew() -> None:
+    known = mark(0, 5)
+    first, last = EntryId(known.at_id.ms + 1), EntryId(known.at_id.ms + 9)
+    assert find_break(known, seen(last, 9, first=first, length=4)) is None
+    assert find_break(known, seen(last, 9, first=known.at_id, length=5)) is None
+    assert "made anew" in str(find_break(known, seen(last, 9, first=first, length=5)))
 
 
 def test_an_archive_begins_before_the_first_entry_that_is_left() -> None:

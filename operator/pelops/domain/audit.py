@@ -115,6 +115,7 @@ class AuditSummary:
     counts: Mapping[EntryStatus, int]  # every status; their sum is `produced`
     open: int = 0  # entries of this and earlier windows that have not come to an end
     lost_earlier: int = 0  # of earlier windows: undelivered until now, and proven lost since
+    stuck_earlier: int = 0  # of earlier windows: pending for longer than the limit
     findings: tuple[AuditFinding, ...] = ()
     verdict: Verdict
     sentence: str
@@ -177,6 +178,7 @@ def render_summary(summary: AuditSummary) -> dict[str, Any]:
         "counts": {status.value: n for status, n in sorted(summary.counts.items()) if n},
         "open": summary.open,
         "lost_earlier": summary.lost_earlier,
+        "stuck_earlier": summary.stuck_earlier,
         "findings": [
             {"kind": one.kind, "count": one.count, "sentence": one.sentence}
             for one in summary.findings
@@ -227,8 +229,8 @@ def parse_summary(text: str | bytes) -> AuditSummary:
             archived=fields.number("archived"),
             counts=_parse_counts(fields.inner("counts")),
             open=fields.number("open"),
-            # Summaries of the first releases have none.
-            lost_earlier=fields.number("lost_earlier") if "lost_earlier" in fields.content else 0,
+            lost_earlier=fields.number("lost_earlier"),
+            stuck_earlier=fields.number("stuck_earlier"),
             findings=_parse_findings(fields.content.get("findings")),
             verdict=fields.word("verdict", Verdict),
             sentence=fields.text("sentence"),

@@ -17,6 +17,7 @@ from pelops.pipeline.settings import Payload
 from pelops.pipeline.work import HEAVY, Content, Run, Work, run_stage, write_part
 
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
+_FIELDS: Final = "fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
 
 
@@ -50,7 +51,7 @@ def archive_letters(work: Work) -> Content:
     """Archive the dead letters of the window's time, when payloads are. Answers {"rows": ...}."""
     if work.plan.payload is not Payload.FULL:
         return {"rows": {}}
-    columns = "id STRING, ms BIGINT, seq BIGINT, fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
+    columns = f"id STRING, ms BIGINT, seq BIGINT, {_FIELDS}"
     options = {"duplicateFields": "keep", "pageSize": str(work.plan.page_size)}
 
     def make(directory: str) -> Content:
@@ -84,7 +85,6 @@ def read_slice(
         "entriesPerPartition": str(2**62),  # one task: the slices are what the plan says
         "failOnDataLoss": "false",
         "missingStream": "empty",
-        "duplicateFields": "first",
         **run.watch.place.options,
         **options,
     }
@@ -103,11 +103,14 @@ def _what_to_read(work: Work) -> tuple[str, dict[str, str]]:
         computed.append("hash")
         columns.append("hash BIGINT")
     if plan.payload is Payload.FULL:
-        columns.append("fields MAP<BINARY, BINARY>")
+        columns.append(_FIELDS)
     if plan.business_key is not None:
         columns.append(f"`{FIELD}{plan.business_key}` STRING")
     return ", ".join(columns), {
         "computed": ",".join(computed),
+        # An entry may name a field twice: a full payload is all of it, and the last one counts,
+        # which is what a recovery has added.
+        "duplicateFields": "keep" if plan.payload is Payload.FULL else "last",
         "fieldPrefix": FIELD,
         "pageSize": str(plan.page_size),
     }

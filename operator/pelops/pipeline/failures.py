@@ -20,18 +20,76 @@ _NO_ROOM: Final = re.compile(
 )
 # The last line of a traceback that a Python worker handed on.
 _OF_WORKER: Final = re.compile(r"^(?:[a-z_]+\.)+errors\.([A-Z]\w+: .+)$", re.MULTILINE)
+# What Hadoop's object stores say, and what that means; the first that fits is told.
+_OF_STORES: Final = (
+    (
+        r"S3AFileSystem not found|NoClassDefFoundError: software/amazon",
+        "the classes that s3a needs are not among Spark's jars (docs/pipeline.md, Object stores)",
+    ),
+    (
+        r"NoAuthWithAWSException|Unable to load credentials|No AWS Credentials",
+        "there are no credentials for the store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
+        "or give the pod an identity",
+    ),
+    (
+        r"InvalidAccessKeyId|SignatureDoesNotMatch|InvalidToken|ExpiredToken",
+        "the store does not know these credentials (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY)",
+    ),
+    (r"NoSuchBucket|UnknownStoreException", "the store has no such bucket"),
+    (
+        r"ConnectException|UnknownHostException|NoRouteToHost|NoHttpResponse|SocketException"
+        r"|SocketTimeout|ConnectTimeout|ConnectionClosed",
+        "the store cannot be reached",
+    ),
+    (
+        r"Status Code: 400|Status Code: 301",
+        "the store does not take the request: its region may be another (PELOPS_AUDIT_S3_REGION)",
+    ),
+    (
+        r"AccessDenied|Status Code: 403",
+        "the store does not allow it to these credentials (AWS_ACCESS_KEY_ID, "
+        "AWS_SECRET_ACCESS_KEY)",
+    ),
+)
+_MISSING: Final = ("java.io.FileNotFoundException", "java.nio.file.NoSuchFileException")
 _LONGEST: Final = 500  # characters
 
 
 def explain_failure(error: Py4JJavaError | PySparkException, path: str) -> PelopsError:
     """What to raise in place of a failed write of `path`."""
     text = _text(error)
+    meaning = _meaning(text)
+    if meaning is not None:
+        return ArchiveUnusable(f"cannot write {path}: {meaning}")
     full = _NO_ROOM.search(text)
     if full is not None:
         return ArchiveUnusable(f"cannot write {path}: {full.group(0).strip()[:_LONGEST]}")
     worker = _OF_WORKER.search(text)
     told = worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason told")
     return StageFailed(f"{path} could not be made: {told[:_LONGEST]}")
+
+
+def explain_storage(error: Py4JJavaError) -> str:
+    """Why a file system refused, in a sentence."""
+    text = _text(error)
+    meaning = _meaning(text)
+    told = str(error.java_exception.getMessage() or error.java_exception).splitlines()[0]
+    return told[:_LONGEST] if meaning is None else meaning
+
+
+def is_missing(error: BaseException | None) -> bool:
+    """Whether a file system found nothing at a path."""
+    java: Any = getattr(error, "java_exception", None)
+    return java is not None and java.getClass().getName() in _MISSING
+
+
+def _meaning(text: str) -> str | None:
+    """What a store's answer means, with the line that shows it; None when no store has spoken."""
+    for pattern, sentence in _OF_STORES:
+        found = re.search(f"[^\n]*(?:{pattern})[^\n]*", text)
+        if found is not None:
+            return f"{sentence}: {found.group(0).strip()[:_LONGEST]}"
+    return None
 
 
 def _text(error: Py4JJavaError | PySparkException) -> str:

@@ -7,18 +7,31 @@
                           /group=<group>/pending /acts /letters /retry /exceptions /settled /open
                                         /audit.json
                           /manifest.json       made last
+                          /published.json      its summaries are recorded in Redis
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final
 from urllib.parse import quote
+
+# Of a file's name, which may have 255 bytes, the rest is for what we put around it.
+_LONGEST: Final = 160
+_SHOWN: Final = 120
+_OURS: Final = (".json", ".claim", ".unfinished")  # what stands beside a group's directory
 
 
 def slug(name: str) -> str:
     """A name of Redis as the name of a directory: no two are alike, and none is special."""
     told = quote(name, safe="").replace("~", "%7E")
-    return told.replace(".", "%2E") if told.startswith((".", "_")) else told
+    if told.startswith((".", "_")) or told.endswith(_OURS):
+        told = told.replace(".", "%2E").replace("_", "%5F")
+    if len(told) <= _LONGEST:
+        return told
+    digest = blake2b(name.encode(), digest_size=16).hexdigest()
+    return f"{told[:_SHOWN]}~{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +45,11 @@ class WindowPlace:
     @property
     def path(self) -> str:
         return f"{stream_path(self.root, self.stream)}/window={self.number}"
+
+    @property
+    def before(self) -> WindowPlace:
+        """The place of the window before it; window 0 has none."""
+        return replace(self, number=self.number - 1)
 
     def part(self, name: str) -> str:
         return f"{self.path}/{name}"

@@ -7,24 +7,35 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing, suppress
+from functools import partial
 from importlib import import_module
 from typing import Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.errors import PelopsError
+from pelops.pipeline.arguments import VARIABLES, add_arguments
+from pelops.pipeline.checking import check_names
 from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.interrupting import run_interruptibly
 from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
 from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import (
     BALANCED,
     BROKEN,
+    INTERRUPTED,
     UNUSABLE,
     Settings,
-    add_arguments,
     read_settings,
 )
+from pelops.pipeline.ticking import progress_told
+from pelops.pipeline.watching import Watch
 from pelops.pipeline.work import Run
-from pyspark_redis_streams.errors import OptionError, RedisStreamsError
+from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreamsError
 
 log: Final = logging.getLogger(__name__)
 _COMMANDS: Final = {
@@ -36,7 +47,10 @@ _COMMANDS: Final = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; answers the exit code: 0 balanced, 3 findings, 2 bad settings, 1 broken."""
+    """Run a command; answers the exit code.
+
+    0 balanced, 3 findings, 2 bad settings, 1 broken, 130 interrupted.
+    """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
     )
@@ -53,31 +67,65 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(command: str, settings: Settings) -> int:
     try:
         return _run_command(command, settings)
+    except KeyboardInterrupt:
+        log.error("interrupted: what is finished stays, and the same command goes on from there")
+        return INTERRUPTED
     except (WrongSettings, OptionError) as error:
         log.error("%s", error)
         return UNUSABLE
+    except NotPermitted as error:
+        log.error("%s; `pelops acl --role auditor` prints the rights that are needed", error)
+        return BROKEN
     except (PelopsError, RedisStreamsError) as error:
         log.error("%s", error)
         return BROKEN
+    except (Py4JError, PySparkException) as error:
+        log.error("Spark failed: %s", _first_line(error))
+        log.debug("all of it", exc_info=True)
+        return BROKEN
+
+
+def _first_line(error: Exception) -> str:
+    """Of an error of Java, without the call that led to it; of any, without the stack."""
+    text = str(error)
+    with suppress(AttributeError, Py4JError):  # Java may be gone
+        text = str(error.java_exception.toString())  # type: ignore[attr-defined]
+    return next(iter(text.strip().splitlines()), type(error).__name__)
 
 
 def _run_command(command: str, settings: Settings) -> int:
+    log.info("Redis at %s, archive %s", settings.place.address, settings.archive)
+    if command != "report":
+        _reach(settings)
     session = open_session(settings)
     try:
-        if command in {"report", "triage"}:
-            # Pages and clusters need more than a scheduled audit should have to load.
-            code: int = import_module(f"pelops.pipeline.{command}").run(session, settings)
-            return code
-        run = open_run(session, settings)
-        try:
-            if command == "archive":
-                print(f"{run_archive(run)} entries archived")
-                return BALANCED
-            return _audit(run)
-        finally:
-            run.watch.close()
+        with progress_told(session.sparkContext):
+            work = partial(_work, command, session, settings)
+            return run_interruptibly(session.sparkContext, work)
     finally:
         session.stop()
+
+
+def _reach(settings: Settings) -> None:
+    """Java takes its time to start: that Redis cannot be asked is told before."""
+    with closing(Watch(settings.place)) as watch:
+        watch.now_ms("-")
+
+
+def _work(command: str, session: SparkSession, settings: Settings) -> int:
+    if command in {"report", "triage"}:
+        # Pages and clusters need more than a scheduled audit should have to load.
+        code: int = import_module(f"pelops.pipeline.{command}").run(session, settings)
+        return code
+    run = open_run(session, settings)
+    try:
+        check_names(run)
+        if command == "archive":
+            print(f"{run_archive(run)} entries archived")
+            return BALANCED
+        return _audit(run)
+    finally:
+        run.watch.close()
 
 
 def _audit(run: Run) -> int:
@@ -103,15 +151,37 @@ def render_table(summary: AuditSummary) -> str:
         ),
         f"  {'-' * 35}",
         f"  {'all together':<22} {total:>12} of {summary.produced} produced",
+        *_open(summary),
         f"  {summary.verdict.value}: {summary.sentence}",
         *(f"  - {one.sentence}" for one in summary.findings),
     ]
     return "\n".join(rows)
 
 
+def _open(summary: AuditSummary) -> list[str]:
+    """What no window is done with: also of windows that are told of no more."""
+    if not summary.open:
+        return []
+    stuck = summary.oldest_stuck
+    told = "" if stuck is None else f", the oldest stuck one for {int(stuck.total_seconds())} s"
+    return [f"  {'open, of all windows':<22} {summary.open:>12}{told}"]
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m pelops.pipeline", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
+    parser = argparse.ArgumentParser(
+        prog="python -m pelops.pipeline",
+        description="What became of every entry of a stream. COMMAND --help names the arguments.",
+    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, sentence in _COMMANDS.items():
-        add_arguments(commands.add_parser(name, help=sentence, description=sentence))
+        add_arguments(
+            commands.add_parser(
+                name,
+                help=sentence,
+                description=f"{sentence[0].upper()}{sentence[1:]}.",
+                epilog=VARIABLES,
+                formatter_class=argparse.RawDescriptionHelpFormatter,
+                allow_abbrev=False,
+            )
+        )
     return parser

@@ -31,8 +31,6 @@ class Plan:
     # Copies in the group's own retry stream: after the first ID, up to the second.
     retries: Mapping[str, tuple[EntryId, EntryId]] = field(default_factory=dict)
     ledger_from: Mapping[str, EntryId] = field(default_factory=dict)  # read from after this
-    # Of earlier windows, this and all before it need no look: nothing there was undelivered.
-    settled_to: EntryId = EntryId.MAX
     removed: int = 0  # entries of the stream that were gone, when the run began
     retention_margin: float | None = None
     breaks: tuple[str, ...] = ()  # why this window does not go on where the last one ended
@@ -62,7 +60,6 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "positions": {group: str(at) for group, at in plan.positions.items()},
         "retries": {group: [str(a), str(b)] for group, (a, b) in plan.retries.items()},
         "ledger_from": {group: str(at) for group, at in plan.ledger_from.items()},
-        "settled_to": str(plan.settled_to),
         "removed": plan.removed,
         "retention_margin": plan.retention_margin,
         "breaks": list(plan.breaks),
@@ -97,7 +94,6 @@ def _parse(found: Mapping[str, Any]) -> Plan:
             for group, (a, b) in found["retries"].items()
         },
         ledger_from={group: parse_entry_id(at) for group, at in found["ledger_from"].items()},
-        settled_to=parse_entry_id(found["settled_to"]),
         removed=found["removed"],
         retention_margin=found["retention_margin"],
         breaks=tuple(found["breaks"]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -12,7 +12,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.bookmarks import Bookmark, milliseconds, moment, read_bookmark
-from pelops.pipeline.layout import WindowPlace, slug, stream_path, window_numbers
+from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
 from pelops.pipeline.plan import Plan, parse_plan, render_plan
 from pelops.pipeline.settings import Target
 from pelops.pipeline.watching import StreamLook, Watch
@@ -36,11 +36,11 @@ _LEDGER_PAGE: Final = 200
 def plan_windows(run: Run, stream: str, targets: Sequence[Target]) -> Iterator[tuple[Plan, str]]:
     """The plans to work on, in order, each written down before it is handed out; and their paths.
 
-    The last window is the first to be finished when a run has died in it.
+    Windows that a run has died in, or has only archived, are the first to be finished.
     """
     last = last_plan(run, stream)
-    if last is not None and not _is_complete(run, last):
-        yield last, _place(run, last).path
+    for plan in _unfinished(run, last):
+        yield plan, _place(run, plan).path
     for plan in _new_plans(run, stream, targets, last):
         yield _make(run, plan), _place(run, plan).path
 
@@ -83,6 +83,21 @@ def read_plan(run: Run, stream: str, number: int) -> Plan | None:
     return None if found is None else parse_plan(found, path)
 
 
+def is_complete(run: Run, plan: Plan) -> bool:
+    """Whether the window was audited to its end."""
+    return run.storage.exists(_place(run, plan).part("manifest.json"))
+
+
+def _unfinished(run: Run, last: Plan | None) -> list[Plan]:
+    """Windows up to the last without a manifest, in order: before one that has it, all have."""
+    found: list[Plan] = []
+    plan = last
+    while plan is not None and not is_complete(run, plan):
+        found.append(plan)
+        plan = read_plan(run, plan.stream, plan.window.number - 1)
+    return found[::-1]
+
+
 def _new_plans(
     run: Run, stream: str, targets: Sequence[Target], last: Plan | None
 ) -> Iterator[Plan]:
@@ -91,13 +106,16 @@ def _new_plans(
     positions = {group: look.position for group, look in watch.groups(stream).items()}
     look = watch.stream(stream)
     now = Bookmark(at_id=look.last_generated, added=look.added, at=moment(watch.now_ms(stream)))
-    broken = find_break(last.end, now) if last is not None else None
+    broken = find_break(last.end, look) if last is not None else None
     begin = beginning(look, now) if last is None or broken is not None else last.end
-    span = None if last is None or broken is not None else run.settings.window
+    # After a failover to a server whose clock is behind, no window would be long enough for long.
+    is_behind = now.at < begin.at
+    span = None if last is None or broken is not None or is_behind else run.settings.window
     bookmarks = [now]
     if span is not None and targets and now.at - begin.at >= 2 * span:
         ledger = derive_keys(stream, targets[0].group).ledger
-        bookmarks += _told_bookmarks(watch, ledger, stream, begin)
+        told = _told_bookmarks(watch, ledger, stream, begin)
+        bookmarks += [one for one in told if one.at <= now.at]
     windows = close_windows(
         begin, bookmarks, span=span, number=0 if last is None else last.window.number + 1
     )
@@ -111,28 +129,19 @@ def _new_plans(
         business_key=run.settings.business_key,
         page_size=_page_size(watch, stream),
         positions={t.group: positions[t.group] for t in targets if t.group in positions},
-        ledger_from=_ledger_from(targets, None if last is None else begin),
+        ledger_from=_ledger_since(targets, last, begin, now),
         removed=look.removed,
         retention_margin=None if last is None else _margin(last, look),
         made_ms=milliseconds(now.at),
     )
     for window in windows:
         plan = replace(basis, window=window, cuts=_cuts(run, stream, window))
-        plan = replace(plan, settled_to=_settled_to(run, plan), retries=_retries(run, plan))
+        plan = replace(plan, retries=_retries(run, plan))
         if broken is not None:
-            plan = replace(plan, breaks=(_tell_break(last, now),))
+            plan = replace(plan, breaks=(broken,))
         yield plan
         basis = replace(basis, ledger_from=_ledger_from(targets, plan.end))
         broken = None
-
-
-def _tell_break(last: Plan | None, now: Bookmark) -> str:
-    assert last is not None
-    return (
-        f"the stream went back from {last.end.added} entries added, the last {last.end.at_id}, to "
-        f"{now.added}, the last {now.at_id}: it was deleted or flushed and made anew, or a "
-        "failover or a restored snapshot lost its end; what was added between cannot be known"
-    )
 
 
 def _make(run: Run, plan: Plan) -> Plan:
@@ -148,10 +157,6 @@ def _place(run: Run, plan: Plan) -> WindowPlace:
     return WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)
 
 
-def _is_complete(run: Run, plan: Plan) -> bool:
-    return run.storage.exists(_place(run, plan).part("manifest.json"))
-
-
 def _told_bookmarks(watch: Watch, ledger: str, stream: str, begin: Bookmark) -> Iterator[Bookmark]:
     """The operator's bookmarks since `begin`."""
     after = f"({milliseconds(begin.at)}-0"
@@ -165,6 +170,16 @@ def _told_bookmarks(watch: Watch, ledger: str, stream: str, begin: Bookmark) -> 
         if len(page) < _LEDGER_PAGE:
             return
         after = f"({page[-1][0].decode()}"
+
+
+def _ledger_since(
+    targets: Sequence[Target], last: Plan | None, begin: Bookmark, now: Bookmark
+) -> Mapping[str, EntryId]:
+    """From where each ledger is read: all of it for the first window."""
+    if last is not None and now.at < begin.at:
+        # IDs go on from where they were, however far the clock went back.
+        return last.ledger_from
+    return _ledger_from(targets, None if last is None else begin)
 
 
 def _ledger_from(targets: Sequence[Target], begin: Bookmark | None) -> dict[str, EntryId]:
@@ -208,19 +223,6 @@ def _page_size(watch: Watch, stream: str) -> int:
     sample = watch.ask(stream, "XREVRANGE", stream, "+", "-", "COUNT", _SAMPLED)
     sizes = [sum(map(len, flat)) + 8 * len(flat) for _, flat in sample]
     return max(1, min(_MOST_OF_A_PAGE, _BYTES_OF_A_PAGE // max([*sizes, 1])))
-
-
-def _settled_to(run: Run, plan: Plan) -> EntryId:
-    """Before the first entry of earlier windows that was undelivered when they were looked at."""
-    before = WindowPlace(
-        root=run.settings.archive, stream=plan.stream, number=plan.window.number - 1
-    )
-    lowest = [EntryId.MAX]
-    for target in plan.targets:
-        found = run.storage.read_json(before.part(f"group={slug(target.group)}.json"))
-        if found and found.get("lowest_undelivered"):
-            lowest.append(parse_entry_id(found["lowest_undelivered"]).before())
-    return min(lowest)
 
 
 def _retries(run: Run, plan: Plan) -> dict[str, tuple[EntryId, EntryId]]:

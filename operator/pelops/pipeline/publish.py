@@ -1,19 +1,33 @@
-"""Records the summaries beside the groups, where the operator reads them."""
+"""Records the summaries beside the groups, where the operator reads them.
+
+A window is archived and audited whether or not Redis takes its summary: what no run has recorded
+yet is recorded by the next one, in the order of the windows, so that no lost entry goes uncounted.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from pelops.domain.audit import AuditSummary
+from pelops.domain.audit import AuditSummary, parse_summary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.acts import read_history
+from pelops.pipeline.layout import WindowPlace, slug
 from pelops.pipeline.place import Place
+from pelops.pipeline.plan import Plan
+from pelops.pipeline.planning import is_complete, last_plan, read_plan
 from pelops.pipeline.settings import Target
+from pelops.pipeline.work import Run
 from pelops.redis_streams.audits import record_audit, record_groups
 from pelops.redis_streams.connection import ServerPool
 from pelops.redis_streams.server import Server
+
+_MARKER: Final = "published.json"
+_MOST_LEFT: Final = 100  # windows: of an archive that was never recorded, the newest ones
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,25 +39,62 @@ class Publication:
     archived: EntryId  # the ledger's last event that is archived
 
 
-def publish(place: Place, name: str, publications: Sequence[Publication], *, index: bool) -> None:
-    """Record summaries; with `index`, also which groups a pattern found. Repeats safely.
+def publish_windows(run: Run, name: str, stream: str) -> None:
+    """Record every audited window of a stream that is not recorded yet. Repeats safely.
 
-    Raises what the door raises.
+    Raises what the door raises; what is recorded by then is not recorded again.
     """
-    asyncio.run(_publish(place, name, publications, index=index))
+    for plan in _left(run, stream):
+        place = _place(run, plan)
+        asyncio.run(_record_all(run.settings.place, name, _publications(run, plan, place)))
+        run.storage.create_json(place.part(_MARKER), {"name": name})
 
 
-async def _publish(
-    place: Place, name: str, publications: Sequence[Publication], *, index: bool
-) -> None:
+def publish_index(place: Place, name: str, targets: Iterable[Target]) -> None:
+    """Record which groups a pattern has found. Raises what the door raises."""
+    groups = {(one.stream, one.group) for one in targets}
+    asyncio.run(_record_index(place, name, groups))
+
+
+def _left(run: Run, stream: str) -> list[Plan]:
+    """Audited windows that are not recorded, in order: before one that is, all are."""
+    found: list[Plan] = []
+    plan = last_plan(run, stream)
+    while plan is not None and len(found) < _MOST_LEFT:
+        if run.storage.exists(_place(run, plan).part(_MARKER)):
+            break
+        if is_complete(run, plan):
+            found.append(plan)
+        plan = read_plan(run, stream, plan.window.number - 1)
+    return found[::-1]
+
+
+def _place(run: Run, plan: Plan) -> WindowPlace:
+    return WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)
+
+
+def _publications(run: Run, plan: Plan, place: WindowPlace) -> list[Publication]:
+    acts = run.storage.read_json(place.part("acts.json")) or {}
+    audits = {
+        target.group: run.storage.read_json(place.part(f"group={slug(target.group)}.json")) or {}
+        for target in plan.targets
+    }
+    return [
+        Publication(
+            target=target,
+            summary=parse_summary(json.dumps(audits[target.group]["audit"]["summary"])),
+            archived=read_history(acts, target.group).archived,
+        )
+        for target in plan.targets
+    ]
+
+
+async def _record_all(place: Place, name: str, publications: Sequence[Publication]) -> None:
     pool = ServerPool()
     try:
         server = await pool.server(place.endpoint)
         for one in publications:
             await _record(server, name, one)
-        if index:
-            groups = {(one.target.stream, one.target.group) for one in publications}
-            await record_groups(server, name, groups)
     finally:
         await pool.close()
 
@@ -51,3 +102,11 @@ async def _publish(
 async def _record(server: Server, name: str, one: Publication) -> None:
     keys = derive_keys(one.target.stream, one.target.group, dead_letter=one.target.dead_letter)
     await record_audit(server, keys, name, one.summary, archived=one.archived)
+
+
+async def _record_index(place: Place, name: str, groups: Iterable[tuple[str, str]]) -> None:
+    pool = ServerPool()
+    try:
+        await record_groups(await pool.server(place.endpoint), name, groups)
+    finally:
+        await pool.close()

@@ -58,6 +58,12 @@ class Case:
         return self.work.plan.positions.get(self.target.group, EntryId.MIN)
 
     @property
+    def is_reached_still(self) -> bool:
+        """Whether the position is no lower than it was then; what lay below was not looked for."""
+        before = self.snapshot.before
+        return before is not None and before.position >= self.reached_before
+
+    @property
     def has_files(self) -> bool:
         """Whether append-only files tell of entries."""
         return self.work.run.settings.aof_path is not None
@@ -66,7 +72,7 @@ class Case:
     def position_holds(self) -> bool:
         """Whether the position went forward only, and only by deliveries."""
         before, after = self.snapshot.before, self.snapshot.after
-        if before is None or after is None:
+        if before is None or after is None or after.is_another(before):
             return False
         if not self.reached_before <= before.position <= after.position:
             return False
@@ -193,12 +199,14 @@ def _packed(ms: str, seq: str) -> Column:
 def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
     """Entries that the group had passed before the archive: only what is known needs a look.
 
-    With append-only files each of them does, since they tell of each.
+    With append-only files each of them does, since they tell of each; and when the position does
+    not hold, since then it does not tell that what is not pending was acknowledged.
     """
     below = entries.where(at_or_before(case.reached_before))
+    is_known_enough = case.position_holds and not case.has_files
     return (
-        join_known(below, known, size, "left" if case.has_files else "inner")
-        .withColumn("is_present", F.lit(True))
+        join_known(below, known, size, "inner" if is_known_enough else "left")
+        .withColumn("is_present", F.lit(case.is_reached_still))
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
         .withColumn("window", F.lit(case.work.plan.window.number))

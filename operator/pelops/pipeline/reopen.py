@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,7 +13,6 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.footers import count_rows
 from pelops.pipeline.id_columns import IDS
-from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.reconcile import (
     KEPT,
     Case,
@@ -35,7 +35,9 @@ class Reopened:
 
     settled: Mapping[EntryStatus, int]  # entries of earlier windows that came to an end
     open: int  # entries of this and earlier windows that have not
-    lowest_undelivered: str | None  # of these
+    stuck_earlier: int  # of earlier windows
+    lowest: str | None  # of these that are open
+    lowest_undelivered: str | None
     oldest_stuck_ms: int | None  # idle time of the stuck entry that has lain for longest
 
 
@@ -63,9 +65,7 @@ def _judge_again(case: Case) -> DataFrame | None:
     plan = case.work.plan
     if plan.window.number == 0:
         return None
-    before = WindowPlace(
-        root=case.work.run.settings.archive, stream=plan.stream, number=plan.window.number - 1
-    )
+    before = case.work.place.before
     path = before.part(f"{case.group_part}/open")
     if not case.work.run.storage.exists(path) or not count_rows(case.work.session, path):
         return None
@@ -92,19 +92,30 @@ def _is_open() -> Column:
 
 def _tell(case: Case, settled: Mapping[EntryStatus, int], rows: int) -> Reopened:
     if not rows:
-        return Reopened(settled=settled, open=0, lowest_undelivered=None, oldest_stuck_ms=None)
+        return Reopened(
+            settled=settled, open=0, stuck_earlier=0,
+            lowest=None, lowest_undelivered=None, oldest_stuck_ms=None,
+        )  # fmt: skip
     still = case.work.load(f"{case.directory}/open").coalesce(1)
     undelivered = F.col("status") == str(EntryStatus.UNDELIVERED)
     stuck = F.col("status") == str(EntryStatus.STUCK)
+    is_earlier = F.col("window") < case.work.plan.window.number
     told = still.agg(
-        F.min(F.when(undelivered, F.struct("ms", "seq"))).alias("lowest"),
+        F.count_if(stuck & is_earlier).alias("stuck_earlier"),
+        F.min(F.struct("ms", "seq")).alias("lowest"),
+        F.min(F.when(undelivered, F.struct("ms", "seq"))).alias("lowest_undelivered"),
         F.max(F.when(stuck, F.col("idle_ms"))).alias("oldest"),
     ).first()
     assert told is not None
-    lowest = told["lowest"]
     return Reopened(
         settled=settled,
         open=rows,
-        lowest_undelivered=None if lowest is None else f"{lowest['ms']}-{lowest['seq']}",
+        stuck_earlier=told["stuck_earlier"],
+        lowest=_id_of(told["lowest"]),
+        lowest_undelivered=_id_of(told["lowest_undelivered"]),
         oldest_stuck_ms=told["oldest"],
     )
+
+
+def _id_of(row: Any) -> str | None:
+    return None if row is None else f"{row['ms']}-{row['seq']}"

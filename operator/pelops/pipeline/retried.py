@@ -16,7 +16,6 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.classify import outcome_column
 from pelops.pipeline.id_columns import IDS, at_or_before, within
-from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.reconcile import (
     Case,
     count_statuses,
@@ -93,9 +92,7 @@ def _copies(case: Case) -> DataFrame:
     archived = case.work.read(f"retries/{case.group_part}").select(*IDS, *_ROOT)
     gone = _acted_on(case).join(archived.select(*IDS), list(IDS), "left_anti")
     copies = archived.unionByName(gone).withColumn("window", F.lit(plan.window.number))
-    before = WindowPlace(
-        root=case.work.run.settings.archive, stream=plan.stream, number=plan.window.number - 1
-    ).part(f"{case.group_part}/{PART}")
+    before = case.work.place.before.part(f"{case.group_part}/{PART}")
     if plan.window.number == 0 or not case.work.run.storage.exists(before):
         return copies
     return copies.unionByName(open_rows(case.work.load(before)).select(*IDS, *_ROOT, "window"))

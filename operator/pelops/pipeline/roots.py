@@ -17,7 +17,6 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.footers import count_rows
-from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.reconcile import Case, count_statuses
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import write_sorted
@@ -68,9 +67,7 @@ def _without_copies(
 def _before(case: Case) -> DataFrame | None:
     """The roots of the last window; None when it had none."""
     plan = case.work.plan
-    path = WindowPlace(
-        root=case.work.run.settings.archive, stream=plan.stream, number=plan.window.number - 1
-    ).part(f"{case.group_part}/roots")
+    path = case.work.place.before.part(f"{case.group_part}/roots")
     if plan.window.number == 0 or not case.work.run.storage.exists(path):
         return None
     return case.work.load(path) if count_rows(case.work.session, path) else None

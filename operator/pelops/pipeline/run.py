@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from pelops.domain.audit import AuditSummary, Verdict, parse_summary
 from pelops.domain.naming import parse_derived_key
-from pelops.pipeline.acts import read_history
+from pelops.errors import PelopsError
+from pelops.pipeline.gone import find_gone
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import plan_windows, remove_old_windows
-from pelops.pipeline.publish import Publication, publish
+from pelops.pipeline.publish import publish_index, publish_windows
 from pelops.pipeline.settings import Settings, Target
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.watching import Watch
@@ -53,20 +55,52 @@ def run_archive(run: Run) -> int:
 
 
 def run_audit(run: Run) -> list[AuditSummary]:
-    """Audit all windows that can be closed; answers the summary of each group and window."""
+    """Audit all windows that can be closed; answers the summary of each group and window.
+
+    What cannot be recorded in Redis is archived all the same. Raises the reason at the end.
+    """
     summaries: list[AuditSummary] = []
-    for stream, targets in find_targets(run).items():
+    recorder = _Recorder(run)
+    found = find_targets(run)
+    recorder.record_index([target for targets in found.values() for target in targets])
+    for stream, targets in found.items():
+        recorder.record(stream)
         for work in _windows(run, stream, targets):
             audits = audit_window(work)
-            publications = _publications(work, audits)
-            summaries += [one.summary for one in publications]
-            if run.settings.name is not None:
-                publish(
-                    run.settings.place, run.settings.name, publications,
-                    index=run.settings.pattern is not None,
-                )  # fmt: skip
+            summaries += [_summary(audits[target.group]) for target in work.plan.targets]
+            recorder.record(stream)
         remove_old_windows(run, stream)
+    recorder.raise_problem()
     return summaries
+
+
+class _Recorder:
+    """Records what is found, and keeps the first reason why that cannot be done for the end."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._problem: PelopsError | None = None
+
+    def record(self, stream: str) -> None:
+        run, name = self._run, self._run.settings.name
+        if name is not None and self._problem is None:
+            self._try(lambda: publish_windows(run, name, stream))
+
+    def record_index(self, targets: Sequence[Target]) -> None:
+        settings, name = self._run.settings, self._run.settings.name
+        if name is not None and settings.pattern is not None:
+            self._try(lambda: publish_index(settings.place, name, targets))
+
+    def raise_problem(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+
+    def _try(self, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except PelopsError as error:
+            log.error("not recorded in Redis: %s; the archive goes on", error)
+            self._problem = error
 
 
 def exit_code(settings: Settings, summaries: Sequence[AuditSummary]) -> int:
@@ -76,10 +110,17 @@ def exit_code(settings: Settings, summaries: Sequence[AuditSummary]) -> int:
 
 
 def find_targets(run: Run) -> dict[str, list[Target]]:
-    """The groups to audit by stream; of a pattern those that are there now."""
-    settings = run.settings
+    """The groups to audit by stream; of a pattern those that are there now, or were until now."""
+    if run.settings.targets:
+        return _by_stream(run.settings.targets)
+    found = _by_stream(_match(run))
+    gone = list(find_gone(run, found))
+    return _by_stream([*chain.from_iterable(found.values()), *gone])
+
+
+def _by_stream(targets: Iterable[Target]) -> dict[str, list[Target]]:
     found: dict[str, list[Target]] = {}
-    for target in settings.targets or _match(run):
+    for target in targets:
         found.setdefault(target.stream, []).append(target)
     return dict(sorted(found.items()))
 
@@ -110,13 +151,5 @@ def _log_begin(plan: Plan, path: str) -> None:
     )  # fmt: skip
 
 
-def _publications(work: Work, audits: dict[str, dict[str, Any]]) -> list[Publication]:
-    acts = work.run.storage.read_json(work.place.part("acts.json")) or {}
-    return [
-        Publication(
-            target=target,
-            summary=parse_summary(json.dumps(audits[target.group]["summary"])),
-            archived=read_history(acts, target.group).archived,
-        )
-        for target in work.plan.targets
-    ]
+def _summary(audit: Mapping[str, Any]) -> AuditSummary:
+    return parse_summary(json.dumps(audit["summary"]))

@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 import pyspark_redis_streams
 from pelops.pipeline.settings import Settings
 
+_LOOPBACK: Final = "127.0.0.1"
+# Of a task that dies, as when a Python worker is killed for its memory, two more tries are made.
+_MASTER: Final = "local[*, 3]"
 _SHARE_OF_JVM: Final = 0.75  # of the memory limit
 _PARTITIONS: Final = 8  # of a shuffle: what is shuffled is small
 
@@ -19,8 +22,12 @@ _PARTITIONS: Final = 8  # of a shuffle: what is shuffled is small
 def open_session(settings: Settings) -> SparkSession:
     """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
     _let_workers_import()
+    options = session_options(settings)
+    if "spark.driver.bindAddress" in options:
+        # Or the JVM looks for an address that others reach, and warns when it finds none.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     builder = SparkSession.builder.appName("pelops-audit")
-    for name, value in session_options(settings).items():
+    for name, value in options.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -34,28 +41,30 @@ def session_options(settings: Settings) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(_PARTITIONS),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.parquet.compression.codec": "zstd",
         # Most queries are small: see `write_part`.
         "spark.sql.codegen.wholeStage": "false",
         # Order within a file is what makes IDs small: rows are never moved about to balance tasks.
         "spark.sql.adaptive.coalescePartitions.enabled": "false",
     }
     if settings.master or not _is_submitted():
-        options["spark.master"] = settings.master or "local[*]"
+        options["spark.master"] = settings.master or _MASTER
     if settings.memory_mib:
         options["spark.driver.memory"] = f"{max(512, int(settings.memory_mib * _SHARE_OF_JVM))}m"
     if options.get("spark.master", "").startswith("local"):
-        options |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        options |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
     if os.environ.get("TMPDIR"):
         options["spark.driver.extraJavaOptions"] = f"-Djava.io.tmpdir={os.environ['TMPDIR']}"
     return options | _s3_options(settings)
 
 
 def _s3_options(settings: Settings) -> dict[str, str]:
-    options = {}
+    # What is on its way to a store waits in a file, and /tmp may be no place for files.
+    options = {"spark.hadoop.hadoop.tmp.dir": "${java.io.tmpdir}/hadoop-${user.name}"}
     if settings.s3_endpoint:
         options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
         options["spark.hadoop.fs.s3a.path.style.access"] = "true"
+        # What a store of one's own calls its region unless told; s3a would take another.
+        options["spark.hadoop.fs.s3a.endpoint.region"] = "us-east-1"
     if settings.s3_region:
         options["spark.hadoop.fs.s3a.endpoint.region"] = settings.s3_region
     return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,7 +18,7 @@ from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.place import Place, read_place
 
 STUCK_AFTER_MS: Final = 300_000
-BALANCED, BROKEN, UNUSABLE, FOUND = 0, 1, 2, 3  # exit codes
+BALANCED, BROKEN, UNUSABLE, FOUND, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
 
 
 class Payload(StrEnum):
@@ -48,6 +49,14 @@ class Table:
     key: str = "id"  # the table's column with the business key
     at_ms: str | None = None  # its column with a time in milliseconds since 1970
 
+    @property
+    def shown(self) -> str:
+        """The path for a message: the URL of a database may hold a password behind `?` or `;`."""
+        if self.format != "jdbc":
+            return self.path
+        url, _, name = self.path.rpartition("#")
+        return f"{name} of {re.split('[?;]', url.rpartition('@')[2], maxsplit=1)[0]}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -74,31 +83,6 @@ class Settings:
     s3_region: str | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments that all commands take; each wins over its variable."""
-    add = parser.add_argument
-    add("--redis-url", help="PELOPS_REDIS_URL")
-    add("--stream", help="the stream, with --group")
-    add("--group", action="append", default=[], help="a group of --stream; may be repeated")
-    add(
-        "--stream-pattern",
-        help="every group of every stream that fits (PELOPS_AUDIT_STREAM_PATTERN)",
-    )
-    add("--archive", help="where the archive begins (PELOPS_AUDIT_ARCHIVE)")
-    add("--name", help="record the summaries under this name (PELOPS_AUDIT_NAME)")
-    add("--window-seconds", help="length of a window; default: up to now")
-    add("--stuck-after-seconds", help="when a pending entry counts as stuck")
-    add("--payload", choices=[*Payload], help="what of the fields is archived")
-    add("--aof-path", help="directory with append-only files (PELOPS_AUDIT_AOF_PATH)")
-    add("--business-key", help="field that identifies an entry to the business")
-    add("--sent", help="table of what was sent: what never arrived is found by the business key")
-    add("--sent-ms", help="its column with the time of sending, in milliseconds since 1970")
-    add("--effects", help="table of what had an effect: what was acknowledged without is found")
-    add("--table-format", default="parquet", help="of these: parquet, csv, json, jdbc (URL#TABLE)")
-    add("--table-key", help="their column with the business key; default: the name of the field")
-    add("--master", help="where Spark runs; default local[*]")
-
-
 def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
     """The settings of a run. Raises WrongSettings with the name of the variable or argument."""
     told = _Told(environment)
@@ -111,7 +95,7 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
             "PELOPS_AUDIT_STREAM_PATTERN"
         )
     return Settings(
-        place=read_place(environment, chosen.redis_url),
+        place=_read_place(chosen, environment),
         archive=_required(chosen.archive or told.text("PELOPS_AUDIT_ARCHIVE")),
         targets=targets,
         pattern=None if targets else pattern,
@@ -131,6 +115,19 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         s3_endpoint=told.text("PELOPS_AUDIT_S3_ENDPOINT"),
         s3_region=told.text("PELOPS_AUDIT_S3_REGION"),
     )
+
+
+def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Place:
+    told = chosen.redis_url or environment.get("PELOPS_REDIS_URL")
+    if not told and not environment.get("PELOPS_REDIS_SENTINEL_NODES"):
+        raise WrongSettings("no Redis: give --redis-url redis://host:port/db, or PELOPS_REDIS_URL")
+    try:
+        return read_place(environment, chosen.redis_url)
+    except WrongSettings as error:
+        if not chosen.redis_url:
+            raise
+        text = str(error).removeprefix("PELOPS_REDIS_*: ")
+        raise WrongSettings(f"--redis-url: {text}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +211,7 @@ def _read_target(found: Any, stuck_after_ms: int | None) -> Target:
 
 def _required(archive: str | None) -> str:
     if not archive:
-        raise WrongSettings("PELOPS_AUDIT_ARCHIVE is not set, and no --archive was given")
+        raise WrongSettings("no archive: give --archive PATH, or PELOPS_AUDIT_ARCHIVE")
     return archive.rstrip("/") or "/"
 
 
@@ -241,5 +238,7 @@ def _read_table(
         return None
     if not chosen.business_key:
         raise WrongSettings(f"{path} needs --business-key: the field by which entries are known")
+    if chosen.table_format == "jdbc" and not all(path.rpartition("#")[::2]):
+        raise WrongSettings(f"{path} is no table for --table-format jdbc: write jdbc:...#TABLE")
     key = chosen.table_key or chosen.business_key
     return Table(path=path, format=chosen.table_format, key=key, at_ms=at_ms)

@@ -7,7 +7,7 @@ entry that is gone and lies after the last of these was never delivered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Final
@@ -19,6 +19,7 @@ from pyspark.sql.types import BooleanType
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive import read_slice
+from pelops.pipeline.errors import StageFailed
 from pelops.pipeline.layout import slug
 from pelops.pipeline.watching import GroupLook, StreamLook, Watch
 from pelops.pipeline.work import Content, Work, run_stage, write_part, write_sorted
@@ -49,7 +50,13 @@ def take_snapshot(work: Work) -> Content:
         at_ms = watch.now_ms(plan.stream)
         before, stream = watch.groups(plan.stream), watch.stream(plan.stream)
         pending = {
-            target.group: _write_pending(work, target.group, stream, directory)
+            target.group: _write_pending(
+                work,
+                plan.stream,
+                target.group,
+                stream,
+                f"{directory}/group={slug(target.group)}/pending",
+            )
             for target in plan.targets
             if target.group in before
         }
@@ -92,7 +99,21 @@ def lowest_position(work: Work) -> EntryId:
     plan = work.plan
     positions = [plan.positions.get(t.group, EntryId.MIN) for t in plan.targets]
     in_window = max(min(positions, default=EntryId.MIN), plan.window.from_id)
-    return min(in_window, plan.settled_to, plan.window.to_id)
+    return min(in_window, settled_to(work, "lowest_undelivered"), plan.window.to_id)
+
+
+def settled_to(work: Work, lowest_of: str) -> EntryId:
+    """Before the lowest entry of earlier windows of which a group's marker tells by this name.
+
+    To be asked when the window before is audited: one that is only archived tells nothing yet.
+    """
+    before = replace(work.place, number=work.place.number - 1)
+    lowest = [EntryId.MAX]
+    for target in work.plan.targets:
+        found = work.run.storage.read_json(before.part(f"group={slug(target.group)}.json"))
+        if found and found.get(lowest_of):
+            lowest.append(parse_entry_id(found[lowest_of]).before())
+    return min(lowest)
 
 
 def _write_present(work: Work, directory: str) -> int:
@@ -107,11 +128,17 @@ def _write_present(work: Work, directory: str) -> int:
     return write_part(work, reduce(DataFrame.unionAll, slices), f"{directory}/present")
 
 
-def _write_pending(work: Work, group: str, stream: StreamLook, directory: str) -> int:
-    """The pending entries of the stream, each with whether its body is there."""
-    frame = _pending_frame(work, work.plan.stream, group)
-    with_body = _with_bodies(work, frame, work.plan.stream, stream)
-    return write_sorted(work, with_body, f"{directory}/group={slug(group)}/pending", "ms", "seq")
+def _write_pending(work: Work, stream: str, group: str, look: StreamLook, path: str) -> int:
+    """The pending entries of a stream, each with whether its body is there."""
+    frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
+    try:
+        return write_sorted(work, frame, path, "ms", "seq")
+    except StageFailed:
+        # The group may have gone since it was seen: then there is nothing pending.
+        if group in work.run.watch.groups(stream):
+            raise
+        none = work.session.createDataFrame([], f"{PENDING}, has_body BOOLEAN")
+        return write_sorted(work, none, path, "ms", "seq")
 
 
 def _pending_frame(work: Work, stream: str, group: str) -> DataFrame:
@@ -168,9 +195,8 @@ def _look_at_retries(work: Work, group: str, directory: str) -> Content | None:
     before, look = watch.groups(stream).get(group), watch.stream(stream)
     rows = 0
     if before is not None:
-        frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
         path = f"{directory}/group={slug(group)}/retry_pending"
-        rows = write_sorted(work, frame, path, "ms", "seq")
+        rows = _write_pending(work, stream, group, look, path)
     _write_copies(work, group, stream, directory)
     after = watch.groups(stream).get(group)
     return {
@@ -212,6 +238,7 @@ def _render(look: GroupLook | None) -> Content | None:
         "position": str(look.position),
         "pending": look.pending,
         "entries_read": look.entries_read,
+        "consumers": look.consumers,
     }
 
 
@@ -222,6 +249,7 @@ def _parse(found: Mapping[str, Any] | None) -> GroupLook | None:
         position=parse_entry_id(found["position"]),
         pending=found["pending"],
         entries_read=found["entries_read"],
+        consumers=found["consumers"],
     )
 
 

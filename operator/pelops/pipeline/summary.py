@@ -50,6 +50,7 @@ class Told:
     archived: int
     counts: Mapping[EntryStatus, int]
     settled: Mapping[EntryStatus, int]  # of earlier windows
+    stuck_earlier: int
     open: int
     oldest_stuck_ms: int | None
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
@@ -64,7 +65,7 @@ def build_group_summary(told: Told) -> AuditSummary:
     findings = (
         *told.failures,
         *_of_counts(told.counts),
-        *_of_settled(told.settled),
+        *_of_earlier(told),
         *told.findings,
     )
     produced = sum(told.counts.values())
@@ -78,6 +79,7 @@ def build_group_summary(told: Told) -> AuditSummary:
             counts=told.counts,
             open=told.open,
             lost_earlier=told.settled.get(EntryStatus.LOST, 0),
+            stuck_earlier=told.stuck_earlier,
             findings=findings,
             verdict=_verdict(told, findings),
             sentence=_sentence(told, produced),
@@ -89,12 +91,23 @@ def build_group_summary(told: Told) -> AuditSummary:
     )
 
 
-def list_limits(evidence: Evidence, *, has_position: bool, payload_hashed: bool) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What an audit of one group had to rest on."""
+
+    evidence: Evidence
+    has_position: bool  # the position held still
+    has_hashes: bool
+    lacks_key: bool  # tables were to be compared, and no business key was archived
+    audited_from: int  # the first window that was audited for the group
+
+
+def list_limits(grounds: Grounds) -> list[str]:
     """Sentences about what the audit cannot prove with what it had."""
-    return list(_limits(evidence, has_position=has_position, payload_hashed=payload_hashed))
+    return [*_limits_of_evidence(grounds.evidence), *_limits_of_archive(grounds)]
 
 
-def _limits(evidence: Evidence, *, has_position: bool, payload_hashed: bool) -> Iterator[str]:
+def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
     if evidence is not Evidence.AOF:
         yield (
             "Redis keeps no record of acknowledgements: an entry that was delivered and is no "
@@ -114,10 +127,23 @@ def _limits(evidence: Evidence, *, has_position: bool, payload_hashed: bool) -> 
             "A position that was moved forward by hand between two audits is not seen, nor where a "
             "group began: what was added before it was made counts as acknowledged."
         )
-    if not has_position:
+
+
+def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
+    if not grounds.has_position:
         yield "The group's position did not hold still: what rests on it is indeterminate."
-    if not payload_hashed:
+    if not grounds.has_hashes:
         yield "The payloads were not hashed: duplicates are found by root and business key only."
+    if grounds.lacks_key:
+        yield (
+            "The window was planned without a business key, by an earlier run: it was not compared "
+            "with the tables of what was sent or had an effect."
+        )
+    if grounds.audited_from:
+        yield (
+            f"This group is audited from window {grounds.audited_from} on: its entries of the "
+            "windows before have no status."
+        )
 
 
 def _verdict(told: Told, findings: Sequence[AuditFinding]) -> Verdict:
@@ -134,10 +160,17 @@ def _of_counts(counts: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
 
 
-def _of_settled(settled: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
-    """An entry of an earlier window that was open then, and has come to a bad end."""
+def _of_earlier(told: Told) -> Iterator[AuditFinding]:
+    """Entries of earlier windows that were open then, and are stuck or came to a bad end."""
+    if told.stuck_earlier:
+        yield AuditFinding(
+            kind="stuck-earlier",
+            count=told.stuck_earlier,
+            sentence=f"{told.stuck_earlier} entries of earlier windows are pending for longer than "
+            "the limit",
+        )
     for status in (EntryStatus.LOST, EntryStatus.PAYLOAD_GONE, EntryStatus.INDETERMINATE):
-        count = settled.get(status, 0)
+        count = told.settled.get(status, 0)
         if count:
             yield AuditFinding(
                 kind=f"{status.value.replace('_', '-')}-later",
@@ -150,8 +183,7 @@ def _of_settled(settled: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
 def _sentence(told: Told, produced: int) -> str:
     if told.failures:
         return f"Not accounted for: {told.failures[0].sentence}"
-    later = told.settled.get(EntryStatus.LOST, 0)
-    earlier = f" {later} of earlier windows are lost by now." if later else ""
+    earlier = _of_earlier_windows(told)
     if produced == 0:
         return f"Nothing was added.{earlier}"
     acknowledged = EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED
@@ -163,6 +195,15 @@ def _sentence(told: Told, produced: int) -> str:
     ]
     head = f"{done} of {produced} entries were acknowledged"
     return ", ".join([head, *parts]) + f".{earlier}"
+
+
+def _of_earlier_windows(told: Told) -> str:
+    lost = told.settled.get(EntryStatus.LOST, 0)
+    parts = [
+        *([f"{lost} are lost by now"] if lost else []),
+        *([f"{told.stuck_earlier} are stuck"] if told.stuck_earlier else []),
+    ]
+    return f" Of earlier windows {', '.join(parts)}." if parts else ""
 
 
 def _span(value_ms: int | None) -> timedelta | None:

@@ -10,13 +10,14 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.checking import check_letters
 from pelops.pipeline.clusters import Cluster
 from pelops.pipeline.layout import slug
 from pelops.pipeline.report.document import render_clusters
 from pelops.pipeline.run import find_targets, open_run
 from pelops.pipeline.settings import Payload, Settings, Target
 from pelops.pipeline.triage import Triage, plan_lines, plan_redrive, start_header, triage_letters
-from pelops.pipeline.work import UNFINISHED, Run
+from pelops.pipeline.work import Run
 
 _LETTERS: Final = (
     "id STRING, ms BIGINT, seq BIGINT, fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
@@ -24,9 +25,13 @@ _LETTERS: Final = (
 
 
 def run_triage(session: SparkSession, settings: Settings) -> int:
-    """Triage every group, and print what was found; the exit code is 0 whatever that is."""
+    """Triage every group, and print what was found; the exit code is 0 whatever that is.
+
+    Raises WrongSettings for a group that is not there, and has left no dead letters.
+    """
     run = open_run(session, settings)
     try:
+        check_letters(run)
         for targets in find_targets(run).values():
             for target in targets:
                 triage, plan = triage_target(run, target)
@@ -51,7 +56,7 @@ def triage_target(run: Run, target: Target) -> tuple[Triage, str]:
         base = f"{run.settings.archive}/report/{slug(target.stream)}/group={slug(target.group)}"
         header = start_header(target.stream, target.group, keys.dead_letter, at=datetime.now(UTC))
         lines = plan_lines(*plan_redrive(triage, header))
-        _write_text(run, lines, f"{base}/redrive.jsonl")
+        run.storage.write_lines(lines, f"{base}/redrive.jsonl")
         content = {"version": 1, "stream": target.stream, "group": target.group}
         told = {**content, "letters": triage.letters, "clusters": render_clusters(triage.clusters)}
         run.storage.write_json(f"{base}/clusters.json", told)
@@ -83,15 +88,3 @@ def _read(run: Run, stream: str) -> DataFrame:
 def _without_payload(cluster: Cluster) -> Cluster:
     examples = tuple(replace(one, fields=()) for one in cluster.examples)
     return replace(cluster, examples=examples)
-
-
-def _write_text(run: Run, lines: DataFrame, path: str) -> None:
-    """One file of a frame of one partition, in place of what was there."""
-    storage, directory = run.storage, f"{path}{UNFINISHED}"
-    try:
-        lines.write.mode("overwrite").text(directory)
-        (name,) = (one for one in storage.list_names(directory) if one.startswith("part-"))
-        storage.remove(path)
-        storage.rename(f"{directory}/{name}", path)
-    finally:
-        storage.remove(directory)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.pipeline.errors import WrongSettings
@@ -22,7 +23,7 @@ def compare_sent(work: Work, table: Table) -> Content:
     """What was sent by the user's table, and is in no window of the archive."""
 
     def make(directory: str) -> Content:
-        sent = _of_window(work, read_table(work, table))
+        sent = _of_window(work, read_table(work.session, table))
         missing = sent.join(_archived_keys(work), "key", "left_anti").select("key").distinct()
         path = f"{directory}/never_arrived"
         rows = write_sorted(work, missing, path, "key")
@@ -36,33 +37,47 @@ def compare_effects(case: Case, table: Table) -> Content:
     work = case.work
     kept = work.load(f"{case.directory}/exceptions")
     done = work.read("entries").where("key IS NOT NULL").join(kept, list(IDS), "left_anti")
-    effects = read_table(work, table).select("key")
+    effects = read_table(work.session, table).select("key")
     path = f"{case.directory}/without_effect"
     missing = done.join(effects, "key", "left_anti").select("key", *IDS)
     rows = write_sorted(work, missing, path, "key", *IDS)
     return {"without_effect": rows, "examples": _examples(work, path)}
 
 
-def read_table(work: Work, table: Table) -> DataFrame:
-    """The user's table with its column `key` as text. Raises WrongSettings."""
-    reader = work.session.read.format(table.format)
-    if table.format == "csv":
-        reader = reader.option("header", "true")
+def read_table(session: SparkSession, table: Table) -> DataFrame:
+    """The user's table with its columns `key`, as text, and `at_ms`. Raises WrongSettings."""
+    try:
+        return _with_key(_open(session, table), table)
+    except (Py4JJavaError, PySparkException) as error:
+        raise WrongSettings(f"the table {table.shown} cannot be read: {_reason(error)}") from error
+
+
+def _open(session: SparkSession, table: Table) -> DataFrame:
+    reader = session.read.format(table.format)
     if table.format == "jdbc":
         url, _, name = table.path.rpartition("#")
-        frame = reader.option("url", url).option("dbtable", name).load()
-        return _with_key(frame, table)
-    try:
-        return _with_key(reader.load(table.path), table)
-    except AnalysisException as error:
-        raise WrongSettings(f"the table {table.path} cannot be read: {error}") from error
+        return reader.option("url", url).option("dbtable", name).load()
+    if table.format == "csv":
+        reader = reader.option("header", "true")
+    return reader.load(table.path)
+
+
+def _reason(error: Py4JJavaError | PySparkException) -> str:
+    java = getattr(error, "java_exception", None)
+    told = next(iter(str(java.toString() if java else error).strip().splitlines()), "")
+    if "No suitable driver" in told or "ClassNotFoundException" in told:
+        return (
+            f"{told}; the jar of its JDBC driver must be on Java's class path: spark-submit --jars,"
+            " or PYSPARK_SUBMIT_ARGS='--jars <jar> pyspark-shell'"
+        )
+    return told
 
 
 def _with_key(frame: DataFrame, table: Table) -> DataFrame:
     for column in filter(None, (table.key, table.at_ms)):
         if column not in frame.columns:
             raise WrongSettings(
-                f"the table {table.path} has no column {column}; it has {', '.join(frame.columns)}"
+                f"the table {table.shown} has no column {column}; it has {', '.join(frame.columns)}"
             )
     key = F.col(f"`{table.key}`").cast("string").alias("key")
     at = F.col(f"`{table.at_ms}`").cast("bigint") if table.at_ms else F.lit(None).cast("bigint")

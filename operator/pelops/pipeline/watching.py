@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.pipeline.place import Place, on_cluster
@@ -13,6 +14,8 @@ from pyspark_redis_streams.errors import StreamMissing
 from pyspark_redis_streams.option import Use
 from pyspark_redis_streams.options import ReadOptions, parse_read_options
 from pyspark_redis_streams.streams import find_streams
+
+log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,29 +42,52 @@ class GroupLook:
     position: EntryId  # last-delivered-id
     pending: int
     entries_read: int | None
+    consumers: int = 0
+
+    def is_another(self, known: GroupLook) -> bool:
+        """Whether this is not the group that was known: deleted meanwhile, and made anew.
+
+        One that is new has read nobody knows how much, and has lost its consumers.
+        """
+        forgot = known.entries_read is not None and self.entries_read is None
+        return forgot and self.consumers < known.consumers
 
 
 class Watch:
-    """Looks at one Redis. Not for use by two threads; close it after use."""
+    """Looks at one Redis, from the first question on. For one thread; close it after use."""
 
     def __init__(self, place: Place) -> None:
-        self.place = place
-        self._door = self._open(place)
-        if self._is_cluster():
-            self._door.forget()
-            self.place = on_cluster(place)
-            self._door = self._open(self.place)
+        self._given = place
+        self._settled: tuple[Place, Door] | None = None
+        self._unnamed: set[tuple[str, bytes]] = set()
 
     def close(self) -> None:
-        self._door.forget()
+        if self._settled is not None:
+            self.door.forget()
 
     def ask(self, key: str, *command: str | int) -> Any:
         """The reply of the node that holds a key."""
-        return self._door.ask(key, *command)
+        return self.door.ask(key, *command)
+
+    @property
+    def place(self) -> Place:
+        """Where Redis is, and whether it is a cluster. Raises RedisStreamsError."""
+        return self._settle()[0]
 
     @property
     def door(self) -> Door:
-        return self._door
+        """The links to it. Raises RedisStreamsError when it cannot be reached."""
+        return self._settle()[1]
+
+    def _settle(self) -> tuple[Place, Door]:
+        if self._settled is None:
+            place, door = self._given, self._open(self._given)
+            if not place.options.get("topology") and _is_cluster(door):
+                door.forget()
+                place = on_cluster(place)
+                door = self._open(place)
+            self._settled = place, door
+        return self._settled
 
     def now_ms(self, key: str) -> int:
         """The time of the server that holds a key."""
@@ -86,25 +112,40 @@ class Watch:
         )
 
     def groups(self, stream: str) -> Mapping[str, GroupLook]:
-        """Every group of a stream now; none when there is no such stream."""
+        """Every group of a stream now; none when there is no such stream.
+
+        A group whose name is no text cannot be asked for: it is logged, and left out.
+        """
         try:
             replies = self.ask(stream, "XINFO", "GROUPS", stream)
         except StreamMissing:
             return {}
         named = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
         return {
-            one[b"name"].decode("utf-8", "backslashreplace"): GroupLook(
+            one[b"name"].decode(): GroupLook(
                 position=parse_entry_id(one[b"last-delivered-id"]),
                 pending=one[b"pending"],
                 entries_read=one.get(b"entries-read"),
+                consumers=one[b"consumers"],
             )
             for one in named
+            if self._is_text(stream, one[b"name"])
         }
+
+    def _is_text(self, stream: str, group: bytes) -> bool:
+        try:
+            group.decode()
+        except UnicodeDecodeError:
+            if (stream, group) not in self._unnamed:
+                log.warning("group %r of %s is not audited: its name is no UTF-8", group, stream)
+                self._unnamed.add((stream, group))
+            return False
+        return True
 
     def find_streams(self, pattern: str) -> tuple[str, ...]:
         """Streams whose name fits a glob."""
         given = {**self.place.options, "streamPattern": pattern, "missingStream": "empty"}
-        return find_streams(self._door, parse_read_options(given, Use.READ))
+        return find_streams(self.door, parse_read_options(given, Use.READ))
 
     def _open(self, place: Place) -> Door:
         return Door(self.options(place).server)
@@ -113,8 +154,6 @@ class Watch:
         """Checked options of a read of any stream."""
         return parse_read_options({**place.options, "stream": "-", **given}, Use.READ)
 
-    def _is_cluster(self) -> bool:
-        if self.place.options.get("topology"):
-            return False
-        reply = self.ask("-", "INFO", "cluster")
-        return b"cluster_enabled:1" in reply
+
+def _is_cluster(door: Door) -> bool:
+    return b"cluster_enabled:1" in door.ask("-", "INFO", "cluster")

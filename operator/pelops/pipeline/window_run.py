@@ -26,8 +26,8 @@ from pelops.pipeline.reopen import Reopened, reopen
 from pelops.pipeline.retried import judge_retried
 from pelops.pipeline.roots import follow_roots
 from pelops.pipeline.settings import Payload, Target
-from pelops.pipeline.snapshot import Snapshot, read_snapshot, take_snapshot
-from pelops.pipeline.summary import Told, build_group_summary, list_limits
+from pelops.pipeline.snapshot import Snapshot, read_snapshot, settled_to, take_snapshot
+from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
 from pelops.pipeline.unarchived import Gone, account_for_gone
@@ -50,7 +50,7 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     snapshot = take_snapshot(work)
     acts = read_acts(work)
     if work.run.settings.aof_path is not None:
-        archive_evidence(work, work.run.settings.aof_path, after=EntryId.MIN)
+        archive_evidence(work, work.run.settings.aof_path, after=settled_to(work, "lowest_open"))
     find_duplicates(work)
     if work.run.settings.sent is not None and work.plan.business_key is not None:
         compare_sent(work, work.run.settings.sent)
@@ -87,7 +87,11 @@ def _audit_group(
         )
         audit, again = _judge(case)
         work.run.storage.write_json(f"{directory}/audit.json", audit)
-        return {"audit": audit, "lowest_undelivered": again.lowest_undelivered}
+        return {
+            "audit": audit,
+            "lowest_open": again.lowest,
+            "lowest_undelivered": again.lowest_undelivered,
+        }
 
     return run_stage(work, name, make)
 
@@ -117,6 +121,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             archived=case.owed.archived,
             counts=counts,
             settled=again.settled,
+            stuck_earlier=again.stuck_earlier,
             open=again.open + roots.open,
             oldest_stuck_ms=again.oldest_stuck_ms,
             recovery_ms=recovery_of(times),
@@ -139,16 +144,34 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
 
 
 def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[str, Any]:
+    plan, settings = case.work.plan, case.work.run.settings
+    audited_from = _first_audited(case)
     return {
         "version": AUDIT_VERSION,
         "summary": render_summary(summary),
+        "audited_from": audited_from,
         "limits": list_limits(
-            summary.evidence,
-            has_position=case.position_holds,
-            payload_hashed=case.work.plan.payload is not Payload.NONE,
+            Grounds(
+                evidence=summary.evidence,
+                has_position=case.position_holds,
+                has_hashes=plan.payload is not Payload.NONE,
+                lacks_key=bool(settings.sent or settings.effects) and plan.business_key is None,
+                audited_from=audited_from,
+            )
         ),
         **told,
     }
+
+
+def _first_audited(case: Case) -> int:
+    """The first window in which this group was audited."""
+    number = case.work.plan.window.number
+    if number == 0:
+        return 0
+    path = case.work.place.before.of_group(case.target.group, "audit.json")
+    last = case.work.run.storage.read_json(path)
+    found: int = number if last is None else last.get("audited_from", 0)
+    return found
 
 
 def _compare(case: Case) -> Content:

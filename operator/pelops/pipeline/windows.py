@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 
@@ -16,18 +15,22 @@ from pelops.pipeline.watching import StreamLook
 _TOLERANCE = 0.1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EpochBreak:
-    """The stream is another one than the archive knew, or went back."""
-
-    known: Bookmark
-    found: Bookmark
-
-
-def find_break(known: Bookmark, now: Bookmark) -> EpochBreak | None:
-    """Whether the stream's counters went back since they were known."""
-    if now.added < known.added or now.at_id < known.at_id:
-        return EpochBreak(known=known, found=now)
+def find_break(known: Bookmark, look: StreamLook) -> str | None:
+    """Why the stream is not the one that was known, or not as far; None when it goes on."""
+    if look.added < known.added or look.last_generated < known.at_id:
+        return (
+            f"the stream went back from {known.added} entries added, the last {known.at_id}, to "
+            f"{look.added}, the last {look.last_generated}: it was deleted or flushed and made "
+            "anew, or a failover or a restored snapshot lost its end; what was added between "
+            "cannot be known"
+        )
+    added = look.added - known.added
+    if look.first is not None and look.first > known.at_id and look.length > added:
+        return (
+            f"the stream was deleted or flushed and made anew: {look.length} entries lie after "
+            f"{known.at_id}, and since then only {added} were added by its count; what else was "
+            "added between cannot be known"
+        )
     return None
 
 

@@ -10,13 +10,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear, RunOvertaken
+from pelops.errors import PelopsError
+from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
+from pelops.pipeline.failures import explain_failure
 from pelops.pipeline.footers import count_rows, read_parquet
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
@@ -117,8 +122,11 @@ def _make_and_claim(
     storage.make_directory(directory)
     try:
         ours: Content = {"directory": directory, "content": make(directory)}
+    except (PelopsError, Py4JJavaError, PySparkException) as error:
+        storage.discard(directory)
+        return _adopt(storage, path, error)
     except BaseException:
-        storage.remove(directory)
+        storage.discard(directory)
         raise
     log.info(
         "%s: done in %.1f s", path.rpartition("/")[2], time.monotonic() - began,
@@ -132,16 +140,23 @@ def _make_and_claim(
     return theirs or {"directory": None, "content": storage.read_json(f"{path}.json")}
 
 
+def _adopt(storage: Storage, path: str, error: Exception) -> Mapping[str, Any]:
+    """What another run has made: one that ends cleans up, and what others make goes with it."""
+    with suppress(ArchiveUnusable):
+        done = storage.read_json(f"{path}.json")
+        if done is not None:
+            return {"directory": None, "content": done}
+    if isinstance(error, PelopsError):
+        raise error
+    raise explain_failure(error, path) from error
+
+
 def _finish(storage: Storage, path: str, claim: Mapping[str, Any]) -> Content:
     directory, content = claim["directory"], claim["content"]
     if content is None:
         raise ArchiveUnusable(f"{path} was removed while it was made: let one run work at a time")
-    if directory is not None and not storage.exists(path):
-        try:
-            storage.rename(directory, path)
-        except (RunOvertaken, ArchiveUnusable):
-            if not storage.exists(path):
-                raise
+    if directory is not None:
+        storage.put_in_place(directory, path)
     storage.create_json(f"{path}.json", content)
     storage.remove(f"{path}.claim")
     return dict(content)

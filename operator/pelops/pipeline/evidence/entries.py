@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 from pelops.pipeline.evidence.fates import Removal
 
 Id: TypeAlias = tuple[int, int]
 MIN: Final[Id] = (0, 0)
+_PRESENT: Final = int(Removal.PRESENT)  # a plain number is stored faster
+_REMEMBERED: Final = 8192  # an ID comes back soon: added, delivered, acknowledged
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_id(word: bytes) -> Id:
     """The ID that a command names; one without a sequence number is the first of its time.
 
@@ -37,6 +41,7 @@ class EntryTable:
         self.last: Id = MIN
         self.uncovered = 0  # so many of the first were there before the files
         self.is_exact = True  # its length is known; False: only what an ID bounds is
+        self._newest: Id = MIN  # of those that are kept
         self._present = 0
         self._head = 0  # nothing before it is present
         self._hint = 0  # entries are looked for in their order, mostly
@@ -50,14 +55,15 @@ class EntryTable:
         Only a stream that was deleted gives IDs again.
         """
         forgotten = None
-        if self.ms and entry_id <= (self.ms[-1], self.seq[-1]):
+        if entry_id <= self._newest:
             forgotten = self.lower_bound(entry_id)
             self._forget_from(forgotten)
         self.last = entry_id
         if entry_id > self.after:
+            self._newest = entry_id
             self.ms.append(entry_id[0])
             self.seq.append(entry_id[1])
-            self.removals.append(Removal.PRESENT)
+            self.removals.append(_PRESENT)
             self._present += 1
             if not is_covered:
                 self.uncovered = len(self.ms)
@@ -143,4 +149,5 @@ class EntryTable:
     def _forget_from(self, number: int) -> None:
         del self.ms[number:], self.seq[number:], self.removals[number:]
         self._head, self._hint = min(self._head, number), 0
-        self._present = self.removals.count(Removal.PRESENT)
+        self._present = self.removals.count(_PRESENT)
+        self._newest = (self.ms[-1], self.seq[-1]) if self.ms else MIN

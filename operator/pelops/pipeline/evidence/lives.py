@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pelops.pipeline.evidence.entries import EntryTable, Id
 from pelops.pipeline.evidence.fates import Act, Fate, Removal
 
 _PASSED = frozenset({Fate.READ_WITHOUT_RECORD, Fate.SKIPPED, Fate.BEFORE_GROUP})
 _ROOM = 4096  # entries
+_MOST_COUNTED = 2**32 - 1  # deliveries
+# As plain numbers: an enumeration's member takes longer to be stored.
+_PENDING, _ACKNOWLEDGED = int(Fate.PENDING), int(Fate.ACKNOWLEDGED)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delivery:
+class Delivery(NamedTuple):
     """A pending record as it was written."""
 
     consumer: bytes
     at_ms: int
-    count: int
+    deliveries: int
 
 
 class Columns:
@@ -108,36 +110,31 @@ class GroupLives:
 
         Servers write the second as the record that was there, unchanged.
         """
-        columns, at = self._place(number)
-        consumer = self._number_of(delivery.consumer)
-        if number in self._pending:
-            is_unchanged = (
-                columns.consumer[at] == consumer
-                and columns.at_ms[at] == delivery.at_ms
-                and columns.deliveries[at] == delivery.count
-            )
-            removal = self._table.removal_of(number)
-            if is_unchanged and removal != Removal.PRESENT:
-                is_known = removal != Removal.UNKNOWN
-                self._drop((number,), Fate.BODY_MISSED if is_known else Fate.UNKNOWN, 0)
-                return
+        columns, at = self.added, number
+        if not 0 <= at < len(columns.fate):
+            columns, at = self._place(number)
+        name, at_ms, count = delivery
+        consumer = self._numbers.get(name) or self._number_of(name)
+        if number in self._pending and self._missed_body(number, consumer, delivery):
+            return
         if number >= 0:
             self._latest, self._latest_number = entry_id, number
         self._pending.add(number)
-        columns.fate[at] = Fate.PENDING
+        columns.fate[at] = _PENDING
         columns.consumer[at] = consumer
-        columns.deliveries[at] = min(delivery.count, 2**32 - 1)
-        columns.at_ms[at] = delivery.at_ms
+        columns.deliveries[at] = count if count < _MOST_COUNTED else _MOST_COUNTED
+        columns.at_ms[at] = at_ms
         if not columns.first_ms[at]:
-            columns.first_ms[at] = delivery.at_ms
+            columns.first_ms[at] = at_ms
 
     def acknowledge(self, number: int, act: Act, at_ms: int) -> bool:
         """It was acknowledged; False when it was not pending, and nothing happened."""
         if number not in self._pending:
             return False
         self._pending.remove(number)
-        columns, at = self._place(number)
-        columns.fate[at] = Fate.ACKNOWLEDGED
+        # What is pending has its place already.
+        columns, at = (self.added, number) if number >= 0 else (self.strays, -1 - number)
+        columns.fate[at] = _ACKNOWLEDGED
         columns.act[at] = act
         columns.at_ms[at] = at_ms
         return True
@@ -162,6 +159,17 @@ class GroupLives:
         """Entries were deleted together with their records."""
         held = [one for one in numbers if one in self._pending]
         self._drop(held, Fate.REFERENCE_DELETED, at_ms)
+
+    def _missed_body(self, number: int, consumer: int, delivery: Delivery) -> bool:
+        """Drop the record that is written again as it was, of an entry that may be gone."""
+        columns, at = self._place(number)
+        known = columns.consumer[at], columns.at_ms[at], columns.deliveries[at]
+        removal = self._table.removal_of(number)
+        if known != (consumer, delivery.at_ms, delivery.deliveries) or removal == Removal.PRESENT:
+            return False
+        is_known = removal != Removal.UNKNOWN
+        self._drop((number,), Fate.BODY_MISSED if is_known else Fate.UNKNOWN, 0)
+        return True
 
     def _drop(self, numbers: Iterable[int], fate: Fate, at_ms: int) -> None:
         for number in numbers:

@@ -64,18 +64,20 @@ class Replay:
             name = command[0].upper()
             at = 2 if name == b"XGROUP" else 1
             history = self.streams.get(command[at]) if len(command) > at else None
-            if history is not None and (self._selected or name == b"MOVE"):
-                self._apply_to(history, name, command)
-            elif history is None:
+            if history is None:
                 self._apply_elsewhere(name, command)
+            elif self._selected or name == b"MOVE":
+                apply = _COMMANDS.get(name)
+                if apply is not None:
+                    apply(self, history, command)
+                else:
+                    self._apply_other(name, command)
         if self._recorded:
             self._recorded.clear()
 
-    def _apply_to(self, history: StreamHistory, name: bytes, command: Command) -> None:
-        apply = _COMMANDS.get(name)
-        if apply is not None:
-            apply(self, history, command)
-        elif name in _DELETING or name in _NAMING:
+    def _apply_other(self, name: bytes, command: Command) -> None:
+        """A command on a stream's key that is not one of streams."""
+        if name in _DELETING or name in _NAMING:
             self._apply_elsewhere(name, command)
         elif name not in _HARMLESS:
             self._replace([command[1]])
@@ -132,14 +134,21 @@ class Replay:
                         self._recorded[command[1], parse_id(name)] = kind
 
     def _add(self, history: StreamHistory, command: Command) -> None:
+        word = command[2]
+        if word[:1].isdigit():  # most have no option
+            self._add_one(history, parse_id(word))
+            return
         added = read_added(command)
         if added.entry_id is not None:
-            forgotten = history.table.add(added.entry_id, is_covered=not self.in_base)
-            if forgotten is not None:
-                for group in history.every_group():
-                    group.forget_from(forgotten)
+            self._add_one(history, added.entry_id)
         if added.trim is not None:
             self._trim(history, added.trim)
+
+    def _add_one(self, history: StreamHistory, entry_id: Id) -> None:
+        forgotten = history.table.add(entry_id, is_covered=not self.in_base)
+        if forgotten is not None:
+            for group in history.every_group():
+                group.forget_from(forgotten)
 
     def _trim_alone(self, history: StreamHistory, command: Command) -> None:
         self._trim(history, read_trim(command[2:]))
@@ -212,8 +221,7 @@ class Replay:
         entry_id, at_ms = parse_id(command[5]), int(command[7])
         number = history.table.find_or_note(entry_id)
         if number is not None:
-            delivery = Delivery(consumer=command[3], at_ms=at_ms, count=int(command[9]))
-            group.deliver(entry_id, number, delivery)
+            group.deliver(entry_id, number, Delivery(command[3], at_ms, int(command[9])))
         self.clock_ms = max(self.clock_ms, at_ms)
         if len(command) > 12 and command[-2].upper() == b"LASTID":
             last = parse_id(command[-1])

@@ -27,18 +27,19 @@ STAGE: Final = "evidence"
 _IDS: Final = ("ms", "seq")
 
 
-def archive_evidence(work: Work, aof_path: str, *, after: EntryId | None = None) -> Content:
+def archive_evidence(work: Work, aof_path: str, *, after: EntryId = EntryId.MAX) -> Content:
     """Archive what the files say of the window's entries, for each of its groups.
 
-    `after`: begin there, for entries of earlier windows that are still open. Answers `groups`: of
-    each the rows, and how many of these the files saw added. Raises EvidenceUnusable.
+    `after`: begin there, when it lies before the window, for entries of earlier windows that are
+    still open. Answers `groups`: of each the rows, and how many of these the files saw added.
+    Raises EvidenceUnusable.
     """
     plan = work.plan
     groups = [derive_keys(plan.stream, target.group) for target in plan.targets]
     source = Source(
         directory=Path(aof_path),
         database=work.run.settings.place.endpoint.db,
-        after=plan.window.from_id if after is None else after,
+        after=min(plan.window.from_id, after),
     )
 
     def make(directory: str) -> Content:

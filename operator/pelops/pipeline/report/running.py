@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -10,6 +11,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from pelops import __version__
+from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.report.document import render_document
 from pelops.pipeline.report.gather import gather_group
 from pelops.pipeline.report.model import GroupReport, Letters, Report
@@ -25,10 +27,16 @@ DIRECTORY: Final = "report"  # of the archive
 
 
 def run_report(session: SparkSession, settings: Settings) -> int:
-    """Write the report of all groups; the exit code is 0 however grave what it tells."""
+    """Write the report of all groups; the exit code is 0 however grave what it tells.
+
+    Raises WrongSettings when none of them was audited: a page that is there stays as it was.
+    """
     run = open_run(session, settings)
     try:
-        print(write_report(run))
+        groups = _gather(run)
+        if not groups:
+            raise WrongSettings(f"nothing of this was audited into {settings.archive}")
+        print(_write(run, groups))
     finally:
         run.watch.close()
     return 0
@@ -39,12 +47,16 @@ def write_report(run: Run) -> str:
 
     Groups that were not audited yet are left out.
     """
+    return _write(run, _gather(run))
+
+
+def _write(run: Run, groups: Sequence[GroupReport]) -> str:
     report = Report(
         audit=run.settings.name or "by hand",
         at=datetime.now(UTC),
         pelops=__version__,
         archive=run.settings.archive,
-        groups=tuple(_gather(run)),
+        groups=tuple(groups),
     )
     base = f"{run.settings.archive}/{DIRECTORY}"
     run.storage.write_text(f"{base}/audit.json", render_document(report))

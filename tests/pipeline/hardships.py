@@ -1,0 +1,46 @@
+"""What tests of hardships share: something that happens in mid-audit, and a stream for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.pipeline.audited import Audited
+
+
+@contextmanager
+def amid(module: Any, name: str, act: Callable[[], object]) -> Iterator[None]:
+    """Within the block, something happens once: right before a step of the audit."""
+    step = getattr(module, name)
+    done: list[bool] = []
+
+    def happen(*given: Any, **named: Any) -> Any:
+        if not done:
+            done.append(True)
+            act()
+        return step(*given, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, name, happen)
+        yield
+    assert done, f"{name} was never come to"
+
+
+def be_patient(audited: Audited) -> None:
+    """On a busy machine a minute passes between two lines: nothing is stuck before an hour."""
+    target = replace(audited.settings.targets[0], stuck_after_ms=3_600_000)
+    audited.settings = replace(audited.settings, targets=(target,))
+
+
+def half_read(audited: Audited) -> list[str]:
+    """Thirty entries: ten acknowledged, ten pending, ten not delivered."""
+    be_patient(audited)
+    audited.create_group()
+    ids = audited.add(30)
+    audited.deliver(20)
+    audited.acknowledge(*ids[:10])
+    return ids

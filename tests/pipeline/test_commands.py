@@ -1,0 +1,258 @@
+"""The commands as a person meets them: what was misspelt, progress, and being interrupted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from local_cluster.processes import free_port
+from pelops.pipeline.checking import check_names
+from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.main import main, render_table
+from pelops.pipeline.place import read_place
+from pelops.pipeline.report.running import run_report
+from pelops.pipeline.run import open_run
+from pelops.pipeline.settings import Table
+from pelops.pipeline.ticking import progress_told
+from pelops.pipeline.triage_run import run_triage
+from pelops.pipeline.truth import read_table
+from pelops.pipeline.work import Run
+from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.test_dying_drivers import end, start
+
+
+@contextmanager
+def running(audited: Audited) -> Iterator[Run]:
+    run = open_run(audited.session, audited.settings)
+    try:
+        yield run
+    finally:
+        run.watch.close()
+
+
+def refusal(audited: Audited) -> str:
+    with running(audited) as run, pytest.raises(WrongSettings) as refused:
+        check_names(run)
+    assert not audited.archive.exists(), "nothing was planned for a name that is wrong"
+    return str(refused.value)
+
+
+def test_a_misspelt_name_is_refused_before_a_window_is_planned_for_it(audited: Audited) -> None:
+    assert refusal(audited) == f"there is no stream {audited.stream!r}"
+    audited.client.xgroup_create(audited.stream, "mail", "0", mkstream=True)
+    assert refusal(audited) == f"stream {audited.stream!r} has no group '{GROUP}'; it has 'mail'"
+    audited.settings = replace(audited.settings, targets=(), pattern="nothing-*")
+    assert refusal(audited) == "no stream that has a group fits 'nothing-*'"
+
+
+def test_what_is_gone_since_the_last_audit_is_a_finding_and_no_misspelling(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    audited.add(3)
+    audited.audit_one()
+    audited.client.xgroup_destroy(audited.stream, GROUP)
+    with running(audited) as run:
+        check_names(run)
+    audited.client.delete(audited.stream)
+    with running(audited) as run:
+        check_names(run)
+
+
+def test_a_report_needs_no_redis(
+    audited: Audited, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    audited.create_group()
+    audited.add(3)
+    audited.audit_one()
+    place = read_place({}, f"redis://127.0.0.1:{free_port()}/0")
+    options = {**place.options, "numRetries": "0"}
+    settings = replace(audited.settings, place=replace(place, options=options))
+    assert run_report(audited.session, settings) == 0
+    page = Path(capsys.readouterr().out.strip()).read_text(encoding="utf-8")
+    assert audited.stream in page
+    [told] = [text for text in caplog.messages if text.startswith("dead letters of")]
+    assert "Connection refused" in told
+
+
+def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    audited.add(3)
+    audited.audit_one()
+    assert run_report(audited.session, audited.settings) == 0
+    page = (audited.archive / "report" / "audit.html").read_bytes()
+    wrong = replace(audited.settings, targets=(audited.target("wrokers"),))
+    with pytest.raises(WrongSettings, match="nothing of this was audited into"):
+        run_report(audited.session, wrong)
+    with pytest.raises(WrongSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
+        run_triage(audited.session, wrong)
+    assert (audited.archive / "report" / "audit.html").read_bytes() == page
+
+
+def test_dead_letters_of_a_group_that_is_gone_are_triaged(audited: Audited) -> None:
+    audited.client.xadd(audited.keys.dead_letter, {"a": 1})
+    assert run_triage(audited.session, audited.settings) == 0
+
+
+def test_what_is_wrong_with_the_server_is_told_before_spark_starts(
+    audited: Audited, caplog: pytest.LogCaptureFixture
+) -> None:
+    audited.client.execute_command("ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@read")
+    try:
+        arguments = ["audit", "--redis-url", f"redis://weak:pw@127.0.0.1:{audited.port}/0"]
+        target = ["--stream", audited.stream, "--group", GROUP, "--archive", str(audited.archive)]
+        assert main([*arguments, *target]) == 1
+    finally:
+        audited.client.execute_command("ACL", "DELUSER", "weak")
+    assert caplog.messages[-1].endswith(
+        "`pelops acl --role auditor` prints the rights that are needed"
+    )
+    assert audited.session.range(1).count() == 1, "the session of others is still there"
+
+
+def test_a_spark_that_does_not_start_is_told_in_a_line(audited: Audited, tmp_path: Path) -> None:
+    audited.create_group()
+    log = tmp_path / "driver.log"
+    assert start(audited, log, master="local[x]").wait(timeout=240) == 1
+    told = log.read_text()
+    assert "Traceback" not in told
+    assert (
+        told.rstrip()
+        .splitlines()[-1]
+        .endswith(
+            "Spark failed: org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'"
+        )
+    )
+
+
+def test_a_group_that_comes_later_is_told_what_it_has_missed(
+    audited: Audited, caplog: pytest.LogCaptureFixture
+) -> None:
+    audited.create_group()
+    audited.add(3)
+    with running(audited) as run:
+        check_names(run)
+    assert not caplog.records
+    audited.audit_one()
+    audited.client.xgroup_create(audited.stream, "mail", "0")
+    both = (*audited.settings.targets, audited.target("mail"))
+    audited.settings = replace(audited.settings, targets=both)
+    with running(audited) as run:
+        check_names(run)
+    [told] = caplog.messages
+    assert told.startswith("group 'mail' is in none of the windows that the archive has")
+
+
+def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(3)
+    [read, *_] = audited.deliver(2)
+    audited.let_idle(read, 90_000)
+    audited.audit_one()
+    told = render_table(audited.audit_one())
+    [line] = [line for line in told.splitlines() if "open, of all windows" in line]
+    assert line.split()[4:] == ["3,", "the", "oldest", "stuck", "one", "for", line.split()[10], "s"]
+
+
+def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
+    audited.settings = replace(audited.settings, name="shop/nightly")
+    with running(audited) as run:
+        check_names(run)
+
+
+def test_a_table_that_is_not_there_is_refused_before_a_window_is_planned(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    table = Table(path="/nowhere/sent.parquet", key="order")
+    audited.settings = replace(audited.settings, business_key="order", sent=table)
+    told = refusal(audited)
+    assert told.startswith("the table /nowhere/sent.parquet cannot be read: [PATH_NOT_FOUND]")
+    assert "\n" not in told
+
+
+def test_a_database_without_its_driver_says_where_drivers_go(spark: SparkSession) -> None:
+    table = Table(path="jdbc:nosuch://db/shop?password=hunter2#sent", format="jdbc")
+    with pytest.raises(WrongSettings) as refused:
+        read_table(spark, table)
+    told = str(refused.value)
+    assert told.startswith("the table sent of jdbc:nosuch://db/shop cannot be read: ")
+    assert "No suitable driver; the jar of its JDBC driver must be on Java's class path" in told
+    assert "hunter2" not in told
+
+
+def test_a_table_of_a_database_is_read_by_jdbc(spark: SparkSession, tmp_path: Path) -> None:
+    url = f"jdbc:derby:{tmp_path}/shop"
+    sent = spark.createDataFrame([("a", 5), ("b", 6)], "order_id string, sent_ms bigint")
+    sent.write.format("jdbc").options(url=f"{url};create=true", dbtable="sent").save()
+    table = Table(path=f"{url}#sent", format="jdbc", key="order_id", at_ms="sent_ms")
+    rows = read_table(spark, table).collect()
+    assert sorted((row["key"], row["at_ms"]) for row in rows) == [("a", 5), ("b", 6)]
+
+
+def test_progress_is_told_while_a_step_lasts_and_not_after(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    gate = tmp_path / "open"
+    with progress_told(spark.sparkContext, every_s=0.05):
+        job = threading.Thread(target=count_behind, args=(spark.sparkContext, gate))
+        job.start()
+        while "working: 0 of 2 tasks of this step done" not in caplog.text:
+            assert job.is_alive()
+            time.sleep(0.05)
+        gate.touch()
+        job.join()
+    assert not [one for one in threading.enumerate() if one.name == "progress"]
+
+
+def count_behind(context: SparkContext, gate: Path) -> int:
+    """A job of two tasks that last until somebody opens the gate."""
+
+    def wait(number: int) -> int:
+        while not gate.exists():
+            time.sleep(0.05)
+        return number
+
+    return context.parallelize(range(2), 2).map(wait).count()
+
+
+@pytest.mark.timeout(600)
+def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
+    audited: Audited, tmp_path: Path
+) -> None:
+    audited.create_group()
+    audited.add(500)
+    window, log = Path(audited.place().path), tmp_path / "driver.log"
+    process = start(audited, log)
+    try:
+        while not list(window.glob("entries.*.unfinished")):
+            assert process.poll() is None, log.read_text()[-3000:]
+            time.sleep(0.005)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        assert process.wait(timeout=120) == 130
+    finally:
+        if process.poll() is None:
+            end(process)
+    told = log.read_text()
+    assert "Traceback" not in told
+    assert (
+        told.rstrip()
+        .splitlines()[-1]
+        .endswith("interrupted: what is finished stays, and the same command goes on from there")
+    )
+    assert not list(window.glob("*.unfinished"))
+    assert audited.audit()[0].produced == 500

@@ -1,0 +1,95 @@
+"""Clocks that disagree: driver and server, and a server whose clock goes back."""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pelops.domain.audit import Evidence
+from tests.faults.skewing import NoFaketime, skewed_start
+from tests.pipeline.audited import Audited
+from tests.pipeline.hardships import be_patient
+from tests.pipeline.test_dying_drivers import end, start
+
+AHEAD = timedelta(hours=2)
+HOUR = timedelta(hours=1)
+NAME = "shop/nightly"
+
+
+@pytest.mark.timeout(300)
+def test_the_clock_of_the_driver_does_not_matter(
+    audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited.create_group()
+    audited.add(10)
+    audited.deliver(6)
+    log = tmp_path / "driver.log"
+    try:
+        with skewed_start(AHEAD.total_seconds()), monkeypatch.context() as patch:
+            # Sleeping fails where one clock alone is another one; its beginning is arbitrary.
+            patch.setenv("FAKETIME_DONT_FAKE_MONOTONIC", "0")
+            process = start(audited, log)
+    except NoFaketime as error:
+        pytest.skip(str(error))
+    try:
+        assert process.wait(timeout=240) == 0, log.read_text()[-3000:]
+    finally:
+        if process.poll() is None:
+            end(process)
+    summary = audited.json("audit.json")["summary"]
+    # By its own clock what was just delivered would have been pending for two hours.
+    assert summary["counts"] == {"in_flight": 6, "undelivered": 4}
+    assert abs(summary["window"]["at_ms"] / 1000 - time.time()) < AHEAD.total_seconds() / 2
+
+
+def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited) -> None:
+    be_patient(audited)
+    audited.create_group()
+    ids = audited.add(10)
+    audited.deliver(6)
+    # The server was two hours ahead, and the group quiet for a while before the audit.
+    quiet = round((time.time() + AHEAD.total_seconds() - 600) * 1000)
+    told = ("entries_added", 10, "last_generated", ids[-1])
+    audited.record("bookmark", *told, entry_id=f"{quiet}-0")
+    first = audited.audit_one(window=HOUR, name=NAME)
+    assert first.evidence is Evidence.LEDGER
+    set_ahead(audited)
+    # A failover put the clock right. The ledger goes on from its last ID, before that audit.
+    audited.acknowledge(*ids[:6])
+    audited.record("dead-lettered", "reason", "Poison", ids[0], f"9-9 {ids[0]} 3 4 70")
+    added = audited.add(5)
+    audited.record("dead-lettered", "reason", "Poison", added[0], f"9-9 {added[0]} 3 4 70")
+    second = audited.audit_one(window=HOUR, name=NAME)
+    assert audited.counts(second) == {"dead_lettered": 1, "undelivered": 4}
+    settled = [row["status"] for row in audited.rows("settled", 1)]
+    assert sorted(settled) == ["acknowledged_inferred"] * 5 + ["dead_lettered"]
+    # What is recorded is this window, though it ended before the other by the clock.
+    assert b'"number":1' in audited.client.hget(audited.keys.audit, NAME)
+    assert audited.audit(window=HOUR, name=NAME) == []
+
+
+def set_ahead(audited: Audited) -> None:
+    """Make the first window one that a server closed whose clock was ahead."""
+    path = Path(audited.place().part("plan.json"))
+    plan = json.loads(path.read_text())
+    for place, name in ((plan["window"], "at_ms"), (plan, "made_ms")):
+        place[name] += AHEAD // timedelta(milliseconds=1)
+    path.write_text(json.dumps(plan))
+    at_ms = plan["window"]["at_ms"]
+    audited.client.hset(audited.keys.audit, f"totals:{NAME}", f"{at_ms} 0 0")
+
+
+def test_a_bookmark_of_the_future_closes_no_window_there(audited: Audited) -> None:
+    audited.create_group()
+    audited.audit()
+    ids = audited.add(5)
+    far = f"{253_370_764_800_000 + 5}-0"
+    audited.record("bookmark", "entries_added", 5, "last_generated", ids[-1], entry_id=far)
+    audited.add(5)
+    summaries = audited.audit(window=timedelta())
+    assert sum(one.produced for one in summaries) == 10
+    assert all(one.window.at.year < 9999 for one in summaries)

@@ -1,0 +1,139 @@
+"""Entries, ledgers and pending records that hold what no producer in its senses would write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pelops.domain.audit import EntryStatus, Verdict
+from pelops.pipeline.errors import StageFailed
+from pelops.pipeline.report.running import write_report
+from pelops.pipeline.run import open_run
+from pelops.pipeline.settings import Payload
+from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.hardships import be_patient
+
+MOST = 2**63 - 1  # of a column of 64 bits with sign
+YEAR_9999_MS = 253_370_764_800_000
+
+
+def add(audited: Audited, entry_id: str, *parts: Any) -> None:
+    audited.client.execute_command("XADD", audited.stream, entry_id, *parts)
+
+
+def test_a_full_payload_is_archived_to_the_byte(audited: Audited) -> None:
+    audited.create_group()
+    payloads: list[list[Any]] = [
+        [b"\xff\x00", b"\x00\xfe"],
+        ["", ""],
+        ["", "x", "", "y"],
+        ["a", "1", "a", "2", "b", "3", "a", "4"],
+        ["long", b"\xff" * 1_000_000],
+        [part for number in range(10_000) for part in (f"f{number}", number)],
+        ["_original_id", "1-1", "_retry_count", "nonsense"],
+        ["_original_id", "5-5"],
+    ]
+    for number, parts in enumerate(payloads, 1):
+        add(audited, f"{number}-0", *parts)
+    summary = audited.audit_one(payload=Payload.FULL, business_key="a")
+    assert audited.counts(summary) == {"undelivered": len(payloads)}
+    frame = audited.session.read.parquet(audited.place().part("entries"))
+    rows = {row["ms"]: row for row in frame.collect()}
+    for number, parts in enumerate(payloads, 1):
+        wanted = [part if isinstance(part, bytes) else str(part).encode() for part in parts]
+        kept = [bytes(part) for one in rows[number]["fields"] for part in one]
+        assert kept == wanted
+        assert rows[number]["bytes"] == sum(map(len, wanted))
+    # Of a field that is repeated the last value counts; no entry is a copy.
+    assert rows[4]["key"] == "4"
+    assert not any(row["root_ms"] for row in rows.values())
+
+
+def test_ids_at_every_end_are_audited_and_reported(audited: Audited) -> None:
+    ids = ["0-1", "0-2", f"5-{MOST}", f"{YEAR_9999_MS}-7", f"{YEAR_9999_MS + 10**9}-0"]
+    ids += [f"{MOST - 1}-0", f"{MOST}-{MOST}"]
+    be_patient(audited)
+    audited.create_group()
+    for entry_id in ids:
+        add(audited, entry_id, "number", 1)
+    audited.deliver(6)
+    audited.acknowledge(ids[0])
+    # Delivered, as its record says, in a hundred years.
+    words = ("XCLAIM", audited.stream, GROUP, "a", 0, ids[1], "TIME", 4_900_000_000_000)
+    audited.client.execute_command(*words)
+    audited.let_idle(ids[3], 86_400_000)
+    _keep_odd_ledger(audited, ids)
+    summary = audited.audit_one(name="shop/nightly")
+    assert audited.counts(summary) == {
+        "acknowledged_inferred": 1, "in_flight": 2, "stuck": 1, "undelivered": 1,
+        "dead_lettered": 1, "requeued": 1,
+    }  # fmt: skip
+    assert summary.produced == 7
+    page = _report(audited)
+    assert "NaN" not in page
+    assert f"{YEAR_9999_MS}-7" in page
+    # The next window has a stream whose clock cannot go on, and bookmarks of another age.
+    audited.acknowledge(*ids)
+    again = audited.audit_one(name="shop/nightly")
+    assert again.produced == 0
+    assert again.verdict is Verdict.BALANCED
+
+
+def _keep_odd_ledger(audited: Audited, ids: list[str]) -> None:
+    """A ledger whose events lie at both ends of time, and tell of entries that do too."""
+    past = ("kind", "requeued", "stream", audited.stream, "consumer", "a")
+    copy = f"{2**64 - 1}-{2**64 - 1}"
+    audited.client.execute_command(
+        "XADD", audited.keys.ledger, "0-1", *past, ids[2], f"{copy} {ids[2]} 1 1 40"
+    )
+    told = ("entries_added", 3, "last_generated", ids[2])
+    audited.record("bookmark", *told, entry_id=f"{YEAR_9999_MS + 5}-0")
+    audited.record(
+        "dead-lettered", "reason", "Poison", ids[5], f"9-9 {ids[5]} 3 4 70", entry_id=f"{MOST}-0"
+    )
+
+
+def _report(audited: Audited) -> str:
+    run = open_run(audited.session, replace(audited.settings, name="shop/nightly"))
+    try:
+        return Path(write_report(run)).read_text()
+    finally:
+        run.watch.close()
+
+
+def test_an_id_that_no_column_holds_is_named(audited: Audited) -> None:
+    audited.create_group()
+    add(audited, f"{2**63}-0", "number", 1)
+    with pytest.raises(StageFailed, match=r"IDs whose ms is 2\^63 or more"):
+        audited.audit()
+
+
+def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:
+    audited.create_group()
+    audited.client.xgroup_createconsumer(audited.stream, GROUP, "idle")
+    summary = audited.audit_one()
+    assert (summary.produced, summary.verdict) == (0, Verdict.BALANCED)
+    assert summary.sentence == "Nothing was added."
+
+
+def test_a_ledger_of_another_hand_is_no_evidence_and_no_crash(audited: Audited) -> None:
+    audited.create_group()
+    ids = audited.add(4)
+    audited.deliver(4)
+    odd: list[tuple[Any, ...]] = [
+        (b"\xff", b"\xfe"),
+        ("kind", "requeued"),
+        ("kind", "requeued", "stream", audited.stream, ids[0], "nonsense"),
+        ("kind", "dead-lettered", "stream", audited.stream, ids[1], f"x {ids[1]} -1 9e9 40"),
+        ("kind", "no-such-kind", "stream", audited.stream, ids[2], f"9-9 {ids[2]} 1 1 40"),
+        ("kind", "dead-lettered", "stream", "another", ids[3], f"9-9 {ids[3]} 1 1 40"),
+        ("kind", "requeued", "stream", audited.stream, ids[3], f"9-9 {ids[3]} 1 {10**19} {10**19}"),
+    ]
+    for parts in odd:
+        audited.client.execute_command("XADD", audited.keys.ledger, "*", *parts)
+    summary = audited.audit_one()
+    assert summary.produced == sum(summary.counts.values()) == 4
+    assert summary.counts[EntryStatus.IN_FLIGHT] >= 3

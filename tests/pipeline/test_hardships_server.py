@@ -1,0 +1,158 @@
+"""What happens to a server, a stream or a group in the middle of an audit."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from local_cluster.redis_servers import ServerOptions, StandaloneServers
+from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
+from pelops.errors import WrongType
+from pelops.pipeline import snapshot, window_run
+from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.hardships import amid, half_read
+from tests.redis_fixtures import RunRedis
+
+SURE = EntryStatus.ACKNOWLEDGED_PROVEN
+
+
+def adds_up(summary: AuditSummary) -> bool:
+    """Every entry has a status, and none is said to be known that is not."""
+    return sum(summary.counts.values()) == summary.produced and not summary.counts[SURE]
+
+
+def make_anew(audited: Audited) -> None:
+    """As somebody does who wants to skip a backlog."""
+    audited.client.xgroup_destroy(audited.stream, GROUP)
+    audited.create_group(at="$")
+
+
+def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> None:
+    half_read(audited)
+    with amid(window_run, "take_snapshot", lambda: audited.client.delete(audited.stream)):
+        summary = audited.audit_one()
+    assert summary.produced == summary.archived == 30
+    # Nobody knows any more what was pending: nothing counts as acknowledged.
+    assert summary.verdict is Verdict.FAILING
+    assert audited.counts(summary) == {"indeterminate": 30}
+    again = audited.audit_one()
+    assert again.verdict is Verdict.FAILING
+    assert {one.kind for one in again.findings} >= {"epoch-break", "stream-missing"}
+
+
+def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -> None:
+    half_read(audited)
+    with amid(window_run, "archive_entries", lambda: audited.client.delete(audited.stream)):
+        summary = audited.audit_one()
+    assert (summary.produced, summary.archived, summary.verdict) == (30, 0, Verdict.FAILING)
+    assert audited.counts(summary) == {"indeterminate": 30}
+
+
+def test_a_group_made_anew_during_the_look_makes_nothing_acknowledged(audited: Audited) -> None:
+    half_read(audited)
+    with amid(snapshot, "_write_pending", lambda: make_anew(audited)):
+        summary = audited.audit_one()
+    assert adds_up(summary)
+    assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
+
+
+def test_a_group_deleted_during_the_look_ends_no_run(audited: Audited) -> None:
+    half_read(audited)
+    remove = lambda: audited.client.xgroup_destroy(audited.stream, GROUP)  # noqa: E731
+    with amid(snapshot, "_write_pending", remove):
+        summary = audited.audit_one()
+    assert adds_up(summary)
+    assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
+    assert audited.audit_one().findings[0].kind == "group-missing"
+
+
+def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: Audited) -> None:
+    half_read(audited)
+    with amid(
+        window_run,
+        "take_snapshot",
+        lambda: audited.client.xgroup_destroy(audited.stream, GROUP),
+    ):
+        summary = audited.audit_one()
+    assert summary.verdict is Verdict.FAILING
+    assert audited.counts(summary) == {"indeterminate": 20, "undelivered": 10}
+
+
+def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited: Audited) -> None:
+    ids = half_read(audited)
+    trim = lambda: audited.client.xtrim(audited.stream, minid=ids[25], approximate=False)  # noqa: E731
+    with amid(window_run, "archive_entries", trim):
+        summary = audited.audit_one()
+    assert (summary.produced, summary.archived) == (30, 5)
+    assert audited.counts(summary) == {"payload_gone": 10, "indeterminate": 15, "undelivered": 5}
+
+
+def test_all_that_was_flushed_in_mid_run_is_told_and_the_next_run_begins_anew(
+    spark: SparkSession, run_redis: RunRedis, tmp_path: Path
+) -> None:
+    with Audited(spark, run_redis(), "flushed:", tmp_path / "archive") as audited:
+        half_read(audited)
+        with amid(window_run, "take_snapshot", audited.client.flushall):
+            summary = audited.audit_one(name="shop/nightly")
+        assert summary.verdict is Verdict.FAILING
+        assert audited.counts(summary) == {"indeterminate": 30}
+        # The stream that comes after it has more entries than the lost one ever had.
+        audited.create_group()
+        audited.count = 100
+        audited.add(70)
+        summary = audited.audit_one(name="shop/nightly")
+        assert summary.findings[0].kind == "epoch-break"
+        assert summary.produced == summary.archived == 70
+        audited.add(5)
+        assert audited.audit_one(name="shop/nightly").verdict is Verdict.BALANCED
+
+
+@pytest.mark.parametrize("kept", ["always", None])
+def test_a_server_that_restarts_in_mid_run_is_awaited(
+    spark: SparkSession, run_redis: RunRedis, tmp_path: Path, kept: str | None
+) -> None:
+    servers = run_redis(options=ServerOptions(append_only=kept))
+    assert isinstance(servers, StandaloneServers)
+    with Audited(spark, servers, "restarted:", tmp_path / "archive") as audited:
+        half_read(audited)
+
+        def restart() -> None:
+            servers.server.kill()
+            servers.server.start()
+
+        with amid(snapshot, "_write_present", restart):
+            summary = audited.audit_one(name="shop/nightly")
+        assert adds_up(summary)
+        if kept:
+            assert audited.counts(summary) == {
+                "acknowledged_inferred": 10, "in_flight": 10, "undelivered": 10,
+            }  # fmt: skip
+            assert audited.client.exists(audited.keys.audit)
+        else:
+            assert summary.verdict is Verdict.FAILING
+            assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
+
+
+def test_what_could_not_be_recorded_is_recorded_by_the_next_run(audited: Audited) -> None:
+    half_read(audited)
+    audited.client.set(audited.keys.audit, "in the way")
+    trim = lambda: audited.client.xtrim(audited.stream, maxlen=0, approximate=False)  # noqa: E731
+    with (
+        amid(window_run, "take_snapshot", trim),
+        pytest.raises(WrongType, match=re.escape(audited.keys.audit)),
+    ):
+        audited.audit(name="shop/nightly")
+    assert audited.json("audit.json")["summary"]["counts"]["lost"] == 10
+    audited.client.delete(audited.keys.audit)
+    # Nothing new: a window of an hour is not over yet.
+    assert audited.audit(name="shop/nightly", window=timedelta(hours=1)) == []
+    recorded = audited.client.hget(audited.keys.audit, "totals:shop/nightly").split()
+    assert int(recorded[-1]) == 10
+    audited.add(1)
+    audited.audit(name="shop/nightly")
+    recorded = audited.client.hget(audited.keys.audit, "totals:shop/nightly").split()
+    assert int(recorded[-1]) == 10

@@ -1,0 +1,81 @@
+"""A Python worker of Spark that is killed while it reads for an audit."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pelops.pipeline import planning, window_run
+from pelops.pipeline.place import read_place
+from pelops.pipeline.session import session_options
+from pelops.pipeline.settings import Settings
+from tests.pipeline.audited import Audited
+from tests.pipeline.hardships import amid, be_patient
+
+ENTRIES = 30_000
+TASK_WORKER = b"pyspark.daemon\0pyspark.worker\0"
+
+
+def task_workers(java: int) -> Iterator[int]:
+    """The Python workers that run tasks of this JVM: its daemons fork them."""
+    parents = {}
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdigit() and TASK_WORKER in (process / "cmdline").read_bytes():
+                parents[int(process.name)] = int((process / "stat").read_text().split()[3])
+        except OSError:
+            continue  # it has ended
+    daemons = {pid for pid, parent in parents.items() if parent == java}
+    yield from (pid for pid, parent in parents.items() if parent in daemons)
+
+
+def kill_amid_reading(audited: Audited) -> list[int]:
+    """Kill the workers once they have read some pages; answers whom."""
+    gateway: Any = audited.session.sparkContext._gateway
+    java = gateway.proc.pid
+    begin, until = pages(audited), time.monotonic() + 60
+    while time.monotonic() < until:
+        if pages(audited) > begin + 10:
+            killed = list(task_workers(java))
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            return killed
+        time.sleep(0.002)
+    return []
+
+
+def pages(audited: Audited) -> int:
+    told = audited.client.info("commandstats").get("cmdstat_xrange", {"calls": 0})
+    return int(told["calls"])
+
+
+def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_doubled(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_MOST_OF_A_PAGE", 50)
+    be_patient(audited)
+    audited.create_group()
+    audited.add(ENTRIES)
+    audited.deliver(10)
+    with ThreadPoolExecutor(1) as pool:
+        killing = []
+        begin = lambda: killing.append(pool.submit(kill_amid_reading, audited))  # noqa: E731
+        with amid(window_run, "archive_entries", begin):
+            summary = audited.audit_one()
+        assert killing[0].result(), "no worker was there to be killed"
+    assert summary.archived == ENTRIES
+    assert audited.counts(summary) == {"in_flight": 10, "undelivered": ENTRIES - 10}
+    entries = audited.session.read.parquet(audited.place().part("entries"))
+    assert entries.distinct().count() == entries.count() == ENTRIES
+
+
+def test_a_task_that_dies_is_tried_again_where_nobody_chose_a_master(tmp_path: Path) -> None:
+    settings = Settings(place=read_place({}, "redis://127.0.0.1:1"), archive=str(tmp_path))
+    assert session_options(settings)["spark.master"] == "local[*, 3]"
