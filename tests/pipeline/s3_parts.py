@@ -69,6 +69,7 @@ def _provide(name: str, ingredients: Sequence[bytes], make: Callable[[Path], Non
         kept.mkdir(parents=True, exist_ok=True)
         with _sole_maker(kept), tempfile.TemporaryDirectory(dir=kept) as scratch:
             if not target.exists():
+                print(f"making {name} (minutes, the first time) ...", file=sys.stderr)
                 unfinished = Path(scratch, name)
                 make(unfinished)
                 unfinished.rename(target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pelops.pipeline.run import open_run, run_archive
-from tests.pipeline.audited import Audited
+from tests.pipeline.audited import GROUP, Audited
 
 
 def test_an_audit_looks_at_every_window_that_was_only_archived(audited: Audited) -> None:
@@ -32,6 +32,20 @@ def test_what_an_archived_window_left_undelivered_is_not_lost_in_the_next(
     summaries = audited.audit()
     assert [one.lost_earlier for one in summaries] == [0, 0, 0]
     assert summaries[-1].open == 20
+
+
+def test_a_position_that_was_set_back_makes_nothing_lost(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(2)
+    audited.acknowledge(*audited.deliver(2))
+    audited.audit()
+    audited.add(5)
+    audited.acknowledge(*audited.deliver(5))
+    audited.client.xgroup_setid(audited.stream, GROUP, "0")
+    archive(audited)
+    audited.client.xtrim(audited.stream, maxlen=0, approximate=False)
+    # They were acknowledged; that they lie after the position now says nothing.
+    assert audited.counts(audited.audit()[0]) == {"indeterminate": 5}
 
 
 def archive(audited: Audited) -> None:

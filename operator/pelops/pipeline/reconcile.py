@@ -46,6 +46,7 @@ class Case:
     snapshot: Snapshot
     history: GroupHistory
     owed: Owed  # the group's part of the window
+    last_position: EntryId  # where the group was when the window before was looked at
     directory: str  # what is found is written here
 
     @property
@@ -75,6 +76,8 @@ class Case:
         if before is None or after is None or after.is_another(before):
             return False
         if not self.reached_before <= before.position <= after.position:
+            return False
+        if before.position < self.last_position and not self.work.plan.breaks:
             return False
         new = [d for d in self.history.of(LedgerKind.GROUP_CREATED) if not _is_first(d)]
         return not new and not self.history.of(LedgerKind.POSITION_CHANGED)

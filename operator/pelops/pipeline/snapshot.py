@@ -7,7 +7,7 @@ entry that is gone and lies after the last of these was never delivered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Final
@@ -94,6 +94,15 @@ def read_snapshot(content: Mapping[str, Any], group: str) -> Snapshot:
     )
 
 
+def read_last_position(work: Work, group: str) -> EntryId:
+    """Where the group was when the window before was looked at; the lowest ID when nobody knows."""
+    if not work.place.number:
+        return EntryId.MIN
+    content = work.run.storage.read_json(work.place.before.part("snapshot.json"))
+    look = _parse(content["after"].get(group)) if content else None
+    return look.position if look else EntryId.MIN
+
+
 def lowest_position(work: Work) -> EntryId:
     """Nothing at or below it need be looked for: every group had passed it before the archive."""
     plan = work.plan
@@ -107,10 +116,11 @@ def settled_to(work: Work, lowest_of: str) -> EntryId:
 
     To be asked when the window before is audited: one that is only archived tells nothing yet.
     """
-    before = replace(work.place, number=work.place.number - 1)
     lowest = [EntryId.MAX]
     for target in work.plan.targets:
-        found = work.run.storage.read_json(before.part(f"group={slug(target.group)}.json"))
+        found = work.run.storage.read_json(
+            work.place.before.part(f"group={slug(target.group)}.json")
+        )
         if found and found.get(lowest_of):
             lowest.append(parse_entry_id(found[lowest_of]).before())
     return min(lowest)

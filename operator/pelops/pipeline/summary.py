@@ -124,8 +124,9 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
             "archived and before the next audit, and was not delivered by then, is indeterminate."
         )
         yield (
-            "A position that was moved forward by hand between two audits is not seen, nor where a "
-            "group began: what was added before it was made counts as acknowledged."
+            "A position that was moved by hand between two audits is not seen, unless it is lower "
+            "than before, nor where a group began: what was added before it was made counts as "
+            "acknowledged."
         )
 
 

@@ -26,7 +26,13 @@ from pelops.pipeline.reopen import Reopened, reopen
 from pelops.pipeline.retried import judge_retried
 from pelops.pipeline.roots import follow_roots
 from pelops.pipeline.settings import Payload, Target
-from pelops.pipeline.snapshot import Snapshot, read_snapshot, settled_to, take_snapshot
+from pelops.pipeline.snapshot import (
+    Snapshot,
+    read_last_position,
+    read_snapshot,
+    settled_to,
+    take_snapshot,
+)
 from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
@@ -83,6 +89,7 @@ def _audit_group(
             snapshot=snapshot,
             history=history,
             owed=_owed(work, history, archived),
+            last_position=read_last_position(work, target.group),
             directory=directory,
         )
         audit, again = _judge(case)
