@@ -8,4 +8,9 @@ import signal
 # to the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-pytest_plugins = ["tests.redis_fixtures", "tests.cluster_fixtures", "tests.java_fixtures"]
+pytest_plugins = [
+    "tests.redis_fixtures",
+    "tests.cluster_fixtures",
+    "tests.java_fixtures",
+    "tests.spark_fixtures",
+]

@@ -1,33 +1,15 @@
-"""One Spark session for all tests of the pipeline, and a stream with a group to audit."""
+"""A stream with a group to audit."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-import pyspark_redis_streams
 from local_cluster.redis_servers import RedisServers
 from tests.pipeline.audited import Audited
-from tests.spark.driver import build_session
-
-PACKAGES = Path(pyspark_redis_streams.__file__).parent.parent
-
-
-@pytest.fixture(scope="session")
-def spark(java: Path) -> Iterator[SparkSession]:
-    """The same Spark as that of the data source's tests: of both there is one in a process."""
-    path = os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path)
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = build_session()
-        yield session
-        session.stop()
 
 
 @pytest.fixture

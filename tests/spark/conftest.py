@@ -1,33 +1,13 @@
-"""One Spark session for all tests of the data source, and streams to read."""
+"""Streams for the tests of the data source."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-import pyspark_redis_streams
 from local_cluster.redis_servers import RedisServers
-from tests.spark.driver import build_session
 from tests.spark.streams import Streams
-
-PACKAGES = Path(pyspark_redis_streams.__file__).parent.parent
-
-
-@pytest.fixture(scope="session")
-def spark(java: Path) -> Iterator[SparkSession]:
-    """A small local Spark that finds the data source by itself, as an installed one is found."""
-    path = os.pathsep.join([str(PACKAGES), os.environ.get("PYTHONPATH", "")])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", path)
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = build_session()
-        yield session
-        session.stop()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
-from importlib import import_module
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -22,6 +21,7 @@ from pelops.pipeline.arguments import VARIABLES, add_arguments
 from pelops.pipeline.checking import check_names
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.interrupting import run_interruptibly
+from pelops.pipeline.report.running import run_report, write_report
 from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
 from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import (
@@ -33,6 +33,7 @@ from pelops.pipeline.settings import (
     read_settings,
 )
 from pelops.pipeline.ticking import progress_told
+from pelops.pipeline.triage_run import run_triage
 from pelops.pipeline.watching import Watch
 from pelops.pipeline.work import Run
 from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreamsError
@@ -113,10 +114,10 @@ def _reach(settings: Settings) -> None:
 
 
 def _work(command: str, session: SparkSession, settings: Settings) -> int:
-    if command in {"report", "triage"}:
-        # Pages and clusters need more than a scheduled audit should have to load.
-        code: int = import_module(f"pelops.pipeline.{command}").run(session, settings)
-        return code
+    if command == "report":
+        return run_report(session, settings)
+    if command == "triage":
+        return run_triage(session, settings)
     run = open_run(session, settings)
     try:
         check_names(run)
@@ -131,7 +132,7 @@ def _work(command: str, session: SparkSession, settings: Settings) -> int:
 def _audit(run: Run) -> int:
     summaries = run_audit(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
-    page = import_module("pelops.pipeline.report.running").write_report(run)
+    page = write_report(run)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")

@@ -12,14 +12,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.redrive_plan import ACTIONS, PlanHeader, PlannedCluster, render_plan
 from pelops.pipeline.clusters import MOST_RETRIES, Cluster, LetterExample, ValueHead
 from pelops.pipeline.letters import parse_letters, sign_letters
-from pelops.pipeline.settings import Settings
 from pelops.policy.triage import Signature
 
 EXAMPLES: Final = 3
@@ -179,10 +178,3 @@ def _read_pair(pair: Row) -> tuple[ValueHead, ValueHead]:
         ValueHead(head=bytes(pair["name"]), size=pair["name_size"]),
         ValueHead(head=bytes(pair["value"]), size=pair["value_size"]),
     )
-
-
-def run(session: SparkSession, settings: Settings) -> int:
-    """The command `triage`: clusters and plan into the archive; answers the exit code."""
-    from pelops.pipeline.triage_run import run_triage
-
-    return run_triage(session, settings)
