@@ -19,7 +19,7 @@ from pyspark_redis_streams import DefaultSource
 
 FIRST_MS: Final = 1_700_000_000_000
 IN_A_MS: Final = 10  # entries
-PAGE: Final = 1000
+PAGE: Final = 2000
 GROUP: Final = "spark-source"
 TASKS: Final = 2
 

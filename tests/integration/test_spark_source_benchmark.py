@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 
 from benchmarks.spark_source_cpu import CpuSeconds, SparkMeter
-from benchmarks.spark_source_others import GroupReader, RowsReader
+from benchmarks.spark_source_others import PAGE, GroupReader, RowsReader
 from benchmarks.spark_source_scene import STREAM, fill
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 
@@ -45,7 +45,7 @@ def test_a_task_that_reads_with_the_group_again_misses_what_it_had_read(
     part, other = reader.partitions()
     cut_off = reader.read(part)
     assert next(cut_off)[1] == "0000000000"
-    assert orders(reader, part) == list(range(1000, ENTRIES))
+    assert orders(reader, part) == list(range(PAGE, ENTRIES))
     assert orders(reader, other) == []
 
 
