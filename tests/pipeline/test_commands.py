@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -195,6 +196,9 @@ def test_a_database_without_its_driver_says_where_drivers_go(spark: SparkSession
 
 
 def test_a_table_of_a_database_is_read_by_jdbc(spark: SparkSession, tmp_path: Path) -> None:
+    jvm: Any = spark._jvm
+    # Or Derby leaves its log where the tests were started.
+    jvm.java.lang.System.setProperty("derby.stream.error.file", str(tmp_path / "derby.log"))
     url = f"jdbc:derby:{tmp_path}/shop"
     sent = spark.createDataFrame([("a", 5), ("b", 6)], "order_id string, sent_ms bigint")
     sent.write.format("jdbc").options(url=f"{url};create=true", dbtable="sent").save()
