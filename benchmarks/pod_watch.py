@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import ssl
 import threading
 import time
 import urllib.request
@@ -12,7 +10,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from local_cluster.plane import ControlPlane
-from pelops.kube.client import Credentials, KubeApi
 
 Manifest = Mapping[str, Any]
 
@@ -21,7 +18,7 @@ class PodWatch:
     """Follows the pods of one namespace in a thread, which ends with this process."""
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        self._credentials = asyncio.run(_credentials(plane))
+        self._plane = plane
         self._path = f"/api/v1/namespaces/{namespace}/pods"
         self._pods: dict[str, Manifest] = {}
         self._ends: dict[tuple[str, int], float] = {}
@@ -57,19 +54,16 @@ class PodWatch:
 
     def _follow(self) -> None:
         try:
-            self._read(f"{self._credentials.server}{self._path}?watch=1&timeoutSeconds=86400")
+            self._read(f"{self._plane.url}{self._path}?watch=1&timeoutSeconds=86400")
         except Exception as error:
             with self._changed:
                 self._broken = error
                 self._changed.notify_all()
 
     def _read(self, url: str) -> None:
-        tls = ssl.create_default_context(cafile=self._credentials.ca_file)
-        if self._credentials.certificate_file:
-            tls.load_cert_chain(self._credentials.certificate_file, self._credentials.key_file)
         # No proxy: the environment's may claim loopback too.
         opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls)
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._plane.tls)
         )
         with opener.open(url) as answer:
             for line in answer:
@@ -113,11 +107,3 @@ def pid_of(pod: Manifest) -> int:
 def consumer_of(pod: Manifest) -> str:
     """The consumer name that the operator gives to workers."""
     return f"{pod['metadata']['name']}:{pod['metadata']['uid']}"
-
-
-async def _credentials(plane: ControlPlane) -> Credentials:
-    api = await KubeApi.connect(str(plane.kubeconfig))
-    try:
-        return await api.credentials()
-    finally:
-        await api.close()

@@ -84,6 +84,11 @@ class ControlPlane:
         return self._layout.identities.authority.files.certificate
 
     @property
+    def tls(self) -> ssl.SSLContext:
+        """How the administrator reaches the API server."""
+        return self._tls
+
+    @property
     def front_proxy_ca_file(self) -> Path:
         """The certificate authority of the API server's own client certificate towards servers
         behind an APIService: whoever shows one may say in headers which user is asking.

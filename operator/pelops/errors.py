@@ -142,3 +142,8 @@ class Rejected(KubernetesError):
 
 class KubernetesUnavailable(KubernetesError):
     """No answer, or a server error: nothing is known of the outcome; repeat."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        """`retry_after_s` is how long the server asks to be left alone; 0: it does not say."""
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -34,7 +34,19 @@ RESYNC_AGE = Gauge(
     "When the cache was last compared with a full LIST.",
     ["kind"],
 )
-WATCH_RESTARTS = Counter("pelops_watch_restarts_total", "Restarts of the watch after a failure.")
+WATCH_ACTIVITY = Gauge(
+    "pelops_watch_last_activity_timestamp_seconds",
+    "Time of the last event, bookmark, answered watch request or LIST of the watch of a kind.",
+    ["kind"],
+)
+WATCH_RESTARTS = Counter(
+    "pelops_watch_restarts_total", "Number of restarts of a kind's watch after a failure.", ["kind"]
+)
+WATCH_LISTS = Counter(
+    "pelops_watch_lists_total",
+    "Number of full LISTs of a kind, by reason: gap or resync.",
+    ["kind", "reason"],
+)
 
 GROUP_FACTS = {
     "ready": Gauge(

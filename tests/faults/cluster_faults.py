@@ -8,6 +8,9 @@ import time
 
 from tests.faults.skewing import skewed_environment
 from tests.faults.world import World
+from tests.operators import ROOT
+
+BINDING = "pelops-operator"  # of the operators' ClusterRole
 
 
 def kill_operators(world: World, dice: random.Random) -> str:
@@ -48,6 +51,20 @@ def hurt_api_server(world: World, dice: random.Random) -> str:
         _kill_while(world, dice, dice.uniform(0, 2))
         plane.restart("kube-apiserver")
     return how
+
+
+def delay_rights(world: World, dice: random.Random) -> str:
+    """The API server is killed and comes back, and answers 403 until the rights are loaded."""
+    plane, seconds = world.ground.plane, dice.uniform(3, 12)
+    plane.kubectl("delete", "clusterrolebinding", BINDING, "--ignore-not-found")
+    try:
+        plane.process("kube-apiserver").kill()
+        plane.restart("kube-apiserver")
+        _churn(world, dice)
+        _kill_while(world, dice, seconds)
+    finally:
+        plane.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / "cluster_role.yaml"))
+    return f"for {seconds:.1f} s"
 
 
 def hurt_watch(world: World, dice: random.Random) -> str:

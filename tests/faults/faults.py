@@ -42,6 +42,7 @@ FAULTS: Mapping[str, Fault] = {
     "migration": Fault(inject=server_faults.move_slots, every_s=5, domain="data"),
     "network": Fault(inject=cluster_faults.hurt_network, every_s=4, domain="network"),
     "apiserver": Fault(inject=cluster_faults.hurt_api_server, every_s=6, domain="api"),
+    "rights": Fault(inject=cluster_faults.delay_rights, every_s=10, domain="api"),
     "watch": Fault(inject=cluster_faults.hurt_watch, every_s=6, domain="api"),
     "skew": Fault(inject=cluster_faults.skew_operators, every_s=6, domain="operators"),
     "flush": Fault(inject=data_faults.flush_all, every_s=12, domain="data"),

@@ -29,6 +29,7 @@ MANY = {
     "redis": 12.0,
     "network": 9.0,
     "apiserver": 14.0,
+    "rights": 30.0,
     "watch": 14.0,
     "group": 12.0,
 }
@@ -44,6 +45,7 @@ ONE_SERVER = {
     "redis": 25.0,
     "network": 15.0,
     "apiserver": 30.0,
+    "rights": 60.0,
     "watch": 30.0,
     "group": 15.0,
     "flush": 100.0,

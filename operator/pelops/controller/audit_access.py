@@ -7,6 +7,7 @@ after all the same; audits follow once they can.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from typing import Final
@@ -30,21 +31,36 @@ class AuditAccess:
         self.granted = asyncio.Event()
         self._resync = resync
         self._every_s = every_s
+        self._doubted = asyncio.Event()
         self._told: str | None = None  # the last problem; empty: none
 
     async def look(self) -> None:
         """One LIST of each kind; a missing CRD or right is told. Raises any other error."""
         self._tell(await self._find_problem())
 
+    def doubt(self) -> None:
+        """The watch of audits was refused: look again soon."""
+        self._doubted.set()
+
     async def run(self) -> None:
-        """Look now and then, until cancelled; an outage keeps what is known."""
+        """Look now and then, sooner after a doubt, until cancelled; an outage changes nothing."""
         while True:
-            every_s = self._every_s if self.granted.is_set() else min(self._every_s, RETRY_S)
-            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
+            await self._wait()
             try:
                 await self.look()
             except KubernetesError as error:
                 log.warning("cannot list audits: %s", error)
+
+    async def _wait(self) -> None:
+        jitter = random.uniform(0.8, 1.2)
+        if self.granted.is_set():
+            self._doubted.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._doubted.wait(), self._every_s * jitter)
+            if not self._doubted.is_set():
+                return
+        # An API server that has just begun refuses what it allows seconds later.
+        await asyncio.sleep(min(self._every_s, RETRY_S) * jitter)
 
     async def _find_problem(self) -> str:
         for kind in AUDIT_KINDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
@@ -19,10 +18,9 @@ from pelops.controller.observe import Observer
 from pelops.controller.queue import KeyedQueue
 from pelops.controller.reporter import Reporter
 from pelops.controller.settings import Settings
-from pelops.controller.tasks import until_stopped
 from pelops.controller.turns import Pace
 from pelops.controller.versions import Name
-from pelops.controller.watch import run_watch
+from pelops.controller.watch import Watch
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import STREAM_AUDIT, Kind
 
@@ -41,24 +39,23 @@ class Audits:
         self._asked: dict[Name, object] = {}  # of groups that audits name: what was asked last
         self.cache = AuditCache(self._tell_groups)
         self._access: AuditAccess | None = None
+        self._watch: Watch | None = None
 
     async def prepare(self, api: KubeApi, settings: Settings) -> None:
         """Fill the cache, unless audits may not be listed yet. Raises KubernetesError otherwise."""
-        if self._access is None:
-            resync = Resync(api, self.cache, self._queue, settings.namespaces)
+        if self._access is None or self._watch is None:
+            resync = Resync(api, self.cache, self._concern, settings.namespaces)
             self._access = AuditAccess(resync, every_s=settings.resync_s)
+            self._watch = Watch(
+                api, resync, self.hear, self._clock, refused=lambda _: self._doubt()
+            )
         await self._access.look()
 
-    async def watch(self, api: KubeApi, settings: Settings, stop: asyncio.Event) -> None:
-        """Watch audits, from the time on when they may be listed, until `stop` is set.
-
-        By a watch of its own: one that is refused must not end that of StreamConsumerGroups.
-        """
-        assert self._access is not None
-        await until_stopped(self._access.granted.wait(), stop)
-        await run_watch(
-            api, AUDIT_KINDS, namespaces=settings.namespaces, listener=self.hear, stop=stop
-        )
+    def problem(self) -> str:
+        """The watches of audits that are silent; empty also while audits may not be listed."""
+        if self._watch is None or self._access is None or not self._access.granted.is_set():
+            return ""
+        return self._watch.problem()
 
     def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
         """Take in an event about one of `AUDIT_KINDS`."""
@@ -68,8 +65,7 @@ class Audits:
             concerned = self.cache.remove(kind, name, metadata["uid"])
         else:
             concerned = self.cache.put(kind, manifest)
-        for name in concerned:
-            self._queue.add(name)
+        self._concern(kind, concerned)
 
     def hear_group(self, name: Name) -> None:
         """A StreamConsumerGroup changed: audits that name it follow, unless only its status did."""
@@ -102,7 +98,24 @@ class Audits:
         pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
         reconciler = AuditReconciler(doors, pace, self._clock)
         turns = ReconcileLoop(reconciler, self._queue, workers=WORKERS)
-        return turns.run(), self._access.run()
+        return turns.run(), self._access.run(), self._follow()
+
+    async def _follow(self) -> None:
+        """Watch audits from the time on when they may be listed.
+
+        By a watch of its own: that audits are refused is no failure of the replica.
+        """
+        assert self._access is not None and self._watch is not None
+        await self._access.granted.wait()
+        await self._watch.run(AUDIT_KINDS)
+
+    def _doubt(self) -> None:
+        assert self._access is not None
+        self._access.doubt()
+
+    def _concern(self, _: Kind, names: set[Name]) -> None:
+        for name in names:
+            self._queue.add(name)
 
     def _tell_groups(self, names: set[Name]) -> None:
         for name in names:

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from pelops.controller.cache import ghosts
 from pelops.controller.queue import KeyedQueue, is_wanted
-from pelops.controller.versions import Name
+from pelops.controller.versions import Name, name_of
 from pelops.errors import KubernetesError, PelopsError
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import Kind
-from pelops.metrics import RECONCILE_SECONDS, RECONCILES, RESYNC_AGE
+from pelops.metrics import RECONCILE_SECONDS, RECONCILES, RESYNC_AGE, WATCH_LISTS
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +89,29 @@ class ReconcileLoop:
 
 
 class Resync:
-    """Compares the cache with a full LIST: a cut watch loses deletions and never tells."""
+    """Compares the cache with a full LIST, and passes on what differs, deletions included."""
 
     def __init__(
-        self, api: KubeApi, cache: Store, queue: KeyedQueue[Name], namespaces: Collection[str]
+        self,
+        api: KubeApi,
+        cache: Store,
+        concern: Callable[[Kind, set[Name]], None],
+        namespaces: Collection[str],
     ) -> None:
+        """`concern` is called with the resources that a difference concerns."""
         self._api = api
         self._cache = cache
-        self._queue = queue
+        self._concern = concern
         self._namespaces = tuple(namespaces) or (None,)
+        self._versions: dict[tuple[Kind, str | None], str] = {}
+
+    def feeds(self, kind: Kind) -> list[str | None]:
+        """The namespaces in which a kind is listed and watched; None stands for all."""
+        return list(self._namespaces) if kind.namespaced else [None]
+
+    def take_version(self, kind: Kind, namespace: str | None) -> str:
+        """The resourceVersion of the last LIST, once; empty when there was none since."""
+        return self._versions.pop((kind, namespace), "")
 
     async def run(self, kinds: Collection[Kind], *, every_s: float) -> None:
         """Resync each kind now and then, until cancelled; an outage keeps the last cache."""
@@ -110,19 +124,54 @@ class Resync:
                     log.warning("cannot list %s: %s", kind.plural, error)
 
     async def resync(self, kind: Kind) -> None:
-        """One LIST of one kind: take in what is new, drop what is gone. Raises KubernetesError."""
-        before = self._cache.names(kind)
+        """LIST one kind: take in what is new, drop what is gone. Raises KubernetesError."""
+        for namespace in self.feeds(kind):
+            version = await self.list_feed(kind, namespace)
+            self._versions[kind, namespace] = version
+        WATCH_LISTS.labels(kind.plural, "resync").inc()
+
+    async def list_feed(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        page_s: float | None = None,
+        on_page: Callable[[], None] = lambda: None,
+    ) -> str:
+        """LIST one kind in one namespace; the resourceVersion from which a watch continues.
+
+        Each page comes within `page_s`. Raises KubernetesError.
+        """
+        before = {
+            name: uid
+            for name, uid in self._cache.names(kind).items()
+            if namespace is None or name[0] == namespace
+        }
         alive: set[str] = set()
         concerned: set[Name] = set()
-        for namespace in self._namespaces if kind.namespaced else (None,):
+        version = ""
+        try:
             # Page by page: thousands of whole objects at once would stay in the process's memory.
-            async for page in self._api.list_pages(kind, namespace):
-                alive.update(item["metadata"]["uid"] for item in page)
-                news = (item for item in page if not self._cache.knows(kind, item))
-                concerned.update(*(self._cache.put(kind, item) for item in news))
-        for name, uid in ghosts(before, alive):
-            log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
-            concerned |= self._cache.remove(kind, name, uid)
-        for name in concerned:
-            self._queue.add(name)
+            async for page in self._api.list_pages(kind, namespace, timeout_s=page_s):
+                on_page()
+                version = page.version
+                for item in page.items:
+                    alive.add(item["metadata"]["uid"])
+                    if not self._cache.knows(kind, item):
+                        concerned |= self._put(kind, item)
+            for name, uid in ghosts(before, alive):
+                log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
+                concerned |= self._cache.remove(kind, name, uid)
+        finally:
+            # What was found before a page failed is known from now on, and no later LIST tells it.
+            self._concern(kind, concerned)
         RESYNC_AGE.labels(kind.plural).set(time.time())
+        return version
+
+    def _put(self, kind: Kind, item: Manifest) -> set[Name]:
+        try:
+            return self._cache.put(kind, item)
+        except Exception:
+            # One object that cannot be read must not hide all others of its kind.
+            log.exception("cannot read the %s %s", kind.kind, "/".join(name_of(item)))
+            return set()

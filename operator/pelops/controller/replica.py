@@ -38,7 +38,7 @@ from pelops.controller.tasks import cancel_all, until_stopped
 from pelops.controller.turns import Pace
 from pelops.controller.upkeep_steps import UpkeepSteps
 from pelops.controller.versions import Name
-from pelops.controller.watch import run_watch
+from pelops.controller.watch import Watch
 from pelops.controller.workload_steps import WorkloadSteps
 from pelops.domain.recovery import Trigger
 from pelops.errors import Forbidden, InvalidSpec, KubernetesError, KubernetesUnavailable, NotFound
@@ -73,6 +73,7 @@ class Replica:
         self._problem = "the API server was not yet asked"
         self._beat = self._clock()
         self._sweeps: SweepLoop | None = None
+        self._watch: Watch | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -80,7 +81,7 @@ class Replica:
             host=settings.http_host,
             port=settings.http_port,
             is_alive=self._why_not_alive,
-            is_ready=lambda: self._problem,
+            is_ready=self._why_not_ready,
         )
         log.info("serving on %s:%s", settings.http_host, port)
         return self
@@ -104,6 +105,8 @@ class Replica:
         """Run until the stop event. Raises KubernetesUnavailable without a way to the cluster."""
         settings = self._settings
         api = self._api = await KubeApi.connect(settings.kubeconfig)
+        self._resync = Resync(api, self._cache, self._concern, settings.namespaces)
+        watch = self._watch = Watch(api, self._resync, self._hear, self._clock)
         self._members = Members(
             api, identity=settings.identity, namespace=settings.member_namespace
         )
@@ -121,10 +124,10 @@ class Replica:
         listening = Listening(observer.connect, self._wake)
         self._sweeps = self._build_sweeps(api, observer, reporter, listening)
         self._cache.listen(self._hear_pod)
-        resync = Resync(api, self._cache, self._queue, settings.namespaces)
         loops = (
+            watch.run(kinds),
             ReconcileLoop(reconciler, self._queue, measure=self._measure).run(),
-            resync.run(kinds, every_s=settings.resync_s),
+            self._resync.run(kinds, every_s=settings.resync_s),
             *self._audits.loops(api, settings, self._members, observer),
             self._sweeps.run(),
             scaling.run(),
@@ -137,12 +140,7 @@ class Replica:
         # A loop that breaks takes the process along: better started anew than half alive.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
-            await asyncio.gather(
-                run_watch(
-                    api, kinds, namespaces=settings.namespaces, listener=self._hear, stop=self._stop
-                ),
-                self._audits.watch(api, settings, self._stop),
-            )
+            await self._stop.wait()
             await cancel_all(tasks)
 
     def _observer(self, api: KubeApi, cluster: str) -> Observer:
@@ -206,7 +204,7 @@ class Replica:
         """
         while True:
             try:
-                kinds = await self._list_all(api)
+                kinds = await self._list_all()
                 await self._audits.prepare(api, self._settings)
                 await members.try_beat()
                 return kinds, await _cluster_identity(api)
@@ -215,12 +213,11 @@ class Replica:
                 log.warning("cannot start yet: %s", error)
                 await asyncio.sleep(STARTUP_RETRY_S)
 
-    async def _list_all(self, api: KubeApi) -> tuple[Kind, ...]:
-        resync = Resync(api, self._cache, self._queue, self._settings.namespaces)
+    async def _list_all(self) -> tuple[Kind, ...]:
         kinds = []
         for kind in WATCHED:
             try:
-                await resync.resync(kind)
+                await self._resync.resync(kind)
             except NotFound as error:
                 raise KubernetesUnavailable(
                     f"the API server serves no {kind.plural}: install the CRDs of Pelops first"
@@ -241,7 +238,10 @@ class Replica:
             concerned = self._cache.remove(kind, name, metadata["uid"], last=manifest)
         else:
             concerned = self._cache.put(kind, manifest)
-        for name in concerned:
+        self._concern(kind, concerned)
+
+    def _concern(self, kind: Kind, names: set[Name]) -> None:
+        for name in names:
             self._queue.add(name)
             self._audits.hear_group(name)
             if self._sweeps is not None:
@@ -279,6 +279,11 @@ class Replica:
                 self._secrets.prune()
                 self._clocks.prune()
                 await self._pool.close_unused(UNUSED)
+
+    def _why_not_ready(self) -> str:
+        if self._problem or self._watch is None:
+            return self._problem
+        return "; ".join(filter(None, (self._watch.problem(), self._audits.problem())))
 
     def _why_not_alive(self) -> str:
         if self._problem == "" and self._clock() - self._beat > STUCK_S:

@@ -7,15 +7,19 @@ hot path. Every write is a server-side apply or carries a precondition, so a rep
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
 from kubernetes.aio import client as aio_client
 from kubernetes.aio import config as aio_config
+from kubernetes.aio.client import rest as aio_rest
 
 from pelops.errors import (
     Conflict,
@@ -28,11 +32,15 @@ from pelops.errors import (
 from pelops.kube.resources import Kind
 from pelops.metrics import KUBERNETES_REQUESTS
 
+log = logging.getLogger(__name__)
+
 FIELD_MANAGER = "pelops"
 JSON = "application/json"
 # The parameter keeps the client from encoding the body itself: see `_render_yaml`.
 APPLY = "application/apply-patch+yaml; charset=utf-8"
 MERGE = "application/merge-patch+json"
+
+RENEW_S: Final = 5.0  # between two times that the credentials are read anew
 
 Manifest = dict[str, Any]
 
@@ -47,16 +55,12 @@ _ERRORS: dict[int, type[KubernetesError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Credentials:
-    """How this process reaches the API server, for a second client in the same process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """A part of a LIST, and the resourceVersion that the whole LIST shows."""
 
-    server: str
-    ca_file: str | None
-    certificate_file: str | None
-    key_file: str | None
-    token: str | None
-    verify: bool
+    items: list[Manifest]
+    version: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +89,26 @@ class KubeApi:
     beyond `parallel` wait for their turn.
     """
 
-    def __init__(self, configuration: Any, *, parallel: int = 16, timeout_s: float = 30.0) -> None:
-        configuration.connection_pool_maxsize = parallel
-        self._configuration = configuration
-        self._client = aio_client.ApiClient(configuration)
-        self._turns = asyncio.Semaphore(parallel)
+    def __init__(
+        self,
+        configuration: Any,
+        *,
+        parallel: int = 16,
+        timeout_s: float = 30.0,
+        load: Callable[[], Awaitable[Any]] | None = None,
+    ) -> None:
+        """`load` reads the configuration anew: its certificates, its token and its authority."""
+        self._parallel = parallel
         self._timeout_s = timeout_s
+        self._load = load
+        self._turns = asyncio.Semaphore(parallel)
+        self._configuration, self._client = self._open(configuration)
+        self._renewed_at = -RENEW_S
+        self._former: set[asyncio.Task[None]] = set()
+
+    def _open(self, configuration: Any) -> tuple[Any, aio_client.ApiClient]:
+        configuration.connection_pool_maxsize = self._parallel
+        return configuration, aio_client.ApiClient(configuration)
 
     @classmethod
     async def connect(cls, kubeconfig: str | None = None) -> KubeApi:
@@ -99,56 +117,96 @@ class KubeApi:
         Raises:
             KubernetesUnavailable: neither a kubeconfig nor a ServiceAccount is there.
         """
-        configuration = aio_client.Configuration()
+        load = functools.partial(_load_configuration, kubeconfig)
         try:
-            if kubeconfig:
-                await aio_config.load_kube_config(
-                    config_file=kubeconfig, client_configuration=configuration
-                )
-            else:
-                aio_config.load_incluster_config(client_configuration=configuration)
+            configuration = await load()
         except (aio_config.ConfigException, OSError) as error:
             raise KubernetesUnavailable(
                 f"no way to the API server: {error}; name a kubeconfig with --kubeconfig or "
                 "PELOPS_KUBECONFIG, or run as a pod with a ServiceAccount"
             ) from error
-        return cls(configuration)
+        return cls(configuration, load=load)
 
     async def close(self) -> None:
         """Close all connections. Calls under way fail."""
+        for task in self._former:
+            task.cancel()
+        await asyncio.gather(*self._former, return_exceptions=True)
         await self._client.close()
 
-    async def credentials(self) -> Credentials:
-        """The credentials as they are now; a projected token is read anew."""
-        headers: dict[str, str] = {}
-        await self._client.update_params_for_auth(
-            headers, [], ["BearerToken"], "/", "GET", None, request_auth=None
+    async def open_session(self) -> tuple[str, aiohttp.ClientSession]:
+        """Open a session of its own for a long request: the server's address, and the session.
+
+        It has the credentials as they are now (a projected token is read anew) and connections
+        that nobody else uses. The caller closes it. Raises KubernetesUnavailable.
+        """
+        configuration, headers = self._configuration, dict[str, str]()
+        try:
+            await self._client.update_params_for_auth(
+                headers, [], ["BearerToken"], "/", "GET", None, request_auth=None
+            )
+            tls = aio_rest.RESTClientObject(configuration).ssl_context
+        except (aio_config.ConfigException, OSError) as error:
+            raise KubernetesUnavailable(f"the credentials cannot be read: {error}") from error
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=tls, force_close=True),
+            headers=headers,
+            proxy=configuration.proxy,
+            trust_env=True,
         )
-        bearer = next((v for k, v in headers.items() if k.lower() == "authorization"), "")
-        return Credentials(
-            server=self._configuration.host,
-            ca_file=self._configuration.ssl_ca_cert,
-            certificate_file=self._configuration.cert_file,
-            key_file=self._configuration.key_file,
-            token=bearer.removeprefix("Bearer ").strip() or None,
-            verify=self._configuration.verify_ssl,
-        )
+        return str(configuration.host), session
+
+    async def renew(self) -> None:
+        """Read the credentials anew and drop all connections; not more often than every 5 s.
+
+        For credentials that are refused, an authority that was replaced, and connections on which
+        no answer comes. Calls under way on the former connections keep their time.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._load is None or now - self._renewed_at < RENEW_S:
+            return
+        self._renewed_at = now
+        former = self._client
+        try:
+            self._configuration, self._client = self._open(await self._load())
+        except (aio_config.ConfigException, OSError, ValueError) as error:
+            log.warning("cannot read the credentials of the API server anew: %s", error)
+            return
+        closing = asyncio.create_task(self._close_later(former))
+        self._former.add(closing)
+        closing.add_done_callback(self._former.discard)
+
+    async def _close_later(self, former: aio_client.ApiClient) -> None:
+        try:
+            await asyncio.sleep(2 * self._timeout_s)
+        finally:
+            await former.close()
 
     async def get(self, address: Address) -> Manifest:
         """The object. Raises NotFound when it, or its kind, does not exist."""
         return await self._request("GET", address.path, resource=address.resource)
 
     async def list_pages(
-        self, kind: Kind, namespace: str | None = None, *, selector: str = "", page: int = 500
-    ) -> AsyncIterator[list[Manifest]]:
-        """All objects page by page."""
+        self,
+        kind: Kind,
+        namespace: str | None = None,
+        *,
+        selector: str = "",
+        page: int = 500,
+        timeout_s: float | None = None,
+    ) -> AsyncIterator[Page]:
+        """All objects page by page, each within `timeout_s`. Default: that of the client."""
         query: dict[str, str] = {"limit": str(page)}
         if selector:
             query["labelSelector"] = selector
         while True:
-            answer = await self._request("GET", kind.path(namespace), query, resource=kind.plural)
-            metadata = answer.get("metadata", {})
-            yield answer.get("items") or []
+            answer = await self._request(
+                "GET", kind.path(namespace), query, resource=kind.plural, timeout_s=timeout_s
+            )
+            metadata = answer.get("metadata") or {}
+            yield Page(
+                items=answer.get("items") or [], version=str(metadata.get("resourceVersion", ""))
+            )
             if not metadata.get("continue"):
                 return
             query["continue"] = metadata["continue"]
@@ -159,8 +217,8 @@ class KubeApi:
         """All objects of a kind, in one list."""
         return [
             item
-            async for items in self.list_pages(kind, namespace, selector=selector)
-            for item in items
+            async for page in self.list_pages(kind, namespace, selector=selector)
+            for item in page.items
         ]
 
     async def discover(self, group: str, version: str) -> Manifest:
@@ -228,11 +286,13 @@ class KubeApi:
         resource: str,
         body: Manifest | None = None,
         content_type: str = JSON,
+        timeout_s: float | None = None,
     ) -> Manifest:
         verb = "apply" if content_type == APPLY else method.lower()
         async with self._turns:
+            client = self._client
             try:
-                parameters = await self._client.param_serialize(
+                parameters = await client.param_serialize(
                     method,
                     path,
                     query_params=list((query or {}).items()),
@@ -240,19 +300,42 @@ class KubeApi:
                     body=_render_yaml(body) if content_type == APPLY and body else body,
                     auth_settings=["BearerToken"],
                 )
-                response = await self._client.call_api(
-                    *parameters, _request_timeout=self._timeout_s
+                response = await client.call_api(
+                    *parameters, _request_timeout=timeout_s or self._timeout_s
                 )
                 text = await response.read()
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            except (
+                aiohttp.ClientError,
+                aio_config.ConfigException,
+                TimeoutError,
+                OSError,
+            ) as error:
                 KUBERNETES_REQUESTS.labels(verb, resource, "none").inc()
+                if isinstance(error, TimeoutError | ssl.SSLError | aiohttp.ClientSSLError):
+                    await self.renew()
                 cause = str(error) or type(error).__name__
                 raise KubernetesUnavailable(f"the API server does not answer: {cause}") from error
         KUBERNETES_REQUESTS.labels(verb, resource, str(response.status)).inc()
         if response.status >= 400:
-            raise _error(response.status, text)
-        answer: Manifest = json.loads(text) if text else {}
+            if response.status == 401:
+                await self.renew()
+            raise _error(response.status, text, response.headers.get("Retry-After"))
+        try:
+            answer: Manifest = json.loads(text) if text else {}
+        except ValueError as error:  # as of a proxy's page
+            raise KubernetesUnavailable("the answer of the API server is not JSON") from error
         return answer
+
+
+async def _load_configuration(kubeconfig: str | None) -> Any:
+    configuration = aio_client.Configuration()
+    if kubeconfig:
+        await aio_config.load_kube_config(
+            config_file=kubeconfig, client_configuration=configuration
+        )
+    else:
+        aio_config.load_incluster_config(client_configuration=configuration)
+    return configuration
 
 
 # A pair of surrogates, as JSON writes a character beyond the basic plane.
@@ -273,7 +356,7 @@ def _render_yaml(body: Manifest) -> str:
 _WRONG_SHAPE: Final = ("failed to create typed patch object", "unable to convert unstructured")
 
 
-def _error(status: int, text: bytes) -> KubernetesError:
+def _error(status: int, text: bytes, retry_after: str | None = None) -> KubernetesError:
     try:
         message = str(json.loads(text).get("message") or text.decode(errors="replace"))
     except (ValueError, AttributeError):
@@ -281,5 +364,16 @@ def _error(status: int, text: bytes) -> KubernetesError:
     if status == 500 and any(words in message for words in _WRONG_SHAPE):
         return Rejected(message)  # a template of the wrong shape, which is no failure of the server
     if status in (401, 429) or status >= 500:
-        return KubernetesUnavailable(f"the API server answers {status}: {message}")
+        return KubernetesUnavailable(
+            f"the API server answers {status}: {message}",
+            retry_after_s=parse_retry_after(retry_after),
+        )
     return _ERRORS.get(status, KubernetesError)(message)
+
+
+def parse_retry_after(value: str | None) -> float:
+    """The seconds of a Retry-After header; 0 without one, or when it is a date."""
+    try:
+        return max(0.0, float(value or 0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,250 @@
+"""The watch against API servers that misbehave: it is deaf no longer than the trouble lasts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import pytest
+from kubernetes.aio import client as aio_client
+from prometheus_client import REGISTRY
+
+from pelops.controller.cache import Cache
+from pelops.controller.loop import Resync
+from pelops.controller.versions import Name
+from pelops.controller.watch import SILENCE_LIMIT_S, Pace, Watch
+from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP, Kind
+from tests.integration.hostile_api import FAULTS, HostileApi
+
+KINDS = (STREAM_CONSUMER_GROUP, POD)
+FAST = Pace(
+    stream_s=2.0,
+    late_s=0.5,
+    answer_s=0.5,
+    longest_answer_s=1.0,
+    list_s=5.0,
+    first_pause_s=0.02,
+    longest_pause_s=0.2,
+    ending_s=0.2,
+)
+WAIT_S = 10.0
+GROUP = STREAM_CONSUMER_GROUP
+
+
+@dataclass
+class Followed:
+    """A cache that a watch keeps in step, and what was told of it."""
+
+    cache: Cache = field(default_factory=Cache)
+    concerned: list[tuple[Kind, Name]] = field(default_factory=list)
+    refused: list[Kind] = field(default_factory=list)
+    ahead_s: float = 0.0  # of the watch's clock
+    breaks: str = ""  # the name of an object that cannot be taken in
+    watch: Watch = field(init=False)
+
+    def clock(self) -> float:
+        return time.monotonic() + self.ahead_s
+
+    def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+        metadata = manifest["metadata"]
+        if metadata["name"] == self.breaks:
+            raise ValueError("cannot be read")
+        name = (metadata["namespace"], metadata["name"])
+        if is_gone:
+            concerned = self.cache.remove(kind, name, metadata["uid"], last=manifest)
+        else:
+            concerned = self.cache.put(kind, manifest)
+        self.concern(kind, concerned)
+
+    def concern(self, kind: Kind, names: set[Name]) -> None:
+        self.concerned += [(kind, name) for name in names]
+
+    def known(self) -> set[str]:
+        return {name for _, name in self.cache.resources}
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[HostileApi]:
+    async with HostileApi() as started:
+        await started.put(GROUP, "kept")
+        await started.put(GROUP, "removed")
+        yield started
+
+
+@pytest.fixture
+async def api(server: HostileApi) -> AsyncIterator[KubeApi]:
+    made = _client(server)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def followed(api: KubeApi) -> AsyncIterator[Followed]:
+    made = Followed()
+    resync = Resync(api, made.cache, made.concern, ())
+    made.watch = Watch(api, resync, made.hear, made.clock, refused=made.refused.append, pace=FAST)
+    task = asyncio.create_task(made.watch.run(KINDS))
+    await _until(lambda: made.known() == {"kept", "removed"})
+    yield made
+    assert not task.done(), "the watch ended by itself"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, WAIT_S)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_what_happened_during_a_fault_is_known_after_it(
+    server: HostileApi, followed: Followed, fault: str
+) -> None:
+    await server.set_fault(fault)
+    await server.put(GROUP, "added")
+    await server.delete(GROUP, "removed")
+    await asyncio.sleep(0.6)
+    await server.set_fault("")
+    await _until(lambda: followed.known() == {"kept", "added"})
+    await server.put(GROUP, "later")
+    await _until(lambda: "later" in followed.known())
+    assert (GROUP, ("shop", "removed")) in followed.concerned
+
+
+async def test_an_event_is_heard_at_once_and_a_stream_that_ends_costs_no_list(
+    server: HostileApi, followed: Followed
+) -> None:
+    lists = server.requests["LIST"]
+    watches = server.requests["WATCH"]
+    await _until(lambda: server.requests["WATCH"] >= watches + 2 * len(KINDS))
+    began = time.monotonic()
+    await server.put(GROUP, "added")
+    await _until(lambda: "added" in followed.known())
+    assert time.monotonic() - began < 1
+    assert server.requests["LIST"] == lists
+
+
+async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_pause(
+    server: HostileApi, api: KubeApi
+) -> None:
+    made = Followed()
+    patient = Pace(first_pause_s=60.0, longest_pause_s=60.0)
+    made.watch = Watch(
+        api, Resync(api, made.cache, made.concern, ()), made.hear, made.clock, pace=patient
+    )
+    task = asyncio.create_task(made.watch.run([GROUP]))
+    await _until(lambda: server.requests["WATCH"] == 1)
+    await server.set_fault("says 410 in the stream")
+    await _until(lambda: server.requests["WATCH"] == 2)
+    assert server.requests["LIST"] == 2
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
+    server: HostileApi, followed: Followed
+) -> None:
+    await server.set_fault("cuts streams")
+    server.retry_after = "2"
+    await server.set_fault("answers 429")
+    asked = server.requests.total()
+    await _until(lambda: server.requests.total() >= asked + len(KINDS))
+    await asyncio.sleep(1.5)
+    assert server.requests.total() == asked + len(KINDS)
+    await server.set_fault("")
+    await server.put(GROUP, "added")
+    await _until(lambda: "added" in followed.known())
+
+
+async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_lives(
+    server: HostileApi, followed: Followed
+) -> None:
+    assert followed.watch.problem() == ""
+    restarts = _metric("pelops_watch_restarts_total")
+    await server.set_fault("answers 403")
+    await _until(lambda: _metric("pelops_watch_restarts_total") > restarts)
+    followed.ahead_s = SILENCE_LIMIT_S + 5
+    problem = followed.watch.problem()
+    assert "the watch of streamconsumergroups has had no sign of life for 6" in problem
+    assert "answers 403: it is a 403" in problem
+    assert "the watch of pods" in problem
+    assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") > SILENCE_LIMIT_S
+    assert set(followed.refused) == set(KINDS)
+    await server.set_fault("")
+    await _until(lambda: followed.watch.problem() == "")
+    assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") < SILENCE_LIMIT_S
+
+
+async def test_an_object_that_cannot_be_read_hides_no_other(
+    server: HostileApi, followed: Followed
+) -> None:
+    followed.breaks = "broken"
+    lists = server.requests["LIST"]
+    await server.put(GROUP, "broken")
+    await server.put(GROUP, "added")
+    await _until(lambda: "added" in followed.known())
+    assert server.requests["LIST"] == lists
+
+
+async def test_the_first_stream_continues_the_list_that_filled_the_cache(
+    server: HostileApi, api: KubeApi
+) -> None:
+    made = Followed()
+    resync = Resync(api, made.cache, made.concern, ())
+    await resync.resync(GROUP)
+    await server.put(GROUP, "added")
+    made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
+    task = asyncio.create_task(made.watch.run([GROUP]))
+    await _until(lambda: "added" in made.known())
+    assert server.requests["LIST"] == 1
+    task.cancel()
+    await asyncio.wait({task})
+
+
+async def test_a_token_that_was_replaced_is_read_anew(server: HostileApi) -> None:
+    token = ["old"]
+
+    async def load() -> aio_client.Configuration:
+        configuration = aio_client.Configuration(host=f"http://127.0.0.1:{server.port}")
+        # As a pod's ServiceAccount has it, with a small letter.
+        configuration.api_key["BearerToken"] = f"bearer {token[0]}"
+        return configuration
+
+    server.token = "old"
+    api = KubeApi(await load(), load=load)
+    made = Followed()
+    resync = Resync(api, made.cache, made.concern, ())
+    made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
+    task = asyncio.create_task(made.watch.run([GROUP]))
+    await _until(lambda: made.known() == {"kept", "removed"})
+    assert followed_without_failure(made)
+    token[0] = server.token = "new"
+    await server.put(GROUP, "added")
+    await server.set_fault("cuts streams")
+    await _until(lambda: server.requests["LIST"] > 1)
+    await server.set_fault("")
+    await server.put(GROUP, "later")
+    await _until(lambda: {"added", "later"} <= made.known())
+    task.cancel()
+    await asyncio.wait({task})
+    await api.close()
+
+
+def followed_without_failure(followed: Followed) -> bool:
+    """Whether no stream was refused so far."""
+    return not followed.refused and followed.watch.problem() == ""
+
+
+def _client(server: HostileApi) -> KubeApi:
+    return KubeApi(aio_client.Configuration(host=f"http://127.0.0.1:{server.port}"))
+
+
+def _metric(name: str) -> float:
+    value = REGISTRY.get_sample_value(name, {"kind": GROUP.plural})
+    assert value is not None
+    return value
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
