@@ -77,8 +77,9 @@ for _, entry in ipairs(found) do
     renamed[id] = copy
     local tried = redis.call('HGET', state, 'try:' .. id)
     if tried then
-      redis.call('HSET', state, 'try:' .. copy, tried)
+      -- In this order: of two streams, two entries of one millisecond may have the same ID.
       redis.call('HDEL', state, 'try:' .. id)
+      redis.call('HSET', state, 'try:' .. copy, tried)
     end
   else
     stayed = stayed + 1
