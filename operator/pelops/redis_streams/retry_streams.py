@@ -106,7 +106,7 @@ def _note_needs(keys: GroupKeys) -> tuple[Need, ...]:
 def _return_needs(keys: GroupKeys) -> tuple[Need, ...]:
     return (
         *(Need("type", key) for key in (keys.retry, keys.stream, keys.ledger, keys.state)),
-        Need("hget", keys.state, ("f",)),
+        *(Need(command, keys.state, ("f",)) for command in ("hget", "hmget")),
         *(Need("xinfo|groups", key) for key in (keys.stream, keys.retry)),
         *(Need("xinfo|stream", key) for key in (keys.stream, keys.retry)),
         Need("xpending", keys.retry, (keys.group, "-", "+", 1)),

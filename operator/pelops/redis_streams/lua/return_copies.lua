@@ -56,6 +56,12 @@ while #found < batch and bytes < max_bytes do
   from = '(' .. entry[1]
 end
 
+local names = {}
+for i, entry in ipairs(found) do
+  names[i] = 'try:' .. entry[1]
+end
+local tries = #names > 0 and redis.call('HMGET', state, unpack(names)) or {}
+
 -- From here on it writes.
 local moved, event, stayed, renamed = {}, {}, 0, {}
 for _, entry in ipairs(found) do
@@ -75,12 +81,6 @@ for _, entry in ipairs(found) do
     event[#event + 1] = id
     event[#event + 1] = copy .. ' ' .. root .. ' ' .. text(retries) .. ' 0 0'
     renamed[id] = copy
-    local tried = redis.call('HGET', state, 'try:' .. id)
-    if tried then
-      -- In this order: of two streams, two entries of one millisecond may have the same ID.
-      redis.call('HDEL', state, 'try:' .. id)
-      redis.call('HSET', state, 'try:' .. copy, tried)
-    end
   else
     stayed = stayed + 1
   end
@@ -88,6 +88,17 @@ end
 
 if #moved > 0 then
   redis.call('XDEL', retry, unpack(moved))
+  -- All go before any comes: in two streams, entries of one millisecond may have the same ID.
+  for i, entry in ipairs(found) do
+    if tries[i] and renamed[entry[1]] then
+      redis.call('HDEL', state, names[i])
+    end
+  end
+  for i, entry in ipairs(found) do
+    if tries[i] and renamed[entry[1]] then
+      redis.call('HSET', state, 'try:' .. renamed[entry[1]], tries[i])
+    end
+  end
   -- Suspects that are being tried go on under their new IDs.
   local chunk = redis.call('HGET', state, 'chunk')
   if chunk then
