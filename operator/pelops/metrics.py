@@ -53,14 +53,18 @@ GROUP_FACTS = {
         "pelops_ready", "1 when the resource's Ready condition is True.", ["namespace", "name"]
     ),
     "lag": Gauge(
-        "pelops_lag_entries", "Entries not yet delivered; NaN when unknown.", ["namespace", "name"]
+        "pelops_lag_entries",
+        "Entries not yet delivered, of the stream and its retry stream; NaN when unknown.",
+        ["namespace", "name"],
     ),
     "pending": Gauge(
-        "pelops_pending_entries", "Entries delivered and not acknowledged.", ["namespace", "name"]
+        "pelops_pending_entries",
+        "Entries delivered and not acknowledged, of the stream and its retry stream.",
+        ["namespace", "name"],
     ),
     "oldest": Gauge(
         "pelops_oldest_pending_seconds",
-        "Age of the lowest pending entry by its ID; 0 when nothing is pending.",
+        "Age of the lowest pending entry of both streams by its ID; 0 when nothing is pending.",
         ["namespace", "name"],
     ),
     "consumers": Gauge(
@@ -72,6 +76,26 @@ GROUP_FACTS = {
     "replicas": Gauge("pelops_worker_replicas", "Worker pods that exist.", ["namespace", "name"]),
     "desired": Gauge(
         "pelops_desired_replicas", "Worker pods that are wanted.", ["namespace", "name"]
+    ),
+}
+
+# The same of each stream alone, under names of their own: a name that had both the total and its
+# parts would be counted twice by a sum over `stream`.
+STREAM_FACTS = {
+    "lag": Gauge(
+        "pelops_stream_lag_entries",
+        "Entries of one stream, main or retry, not yet delivered; NaN when unknown.",
+        ["namespace", "name", "stream"],
+    ),
+    "pending": Gauge(
+        "pelops_stream_pending_entries",
+        "Entries of one stream, main or retry, delivered and not acknowledged.",
+        ["namespace", "name", "stream"],
+    ),
+    "oldest": Gauge(
+        "pelops_stream_oldest_pending_seconds",
+        "Age of the lowest pending entry of one stream, main or retry; 0 when nothing is pending.",
+        ["namespace", "name", "stream"],
     ),
 }
 
@@ -219,12 +243,21 @@ def forget_audit(namespace: str, name: str) -> None:
 def forget_group(namespace: str, name: str) -> None:
     """Drop the series of a resource that is gone."""
     forget_scaling(namespace, name)
+    for stream in ("main", "retry"):
+        forget_stream(namespace, name, stream)
     for series in (*GROUP_FACTS.values(), STATUS_WRITES_LIMITED):
         if (namespace, name) in series._metrics:
             series.remove(namespace, name)
     for act in GROUP_ACTS:
         for labels in [told for told in list(act._metrics) if told[:2] == (namespace, name)]:
             act.remove(*labels)
+
+
+def forget_stream(namespace: str, name: str, stream: str) -> None:
+    """Drop the series of one stream of a group, such as a retry stream that is gone."""
+    for series in STREAM_FACTS.values():
+        if (namespace, name, stream) in series._metrics:
+            series.remove(namespace, name, stream)
 
 
 def forget_scaling(namespace: str, name: str) -> None:

@@ -104,6 +104,7 @@ async def test_streams_beside_it_are_seen_when_asked_for(server: Server) -> None
         pending=2,
         lag=1,
         lowest_pending=ids[0],
+        first_undelivered=ids[2],
     )
     assert (await observe_group(server, KEYS)).retry is None
     await server.execute("DEL", KEYS.handover)

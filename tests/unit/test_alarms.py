@@ -115,7 +115,10 @@ def test_without_recovery_an_old_report_raises_no_alarm() -> None:
 def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
     told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True))
     unseen = facts(resource=before(EVERYTHING), stream=None)
-    assert [alarm.type for alarm in told] == [*ALARMS]
+    # Those of the retry stream come from a look at it, and have tests of their own.
+    assert [alarm.type for alarm in told] == [
+        kind for kind in ALARMS if not kind.startswith("RetryStream")
+    ]
     assert decide_alarms(unseen) == told
     assert decide_alarms(facts(stream=None)) == []
 

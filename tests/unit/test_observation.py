@@ -12,6 +12,7 @@ from pelops.domain.state import (
     GroupState,
     Loss,
     RememberedPosition,
+    RetryWait,
     SweepReport,
     Totals,
     WentBack,
@@ -45,6 +46,7 @@ FULL: dict[str, str | None] = {
     "total:dead_lettered": "3",
     "total:payload_gone": "4",
     "total:trimmed": "5",
+    "retry:waits": "5-0 6-0 10000",
 }
 
 
@@ -71,6 +73,7 @@ def test_a_state_is_read_field_by_field() -> None:
         master_since=at(1),
         created_at=at(4),
         trim_tried_at=at(9),
+        retry_wait=RetryWait(first_undelivered=EntryId(5), position=EntryId(6), at=at(10)),
     )
 
 

@@ -53,13 +53,14 @@ STREAM_CONSUMER_GROUP: Final = Kind(
             name="Lag",
             type="string",
             path=".status.summary.lag",
-            description="Entries not yet delivered.",
+            description="Entries not yet delivered, those of the retry stream included.",
         ),
         Column(
             name="Pending",
             type="integer",
             path=".status.group.pending",
-            description="Entries delivered and not yet acknowledged.",
+            description="Entries delivered and not yet acknowledged, those of the retry stream"
+            " included.",
         ),
         Column(
             name="Oldest",

@@ -55,12 +55,15 @@ class GroupStatus(ApiModel):
         default=None, description="The last entry that the group delivered to anyone."
     )
     pending: Count | None = Field(
-        default=None, description="Entries delivered and not yet acknowledged."
+        default=None,
+        description="Entries delivered and not yet acknowledged, of the stream and of the retry"
+        " stream together.",
     )
     lag: Count | None = Field(
         default=None,
-        description="Entries not yet delivered: the number itself when lagKnown is true, else the"
-        " least that it can be. Absent when nothing is known.",
+        description="Entries not yet delivered, of the stream and of the retry stream together:"
+        " the number itself when lagKnown is true, else the least that it can be. Absent when"
+        " nothing is known.",
     )
     lag_known: bool | None = Field(
         default=None,
@@ -69,8 +72,8 @@ class GroupStatus(ApiModel):
     )
     oldest_pending_time: Timestamp | None = Field(
         default=None,
-        description="When the oldest pending entry was added, as its ID tells; absent when nothing"
-        " is pending.",
+        description="When the oldest pending entry of both streams was added, as its ID tells;"
+        " absent when nothing is pending.",
     )
     consumers: Count | None = Field(default=None, description="Number of consumers of the group.")
     owned_by: Text | None = Field(
@@ -84,6 +87,25 @@ class StreamStatus(ApiModel):
     """The stream as Redis shows it."""
 
     length: Count | None = Field(default=None, description="Entries in the stream.")
+
+
+class RetryStreamStatus(ApiModel):
+    """The retry stream of the group alone; its numbers are part of those of the group."""
+
+    name: KeyName | None = Field(default=None, description="Key of the retry stream.")
+    pending: Count | None = Field(
+        default=None, description="Copies in it delivered and not yet acknowledged."
+    )
+    lag: Count | None = Field(
+        default=None,
+        description="Copies in it not yet delivered: the number itself when lagKnown is true, else"
+        " the least that it can be.",
+    )
+    lag_known: bool | None = Field(default=None, description="Whether lag is exact.")
+    oldest_pending_time: Timestamp | None = Field(
+        default=None,
+        description="When its oldest pending copy was added; absent when nothing is pending.",
+    )
 
 
 class DeadLetterStatus(ApiModel):
@@ -170,6 +192,11 @@ class StreamConsumerGroupStatus(ApiModel):
     )
     group: GroupStatus | None = Field(default=None, description="The consumer group.")
     stream: StreamStatus | None = Field(default=None, description="The stream.")
+    retry_stream: RetryStreamStatus | None = Field(
+        default=None,
+        description="The retry stream. Present while spec.recovery.requeueTo is RetryStream, and"
+        " after that while the key exists.",
+    )
     dead_letter: DeadLetterStatus | None = Field(default=None, description="The dead letters.")
     redis: RedisStatus | None = Field(default=None, description="The server that answered.")
     recovery: RecoveryStatus | None = Field(

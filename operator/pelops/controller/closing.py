@@ -68,6 +68,7 @@ class Closing:
             keys,
             uid=sweep.resource.metadata.uid,
             target=keys.retry if with_retry else keys.stream,
+            others=() if with_retry or sight.retry is None else (keys.retry,),
             report=report,
             resolved=resolved,
             scan=scan,

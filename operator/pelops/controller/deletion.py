@@ -12,6 +12,7 @@ from pelops.controller.memory import Hold, Memory
 from pelops.controller.observe import Observer
 from pelops.controller.reporter import Reporter
 from pelops.controller.steps import FINALIZER, remove_finalizer
+from pelops.domain.naming import GroupKeys
 from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening
@@ -39,16 +40,18 @@ class Deletion:
         decision = self._decide(resource, memory, now)
         if decision.action is CleanupAction.NOTHING:
             return None
-        note = decision.message
+        note, is_loss = decision.message, False
         if decision.action is CleanupAction.DESTROY:
             try:
-                note = await self._destroy(resource, memory.held)
+                note, is_loss = await self._destroy(resource, memory.held)
             except PelopsError as error:
                 memory.cleanup_failure = str(error)
                 log.warning("cannot destroy the group of %s: %s", resource.metadata.key, error)
                 return memory.retry_s()
         if note:
-            await self._reporter.tell(resource.metadata, _happening(decision, note))
+            await self._reporter.tell(
+                resource.metadata, _happening(decision, note, is_loss=is_loss)
+            )
         return await self._let_go(resource.metadata)
 
     async def give_up(self, metadata: ObjectMeta, problem: str) -> float | None:
@@ -71,8 +74,10 @@ class Deletion:
             now=now,
         )
 
-    async def _destroy(self, resource: StreamConsumerGroup, held: Hold | None) -> str:
-        """Destroy the group unless it is another's: what became of it; empty when it was gone."""
+    async def _destroy(self, resource: StreamConsumerGroup, held: Hold | None) -> tuple[str, bool]:
+        """Destroy the group unless it is another's: what became of it, empty when it was gone, and
+        whether entries went with it that nobody acknowledged.
+        """
         try:
             server, keys = await self._observer.connect(resource)
         except NotFound:
@@ -82,10 +87,10 @@ class Deletion:
             server, keys = held.server, held.keys
         destroyed = await destroy_group(server, keys, self._observer.owner_of(resource))
         if destroyed.verdict is DestroyVerdict.DESTROYED:
-            return f"Destroyed group {keys.group}; its stream and dead letters stay"
+            return tell_destroyed(keys, destroyed.copies), destroyed.copies > 0
         if destroyed.verdict is DestroyVerdict.ABSENT:
-            return ""  # most often another replica was faster, and tells
-        return f"Left group {keys.group} alone: this resource does not act on it"
+            return "", False  # most often another replica was faster, and tells
+        return f"Left group {keys.group} alone: this resource does not act on it", False
 
     async def _let_go(self, metadata: ObjectMeta) -> float | None:
         """Remove the finalizer: seconds until another try, or None when it is done."""
@@ -98,10 +103,22 @@ class Deletion:
         return None
 
 
-def _happening(decision: CleanupDecision, note: str) -> Happening:
+def tell_destroyed(keys: GroupKeys, copies: int) -> str:
+    """What went with the group, and what stays."""
+    note = f"Destroyed group {keys.group}; its stream and dead letters stay"
+    if not copies:
+        return note
+    return (
+        f"{note}. At least {copies} copies of stuck entries in its retry stream {keys.retry} were "
+        "not acknowledged and went with it; as long as the stream holds the originals, a new "
+        "group with startFrom: Beginning delivers them"
+    )
+
+
+def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
     left_behind = decision.reason is Reason.LEFT_BEHIND
     return Happening(
-        type="Warning" if left_behind else "Normal",
+        type="Warning" if left_behind or is_loss else "Normal",
         reason=Reason.LEFT_BEHIND if left_behind else Reason.GROUP_REMOVED,
         action="Delete",
         note=note,

@@ -71,6 +71,9 @@ class Memory:
     told: str | None = None  # the last failure that was logged
     expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
     last_seen: LastSeen | None = None  # where the group stood at the last look
+    return_after: datetime | None = (
+        None  # copies of a retry stream could not be moved; Redis' clock
+    )
 
     def wait(self, what: str, rank: int, now: datetime) -> timedelta:
         """How long this replica leaves a difference that it sees to others; starts the wait."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from pelops.api.redis import RedisSpec, SecretRef
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
 from pelops.controller.obstacles import explain, find_name_taken
+from pelops.controller.retry_streams import FormerRetryStreams
 from pelops.controller.secrets import Secrets
 from pelops.controller.targets import Targets
 from pelops.controller.versions import Name
@@ -74,6 +76,7 @@ class RedisView:
     server: Server | None = None
     stream: StreamObservation | None = None
     problem: Finding | None = None  # also when another resource acts on the group
+    has_former_retry: bool = False  # a retry stream that the resource no longer asks for
 
 
 class Observer:
@@ -87,6 +90,7 @@ class Observer:
         self._secrets = secrets
         self._targets = targets
         self._cluster = cluster  # identity of this Kubernetes cluster; empty when unknown
+        self._former = FormerRetryStreams(time.monotonic)
 
     async def observe(self, resource: StreamConsumerGroup) -> View:
         """Everything that is known now. Raises KubernetesUnavailable."""
@@ -130,6 +134,12 @@ class Observer:
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
         return await self._server(spec.redis, resource.metadata.namespace), keys
 
+    async def has_former_retry(
+        self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys
+    ) -> bool:
+        """Whether there is a retry stream that the resource no longer asks for. Does not raise."""
+        return await self._former.is_left(resource, server, keys)
+
     async def reach(self, redis: RedisSpec, namespace: str) -> Server:
         """The server that a resource of another kind names. Raises PelopsError with the cause."""
         try:
@@ -154,7 +164,7 @@ class Observer:
         for resource, view in zip(resources, views, strict=True):
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
-                asked[view.server][uid] = _look(resource, view.keys, is_deep=uid in deep)
+                asked[view.server][uid] = _look(resource, view, view.keys, is_deep=uid in deep)
         seen = await asyncio.gather(*(_look_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [
@@ -167,7 +177,8 @@ class Observer:
             server, keys = await self.connect(resource)
         except PelopsError as error:
             return self._fail(resource, RedisView(), error)
-        return RedisView(server=server, keys=keys)
+        has_former_retry = await self.has_former_retry(resource, server, keys)
+        return RedisView(server=server, keys=keys, has_former_retry=has_former_retry)
 
     def _judge(
         self,
@@ -274,12 +285,15 @@ class Observer:
         )
 
 
-def _look(resource: StreamConsumerGroup, keys: GroupKeys, *, is_deep: bool) -> Look:
+def _look(
+    resource: StreamConsumerGroup, view: RedisView, keys: GroupKeys, *, is_deep: bool
+) -> Look:
     spec = resource.spec
     return Look(
         keys,
-        with_retry=needs_retry_stream(spec),
+        with_retry=needs_retry_stream(spec) or view.has_former_retry,
         with_handover=needs_handover_stream(spec),
+        is_retry_former=view.has_former_retry,
         is_deep=is_deep,
     )
 

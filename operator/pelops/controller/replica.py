@@ -183,12 +183,13 @@ class Replica:
         settings, members = self._settings, self._members
         assert members is not None
         workload = WorkloadSteps(api, self._cache, self._targets)
+        upkeep = UpkeepSteps(api, self._cache, identity=settings.identity)
         doors = Doors(
             api=api,
             cache=self._cache,
             members=members,
             observer=observer,
-            steps=Steps(api, self._cache, workload, UpkeepSteps(api, self._cache)),
+            steps=Steps(api, self._cache, workload, upkeep),
             deletion=Deletion(api, self._cache, observer, reporter),
             reporter=reporter,
             decision=self._scaling.decision,

@@ -6,20 +6,27 @@ import logging
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Final, Literal
 
 from pelops.api.meta import ObjectMeta
 from pelops.controller.status import Status
-from pelops.domain.observation import StreamObservation
+from pelops.domain.observation import (
+    GroupBacklog,
+    GroupObservation,
+    RetryObservation,
+    StreamObservation,
+)
 from pelops.errors import KubernetesError
 from pelops.kube.client import KubeApi
 from pelops.kube.events import Happening, build_event, publish_event
 from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
-from pelops.metrics import GROUP_FACTS
+from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
 from pelops.policy.facts import Facts
 from pelops.policy.reasons import ALARMS, AUDIT_ALARMS, UNDER_WAY, ConditionType
 
 log = logging.getLogger(__name__)
+
+_PARTS: Final = ("main", "retry")  # values of the label `stream`
 
 
 class Reporter:
@@ -79,21 +86,46 @@ def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> No
     """Set the gauges of what a look at Redis found; None: it could not be looked at."""
     for fact, value in _group_values(stream).items():
         GROUP_FACTS[fact].labels(*name).set(value)
+    if stream is None or stream.group is None:
+        for part in [label for label in _PARTS if _is_measured(name, label)]:
+            _measure_part(name, part, dict.fromkeys(STREAM_FACTS, math.nan))
+        return
+    _measure_part(name, "main", _backlog_values(stream.group, stream.server_time))
+    if stream.retry is None:
+        forget_stream(*name, "retry")
+    else:
+        _measure_part(name, "retry", _backlog_values(stream.retry, stream.server_time))
+
+
+def _is_measured(name: tuple[str, str], part: str) -> bool:
+    return (*name, part) in STREAM_FACTS["lag"]._metrics
+
+
+def _measure_part(name: tuple[str, str], part: str, values: dict[str, float]) -> None:
+    for fact, value in values.items():
+        STREAM_FACTS[fact].labels(*name, part).set(value)
 
 
 def _group_values(stream: StreamObservation | None) -> dict[str, float]:
-    if stream is None or stream.group is None:
+    backlog = None if stream is None else stream.backlog
+    if stream is None or stream.group is None or backlog is None:
         # What cannot be seen is not what was seen last.
         return dict.fromkeys(("lag", "pending", "oldest", "consumers", "dead_letters"), math.nan)
-    group = stream.group
-    oldest = group.lowest_pending
-    age = 0.0 if oldest is None else max(0.0, stream.server_time.timestamp() - oldest.ms / 1000)
     return {
-        "lag": math.nan if group.lag is None else float(group.lag),
-        "pending": float(group.pending),
-        "oldest": age,
-        "consumers": float(group.consumers),
+        **_backlog_values(backlog, stream.server_time),
+        "consumers": float(stream.group.consumers),
         "dead_letters": float(stream.dead_letters),
+    }
+
+
+def _backlog_values(
+    of: GroupBacklog | GroupObservation | RetryObservation, now: datetime
+) -> dict[str, float]:
+    oldest = of.lowest_pending
+    return {
+        "lag": math.nan if of.lag is None else float(of.lag),
+        "pending": float(of.pending),
+        "oldest": 0.0 if oldest is None else max(0.0, now.timestamp() - oldest.ms / 1000),
     }
 
 

@@ -223,7 +223,13 @@ def _judge(scaled: Scaled, redis: RedisView) -> Backlog | None:
 def _fleet(scaled: Scaled, redis: RedisView, workload: WorkloadObservation) -> Fleet | None:
     if redis.server is None or redis.keys is None or redis.stream is None:
         return None
-    return Fleet(resource=scaled.resource, server=redis.server, keys=redis.keys, workload=workload)
+    return Fleet(
+        resource=scaled.resource,
+        server=redis.server,
+        keys=redis.keys,
+        workload=workload,
+        has_former_retry=redis.has_former_retry,
+    )
 
 
 def _measure(scaled: Scaled) -> None:

@@ -15,7 +15,12 @@ from typing import Any, Final
 from pelops.api.bounds import MAX_EXACT_INTEGER
 from pelops.domain.condition import Condition, render_conditions, render_time, shorten
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import GroupObservation, StreamObservation
+from pelops.domain.observation import (
+    GroupBacklog,
+    GroupObservation,
+    RetryObservation,
+    StreamObservation,
+)
 from pelops.domain.ownership import OwnerRecord
 from pelops.policy.facts import Facts
 from pelops.policy.reasons import ConditionType
@@ -31,6 +36,10 @@ _MOVING = (
     ("group", "oldestPendingTime"),
     ("group", "consumers"),
     ("stream", "length"),
+    ("retryStream", "pending"),
+    ("retryStream", "lag"),
+    ("retryStream", "lagKnown"),
+    ("retryStream", "oldestPendingTime"),
     ("deadLetter", "length"),
     ("recovery", "requeued"),
     ("recovery", "released"),
@@ -90,6 +99,7 @@ def render_status(
         "selector": workload.selector,
         "group": group,
         "stream": {"length": facts.stream.length} if facts.stream else None,
+        "retryStream": _render_retry(facts),
         "deadLetter": _render_dead_letter(facts),
         "recovery": _render_recovery(facts),
         "redis": _present({"topology": facts.topology, "version": facts.server_version}),
@@ -127,7 +137,7 @@ def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
     return _present(
         {
             "name": name,
-            **_render_numbers(facts.stream.group),
+            **_render_numbers(facts.stream.group, facts.stream),
             "ownedBy": _name_owner(hold.owner) if is_foreign and hold else None,
         }
     )
@@ -138,16 +148,30 @@ def _name_owner(owner: OwnerRecord) -> str:
     return shorten(f"{owner.namespace}/{owner.name}", 1024)
 
 
-def _render_numbers(group: GroupObservation) -> Status:
-    lowest = group.lowest_pending
+def _render_numbers(group: GroupObservation, stream: StreamObservation) -> Status:
     return {
         "lastDeliveredId": str(group.last_delivered_id),
-        "pending": group.pending,
-        "lag": _exact(group.at_least) if group.lag is not None or group.at_least else None,
-        "lagKnown": group.lag is not None,
-        "oldestPendingTime": None if lowest is None else _added_at(lowest),
+        **_render_backlog(stream.backlog or group),
         "consumers": group.consumers,
     }
+
+
+def _render_backlog(of: GroupBacklog | GroupObservation | RetryObservation) -> Status:
+    lowest = of.lowest_pending
+    return {
+        "pending": of.pending,
+        "lag": _exact(of.at_least) if of.lag is not None or of.at_least else None,
+        "lagKnown": of.lag is not None,
+        "oldestPendingTime": None if lowest is None else _added_at(lowest),
+    }
+
+
+def _render_retry(facts: Facts) -> Status | None:
+    """What the retry stream alone holds; None without one."""
+    retry = None if facts.stream is None else facts.stream.retry
+    if facts.keys is None or retry is None or not (retry.exists or retry.length):
+        return None
+    return _present({"name": facts.keys.retry, **_render_backlog(retry)})
 
 
 def _added_at(entry_id: EntryId) -> str | None:
@@ -197,7 +221,8 @@ def _render_summary(facts: Facts) -> Status:
 def _lag_cell(stream: StreamObservation | None) -> str | None:
     if stream is None or stream.group is None:
         return None
-    lag, at_least = stream.group.lag, stream.group.at_least
+    backlog = stream.backlog or stream.group
+    lag, at_least = backlog.lag, backlog.at_least
     if lag is None:
         return f">={at_least}" if at_least else "unknown"
     return str(lag)

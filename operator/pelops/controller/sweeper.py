@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pelops.api.recovery import RecoveryStrategy
+from pelops.api.recovery import RecoveryStrategy, RequeueTo
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
 from pelops.controller.closing import (
@@ -146,12 +146,14 @@ class Sweeper:
         interval = timedelta(seconds=recovery.scan_interval_seconds)
         rank = self._doors.members.rank(resource.metadata.key)
         server, keys = await self._doors.observer.connect(resource)
+        has_former_retry = await self._doors.observer.has_former_retry(resource, server, keys)
         sight = await open_sweep(
             server,
             keys,
             uid=resource.metadata.uid,
             due=self._pacing.due(_name(resource), interval, findings.trigger, rank=rank),
-            with_retry=needs_retry_stream(resource.spec),
+            with_retry=has_former_retry or needs_retry_stream(resource.spec),
+            is_retry_former=has_former_retry,
         )
         if isinstance(sight, NotDue):
             wait = self._pacing.until_next(
@@ -163,7 +165,7 @@ class Sweeper:
             resource=resource, server=server, keys=keys, sight=sight, findings=findings
         )
         for stream in (sight.stream, sight.retry):
-            if stream is not None:
+            if stream is not None and not _must_stay(sweep, stream):
                 await self._sweep_stream(sweep, stream)
         unheard = self._doors.hears(sweep.name)
         if unheard is not None and findings.problem is None:
@@ -200,6 +202,11 @@ class Sweeper:
     def _ground(self, sweep: GroupSweep, stream: StreamSight) -> Ground:
         recovery, keys = sweep.resource.spec.recovery, sweep.keys
         with_retry = needs_retry_stream(sweep.resource.spec)
+        has_former_retry = sweep.sight.retry is not None and not with_retry
+        if has_former_retry and stream.name == keys.retry:
+            # Whatever the strategy is by now, what is stuck there can only be copied.
+            copied = {"strategy": RecoveryStrategy.REQUEUE, "requeue_to": RequeueTo.STREAM}
+            recovery = recovery.model_copy(update=copied)
         act = Act(
             keys=keys,
             source=stream.name,
@@ -210,6 +217,7 @@ class Sweeper:
             actor=self._doors.identity,
             trigger=sweep.findings.trigger.value,
             allows_others=with_retry,
+            former_retry=keys.retry if has_former_retry else "",
         )
         return Ground(
             server=sweep.server,
@@ -233,6 +241,15 @@ class Sweeper:
             has_left = judgement is not None and is_gone(judgement)
             if has_left and await remove_consumer(ground.server, ground.act, consumer.name):
                 ground.findings.removed.append(consumer.name)
+
+
+def _must_stay(sweep: GroupSweep, stream: StreamSight) -> bool:
+    """Whether nothing of this stream may be moved: a former retry stream, and other groups would
+    be given the copies. An alarm tells of it.
+    """
+    is_retry = stream is sweep.sight.retry
+    is_former = is_retry and not needs_retry_stream(sweep.resource.spec)
+    return is_former and sweep.sight.stream.groups > 1
 
 
 def _name(resource: StreamConsumerGroup) -> Name:

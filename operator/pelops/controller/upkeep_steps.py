@@ -24,6 +24,7 @@ from pelops.policy.loss import find_new_loss
 from pelops.policy.position import LastSeen, PositionChange, decide_went_back, needs_remembering
 from pelops.policy.reasons import Reason
 from pelops.policy.retention import merge_retention, needs_retry_trim, plan_retention
+from pelops.policy.retry_stream import needs_return, plan_note
 from pelops.redis_streams.dead_letters import expire_letters
 from pelops.redis_streams.position import (
     clear_latches,
@@ -32,19 +33,24 @@ from pelops.redis_streams.position import (
     remember_position,
 )
 from pelops.redis_streams.retention import Trimmed, trim_retry_stream, trim_stream
+from pelops.redis_streams.retry_streams import Returned, note_retry_wait, return_copies
 from pelops.redis_streams.server import Server
 
 MANAGER: Final = "pelops-acknowledge"
 EXPIRE_EVERY: Final = timedelta(minutes=10)
 MOST_TRIMS: Final = 20  # batches of one step: others want their turn too
+MOST_RETURNS: Final = 20  # the same, of copies that go back to the stream
+RETURN_AGAIN: Final = timedelta(seconds=30)  # after a try that moved nothing
 
 
 class UpkeepSteps:
     """Finds the next routine step for a view whose group is ready."""
 
-    def __init__(self, api: KubeApi, cache: Cache) -> None:
+    def __init__(self, api: KubeApi, cache: Cache, *, identity: str) -> None:
+        """`identity` is that of this replica; the ledger names it."""
         self._api = api
         self._cache = cache
+        self._identity = identity
 
     def next_step(self, view: View, memory: Memory) -> Step | None:
         """The first thing to be written down, told or trimmed, or None."""
@@ -57,6 +63,8 @@ class UpkeepSteps:
             or work.hold(memory)
             or work.record_loss()
             or work.remember()
+            or self._return_copies(work, memory)
+            or work.note_retry_wait()
             or self._trim(work)
             or work.trim_retry()
             or work.expire(memory)
@@ -81,6 +89,49 @@ class UpkeepSteps:
             self._cache.put(STREAM_CONSUMER_GROUP, answer)
 
         return Step(part=Part.RESOURCE, what=f"acknowledging {asked}", do=write)
+
+    def _return_copies(self, work: _Upkeep, memory: Memory) -> Step | None:
+        """What nobody was given yet of a retry stream that is no longer asked for goes back.
+
+        Pending copies stay: a worker finishes them, or a sweep finds them stuck.
+        """
+        spec, keys, now = work.view.facts.resource.spec, work.keys, work.stream.server_time
+        after = memory.return_after
+        # A moment far ahead was written before the clock went back.
+        is_paused = after is not None and now < after <= now + RETURN_AGAIN
+        if is_paused or not needs_return(spec.recovery, work.stream):
+            return None
+        reason = "spec.recovery does not ask for the retry stream any more"
+
+        async def write() -> Happening | None:
+            returned, moved, calls = Returned(may_continue=True), 0, 0
+            while returned.may_continue and calls < MOST_RETURNS:
+                returned = await return_copies(
+                    work.server,
+                    keys,
+                    work.view.owner,
+                    field_prefix=spec.recovery.field_prefix,
+                    actor=self._identity,
+                    reason=reason,
+                )
+                moved, calls = moved + returned.moved, calls + 1
+                if returned.stayed:
+                    break
+            memory.return_after = now + RETURN_AGAIN if returned.stayed or not moved else None
+            if not moved:
+                return None
+            copies = "1 copy" if moved == 1 else f"{moved} copies"
+            note = f"Moved {copies} from {keys.retry} back to {keys.stream}: {reason}"
+            return Happening(
+                type="Normal",
+                reason=Reason.REQUEUED,
+                action="Requeue",
+                note=note,
+                occurrence=f"{keys.retry}/{now.timestamp():.3f}",
+            )
+
+        what = "moving the copies of the former retry stream back to the stream"
+        return Step(part=Part.GROUP, what=what, do=write)
 
     def _trim(self, work: _Upkeep) -> Step | None:
         limits = self._limits(work.view.facts.resource)
@@ -160,6 +211,18 @@ class _Upkeep:
             await remember_position(self.server, self.keys, self.view.owner)
 
         return Step(part=Part.GROUP, what="remembering the position", do=write, is_routine=True)
+
+    def note_retry_wait(self) -> Step | None:
+        """Since when a copy waits in the retry stream, for the alarm that nobody reads it."""
+        notes = plan_note(self.stream, may_read=self.view.facts.may_read)
+        if notes is None:
+            return None
+
+        async def write() -> None:
+            await note_retry_wait(self.server, self.keys, self.view.owner, forget=not notes)
+
+        what = "noting what waits in the retry stream"
+        return Step(part=Part.GROUP, what=what, do=write, is_routine=True)
 
     def trim_retry(self) -> Step | None:
         """Copies that are done with go at once: the retry stream is nobody else's."""

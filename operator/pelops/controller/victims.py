@@ -58,6 +58,7 @@ class Fleet:
     server: Server
     keys: GroupKeys
     workload: WorkloadObservation
+    has_former_retry: bool = False  # a retry stream that the resource no longer asks for
 
     def __str__(self) -> str:
         return self.resource.metadata.key
@@ -160,7 +161,7 @@ class Victims:
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
         keys, held = fleet.keys, _Held()
-        with_retry = needs_retry_stream(fleet.resource.spec)
+        with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
         for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
             count = await count_consumers(fleet.server, stream, keys.group)
             if count > LISTABLE:

@@ -32,6 +32,7 @@ class RetryObservation:
     """The group's own retry stream: copies of entries that were stuck."""
 
     exists: bool  # the stream, and our group of it
+    is_former: bool = False  # spec.recovery no longer asks for it, and it is still there
     length: int = 0
     first_id: EntryId | None = None  # None when it holds no entry
     last_delivered_id: EntryId = EntryId.MIN
@@ -40,9 +41,20 @@ class RetryObservation:
     lowest_pending: EntryId | None = None
     at_least: int = 0
     is_lag_repairable: bool = False
+    first_undelivered: EntryId | None = None  # None: none is, or it may not be read
 
     def __post_init__(self) -> None:
         _settle_at_least(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBacklog:
+    """What a group still has to process, in its stream and in its retry stream together."""
+
+    lag: int | None  # not yet delivered; None: unknown in one of the two, and never zero
+    at_least: int  # not yet delivered are so many or more
+    pending: int
+    lowest_pending: EntryId | None  # the lowest ID of both; None when nothing is pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +75,33 @@ class StreamObservation:
     hold: GroupHold | None  # who acts on the group, by its state key; may have run out
     max_deleted_id: EntryId = EntryId.MIN  # the greatest that XDEL removed; trimming is not told
     state: GroupState = field(default_factory=GroupState)
-    retry: RetryObservation | None = None  # None: not asked for
+    retry: RetryObservation | None = None  # None: the group has none
     has_handover: bool = True  # the hand-over stream and our group of it; true when not asked for
 
     @property
     def is_provisioned(self) -> bool:
         """Whether all that provisioning creates is there."""
-        has_sides = (self.retry is None or self.retry.exists) and self.has_handover
+        retry = self.retry
+        has_retry = retry is None or retry.exists or retry.is_former
         has_records = self.dead_letter_exists and self.ledger_exists
-        return self.group is not None and has_records and has_sides
+        return self.group is not None and has_records and has_retry and self.has_handover
+
+    @property
+    def backlog(self) -> GroupBacklog | None:
+        """What is owed in both streams together; None when the group does not exist."""
+        if self.group is None:
+            return None
+        parts = (self.group, *(() if self.retry is None else (self.retry,)))
+        lags = [part.lag for part in parts]
+        return GroupBacklog(
+            lag=None if None in lags else sum(lag or 0 for lag in lags),
+            at_least=sum(part.at_least for part in parts),
+            pending=sum(part.pending for part in parts),
+            lowest_pending=min(
+                (part.lowest_pending for part in parts if part.lowest_pending is not None),
+                default=None,
+            ),
+        )
 
 
 @dataclass(frozen=True, slots=True)

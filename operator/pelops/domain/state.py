@@ -48,6 +48,9 @@ TOTAL_RELEASED: Final = "total:released"
 TOTAL_DEAD_LETTERED: Final = "total:dead_lettered"
 TOTAL_PAYLOAD_GONE: Final = "total:payload_gone"
 TOTAL_TRIMMED: Final = "total:trimmed"
+# "first_undelivered position at_ms": the copy that waits first in the retry stream, and where the
+# group stood on the stream when that was noted.
+RETRY_WAITS: Final = "retry:waits"
 CHUNK: Final = "chunk"  # IDs of suspects released and not yet resolved, separated by spaces
 
 # What every look reads, in one HMGET.
@@ -57,6 +60,7 @@ FIXED_FIELDS: Final = (
     *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
     *(LOSS_AT_LEAST, LOSS_AT_MOST, LOSS_POSITION, LOSS_SEEN),
     *(TOTAL_REQUEUED, TOTAL_RELEASED, TOTAL_DEAD_LETTERED, TOTAL_PAYLOAD_GONE, TOTAL_TRIMMED),
+    RETRY_WAITS,
 )
 
 
@@ -143,6 +147,15 @@ class SweepReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryWait:
+    """A copy that waits in the retry stream for its delivery, as it was noted first."""
+
+    first_undelivered: EntryId
+    position: EntryId  # the group's on the stream at that time
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
     """The group's state as it was read; what was never written is absent."""
 
@@ -157,6 +170,7 @@ class GroupState:
     master_since: datetime | None = None  # None: this server was the master from the beginning
     created_at: datetime | None = None  # None: the group was there before us
     trim_tried_at: datetime | None = None  # and nothing more could go
+    retry_wait: RetryWait | None = None
 
 
 def parse_state(fields: Mapping[str, str | None]) -> GroupState:
@@ -183,6 +197,7 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
         else None,
         created_at=_moment(fields.get(CREATED_AT)),
         trim_tried_at=_moment(fields.get(TRIM_AT)),
+        retry_wait=_parse_retry_wait(fields.get(RETRY_WAITS)),
     )
 
 
@@ -245,6 +260,16 @@ def _parse_loss(fields: Mapping[str, str | None]) -> Loss | None:
         return None
     at_most = _number(fields.get(LOSS_AT_MOST))
     return Loss(at_least=at_least, at_most=at_most, position=position, seen=seen)
+
+
+def _parse_retry_wait(text: str | None) -> RetryWait | None:
+    words = (text or "").split(" ")
+    if len(words) != 3:
+        return None
+    first, position, at = _id(words[0]), _id(words[1]), _moment(words[2])
+    if first is None or position is None or at is None:
+        return None
+    return RetryWait(first_undelivered=first, position=position, at=at)
 
 
 def _parse_report_text(text: str | None) -> SweepReport:

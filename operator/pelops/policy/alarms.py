@@ -14,6 +14,7 @@ from pelops.domain.state import Loss
 from pelops.policy.audit_notices import decide_audit_alarms
 from pelops.policy.facts import Facts, printable
 from pelops.policy.reasons import ALARMS, ConditionType, Reason
+from pelops.policy.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
 
 ACKNOWLEDGE: Final = "pelops.dev/acknowledge"  # annotation: types of alarms, separated by commas
 
@@ -31,6 +32,8 @@ def _seen(facts: Facts) -> list[Condition]:
         ConditionType.UNMOVABLE_ENTRIES: _unmovable(facts),
         ConditionType.EVICTION_POSSIBLE: _eviction(facts),
         ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
+        ConditionType.RETRY_STREAM_NOT_READ: _unread(facts),
+        ConditionType.RETRY_STREAM_NOT_EMPTY: _left(facts),
     }
     return [
         # An alarm has one cause, so its reason is its type.
@@ -118,6 +121,51 @@ def _unmatched(facts: Facts) -> str:
         f"recovered only {limit} s after their last sign of life, and not at once when a worker "
         "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
         "that are no pods spec.recovery.minIdleSeconds shortens the wait"
+    )
+
+
+def _unread(facts: Facts) -> str:
+    stream, keys = facts.stream, facts.keys
+    if stream is None or keys is None:
+        return ""
+    may_read, is_ready = facts.may_read, facts.has_ready_worker
+    if not is_unread(stream, may_read=may_read, has_ready_worker=is_ready):
+        return ""
+    return (
+        f"Copies of stuck entries wait in the retry stream {keys.retry} for more than "
+        f"{UNREAD_AFTER.seconds} s, while workers read {keys.stream} or wait for it: no worker "
+        f"reads the retry stream. Let the workers name both streams in the same XREADGROUP "
+        f"({keys.retry} is PELOPS_RETRY_STREAM) and acknowledge on the one that an entry came "
+        "from, or set spec.recovery.requeueTo: Stream, which moves the copies to the stream"
+    )
+
+
+def _left(facts: Facts) -> str:
+    stream, keys, spec = facts.stream, facts.keys, facts.resource.spec
+    left = None if stream is None else find_left(stream)
+    if stream is None or keys is None or left is None:
+        return ""
+    told = f"spec.recovery does not ask for the retry stream {keys.retry} any more, and copies of "
+    told += "stuck entries are still in it"
+    read = f"Let the workers read {keys.retry} beside {keys.stream} until it is empty"
+    if not facts.recovers:
+        return (
+            f'{told}. Nothing moves them while spec.recovery.strategy is "Off". {read}, or set '
+            "strategy: Requeue, which moves them back to the stream"
+        )
+    if not may_return(spec.recovery, stream):
+        return (
+            f"{told}. They are not moved back to {keys.stream}, because its other groups would be "
+            f"given them as well. {read}, or set requeueTo: RetryStream again"
+        )
+    if spec.suspend:
+        return f"{told}. They are moved back to {keys.stream} when spec.suspend is false"
+    # What is pending belongs to a worker or to a sweep. The rest goes within a moment.
+    if left.lag == 0:
+        return ""
+    return (
+        f"{told}. They are being moved back to {keys.stream}. If this stays, the log of the "
+        f"operator says what keeps them. {read} meanwhile"
     )
 
 

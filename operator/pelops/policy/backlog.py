@@ -12,8 +12,8 @@ def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
     `recovers` tells whether spec.recovery is on: else the last report of a sweep is old, and all
     that is pending may be in work. A group that is missing owes nothing that anybody could say.
     """
-    group, retry = seen.group, seen.retry
-    if group is None:
+    backlog = seen.backlog
+    if backlog is None:
         return Backlog(
             at=seen.server_time,
             exists=False,
@@ -24,13 +24,13 @@ def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
             added=None,
             dead_letters=seen.dead_letters,
         )
-    pending = group.pending + (retry.pending if retry else 0)
+    pending = backlog.pending
     waiting = min(pending, max(0, seen.state.report.waiting)) if recovers else 0
     return Backlog(
         at=seen.server_time,
         exists=True,
-        undelivered=group.at_least + (retry.at_least if retry else 0),
-        is_exact=group.lag is not None and (retry is None or retry.lag is not None),
+        undelivered=backlog.at_least,
+        is_exact=backlog.lag is not None,
         held=pending - waiting,
         waiting=waiting,
         added=_added(seen),
@@ -42,6 +42,6 @@ def _added(seen: StreamObservation) -> int | None:
     """Entries that others added: a copy of a stuck one is no arrival."""
     if seen.entries_added is None:
         return None
-    if seen.retry is not None:
+    if seen.retry is not None and not seen.retry.is_former:
         return seen.entries_added  # copies go to the retry stream
     return seen.entries_added - seen.state.totals.requeued

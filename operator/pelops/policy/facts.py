@@ -53,6 +53,16 @@ class Facts:
         return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[:_NAMES_TOLD]
 
     @property
+    def has_ready_worker(self) -> bool:
+        """Whether a worker is there that is known to be ready."""
+        return self.workload.exists and self.workload.ready > 0
+
+    @property
+    def may_read(self) -> bool:
+        """Whether somebody may be reading: a worker is ready, or the workers are not declared."""
+        return not self.resource.spec.has_workers or self.has_ready_worker
+
+    @property
     def recovers(self) -> bool:
         """Whether recovery was asked for: else an old report speaks of nothing that is done."""
         return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF

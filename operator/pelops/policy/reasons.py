@@ -37,6 +37,10 @@ class ConditionType(StrEnum):
     EVICTION_POSSIBLE = "EvictionPossible"
     # Consumers with pending entries that no pod matches.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+    # Copies wait in the retry stream, and no worker reads it.
+    RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
+    # The retry stream is no longer asked for and holds copies that nothing moves.
+    RETRY_STREAM_NOT_EMPTY = "RetryStreamNotEmpty"
     # An audit proves entries lost that nobody has acknowledged.
     LOSS_DETECTED = "LossDetected"
     # The stream is trimmed close to what an audit has not archived yet, or beyond.
@@ -52,6 +56,8 @@ ALARMS = (
     ConditionType.UNMOVABLE_ENTRIES,
     ConditionType.EVICTION_POSSIBLE,
     ConditionType.UNMATCHED_CONSUMERS,
+    ConditionType.RETRY_STREAM_NOT_READ,
+    ConditionType.RETRY_STREAM_NOT_EMPTY,
 )
 # The same, told by a StreamAudit: of itself and of the groups concerned.
 AUDIT_ALARMS = (
@@ -157,6 +163,10 @@ class Reason(StrEnum):
     EVICTION_POSSIBLE = "EvictionPossible"
     # Consumers with pending entries that no pod matches: their entries wait for the idle limit.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+    # Copies wait in the retry stream, and no worker reads it.
+    RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
+    # The retry stream is no longer asked for and holds copies that nothing moves.
+    RETRY_STREAM_NOT_EMPTY = "RetryStreamNotEmpty"
     # An audit proves entries lost that nobody has acknowledged.
     LOSS_DETECTED = "LossDetected"
     # The stream is trimmed close to what an audit has not archived yet, or beyond.

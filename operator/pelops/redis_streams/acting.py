@@ -28,6 +28,7 @@ class Act:
     actor: str  # this replica
     trigger: str
     allows_others: bool  # whether other groups may see the copies: no, but for a stream of our own
+    former_retry: str = ""  # a retry stream to which copies went before; empty: there is none
 
     @property
     def names(self) -> tuple[str, ...]:

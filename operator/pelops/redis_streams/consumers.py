@@ -53,7 +53,7 @@ async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
     Raises NotOurs, WrongType, PermissionDenied.
     """
     keys = act.keys
-    others = {keys.stream, act.target} - {act.source}
+    others = {keys.stream, act.target, act.former_retry} - {act.source, ""}
     call = ScriptCall(
         script=_REMOVE,
         keys=(act.source, keys.ledger, keys.state, keys.started, *others),

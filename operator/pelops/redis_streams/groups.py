@@ -56,6 +56,7 @@ class Destroyed:
 
     verdict: DestroyVerdict
     hold: GroupHold | None = None  # whose group it is, when it is not ours
+    copies: int = 0  # not acknowledged, at least, that went with the retry stream
 
 
 async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
@@ -116,6 +117,8 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     )
     verdict, *details = await server.run(call)
     _raise_refusal(keys, verdict, details)
+    if verdict == b"destroyed":
+        return Destroyed(verdict=DestroyVerdict.DESTROYED, copies=details[0])
     return Destroyed(verdict=DestroyVerdict(verdict.decode()), hold=parse_hold(details))
 
 
@@ -169,7 +172,10 @@ def _destroy_needs(keys: GroupKeys) -> tuple[Need, ...]:
     return (
         *(Need("type", key) for key in (keys.stream, keys.state)),
         Need("hmget", keys.state, ("owner:uid",)),
-        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        *(Need("xpending", key, (keys.group, "-", "+", 1)) for key in (keys.stream, keys.retry)),
+        Need("xinfo|stream", keys.retry),
+        Need("xinfo|groups", keys.retry),
+        Need("xrange", keys.retry, ("-", "+")),
         Need("xgroup|destroy", keys.stream, (keys.group,)),
         *(Need("unlink", key) for key in (keys.state, keys.started, keys.retry)),
         *(Need("unlink", key) for key in (keys.handover, keys.ledger, keys.audit)),

@@ -57,6 +57,7 @@ class Look:
     keys: GroupKeys
     with_retry: bool = False
     with_handover: bool = False
+    is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
     is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
 
     @property
@@ -72,7 +73,12 @@ Asked = TypeVar("Asked", GroupKeys, Look)
 
 
 async def observe_group(
-    server: Server, keys: GroupKeys, *, with_retry: bool = False, with_handover: bool = False
+    server: Server,
+    keys: GroupKeys,
+    *,
+    with_retry: bool = False,
+    with_handover: bool = False,
+    is_retry_former: bool = False,
 ) -> StreamObservation:
     """The stream and our group of it, at one instant of the server.
 
@@ -80,7 +86,7 @@ async def observe_group(
     every script while a cluster migrates its slot.
     Raises WrongType for a key that holds something else, and what every call of the door raises.
     """
-    look = Look(keys, with_retry, with_handover)
+    look = Look(keys, with_retry, with_handover, is_retry_former)
     return _read(look, await server.run(_call(look)))
 
 
@@ -134,7 +140,10 @@ def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError
 def _read(look: Look, answer: Reply) -> StreamObservation:
     types, (seconds, microseconds), stream, group, dead_letters, fields, further = answer
     _check_types(look, [kind.decode() for kind in types])
-    sides = {name: _read_side(*one) for name, one in zip(look.names[4:], further, strict=True)}
+    sides = {
+        name: _read_side(*one, is_former=look.is_retry_former)
+        for name, one in zip(look.names[4:], further, strict=True)
+    }
     handover = sides.get(look.keys.handover)
     seen = _Stream(*(stream or _NO_STREAM))
     return StreamObservation(
@@ -187,12 +196,26 @@ def _can_repair(position: EntryId, stream: _Stream) -> bool:
     return deleted == EntryId.MIN or deleted < position
 
 
-def _read_side(stream: Sequence[Reply] | None, group: Sequence[Reply] | None) -> RetryObservation:
+def _read_side(
+    stream: Sequence[Reply] | None, group: Sequence[Reply] | None, *, is_former: bool
+) -> RetryObservation:
     if not stream or not group:
-        return RetryObservation(exists=False, length=stream[0] if stream else 0)
-    seen = _read_group(group, _Stream(*stream))
+        length = stream[0] if stream else 0
+        # A former one gets no group anew: all that it holds waits for nobody.
+        left = length if is_former else 0
+        first = _id_or_none(stream[2]) if stream and left else None
+        return RetryObservation(
+            exists=False,
+            is_former=is_former,
+            length=length,
+            first_id=first,
+            lag=left,
+            first_undelivered=first,
+        )
+    seen, counted = _read_group(group, _Stream(*stream)), group[-1]
     return RetryObservation(
         exists=True,
+        is_former=is_former,
         length=stream[0],
         first_id=_id_or_none(stream[2]),
         last_delivered_id=seen.last_delivered_id,
@@ -201,6 +224,7 @@ def _read_side(stream: Sequence[Reply] | None, group: Sequence[Reply] | None) ->
         lowest_pending=seen.lowest_pending,
         at_least=seen.at_least,
         is_lag_repairable=seen.is_lag_repairable,
+        first_undelivered=_id_or_none(counted[2]) if counted else None,
     )
 
 

@@ -37,10 +37,18 @@ class NotDue:
     now: datetime
 
 
-async def open_sweep(
-    server: Server, keys: GroupKeys, *, uid: str, due: timedelta, with_retry: bool
+async def open_sweep(  # noqa: PLR0913 - what is swept, and whether it is due
+    server: Server,
+    keys: GroupKeys,
+    *,
+    uid: str,
+    due: timedelta,
+    with_retry: bool,
+    is_retry_former: bool = False,
 ) -> SweepSight | NotDue:
     """Begin a sweep unless one began less than `due` ago; zero begins in any case.
+
+    With `is_retry_former` the resource no longer asks for the retry stream: its group may be gone.
 
     Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied, before anything was written.
     """
@@ -51,7 +59,7 @@ async def open_sweep(
     call = ScriptCall(
         script=_OPEN,
         keys=(*names, keys.retry) if with_retry else names,
-        args=(keys.group, uid, due // MILLISECOND),
+        args=(keys.group, uid, due // MILLISECOND, int(is_retry_former)),
         needs=partial(_open_needs, keys),
     )
     verdict, *details = await server.run(call)
@@ -113,6 +121,7 @@ async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its o
     *,
     uid: str,
     target: str,
+    others: tuple[str, ...] = (),
     report: str | None = None,
     cursor: str | None = None,
     resolved: str = "",
@@ -122,13 +131,14 @@ async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its o
     """Write what the sweep found, but for what is None; where to go on forgetting tries.
 
     That is `0` at the end. `resolved` is the chunk that was seen, if nothing of it is under way.
+    Copies go to `target`; `others` are streams of the group to which they went before.
     Raises NotOurs, WrongType, PermissionDenied.
     """
     told = {SWEEP_REPORT: report, SWEEP_CURSOR: cursor, **(learnt or {})}
     fields = [part for name, text in told.items() if text is not None for part in (name, text)]
     call = ScriptCall(
         script=_FINISH,
-        keys=(target, keys.state),
+        keys=(target, keys.state, *others),
         args=(keys.group, uid, encode_name(resolved), scan, *fields),
         needs=partial(_finish_needs, keys),
     )

@@ -1,12 +1,17 @@
+-- include: entry
+-- include: stream
+-- include: ahead
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
 -- KEYS  stream, state, started, retry, handover, ledger, audit  (same slot)
 -- ARGV  group, uid
 -- Returns  verdict, then
---            destroyed | absent
+--            destroyed       copies in the retry stream that were not acknowledged, at least
+--            absent
 --            not-owner       uid, cluster, namespace, name, created_ms, held_until_ms, each or false
 --            no-permission   command, key
--- Costs  linear in the pending entries of the group, which Redis frees before it answers.
+-- Costs  linear in the pending entries of the group, which Redis frees before it answers, and in at
+--        most 625 entries or 640 KB of the retry stream.
 -- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
 -- its dead letters stay. Dying before the last line leaves the record, and the next run goes on.
 
@@ -46,9 +51,19 @@ if held[1] ~= uid then
     held[5] or false, held[6] or false }
 end
 
+local function count_left(retry)
+  local seen = see_stream(retry)
+  local ours = seen and see_group(retry, group)
+  if not ours then
+    return seen and seen['length'] or 0
+  end
+  return ours['pending'] + (count_ahead(retry, seen, ours['last-delivered-id'], 500, 512000) or 0)
+end
+
+local left = count_left(KEYS[4])
 if group_exists() then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end
 redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
 redis.call('UNLINK', state)
-return { 'destroyed' }
+return { 'destroyed', left }

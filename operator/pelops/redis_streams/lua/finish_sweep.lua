@@ -4,7 +4,8 @@
 -- include: chunk
 -- Write down what a sweep found, and forget what need not be remembered any more.
 --
--- KEYS  stream, state  (same slot; the stream to which copies go)
+-- KEYS  stream, state, then other streams of the group to which copies went before  (same slot; the
+--       first is the one to which they go)
 -- ARGV  group, uid,
 --       resolved   the chunk as it was seen, when nothing of it is under way: it is forgotten, unless
 --                  another one was written meanwhile. Empty: it stays
@@ -36,17 +37,33 @@ end
 local next_scan = '0'
 if scan ~= '' then
   local found = redis.call('HSCAN', state, scan, 'MATCH', 'try:*', 'COUNT', 100)
-  local ours = #found[2] > 0 and see_stream(stream) and see_group(stream, group)
+  local streams = { [stream] = 0 }
+  for i = 3, #KEYS do
+    streams[KEYS[i]] = 0
+  end
+  for key in pairs(streams) do
+    streams[key] = #found[2] > 0 and see_stream(key) and see_group(key, group) or false
+  end
+  -- Whether an entry is pending, or waits to be delivered; nobody else is remembered.
+  local function is_under_way(id)
+    for key, ours in pairs(streams) do
+      if ours and is_pending(key, group, id) then
+        return true
+      end
+      local waits = redis.call('XRANGE', key, id, id)
+      if #waits > 0 and not (ours and not comes_before(ours['last-delivered-id'], id)) then
+        return true
+      end
+    end
+    return false
+  end
   next_scan = found[1]
   for i = 1, #found[2], 2 do
     local id = string.sub(found[2][i], 5)
     if not is_id(id) then
       redis.call('HDEL', state, found[2][i])
-    elseif not is_pending(stream, group, id) then
-      local waits = redis.call('XRANGE', stream, id, id)
-      if #waits == 0 or (ours and not comes_before(ours['last-delivered-id'], id)) then
-        redis.call('HDEL', state, found[2][i])
-      end
+    elseif not is_under_way(id) then
+      redis.call('HDEL', state, found[2][i])
     end
   end
 end

@@ -11,8 +11,8 @@
 --          {server time: seconds, microseconds},
 --          {XINFO STREAM without its entries} or false,
 --          {XINFO GROUPS of our group alone, lowest pending ID or false,
---           {entries after its position, 1 when these are all or 0} or false when XRANGE is forbidden}
---          or false,
+--           {entries after its position, 1 when these are all or 0, the first one's ID or false}
+--           or false when XRANGE is forbidden} or false,
 --          length of dead_letter,
 --          the fields of the state, each or false,
 --          for each further stream, as for the first: {stream or false, group or false}
@@ -30,8 +30,9 @@ local function count(key, stream, group)
   local lag = group['lag'] or -1
   local is_deep = ARGV[2] == '1' or lag < 0 or lag > stream['length']
   local limit = is_deep and 500 or 64
-  local counted, is_all = count_ahead(key, stream, group['last-delivered-id'], limit, limit * 1024)
-  return counted and { counted, is_all and 1 or 0 } or false
+  local counted, is_all, first =
+    count_ahead(key, stream, group['last-delivered-id'], limit, limit * 1024)
+  return counted and { counted, is_all and 1 or 0, first or false } or false
 end
 
 local function look(key, kind)

@@ -4,7 +4,8 @@
 -- Begin a sweep: see whether it is due, say that it is under way, and look at everything it needs.
 --
 -- KEYS  stream, dead_letter, ledger, state, then the retry stream if the group has one (same slot)
--- ARGV  group, uid, due_ms (a sweep younger than this is enough; 0: sweep in any case)
+-- ARGV  group, uid, due_ms (a sweep younger than this is enough; 0: sweep in any case),
+--       former (1: the resource no longer asks for the retry stream, and copies go to the stream)
 -- Returns  verdict, then
 --            open       now_ms, master_since_ms or false, chunk,
 --                       {id, owner or ''} of the chunk's IDs that are still under way,
@@ -21,7 +22,7 @@
 -- noticed later.
 
 local stream, dead_letter, ledger, state, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local group, uid, due_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local group, uid, due_ms, is_former = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
 
 local wanted = { 'stream', 'stream', 'stream', 'hash', retry and 'stream' or nil }
 local refusal = find_wrong_type(KEYS, wanted) or find_forbidden({ { 'HSET', state, 'f', 'v' } })
@@ -54,18 +55,27 @@ if not main then
   return { 'no-group', stream }
 end
 local second = retry and look(retry)
-if retry and not second then
+if retry and not second and not is_former then
   return { 'no-group', retry }
 end
 
--- A copy is under way while it waits to be delivered, or is pending; then it is resolved.
-local target, facts, under_way = retry or stream, second or main, {}
-for id in string.gmatch(held[5] or '', '%S+') do
-  local entry = is_id(id) and is_pending(target, group, id)
+-- A copy is under way while it waits to be delivered, or is pending; then it is resolved. Copies of a
+-- former strategy are in the other stream.
+local function find_under_way(key, facts, id)
+  local entry = is_pending(key, group, id)
   if entry then
-    under_way[#under_way + 1] = { id, entry[2] }
-  elseif is_id(id) and comes_before(facts[4], id) and #redis.call('XRANGE', target, id, id) > 0 then
-    under_way[#under_way + 1] = { id, '' }
+    return { id, entry[2] }
+  end
+  local waits = comes_before(facts[4], id) and #redis.call('XRANGE', key, id, id) > 0
+  return waits and { id, '' } or nil
+end
+
+local under_way = {}
+for id in string.gmatch(held[5] or '', '%S+') do
+  if is_id(id) then
+    under_way[#under_way + 1] = find_under_way(stream, main, id)
+      or (second and find_under_way(retry, second, id))
+      or nil
   end
 end
 

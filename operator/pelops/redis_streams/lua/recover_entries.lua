@@ -215,8 +215,9 @@ for _, one in ipairs(plan) do
     event[2 * copied - 1] = entry[1]
     event[2 * copied] = copy .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
     if one[6] then
-      redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '%d+$', '0')))
+      -- In this order: of two streams, two entries of one millisecond may have the same ID.
       redis.call('HDEL', state, 'try:' .. entry[1])
+      redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '%d+$', '0')))
     end
     idlest = math.max(idlest, entry[3])
   elseif string.find(copy.err or '', 'last possible', 1, true) or string.find(copy.err or '', 'equal or smaller', 1, true) then

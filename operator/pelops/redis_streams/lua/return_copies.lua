@@ -1,0 +1,114 @@
+-- include: entry
+-- include: stream
+-- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at a
+-- time: for a group whose resource no longer asks for a retry stream.
+--
+-- KEYS  retry, stream, ledger, state  (same slot)
+-- ARGV  group, uid, prefix, batch, max_bytes, actor, reason
+-- Returns  verdict, then
+--            done   moved, stayed (the server did not take the copy), 1 when more are left, else 0
+--            not-owner | no-group key | would-duplicate groups | position-ahead delivered generated
+--            wrong-type key type | no-permission command key
+-- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
+--        though always one entry. XINFO GROUPS is linear in the groups.
+-- What is pending in the retry stream is not touched: it belongs to a worker, or a sweep recovers it.
+-- Repeats safely: what was moved is deleted from the retry stream. All refusals come before the first
+-- write. Each copy precedes the deletion, and Redis keeps a script's effects together: dying between
+-- two lines leaves none of them, or all.
+
+local retry, stream, ledger, state = unpack(KEYS)
+local group, uid, prefix, batch, max_bytes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local actor, reason = ARGV[6], ARGV[7]
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
+  or find_forbidden({
+    { 'XADD', stream, '*', 'f', 'v' }, { 'XDEL', retry, '0-1' }, { 'XADD', ledger, '*', 'f', 'v' },
+    { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' }, { 'HINCRBY', state, 'f', '1' },
+  })
+if refusal then
+  return refusal
+end
+if redis.call('HGET', state, 'owner:uid') ~= uid then
+  return { 'not-owner' }
+end
+refusal = find_obstacle(stream, group, false)
+if refusal then
+  return refusal
+end
+local seen = see_stream(retry)
+if not seen then
+  return { 'done', 0, 0, 0 }
+end
+local ours = see_group(retry, group)
+
+-- One by one: nobody knows how large they are.
+local found, bytes, from, is_end = {}, 0, '(' .. (ours and ours['last-delivered-id'] or '0-0'), false
+while #found < batch and bytes < max_bytes do
+  local entry = redis.call('XRANGE', retry, from, '+', 'COUNT', 1)[1]
+  if not entry then
+    is_end = true
+    break
+  end
+  for _, part in ipairs(entry[2]) do
+    bytes = bytes + #part
+  end
+  found[#found + 1] = entry
+  from = '(' .. entry[1]
+end
+
+local names = {}
+for i, entry in ipairs(found) do
+  names[i] = 'try:' .. entry[1]
+end
+local tries = #names > 0 and redis.call('HMGET', state, unpack(names)) or {}
+
+-- From here on it writes.
+local moved, event, stayed, renamed = {}, {}, 0, {}
+for _, entry in ipairs(found) do
+  local id, fields = entry[1], entry[2]
+  local root, retries, keep = read_marks(id, fields, prefix)
+  local copy = { err = 'ERR too many fields' }
+  if keep <= 7800 then
+    fields[keep + 1], fields[keep + 2] = root_name, root
+    fields[keep + 3], fields[keep + 4] = count_name, text(retries)
+    copy = redis.pcall('XADD', stream, '*', unpack(fields))
+  end
+  if #moved == 0 and refuses_all(copy) then
+    return copy
+  end
+  if type(copy) == 'string' then
+    moved[#moved + 1] = id
+    event[#event + 1] = id
+    event[#event + 1] = copy .. ' ' .. root .. ' ' .. text(retries) .. ' 0 0'
+    renamed[id] = copy
+  else
+    stayed = stayed + 1
+  end
+end
+
+if #moved > 0 then
+  redis.call('XDEL', retry, unpack(moved))
+  -- All go before any comes: in two streams, entries of one millisecond may have the same ID.
+  for i, entry in ipairs(found) do
+    if tries[i] and renamed[entry[1]] then
+      redis.call('HDEL', state, names[i])
+    end
+  end
+  for i, entry in ipairs(found) do
+    if tries[i] and renamed[entry[1]] then
+      redis.call('HSET', state, 'try:' .. renamed[entry[1]], tries[i])
+    end
+  end
+  -- Suspects that are being tried go on under their new IDs.
+  local chunk = redis.call('HGET', state, 'chunk')
+  if chunk then
+    local changed = string.gsub(chunk, '%S+', renamed)
+    if changed ~= chunk then
+      redis.call('HSET', state, 'chunk', changed)
+    end
+  end
+  redis.call('XADD', ledger, '*', 'kind', 'requeued', 'stream', retry, 'consumer', '', 'reason', reason,
+    'trigger', 'strategy-change', 'actor', actor, unpack(event))
+  redis.pcall('HINCRBY', state, 'total:requeued', #moved)
+end
+return { 'done', #moved, stayed, is_end and 0 or 1 }

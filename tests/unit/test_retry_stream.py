@@ -1,0 +1,289 @@
+"""The retry stream in what is shown of a group, the alarms about it, and when it is emptied."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from pelops.controller.reporter import measure_group
+from pelops.controller.status import Difference, Previous, compare, render_status
+from pelops.domain.condition import Condition
+from pelops.domain.entry_id import EntryId
+from pelops.domain.observation import RetryObservation, StreamObservation
+from pelops.domain.state import GroupState, RetryWait, Totals
+from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_group
+from pelops.policy.alarms import decide_alarms
+from pelops.policy.backlog import judge_backlog
+from pelops.policy.facts import Facts
+from pelops.policy.readiness import decide_conditions
+from pelops.policy.retry_stream import NOTED_AFTER, UNREAD_AFTER, needs_return, plan_note
+from tests.builders import NOW, facts, group, resource, stream, workload
+
+NOW_MS = int(NOW.timestamp() * 1000)
+RETRY = {"requeue_to": "RetryStream"}
+FIRST = EntryId(NOW_MS - 40_000)  # the copy that waits first
+POSITION = EntryId(1700000000000)  # of the group on the stream
+NOTED = RetryWait(first_undelivered=FIRST, position=POSITION, at=NOW - UNREAD_AFTER)
+
+
+def retry(**changes: Any) -> RetryObservation:
+    return RetryObservation(
+        **{"exists": True, "length": 3, "lag": 3, "first_undelivered": FIRST, **changes}
+    )
+
+
+def both(*, state: GroupState | None = None, **changes: Any) -> StreamObservation:
+    """A stream with nothing to do, and a retry stream with what is given."""
+    group_changes = changes.pop("group", {})
+    return stream(retry=retry(**changes), group=group(**group_changes), state=state or GroupState())
+
+
+def former(**changes: Any) -> StreamObservation:
+    return both(is_former=True, **changes)
+
+
+def rendered(seen: StreamObservation, **more: Any) -> dict[str, Any]:
+    found = facts(resource=resource(recovery=RETRY), stream=seen, **more)
+    return render_status(found, decide_conditions(found), Previous(status={}, generation=1), NOW)
+
+
+# --- what is shown
+
+
+def test_lag_pending_and_oldest_are_those_of_both_streams() -> None:
+    older, newer = EntryId(NOW_MS - 90_000), EntryId(NOW_MS - 30_000)
+    seen = both(
+        group={"lag": 4, "pending": 5, "lowest_pending": newer}, pending=2, lowest_pending=older
+    )
+    status = rendered(seen)
+    shown = status["group"]
+    assert (shown["lag"], shown["lagKnown"], shown["pending"]) == (7, True, 7)
+    assert shown["oldestPendingTime"] == "2026-05-04T03:00:31Z"
+    assert status["summary"]["lag"] == "7"
+    assert status["retryStream"] == {
+        "name": "{orders:events}:order-processing:retry",
+        "lag": 3,
+        "lagKnown": True,
+        "pending": 2,
+        "oldestPendingTime": "2026-05-04T03:00:31Z",
+    }
+    assert "retryStream" not in rendered(stream())
+
+
+def test_a_lag_that_is_unknown_in_one_stream_is_unknown() -> None:
+    """Invariant 6: unknown lag is never zero."""
+    seen = rendered(both(lag=None, at_least=9, group={"lag": 4}))
+    assert (seen["group"]["lag"], seen["group"]["lagKnown"]) == (13, False)
+    assert seen["summary"]["lag"] == ">=13"
+    assert rendered(both(lag=None))["summary"]["lag"] == "unknown"
+    assert rendered(both(group={"lag": None}))["summary"]["lag"] == ">=3"
+
+
+def test_numbers_of_the_retry_stream_are_written_as_seldom_as_others() -> None:
+    before, after = rendered(both()), rendered(both(lag=4, pending=1))
+    assert compare(after, before) is Difference.NUMBERS
+
+
+def test_metrics_have_the_total_under_the_old_name_and_each_stream_under_another() -> None:
+    name = ("shop", "order-processing")
+    lowest = EntryId(NOW_MS - 60_000)
+    measure_group(name, both(group={"lag": 4, "pending": 5}, pending=2, lowest_pending=lowest))
+    totals = {fact: GROUP_FACTS[fact].labels(*name)._value.get() for fact in STREAM_FACTS}
+    assert totals == {"lag": 7, "pending": 7, "oldest": pytest.approx(60)}
+    for fact in ("lag", "pending"):
+        parts = [STREAM_FACTS[fact].labels(*name, one)._value.get() for one in ("main", "retry")]
+        assert sum(parts) == totals[fact]
+    measure_group(name, both(lag=None))
+    assert math.isnan(GROUP_FACTS["lag"].labels(*name)._value.get())
+    assert STREAM_FACTS["lag"].labels(*name, "main")._value.get() == 0
+    measure_group(name, None)
+    parts = [STREAM_FACTS["lag"].labels(*name, one)._value.get() for one in ("main", "retry")]
+    assert all(map(math.isnan, parts))
+    measure_group(name, stream())
+    assert (*name, "retry") not in STREAM_FACTS["lag"]._metrics
+    forget_group(*name)
+    assert (*name, "main") not in STREAM_FACTS["lag"]._metrics
+
+
+@pytest.mark.parametrize("seen", [both(), both(lag=0, pending=2), former(), both(lag=None)])
+def test_work_in_the_retry_stream_alone_keeps_workers(seen: StreamObservation) -> None:
+    """Invariant 6."""
+    assert not judge_backlog(seen, recovers=True).is_nothing_owed
+
+
+def test_with_both_streams_empty_nothing_is_owed() -> None:
+    empty = {"lag": 0, "first_undelivered": None}
+    for seen in (both(**empty), former(**empty)):
+        assert judge_backlog(seen, recovers=True).is_nothing_owed
+
+
+def test_copies_in_the_stream_are_no_arrivals_though_a_former_retry_stream_is_left() -> None:
+    state = GroupState(totals=Totals(requeued=2))
+    assert judge_backlog(both(state=state), recovers=True).added == 3
+    assert judge_backlog(former(state=state), recovers=True).added == 1
+
+
+def test_a_former_retry_stream_without_its_group_is_nothing_to_be_made_anew() -> None:
+    assert former(exists=False).is_provisioned
+    assert not both(exists=False).is_provisioned
+
+
+# --- whether anybody reads it
+
+
+def asked(seen: StreamObservation, **more: Any) -> Facts:
+    return facts(**{"resource": resource(recovery=RETRY), "stream": seen, **more})
+
+
+def unread(found: Facts) -> Condition | None:
+    kinds = {one.type: one for one in decide_alarms(found)}
+    return kinds.get("RetryStreamNotRead")
+
+
+GIVEN_SINCE = {"last_delivered_id": EntryId(1700000000001), "pending": 4, "lag": 7}
+WAITING = GroupState(retry_wait=NOTED)
+
+
+def test_workers_that_are_given_entries_of_the_stream_alone_do_not_read_it() -> None:
+    alarm = unread(asked(both(state=WAITING, group=GIVEN_SINCE)))
+    assert alarm is not None
+    assert (alarm.status, alarm.reason) == ("True", "RetryStreamNotRead")
+    for words in ("{orders:events}:order-processing:retry", "PELOPS_RETRY_STREAM", "XREADGROUP"):
+        assert words in alarm.message
+
+
+def test_workers_that_wait_at_the_empty_stream_do_not_read_it() -> None:
+    assert unread(asked(both(state=WAITING)))
+
+
+def test_the_alarm_is_told_while_the_resource_is_ready() -> None:
+    conditions = {one.type: one for one in decide_conditions(asked(both(state=WAITING)))}
+    assert conditions["Ready"].is_true
+    assert conditions["RetryStreamNotRead"].is_true
+
+
+QUIET: dict[str, Facts] = {
+    "workers are busy with what they hold": asked(both(state=WAITING, group={"pending": 4})),
+    "workers are busy with copies": asked(both(state=WAITING, pending=1)),
+    "nobody is there to read": asked(
+        both(state=WAITING, group=GIVEN_SINCE), workload=workload(ready=0)
+    ),
+    "workers do not read at all": asked(both(state=WAITING, group={"lag": 7})),
+    "the lag of the stream is unknown": asked(both(state=WAITING, group={"lag": None})),
+    "another copy waits first by now": asked(
+        both(state=WAITING, first_undelivered=EntryId(FIRST.ms + 1), group=GIVEN_SINCE)
+    ),
+    "it was read": asked(both(state=WAITING, lag=0, first_undelivered=None, group=GIVEN_SINCE)),
+    "it is not noted": asked(both(group=GIVEN_SINCE)),
+    "it was noted just now": asked(
+        both(
+            state=GroupState(
+                retry_wait=RetryWait(
+                    first_undelivered=FIRST,
+                    position=POSITION,
+                    at=NOW - UNREAD_AFTER + timedelta(seconds=1),
+                )
+            ),
+            group=GIVEN_SINCE,
+        )
+    ),
+    "the clock went back": asked(
+        both(
+            state=GroupState(
+                retry_wait=RetryWait(
+                    first_undelivered=FIRST, position=POSITION, at=NOW + UNREAD_AFTER
+                )
+            ),
+            group=GIVEN_SINCE,
+        )
+    ),
+    "it is no longer asked for": asked(
+        former(state=WAITING, group=GIVEN_SINCE), resource=resource()
+    ),
+}
+
+
+@pytest.mark.parametrize("found", QUIET.values(), ids=QUIET)
+def test_nothing_is_said_without_proof(found: Facts) -> None:
+    assert unread(found) is None
+
+
+def test_of_workers_that_are_not_declared_only_what_they_are_given_is_proof() -> None:
+    alone = resource(recovery=RETRY, template=None)
+    assert not alone.spec.has_workers
+    none = workload(exists=False, ready=0)
+    assert not unread(asked(both(state=WAITING), resource=alone, workload=none))
+    given = both(state=WAITING, group=GIVEN_SINCE)
+    assert unread(asked(given, resource=alone, workload=none))
+
+
+def test_a_copy_is_noted_once_when_it_waits_and_somebody_may_read() -> None:
+    fresh = EntryId(NOW_MS - NOTED_AFTER // timedelta(milliseconds=1) + 1)
+    assert plan_note(both(), may_read=True) is True
+    assert plan_note(both(state=WAITING), may_read=True) is None
+    assert plan_note(both(first_undelivered=fresh), may_read=True) is None
+    assert plan_note(both(), may_read=False) is None
+    assert plan_note(both(lag=0, first_undelivered=None), may_read=True) is None
+    assert plan_note(stream(), may_read=True) is None
+
+
+def test_a_note_goes_when_the_copy_was_read_or_nobody_can_read() -> None:
+    read = both(state=WAITING, lag=0, first_undelivered=None)
+    assert plan_note(read, may_read=True) is False
+    assert plan_note(both(state=WAITING), may_read=False) is False
+    assert plan_note(former(state=WAITING), may_read=True) is False
+
+
+# --- what is left when it is no longer asked for
+
+
+def left(found: Facts) -> str:
+    kinds = {one.type: one for one in decide_alarms(found)}
+    return kinds["RetryStreamNotEmpty"].message if "RetryStreamNotEmpty" in kinds else ""
+
+
+OFF = resource(recovery={"strategy": "Off"})
+RELEASE = resource(recovery={"strategy": "Release"})
+
+
+@pytest.mark.parametrize("of", [resource(), RELEASE])
+def test_what_nobody_was_given_goes_back_when_no_other_group_would_see_it(of: Any) -> None:
+    assert needs_return(of.spec.recovery, former())
+    assert needs_return(of.spec.recovery, former(exists=False))
+    for seen in (
+        former(lag=0, pending=2, first_undelivered=None),
+        both(),
+        stream(),
+        former(lag=None, at_least=0),
+    ):
+        assert not needs_return(of.spec.recovery, seen)
+
+
+def test_nothing_goes_back_where_it_would_be_doubled_or_not_delivered_or_is_not_wanted() -> None:
+    recovery, seen = resource().spec.recovery, former()
+    others = stream(retry=seen.retry, groups=2)
+    assert not needs_return(recovery, others)
+    assert not needs_return(OFF.spec.recovery, seen)
+    ahead = former(group={"last_delivered_id": EntryId(1800000000000)})
+    assert not needs_return(recovery, ahead)
+
+
+def test_what_stays_is_told_until_it_is_empty() -> None:
+    for seen in (former(), former(lag=0, pending=2, first_undelivered=None)):
+        others = stream(retry=seen.retry, groups=2)
+        assert "its other groups would be given them" in left(facts(stream=others))
+        assert 'strategy is "Off"' in left(facts(stream=seen, resource=OFF))
+        suspended = facts(stream=seen, resource=resource(suspend=True))
+        assert "when spec.suspend is false" in left(suspended)
+    empty = stream(retry=retry(is_former=True, lag=0, first_undelivered=None, length=0), groups=2)
+    assert not left(facts(stream=empty))
+    assert not left(facts(stream=both(), resource=resource(recovery=RETRY)))
+
+
+def test_what_is_pending_there_is_told_by_the_numbers_while_sweeps_recover_it() -> None:
+    assert not left(facts(stream=former(lag=0, pending=2, first_undelivered=None)))
+    assert "being moved back" in left(facts(stream=former()))
+    assert "being moved back" in left(facts(stream=former(lag=None, at_least=0)))
