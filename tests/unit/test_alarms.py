@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -112,6 +113,11 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         facts(evicts_any_key=True),
         "EvictionPossible",
         "Set maxmemory-policy noeviction",
+    ),
+    "some consumers of very many are no pods": (
+        remembering(GroupState(report=replace(REPORT, is_partial=True))),
+        "UnmatchedConsumers",
+        "consumers with pending entries: at least 2, such as w-1, w-2 (the group has too many",
     ),
     "consumers are no pods": (
         remembering(GroupState(report=REPORT)),

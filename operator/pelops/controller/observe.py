@@ -22,7 +22,7 @@ from pelops.controller.targets import Targets
 from pelops.controller.versions import Name
 from pelops.domain.condition import Finding
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
-from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.naming import GroupKeys, check_slots, derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.domain.workload import WorkloadObservation
@@ -47,7 +47,7 @@ from pelops.policy.provisioning import (
 from pelops.policy.scaling import decide_fixed
 from pelops.redis_streams.connection import ServerPool
 from pelops.redis_streams.observing import Look, observe_groups
-from pelops.redis_streams.server import Server
+from pelops.redis_streams.server import Server, Topology
 
 log = logging.getLogger(__name__)
 
@@ -128,7 +128,10 @@ class Observer:
         spec = resource.spec
         stream = spec.dead_letter.stream
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
-        return await self._server(spec.redis, resource.metadata.namespace), keys
+        server = await self._server(spec.redis, resource.metadata.namespace)
+        if server.kind.topology is Topology.CLUSTER:
+            check_slots(keys)
+        return server, keys
 
     async def reach(self, redis: RedisSpec, namespace: str) -> Server:
         """The server that a resource of another kind names. Raises PelopsError with the cause."""

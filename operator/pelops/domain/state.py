@@ -170,6 +170,7 @@ class SweepReport:
     unmovable: int = 0  # entries that no script can move
     unmovable_example: str = ""
     unmatched: tuple[str, ...] = ()  # consumers with pending entries that no pod matches
+    is_partial: bool = False  # more consumers may be so: there are too many to look at
     waiting: int = 0  # suspects that wait for their turn
 
 
@@ -228,6 +229,7 @@ def parse_report(fields: Mapping[str, object]) -> SweepReport:
         unmovable=_count(fields.get("unmovable")),
         unmovable_example=_text(fields.get("unmovable_example")),
         unmatched=tuple(map(_text, unmatched)) if isinstance(unmatched, list) else (),
+        is_partial=fields.get("is_partial") is True,
         waiting=_count(fields.get("waiting")),
     )
 
@@ -240,6 +242,7 @@ def render_report(report: SweepReport) -> dict[str, object]:
         "unmovable": report.unmovable,
         "unmovable_example": report.unmovable_example,
         "unmatched": list(report.unmatched),
+        "is_partial": report.is_partial,
         "waiting": report.waiting,
     }
     return {name: value for name, value in fields.items() if value}

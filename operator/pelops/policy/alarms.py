@@ -141,8 +141,15 @@ def _unmatched(facts: Facts) -> str:
         return ""
     recovery = facts.resource.spec.recovery
     limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    report = facts.state.report
+    which = ", ".join(names)
+    if report.is_partial:
+        which = (
+            f"at least {len(names)}, such as {which} (the group has too many consumers to look at "
+            "all of them: these own the lowest pending entries)"
+        )
     return (
-        f"No pod matches consumers with pending entries: {', '.join(names)}. Their entries are "
+        f"No pod matches consumers with pending entries: {which}. Their entries are "
         f"recovered only {limit} s after their last sign of life, and not at once when a worker "
         "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
         "that are no pods spec.recovery.minIdleSeconds shortens the wait"
