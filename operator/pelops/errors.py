@@ -8,7 +8,9 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
     │   │   ├── SlotMigrating     the keys are on their way to another node
-    │   │   └── OutOfMemory       refused for want of memory; what needs none is done
+    │   │   ├── OutOfMemory       refused for want of memory; what needs none is done
+    │   │   ├── WritesRefused     a replica, or a server that cannot persist or replicate
+    │   │   └── NotServing        it answers, and serves nobody now: it loads, or is busy
     │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
@@ -60,6 +62,14 @@ class SlotMigrating(RedisUnavailable):
 
 class OutOfMemory(RedisUnavailable):
     """Redis has no memory left: writes that need some are refused, others are done."""
+
+
+class WritesRefused(RedisUnavailable):
+    """Redis reads and takes no writes: READONLY, NOREPLICAS or MISCONF."""
+
+
+class NotServing(RedisUnavailable):
+    """Redis answers and serves nothing for now: it loads its data, is busy, or lacks a master."""
 
 
 class OutcomeUnknown(RedisError):

@@ -57,6 +57,18 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.deadLetter.stream",
     ),
     (
+        "deadLetter.stream must not be a key that Pelops keeps",
+        {"deadLetter": {"stream": "{orders:events}:order-processing:ledger"}},
+        {"deadLetter": {"stream": "{orders:events}:order-processing:dlq"}},
+        "spec.deadLetter.stream",
+    ),
+    (
+        "deadLetter.stream must not be a key that Pelops keeps",
+        {"deadLetter": {"stream": "{shop}:orders:other-group:state"}},
+        {"deadLetter": {"stream": "{shop}:orders:ledgers"}},
+        "spec.deadLetter.stream",
+    ),
+    (
         "one of url, secretRef and sentinel",
         {"redis": {}},
         {"redis": {"sentinel": {"masterName": "m", "nodes": ["s-0:26379"]}}},

@@ -9,12 +9,16 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.observation import StreamObservation
-from pelops.domain.state import (
-    Latch,
-)
+from pelops.domain.state import Latch, LossCause
 from pelops.errors import NotOurs
-from pelops.policy.loss import assess_loss, find_new_loss
-from pelops.policy.position import LastSeen, PositionChange, decide_went_back
+from pelops.policy.loss import assess_loss, find_new_loss, find_vanished
+from pelops.policy.position import (
+    LastSeen,
+    PositionChange,
+    choose_newest,
+    decide_went_back,
+)
+from pelops.redis_streams.groups import provision_group, release_group
 from pelops.redis_streams.observing import observe_group
 from pelops.redis_streams.position import (
     clear_latches,
@@ -248,3 +252,108 @@ async def test_damaged_latches_are_written_again(server: Server, field: str) -> 
         change = PositionChange(before=EntryId(6), after=EntryId(2), seen=None, message="")
         await hold_recovery(server, KEYS, OWNER, change, hold=HOUR)
         assert (await observe_group(server, KEYS)).state.back is not None
+
+
+async def test_a_deleted_stream_is_recorded_as_a_loss_with_the_group_that_is_made_anew(
+    server: Server,
+) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("DEL", KEYS.stream)
+    loss = find_vanished(before, await observe_group(server, KEYS))
+    assert loss is not None
+    assert (loss.cause, loss.undelivered, loss.pending) == (LossCause.STREAM_GONE, 4, 2)
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, existed=True, loss=loss)
+    latched = (await observe_group(server, KEYS)).state.loss
+    assert latched is not None
+    assert (latched.cause, latched.undelivered, latched.pending) == (loss.cause, 4, 2)
+    assert latched.observed is not None
+    assert before is not None
+    assert before.at is not None
+    assert timedelta() <= before.at - latched.observed < MILLISECOND
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.DATA_LOSS) == 1
+    # Another replica that saw the group before finds what was done, and tells nothing again.
+    assert find_vanished(before, await observe_group(server, KEYS)) is None
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, existed=True, loss=loss)
+    assert not await record_loss(server, KEYS, OWNER, loss, first_id=None)
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.DATA_LOSS) == 1
+
+
+async def test_what_the_state_remembers_is_enough_to_tell_a_loss(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await server.execute("DEL", KEYS.stream)
+    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "$", "MKSTREAM")
+    seen = await observe_group(server, KEYS)
+    loss = find_vanished(choose_newest(None, None, seen), seen)
+    assert loss is not None
+    assert (loss.cause, loss.undelivered, loss.pending) == (LossCause.STREAM_GONE, 4, 2)
+    assert await record_loss(server, KEYS, OWNER, loss, first_id=None)
+    again = await observe_group(server, KEYS)
+    assert find_vanished(choose_newest(None, None, again), again) is None
+    assert await clear_latches(server, KEYS, OWNER, [Latch.DATA_LOSS])
+    cleared = await observe_group(server, KEYS)
+    assert cleared.state.loss is None
+    assert find_vanished(choose_newest(None, None, cleared), cleared) is None
+
+
+async def test_a_flushed_server_keeps_a_loss_in_its_new_state(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("FLUSHALL")
+    loss = find_vanished(before, await observe_group(server, KEYS))
+    assert loss is not None
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER, existed=True, loss=loss)
+    seen = await observe_group(server, KEYS)
+    assert seen.state.loss is not None
+    assert find_vanished(before, seen) is None
+
+
+async def test_a_group_that_is_destroyed_loses_nothing(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    assert find_vanished(before, await observe_group(server, KEYS)) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("XTRIM", KEYS.stream, "MAXLEN", "0"),
+        ("XTRIM", KEYS.stream, "MINID", "8"),
+        ("XDEL", KEYS.stream, "10-0", "9-0"),
+        ("XACK", KEYS.stream, KEYS.group, "3-0"),
+    ],
+)
+async def test_trimming_and_deleting_leave_the_stream_what_it_was(
+    server: Server, command: tuple[str, ...]
+) -> None:
+    await with_pending_3_and_5(server)
+    before = LastSeen.of(await observe_group(server, KEYS))
+    await server.execute(*command)
+    assert find_vanished(before, await observe_group(server, KEYS)) is None
+
+
+async def test_a_group_that_is_adopted_is_compared_with_nothing_of_before(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await release_group(server, KEYS, OWNER)
+    await server.execute("DEL", KEYS.stream)
+    await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "$", "MKSTREAM")
+    await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner("another"))
+    seen = await observe_group(server, KEYS)
+    assert seen.state.seen is None
+    assert find_vanished(choose_newest(None, None, seen), seen) is None
+
+
+async def test_repeats_are_counted_up_to_the_newest_observation(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    await acknowledge(server, 3, 5)
+    await remember_position(server, KEYS, OWNER)
+    await deliver(server, KEYS, 3)
+    newest = LastSeen.of(await observe_group(server, KEYS))
+    assert newest is not None
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
+    made = await provision_group(
+        server, KEYS, start=EntryId.MIN, owner=OWNER, newest=newest.last_delivered_id
+    )
+    assert made.creation is not None
+    assert (made.creation.position, made.creation.repeats) == (EntryId(6), 3)

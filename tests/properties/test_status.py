@@ -17,7 +17,7 @@ from tests.properties.strategies import facts
 # By the schema of status: what moves with every entry that is added, delivered or acknowledged.
 MOVING = {
     "group": {"lastDeliveredId", "pending", "lag", "lagKnown", "oldestPendingTime", "consumers"},
-    "stream": {"length"},
+    "stream": {"length", "entriesAdded", "lastGeneratedId"},
     "deadLetter": {"length"},
     "recovery": {"requeued", "released", "deadLettered", "payloadGone", "waiting", "unmovable"},
     "summary": {"lag", "recovered"},

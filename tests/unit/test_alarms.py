@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, Loss, SweepReport, WentBack
+from pelops.domain.state import GroupState, Loss, LossCause, SweepReport, WentBack
 from pelops.policy.alarms import decide_alarms
 from pelops.policy.facts import Facts
 from pelops.policy.readiness import decide_conditions
@@ -19,6 +21,19 @@ BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), hold_until=later
 REPORT = SweepReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
 EVERYTHING = GroupState(loss=LOSS, back=BACK, report=REPORT)
 OFF = resource(recovery={"strategy": "Off"})
+
+
+def vanished(cause: LossCause, observed: datetime | None = NOW) -> Loss:
+    return Loss(
+        at_least=0,
+        at_most=None,
+        position=EntryId(7),
+        seen=NOW,
+        cause=cause,
+        undelivered=177,
+        pending=11,
+        observed=observed,
+    )
 
 
 def remembering(state: GroupState, **changes: Any) -> Facts:
@@ -36,6 +51,28 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         remembering(GroupState(loss=Loss(at_least=3, at_most=None, position=EntryId(7), seen=NOW))),
         "DataLoss",
         "at least 3, after 7-0",
+    ),
+    "a stream is gone": (
+        remembering(GroupState(loss=vanished(LossCause.STREAM_GONE))),
+        "DataLoss",
+        "The stream orders:events disappeared with entries that the group had not finished: "
+        "177 undelivered, 11 pending. That is the last observation (2026-05-04T03:02:01Z)",
+    ),
+    "a stream lost its end": (
+        remembering(GroupState(loss=vanished(LossCause.TAIL_LOST, observed=None))),
+        "DataLoss",
+        "at least 177 undelivered and at most 11 pending entries are gone. "
+        "That is the last observation (as the status said last)",
+    ),
+    "a retry stream is gone": (
+        remembering(GroupState(loss=vanished(LossCause.RETRY_STREAM_GONE))),
+        "DataLoss",
+        "The stream {orders:events}:order-processing:retry disappeared",
+    ),
+    "a stream that is gone is acknowledged by hand": (
+        remembering(GroupState(loss=vanished(LossCause.STREAM_GONE))),
+        "DataLoss",
+        "scg -n shop order-processing pelops.dev/acknowledge=DataLoss",
     ),
     "a loss is acknowledged by hand": (
         remembering(GroupState(loss=LOSS)),
@@ -76,6 +113,11 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         facts(evicts_any_key=True),
         "EvictionPossible",
         "Set maxmemory-policy noeviction",
+    ),
+    "some consumers of very many are no pods": (
+        remembering(GroupState(report=replace(REPORT, is_partial=True))),
+        "UnmatchedConsumers",
+        "consumers with pending entries: at least 2, such as w-1, w-2 (the group has too many",
     ),
     "consumers are no pods": (
         remembering(GroupState(report=REPORT)),

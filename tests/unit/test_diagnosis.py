@@ -33,6 +33,24 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         False,
         "Connection refused. Check spec.redis",
     ),
+    "Redis is out of memory": (
+        errors.OutOfMemory("Redis is out of memory and refuses writes (OOM)"),
+        "RedisOutOfMemory",
+        False,
+        "(OOM). Raise maxmemory, or make room: set spec.retention",
+    ),
+    "Redis cannot persist": (
+        errors.WritesRefused("Redis refuses writes (MISCONF)"),
+        "RedisRefusesWrites",
+        False,
+        "(MISCONF). Pelops tries again by itself",
+    ),
+    "Redis loads its data": (
+        errors.NotServing("Redis is loading its data (LOADING)"),
+        "RedisNotReady",
+        False,
+        "(LOADING). Pelops tries again by itself",
+    ),
     "an answer is lost": (
         errors.OutcomeUnknown("timeout"),
         "RedisUnreachable",

@@ -7,18 +7,20 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, GroupCreation
-from pelops.domain.observation import StreamObservation
-from pelops.domain.state import GroupState, Loss, RememberedPosition
-from pelops.policy.loss import assess_loss, find_new_loss
+from pelops.domain.observation import RetryObservation, StreamObservation
+from pelops.domain.state import GroupState, Loss, LossCause, RememberedPosition
+from pelops.policy.loss import assess_loss, find_new_loss, find_vanished
 from pelops.policy.position import (
     BOOKMARK_EVERY,
     REMEMBER_EVERY,
     LastSeen,
+    choose_newest,
     decide_went_back,
     needs_remembering,
+    read_status,
     tell_creation,
 )
-from tests.builders import NOW, group, later, stream
+from tests.builders import NOW, empty_redis, group, later, resource, stream
 
 
 def seen(**changes: Any) -> RememberedPosition:
@@ -138,6 +140,179 @@ def test_a_loss_is_news_once(case: tuple[dict[str, Any], bool]) -> None:
     assert (find_new_loss(read_three_of_ten(**changes)) is not None) == is_news
 
 
+def last(**changes: Any) -> LastSeen:
+    """A second ago: ten entries, of which three were delivered and one is pending."""
+    usual: dict[str, Any] = {
+        "last_delivered_id": EntryId(3),
+        "entries_added": 10,
+        "at": later(seconds=-1),
+        "last_generated_id": EntryId(10),
+        "lowest_pending": EntryId(2),
+        "undelivered": 7,
+        "pending": 1,
+    }
+    return LastSeen(**{**usual, **changes})
+
+
+def another_stream(added: int = 2, first: int = 11, **changes: Any) -> StreamObservation:
+    """A stream of the same name that holds new entries, without a group unless said."""
+    usual: dict[str, Any] = {
+        "length": added,
+        "first_id": EntryId(first),
+        "last_generated_id": EntryId(first + added - 1),
+        "entries_added": added,
+        "groups": 0,
+        "group": None,
+    }
+    return stream(**{**usual, **changes})
+
+
+GONE, TAIL = LossCause.STREAM_GONE, LossCause.TAIL_LOST
+RETRY = LossCause.RETRY_STREAM_GONE
+NO_RETRY = RetryObservation(exists=False)
+VANISHED: dict[
+    str, tuple[LastSeen | None, StreamObservation, tuple[LossCause, int, int] | None]
+] = {
+    "the stream is missing": (last(), empty_redis(), (GONE, 7, 1)),
+    "only pending entries went": (last(undelivered=0), empty_redis(), (GONE, 0, 1)),
+    "nothing was left to do": (last(undelivered=0, pending=0), empty_redis(), None),
+    "nothing is known": (None, empty_redis(), None),
+    "another stream has its name": (last(), another_stream(), (GONE, 7, 1)),
+    "a worker made the group anew": (last(), another_stream(group=group()), (GONE, 7, 1)),
+    "an empty stream has its name": (
+        last(),
+        another_stream(0, length=0, first_id=None, last_generated_id=EntryId.MIN),
+        (GONE, 7, 1),
+    ),
+    "the end of the stream is missing": (last(), another_stream(6, first=1), (TAIL, 4, 0)),
+    "more than what was undelivered is missing": (
+        last(),
+        another_stream(2, first=1),
+        (TAIL, 7, 1),
+    ),
+    "an end is missing of which all was delivered": (
+        last(undelivered=0),
+        another_stream(6, first=1),
+        None,
+    ),
+    "the group alone is gone": (last(), another_stream(10, first=1), None),
+    "more was added": (last(), another_stream(12, first=1, group=group()), None),
+    "all was trimmed": (
+        last(),
+        stream(
+            length=0,
+            first_id=None,
+            entries_added=10,
+            last_generated_id=EntryId(10),
+            group=group(last_delivered_id=EntryId(3)),
+        ),
+        None,
+    ),
+    "another replica made the group anew": (
+        last(),
+        another_stream(state=GroupState(created_at=NOW)),
+        None,
+    ),
+    "another replica recorded it": (
+        last(),
+        another_stream(state=GroupState(loss_found_at=NOW)),
+        None,
+    ),
+    "an earlier loss was recorded": (
+        last(),
+        another_stream(state=GroupState(loss_found_at=later(minutes=-1))),
+        (GONE, 7, 1),
+    ),
+    "a status says it, and it was recorded lately": (
+        last(at=None),
+        another_stream(state=GroupState(loss_found_at=later(minutes=-1))),
+        None,
+    ),
+    "a status that knows no counters": (
+        LastSeen(last_delivered_id=EntryId(3), undelivered=7),
+        empty_redis(),
+        (GONE, 7, 0),
+    ),
+    "the retry stream is missing": (
+        last(retry_undelivered=5, retry_pending=2),
+        another_stream(10, first=1, group=group(), retry=NO_RETRY),
+        (RETRY, 5, 2),
+    ),
+    "the retry stream is missing and had nothing": (
+        last(),
+        another_stream(10, first=1, group=group(), retry=NO_RETRY),
+        None,
+    ),
+    "both are missing": (
+        last(retry_undelivered=5),
+        empty_redis(retry=NO_RETRY),
+        (GONE, 12, 1),
+    ),
+    "the retry stream lost its group alone": (
+        last(retry_undelivered=5),
+        another_stream(10, first=1, group=group(), retry=RetryObservation(exists=False, length=5)),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", VANISHED.values(), ids=VANISHED)
+def test_what_is_gone_with_a_stream(
+    case: tuple[LastSeen | None, StreamObservation, tuple[LossCause, int, int] | None],
+) -> None:
+    before, seen_now, expected = case
+    loss = find_vanished(before, seen_now)
+    assert (None if loss is None else (loss.cause, loss.undelivered, loss.pending)) == expected
+    if loss is not None and before is not None:
+        assert (loss.position, loss.observed) == (EntryId(3), before.at)
+        assert not loss.is_certain, "what workers did since then nobody knows"
+
+
+def test_what_is_gone_lies_between_the_lowest_unfinished_entry_and_the_end() -> None:
+    loss = find_vanished(last(), empty_redis())
+    assert loss is not None
+    assert (loss.after, loss.before) == (EntryId(2).before(), EntryId(10, 1))
+
+
+def test_a_loss_that_is_gone_is_no_gap_of_the_next_stream() -> None:
+    told = Loss(at_least=0, at_most=None, position=EntryId(3), seen=NOW, cause=GONE)
+    assert find_new_loss(read_three_of_ten(state=GroupState(loss=told))) is not None
+
+
+REMEMBERS = GroupState(seen=seen(pending=1, undelivered=7))
+NEWEST: dict[str, tuple[LastSeen | None, LastSeen | None, GroupState, str]] = {
+    "nothing": (None, None, GroupState(), "nothing"),
+    "the replica's own": (last(), None, REMEMBERS, "memory"),
+    "another replica's": (last(at=later(minutes=-5)), None, REMEMBERS, "state"),
+    "the state": (None, None, REMEMBERS, "state"),
+    "a status that is ahead": (None, last(at=None, entries_added=11), REMEMBERS, "status"),
+    "a status that is behind": (None, last(at=None, entries_added=9), REMEMBERS, "state"),
+    "a status alone": (None, last(at=None), GroupState(), "status"),
+}
+
+
+@pytest.mark.parametrize("case", NEWEST.values(), ids=NEWEST)
+def test_the_newest_observation_counts(
+    case: tuple[LastSeen | None, LastSeen | None, GroupState, str],
+) -> None:
+    memory, status, state, expected = case
+    remembered = None if state.seen is None else LastSeen.remembered(state.seen)
+    named = {"nothing": None, "memory": memory, "status": status, "state": remembered}
+    assert choose_newest(memory, status, stream(state=state)) == named[expected]
+
+
+def test_a_status_tells_numbers_of_its_own_spec_alone() -> None:
+    told = {
+        "observedGeneration": 1,
+        "group": {"lastDeliveredId": "3-0", "lag": 7, "pending": 1},
+        "stream": {"length": 10, "entriesAdded": 10, "lastGeneratedId": "10-0"},
+    }
+    assert read_status(resource(status=told)) == last(at=None, lowest_pending=None)
+    changed = resource(status=told, metadata={"generation": 2})
+    assert read_status(changed) == LastSeen(last_delivered_id=EntryId(3))
+    assert read_status(resource()) is None
+
+
 def at_three(**changes: Any) -> StreamObservation:
     return read_three_of_ten(**changes)
 
@@ -208,6 +383,14 @@ REMEMBERED: dict[str, tuple[dict[str, Any], bool]] = {
         {"state": GroupState(seen=seen(at=LONG_AGO, lowest_pending=EntryId(2)))},
         True,
     ),
+    "with other numbers of pending entries": (
+        {"state": GroupState(seen=seen(at=LONG_AGO, pending=1))},
+        True,
+    ),
+    "with more entries": (
+        {"state": GroupState(seen=seen(at=LONG_AGO, entries_added=9))},
+        True,
+    ),
     "elsewhere a moment ago": (
         {"state": GroupState(seen=seen(at=JUST_NOW, last_delivered_id=EntryId(2)))},
         False,
@@ -246,6 +429,8 @@ def test_a_creation_is_told_with_its_position_and_its_repeats(why: CreationReaso
     assert ("7" in told) == (why != CreationReason.FIRST)
     many = tell_creation(GroupCreation(position=EntryId(3), why=why, repeats=None))
     assert ("more than can be counted" in many) == (why != CreationReason.FIRST)
+    # What was delivered since the last observation is delivered again too.
+    assert ("at least 7" in told) == (why != CreationReason.FIRST)
 
 
 def test_a_loss_is_seen_at_the_servers_time() -> None:

@@ -1,16 +1,20 @@
 """Keys derived from a stream and a group: names that only change with a migration."""
 
+import json
+
 import pytest
 
+from pelops.api.dead_letter import DeadLetterSpec
 from pelops.domain.naming import (
     DerivedKey,
+    check_slots,
     derive_keys,
     escape_glob,
     hash_tag,
     key_slot,
     parse_derived_key,
 )
-from pelops.errors import InvalidSpec
+from pelops.errors import DeadLetterInAnotherSlot, InvalidSpec
 
 
 @pytest.mark.parametrize(
@@ -58,6 +62,22 @@ def test_a_dead_letter_stream_of_the_users_own_is_taken_in_the_same_slot() -> No
     )
 
 
+def test_a_dead_letter_stream_in_another_slot_is_refused_where_slots_count() -> None:
+    check_slots(derive_keys("orders", "g", dead_letter="{orders}:given-up"))
+    elsewhere = derive_keys("orders", "g", dead_letter="given-up")
+    with pytest.raises(DeadLetterInAnotherSlot, match=r"another slot.*\{orders\}:dead-letters"):
+        check_slots(elsewhere)
+
+
+@pytest.mark.parametrize("what", set(DerivedKey) - {DerivedKey.DEAD_LETTER})
+def test_no_key_of_a_group_can_hold_its_dead_letters(what: DerivedKey) -> None:
+    key = f"{{orders}}:g:{what}"
+    with pytest.raises(InvalidSpec, match="a key that Pelops keeps"):
+        derive_keys("orders", "g", dead_letter=key)
+    rule = json.dumps(DeadLetterSpec.model_json_schema())
+    assert f"|{what}" in rule or f"({what}|" in rule, "admission refuses it too"
+
+
 def test_groups_may_share_a_dead_letter_stream() -> None:
     shared = derive_keys("orders", "g").dead_letter
     assert derive_keys("orders", "h", dead_letter=shared).dead_letter == shared
@@ -66,7 +86,6 @@ def test_groups_may_share_a_dead_letter_stream() -> None:
 @pytest.mark.parametrize(
     ("dead_letter", "said"),
     [
-        ("given-up", r"another slot.*\{orders\}:dead-letters"),
         ("orders", "the stream itself"),
         ("{orders}:g:ledger", "a key that Pelops keeps"),
         ("{orders}:other:state", "a key that Pelops keeps"),

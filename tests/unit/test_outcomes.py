@@ -8,6 +8,7 @@ from pelops.errors import (
     CrossSlot,
     InvalidSpec,
     NoSuchGroup,
+    NotServing,
     OutcomeUnknown,
     OutOfMemory,
     PermissionDenied,
@@ -15,6 +16,7 @@ from pelops.errors import (
     RedisUnavailable,
     SlotMigrating,
     UnsupportedServer,
+    WritesRefused,
     WrongType,
 )
 from pelops.redis_streams.outcomes import translate_failure, translate_reply
@@ -31,18 +33,18 @@ def parsed(text: str) -> Exception:
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        ("LOADING Redis is loading the dataset in memory", RedisUnavailable),
-        ("BUSY Redis is busy running a script.", RedisUnavailable),
-        ("READONLY You can't write against a read only replica.", RedisUnavailable),
-        ("READONLY You can't write script: ab12, on @user_script:9.", RedisUnavailable),
+        ("LOADING Redis is loading the dataset in memory", NotServing),
+        ("BUSY Redis is busy running a script.", NotServing),
+        ("READONLY You can't write against a read only replica.", WritesRefused),
+        ("READONLY You can't write script: ab12, on @user_script:9.", WritesRefused),
         ("OOM command not allowed when used memory > 'maxmemory'.", OutOfMemory),
-        ("NOREPLICAS Not enough good replicas to write.", RedisUnavailable),
-        ("MISCONF Errors writing to the AOF file", RedisUnavailable),
-        ("MASTERDOWN Link with MASTER is down", RedisUnavailable),
+        ("NOREPLICAS Not enough good replicas to write.", WritesRefused),
+        ("MISCONF Errors writing to the AOF file", WritesRefused),
+        ("MASTERDOWN Link with MASTER is down", NotServing),
         ("TRYAGAIN Multiple keys request during rehashing of slot", SlotMigrating),
-        ("CLUSTERDOWN The cluster is down", RedisUnavailable),
+        ("CLUSTERDOWN The cluster is down", NotServing),
         ("MOVED 3999 127.0.0.1:6381", RedisUnavailable),
-        ("ERR max number of clients reached", RedisUnavailable),
+        ("ERR max number of clients reached", NotServing),
         ("WRONGPASS invalid username-password pair or user is disabled.", AuthenticationFailed),
         ("NOAUTH Authentication required.", AuthenticationFailed),
         ("NOPERM User x has no permissions to run the 'xadd' command", PermissionDenied),
@@ -110,10 +112,10 @@ def test_only_a_write_that_was_sent_leaves_the_outcome_unknown(
 @pytest.mark.parametrize(
     ("answer", "kind"),
     [
-        ("LOADING Redis is loading the dataset in memory", RedisUnavailable),
+        ("LOADING Redis is loading the dataset in memory", NotServing),
         ("NOAUTH Authentication required.", AuthenticationFailed),
         ("ERR invalid password", AuthenticationFailed),
-        ("ERR max number of clients reached", RedisUnavailable),
+        ("ERR max number of clients reached", NotServing),
     ],
 )
 def test_a_refusal_that_ends_the_connection_is_still_a_refusal(

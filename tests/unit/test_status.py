@@ -75,7 +75,11 @@ def test_a_settled_resource_tells_everything() -> None:
             "lagKnown": True,
             "consumers": 1,
         },
-        "stream": {"length": 3},
+        "stream": {
+            "length": 3,
+            "entriesAdded": 3,
+            "lastGeneratedId": "1700000000000-0",
+        },
         "deadLetter": {"stream": "{orders:events}:order-processing:dlq", "length": 0},
         "recovery": {
             "requeued": 0,

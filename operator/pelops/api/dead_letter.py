@@ -9,14 +9,25 @@ from pydantic import ConfigDict, Field
 from pelops.api.base import ApiModel, Rule, RuleReason, cel
 from pelops.api.bounds import MAX_SECONDS, KeyName, PositiveCount
 
+# Their last words are those of `DerivedKey`, but for the dead letters.
+_STREAM_RULES = cel(
+    Rule(
+        rule="!self.matches('^[{][^}]+[}](:[^:]+)?:[^:]+"
+        ":(ledger|state|started|retry|handover|audit)$')",
+        message="deadLetter.stream must not be a key that Pelops keeps for a group: its ledger,"
+        " state, started, retry, handover or audit key",
+    )
+)
+
 
 class DeadLetterSpec(ApiModel):
     """Where entries go that cannot be processed, and for how long they are kept."""
 
-    stream: KeyName | None = Field(
+    stream: Annotated[KeyName, Field(json_schema_extra=_STREAM_RULES)] | None = Field(
         default=None,
         description="The dead-letter stream. Absent: {STREAM}:GROUP:dlq, in the hash slot of the"
-        " stream. Another one must be in that slot too when Redis is a Cluster.",
+        " stream. Another one must be in that slot too when Redis is a Cluster, and must not be a"
+        " key that Pelops keeps for a group, such as its ledger.",
     )
     retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
         default=1_209_600,

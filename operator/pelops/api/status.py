@@ -87,6 +87,14 @@ class StreamStatus(ApiModel):
     """The stream as Redis shows it."""
 
     length: Count | None = Field(default=None, description="Entries in the stream.")
+    entries_added: Count | None = Field(
+        default=None,
+        description="Entries ever added to the stream, as the server counts them. Fewer than before"
+        " show that the stream was deleted, or that the server came back with an older state.",
+    )
+    last_generated_id: EntryIdText | None = Field(
+        default=None, description="ID of the entry that was added last."
+    )
 
 
 class RetryStreamStatus(ApiModel):

@@ -68,6 +68,7 @@ class Findings:
     locked: list[str] = field(default_factory=list)
     too_wide: list[EntryId] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
+    is_partial: bool = False  # too many consumers to look at all of them
     removed: list[str] = field(default_factory=list)
     earliest: timedelta | None = None  # when the first of those that wait may move
     has_doubts: bool = False  # the API server could not be asked about an end
@@ -119,6 +120,7 @@ class Findings:
             unmovable=len(set(self.too_wide)),
             unmovable_example=str(min(self.too_wide)) if self.too_wide else "",
             unmatched=tuple(sorted(set(self.unmatched))[:MOST_NAMES]),
+            is_partial=self.is_partial,
             waiting=self.waiting,
         )
 

@@ -18,11 +18,16 @@ from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import KubernetesError
 from pelops.policy.ends import could_be_dead
 from pelops.policy.reasons import Reason
-from pelops.redis_streams.consumers import ConsumerSight, list_consumers
+from pelops.redis_streams.consumers import (
+    ConsumerSight,
+    list_consumers,
+    list_lowest_owners,
+)
 
 # Forbidden as well: an API server that starts forbids everything until it has read its roles.
 _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
 LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
+LOWEST: Final = 200  # pending entries whose owners are looked at instead
 
 
 class Judging:
@@ -54,8 +59,13 @@ class Judging:
             consumers = await list_consumers(ground.server, stream.name, sweep.keys.group)
             owners = [consumer.name for consumer in consumers]
         else:
-            # Owners of idle entries come with these; of the dead, the names that we inject.
-            owners = self._likely_names(workload)
+            # Of too many to list: who owns the lowest pending entries, which wait longest. Of the
+            # dead, the names that we inject; owners of idle entries come with these.
+            owing = await list_lowest_owners(
+                ground.server, stream.name, sweep.keys.group, count=LOWEST
+            )
+            owners = list(dict.fromkeys([*owing, *self._likely_names(workload)]))
+            sweep.findings.is_partial = True
         owing = [consumer.name for consumer in consumers if consumer.pending] or owners
         records = await read_records(ground, owing)
         question = Question(

@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pelops.api.redis import RedisSpec
+from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.observe import RedisView
 from pelops.controller.versions import Name
 from pelops.domain.naming import GroupKeys
+from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.kube.environment import WorkerAccess
-from pelops.policy.position import LastSeen
+from pelops.policy.loss import find_vanished
+from pelops.policy.position import LastSeen, decide_went_back
 from pelops.policy.turn import wait_for_turn
 from pelops.redis_streams.server import Server
 
@@ -71,9 +75,12 @@ class Memory:
     told: str | None = None  # the last failure that was logged
     expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
     last_seen: LastSeen | None = None  # where the group stood at the last look
-    return_after: datetime | None = (
-        None  # copies of a retry stream could not be moved; Redis' clock
-    )
+    # Copies of a retry stream could not be moved before; by Redis' clock.
+    return_after: datetime | None = None
+    # Which group that was: the resource's uid, the server, the stream and the group. Of another one
+    # neither this nor the resource's status tells anything.
+    seen_of: tuple[str, ...] | None = None
+    is_elsewhere: bool = False  # another one than at first: the status may speak of that
 
     def wait(self, what: str, rank: int, now: datetime) -> timedelta:
         """How long this replica leaves a difference that it sees to others; starts the wait."""
@@ -91,10 +98,35 @@ class Memory:
         longest = LONGEST_TERMINAL_RETRY_S if is_terminal else LONGEST_RETRY_S
         return float(min(FIRST_RETRY_S * 2 ** min(self.failures - 1, 10), longest))
 
+    def look_at(self, group: tuple[str, ...]) -> None:
+        """Forget where another group stood: the resource names this one now."""
+        if self.seen_of != group:
+            self.is_elsewhere = self.seen_of is not None
+            self.last_seen, self.seen_of = None, group
+
+    def note(self, group: tuple[str, ...], stream: StreamObservation) -> None:
+        """Keep a newer observation of a group that goes on as it was.
+
+        One that shows a loss or a group that went back is left to the turn that records it, and so
+        is the first one, which is compared with what the status says.
+        """
+        before = self.last_seen
+        if before is None or self.seen_of != group or stream.group is None:
+            return
+        if before.at is not None and before.at > stream.server_time:
+            return
+        if decide_went_back(before, stream) is None and find_vanished(before, stream) is None:
+            self.last_seen = LastSeen.of(stream)
+
     def is_news(self, failure: str) -> bool:
         """Whether this failure is another one than the last that was asked about."""
         was, self.told = self.told, failure
         return was != failure
+
+
+def identify(resource: StreamConsumerGroup, server: Server, keys: GroupKeys) -> tuple[str, ...]:
+    """Name the group that a resource acts on, wherever it is."""
+    return resource.metadata.uid, server.address, keys.stream, keys.group
 
 
 class Memories(defaultdict[Name, Memory]):
@@ -102,3 +134,11 @@ class Memories(defaultdict[Name, Memory]):
 
     def __init__(self) -> None:
         super().__init__(Memory)
+
+    def note(self, resource: StreamConsumerGroup, redis: RedisView) -> None:
+        """Keep an observation that another loop of this replica made, if it is newer."""
+        memory = self.get((resource.metadata.namespace, resource.metadata.name))
+        stream, server, keys = redis.stream, redis.server, redis.keys
+        if memory is None or stream is None or server is None or keys is None:
+            return
+        memory.note(identify(resource, server, keys), stream)

@@ -24,7 +24,7 @@ from pelops.controller.targets import Targets
 from pelops.controller.versions import Name
 from pelops.domain.condition import Finding
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
-from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.naming import GroupKeys, check_slots, derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.domain.workload import WorkloadObservation
@@ -49,7 +49,7 @@ from pelops.policy.provisioning import (
 from pelops.policy.scaling import decide_fixed
 from pelops.redis_streams.connection import ServerPool
 from pelops.redis_streams.observing import Look, observe_groups
-from pelops.redis_streams.server import Server
+from pelops.redis_streams.server import Server, Topology
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +132,10 @@ class Observer:
         spec = resource.spec
         stream = spec.dead_letter.stream
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
-        return await self._server(spec.redis, resource.metadata.namespace), keys
+        server = await self._server(spec.redis, resource.metadata.namespace)
+        if server.kind.topology is Topology.CLUSTER:
+            check_slots(keys)
+        return server, keys
 
     async def has_former_retry(
         self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys

@@ -17,7 +17,7 @@ from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
 from pelops.controller.deletion import Deletion
 from pelops.controller.members import Members
-from pelops.controller.memory import Hold, Memories, Memory
+from pelops.controller.memory import Hold, Memories, Memory, identify
 from pelops.controller.observe import Observer, View
 from pelops.controller.reporter import Reporter
 from pelops.controller.status import (
@@ -66,11 +66,13 @@ GroupTurn: TypeAlias = Turn[StreamConsumerGroup]
 class Reconciler:
     """Brings resources toward what is asked."""
 
-    def __init__(self, doors: Doors, pace: Pace, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, doors: Doors, pace: Pace, clock: Callable[[], float], memories: Memories
+    ) -> None:
         self._doors = doors
         self._pace = pace
         self._clock = clock
-        self._memories = Memories()
+        self._memories = memories
         cache = doors.cache
         self._teller = Teller(doors.api, STREAM_CONSUMER_GROUP, doors.reporter, cache.put, clock)
 
@@ -124,6 +126,8 @@ class Reconciler:
     async def _proceed(self, turn: GroupTurn) -> float:
         view = self._complete(await self._doors.observer.observe(turn.resource), turn)
         turn.memory.held = _held(view) or turn.memory.held
+        if view.server is not None and view.facts.keys is not None:
+            turn.memory.look_at(identify(turn.resource, view.server, view.facts.keys))
         step, view = self._find_step(view, turn.memory)
         turn.memory.sees_only(STATUS, *([step.what] if step else []))
         if step is not None and turn.wait_s(step.what) <= 0:

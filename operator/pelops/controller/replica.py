@@ -20,6 +20,7 @@ from pelops.controller.evidence import Evidence
 from pelops.controller.listening import Listening
 from pelops.controller.loop import ReconcileLoop, Resync
 from pelops.controller.members import Members
+from pelops.controller.memory import Memories
 from pelops.controller.observe import Observer
 from pelops.controller.pods import PodChange
 from pelops.controller.queue import KeyedQueue
@@ -65,6 +66,7 @@ class Replica:
         self._cache = Cache(self._clock)
         self._cluster = ""  # identity of this Kubernetes cluster; empty when unknown
         self._queue: KeyedQueue[Name] = KeyedQueue(self._clock)
+        self._memories = Memories()
         self._audits = Audits(self._cache, self._queue.add, self._clock)
         self._pool = ServerPool()
         self._runner: web.AppRunner | None = None
@@ -176,6 +178,7 @@ class Replica:
             targets=self._targets,
             reporter=reporter,
             tell=self._queue.add,
+            note=self._memories.note,
         )
         return Scaling(doors, self._clock)
 
@@ -196,7 +199,7 @@ class Replica:
             notices=self._audits.cache.notices,
         )
         pace = Pace(observe_s=settings.observe_s, status_s=settings.status_s)
-        return Reconciler(doors, pace, self._clock)
+        return Reconciler(doors, pace, self._clock, self._memories)
 
     async def _prepare(self, api: KubeApi, members: Members) -> tuple[tuple[Kind, ...], str]:
         """Fill the cache by a first LIST of everything: the kinds that may be read, the cluster.

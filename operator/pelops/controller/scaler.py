@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from pelops.api.recovery import RecoveryStrategy
+from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
 from pelops.controller.crowd import Crowd
 from pelops.controller.dozing import Dozing
@@ -58,6 +59,7 @@ class ScalerDoors:
     writes: ScaleWrites
     dozing: Dozing
     tell: Callable[[Name], None]  # the status of this resource is worth a look
+    note: Callable[[StreamConsumerGroup, RedisView], None]  # keeps what a look found
 
 
 class Scaler:
@@ -95,6 +97,7 @@ class Scaler:
         if scaled is None:
             return None
         spec = scaled.resource.spec
+        self._doors.note(scaled.resource, redis)
         workload, problem = await self._doors.observer.observe_workload(scaled.resource)
         hands_off = keep_hands_off(spec, redis_problem=redis.problem, workload_problem=problem)
         if hands_off is not None:

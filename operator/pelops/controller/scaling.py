@@ -7,10 +7,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import cast
 
+from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
 from pelops.controller.dozing import Dozing
 from pelops.controller.members import Members
-from pelops.controller.observe import Observer
+from pelops.controller.observe import Observer, RedisView
 from pelops.controller.reporter import Reporter
 from pelops.controller.scale_loop import ScaleLoop
 from pelops.controller.scale_writes import ScaleWrites
@@ -35,6 +36,7 @@ class ScalingDoors:
     targets: Targets
     reporter: Reporter
     tell: Callable[[Name], None]  # the status of this resource is worth a look
+    note: Callable[[StreamConsumerGroup, RedisView], None]  # keeps what a look found
 
 
 class Scaling:
@@ -50,6 +52,7 @@ class Scaling:
             writes=ScaleWrites(doors.targets, victims, doors.reporter, clock),
             dozing=Dozing(self._waker),
             tell=doors.tell,
+            note=doors.note,
         )
         self._scaler = Scaler(scaler_doors, clock)
         self._loop = ScaleLoop(self._scaler, doors.cache, doors.members, clock)

@@ -40,6 +40,8 @@ _MOVING = (
     ("retryStream", "lag"),
     ("retryStream", "lagKnown"),
     ("retryStream", "oldestPendingTime"),
+    ("stream", "entriesAdded"),
+    ("stream", "lastGeneratedId"),
     ("deadLetter", "length"),
     ("recovery", "requeued"),
     ("recovery", "released"),
@@ -98,7 +100,7 @@ def render_status(
         "desiredReplicas": _desired(facts, previous.status),
         "selector": workload.selector,
         "group": group,
-        "stream": {"length": facts.stream.length} if facts.stream else None,
+        "stream": _render_stream(facts.stream),
         "retryStream": _render_retry(facts),
         "deadLetter": _render_dead_letter(facts),
         "recovery": _render_recovery(facts),
@@ -180,6 +182,18 @@ def _added_at(entry_id: EntryId) -> str | None:
         return render_time(datetime.fromtimestamp(entry_id.ms / 1000, UTC))
     except (OverflowError, ValueError, OSError):
         return None
+
+
+def _render_stream(stream: StreamObservation | None) -> Status | None:
+    if stream is None:
+        return None
+    return _present(
+        {
+            "length": stream.length,
+            "entriesAdded": None if stream.entries_added is None else _exact(stream.entries_added),
+            "lastGeneratedId": str(stream.last_generated_id) if stream.exists else None,
+        }
+    )
 
 
 def _render_dead_letter(facts: Facts) -> Status | None:

@@ -8,13 +8,14 @@ from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
-from pelops.controller.upkeep_steps import UpkeepSteps
+from pelops.controller.upkeep_steps import UpkeepSteps, find_before
 from pelops.controller.workload_steps import WorkloadSteps
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.events import Happening
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.cleanup import decide_finalizer
+from pelops.policy.loss import find_vanished
 from pelops.policy.position import tell_creation
 from pelops.policy.provisioning import (
     Lack,
@@ -81,6 +82,10 @@ class Steps:
         if not plan.lacks:
             return None
         keys, spec = facts.keys, facts.resource.spec
+        hold = facts.stream.hold
+        is_ours = existed or (hold is not None and hold.owner.is_same_as(view.owner))
+        before = find_before(view, memory) if is_ours else None
+        loss = find_vanished(before, facts.stream)
 
         async def write() -> Happening | None:
             provisioned = await provision_group(
@@ -91,6 +96,8 @@ class Steps:
                 with_retry=needs_retry_stream(spec),
                 with_handover=needs_handover_stream(spec),
                 existed=existed,
+                newest=before.last_delivered_id if before else None,
+                loss=loss,
             )
             if provisioned.creation is not None:
                 memory.last_seen = None  # a group that was made anew has not gone back

@@ -11,17 +11,22 @@ from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
-from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.state import Latch
-from pelops.errors import InvalidSpec
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.events import Happening
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.alarms import ACKNOWLEDGE
-from pelops.policy.loss import find_new_loss
-from pelops.policy.position import LastSeen, PositionChange, decide_went_back, needs_remembering
+from pelops.policy.loss import find_new_loss, find_vanished
+from pelops.policy.position import (
+    LastSeen,
+    PositionChange,
+    choose_newest,
+    decide_went_back,
+    needs_remembering,
+    read_status,
+)
 from pelops.policy.reasons import Reason
 from pelops.policy.retention import merge_retention, needs_retry_trim, plan_retention
 from pelops.policy.retry_stream import needs_return, plan_note
@@ -60,6 +65,7 @@ class UpkeepSteps:
         work = _Upkeep(view, stream, server, keys)
         return (
             self._acknowledge(work)
+            or work.record_vanished(memory)
             or work.hold(memory)
             or work.record_loss()
             or work.remember()
@@ -173,9 +179,21 @@ class _Upkeep:
         self.server = server
         self.keys = keys
 
+    def record_vanished(self, memory: Memory) -> Step | None:
+        """What was lost with a stream that somebody else made anew, or that lost its end."""
+        loss = find_vanished(find_before(self.view, memory), self.stream)
+        if loss is None:
+            return None
+
+        async def write() -> None:
+            await record_loss(self.server, self.keys, self.view.owner, loss, first_id=None)
+
+        return Step(part=Part.GROUP, what="recording a loss: the stream lacks entries", do=write)
+
     def hold(self, memory: Memory) -> Step | None:
         """A group that went back: what was pending before is not moved for a while."""
-        change = decide_went_back(memory.last_seen or self._told_before(), self.stream)
+        before = memory.last_seen or told_before(self.view, memory)
+        change = decide_went_back(before, self.stream)
         if change is None or self._is_told(change):
             memory.last_seen = LastSeen.of(self.stream)
             return None
@@ -258,22 +276,23 @@ class _Upkeep:
 
         return Step(part=Part.GROUP, what="looking for old letters", do=write, is_routine=True)
 
-    def _told_before(self) -> LastSeen | None:
-        """What the status says, for a replica that has just started."""
-        status = self.view.facts.resource.status
-        told = status.group.last_delivered_id if status and status.group else None
-        if not told:
-            return None
-        try:
-            return LastSeen(last_delivered_id=parse_entry_id(told))
-        except InvalidSpec:
-            return None
-
     def _is_told(self, change: PositionChange) -> bool:
         back = self.stream.state.back
         if back is None:
             return False
         return back.after == change.after or (change.seen is not None and back.since >= change.seen)
+
+
+def find_before(view: View, memory: Memory) -> LastSeen | None:
+    """The newest that is known of the group before this observation."""
+    if view.facts.stream is None:
+        return None
+    return choose_newest(memory.last_seen, told_before(view, memory), view.facts.stream)
+
+
+def told_before(view: View, memory: Memory) -> LastSeen | None:
+    """What the status says, for a replica that has just started."""
+    return None if memory.is_elsewhere else read_status(view.facts.resource)
 
 
 def _is_same_stream(manifest: Manifest, resource: StreamConsumerGroup) -> bool:

@@ -38,7 +38,10 @@ class DerivedKey(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupKeys:
-    """A consumer group's names in Redis. All lie in one slot."""
+    """A consumer group's names in Redis.
+
+    All lie in one slot, but for a dead-letter stream that the user named: see `check_slots`.
+    """
 
     stream: str
     group: str
@@ -62,8 +65,8 @@ class GroupKeys:
 def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
     """All names of one consumer group; `dead_letter` is the user's own choice of that stream.
 
-    Raises InvalidSpec when a name is empty or no text, or when the chosen dead-letter stream lies
-    in another slot or is a key that the group already uses.
+    Raises InvalidSpec when a name is empty or no text, or when the chosen dead-letter stream is a
+    key that a group already uses.
     """
     _require_text("stream", stream)
     _require_text("group", group)
@@ -85,6 +88,20 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
     )
     _check_dead_letter(keys)
     return keys
+
+
+def check_slots(keys: GroupKeys) -> None:
+    """Refuse a dead-letter stream that a Redis Cluster could not write together with the stream.
+
+    Any other Redis takes every name. Raises DeadLetterInAnotherSlot.
+    """
+    if key_slot(keys.dead_letter) != keys.slot:
+        raise DeadLetterInAnotherSlot(
+            f"this Redis is a Cluster, and the dead-letter stream {keys.dead_letter} lies in "
+            f"another slot than the stream {keys.stream}: an entry cannot be moved there in one "
+            f"step. Give it the same hash tag, such as {{{keys.tag}}}:dead-letters, or leave "
+            "spec.deadLetter.stream out"
+        )
 
 
 def key_prefix(stream: str, group: str) -> str:
@@ -162,11 +179,6 @@ def _require_text(what: str, name: str) -> None:
 
 def _check_dead_letter(keys: GroupKeys) -> None:
     _require_text("dead-letter stream", keys.dead_letter)
-    if key_slot(keys.dead_letter) != keys.slot:
-        raise DeadLetterInAnotherSlot(
-            f"the dead-letter stream {keys.dead_letter} lies in another slot than the stream "
-            f"{keys.stream}; give it the same hash tag, such as {{{keys.tag}}}:dead-letters"
-        )
     derived = parse_derived_key(keys.dead_letter)
     if keys.dead_letter == keys.stream or (derived and derived[2] != DerivedKey.DEAD_LETTER):
         raise InvalidSpec(

@@ -30,6 +30,8 @@ SEEN_DELIVERED: Final = "seen:last_delivered"
 SEEN_LOWEST: Final = "seen:lowest_pending"  # empty: nothing was pending
 SEEN_ADDED: Final = "seen:entries_added"
 SEEN_GENERATED: Final = "seen:last_generated"
+SEEN_PENDING: Final = "seen:pending"
+SEEN_UNDELIVERED: Final = "seen:undelivered"  # at least so many; empty: not known
 SEEN_AT: Final = "seen:at_ms"
 SEEN_REPLID: Final = "seen:replid"  # the master that it was read from
 CREATED_AT: Final = "group:created_ms"  # when we made the group, for the first time or anew
@@ -43,6 +45,11 @@ LOSS_AT_LEAST: Final = "loss:at_least"
 LOSS_AT_MOST: Final = "loss:at_most"  # empty: no bound is known
 LOSS_POSITION: Final = "loss:position"
 LOSS_SEEN: Final = "loss:seen_ms"
+LOSS_CAUSE: Final = "loss:cause"  # a LossCause; absent: trimmed
+LOSS_UNDELIVERED: Final = "loss:undelivered"  # of a cause other than trimming, as last observed
+LOSS_PENDING: Final = "loss:pending"
+LOSS_OBSERVED: Final = "loss:observed_ms"  # when these were observed; empty: not known
+LOSS_FOUND: Final = "loss:found_ms"  # when it was recorded; stays when it is acknowledged
 TOTAL_REQUEUED: Final = "total:requeued"
 TOTAL_RELEASED: Final = "total:released"
 TOTAL_DEAD_LETTERED: Final = "total:dead_lettered"
@@ -57,8 +64,10 @@ CHUNK: Final = "chunk"  # IDs of suspects released and not yet resolved, separat
 FIXED_FIELDS: Final = (
     *(MASTER_SINCE, SWEEP_AT, SWEEP_REPORT, BOOKMARK_AT, CREATED_AT, TRIM_AT),
     *(SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT),
+    *(SEEN_PENDING, SEEN_UNDELIVERED),
     *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
     *(LOSS_AT_LEAST, LOSS_AT_MOST, LOSS_POSITION, LOSS_SEEN),
+    *(LOSS_CAUSE, LOSS_UNDELIVERED, LOSS_PENDING, LOSS_OBSERVED, LOSS_FOUND),
     *(TOTAL_REQUEUED, TOTAL_RELEASED, TOTAL_DEAD_LETTERED, TOTAL_PAYLOAD_GONE, TOTAL_TRIMMED),
     RETRY_WAITS,
 )
@@ -96,6 +105,17 @@ class RememberedPosition:
     entries_added: int
     last_generated_id: EntryId
     at: datetime
+    pending: int = 0
+    undelivered: int = 0  # at least so many
+
+
+class LossCause(StrEnum):
+    """How entries that the group had not finished were lost."""
+
+    TRIMMED = "trimmed"  # before the group was given them
+    STREAM_GONE = "stream-gone"  # deleted, evicted or flushed, with all that it held
+    RETRY_STREAM_GONE = "retry-stream-gone"
+    TAIL_LOST = "tail-lost"  # the server came back with an older state of the stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +130,23 @@ class WentBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Entries that were trimmed before the group was given them."""
+    """Entries that are gone from Redis before the group had finished them.
+
+    Of what was trimmed the bounds are exact. Of a stream that is gone, or that lost its end, there
+    are the numbers of the last observation: what was added or acknowledged later is not in them.
+    """
 
     at_least: int
     at_most: int | None  # None: no bound is known
-    position: EntryId  # last-delivered-id at which it was found
+    position: EntryId  # last-delivered-id at which it was found, or before the stream was gone
     seen: datetime
+    cause: LossCause = LossCause.TRIMMED
+    undelivered: int = 0  # of other causes, as last observed
+    pending: int = 0
+    observed: datetime | None = None  # when; None: as the resource's status says
+    # The lost entries lie after `after` and before `before`; None: right after `position`.
+    after: EntryId | None = None
+    before: EntryId | None = None
 
     @property
     def is_certain(self) -> bool:
@@ -143,6 +174,7 @@ class SweepReport:
     unmovable: int = 0  # entries that no script can move
     unmovable_example: str = ""
     unmatched: tuple[str, ...] = ()  # consumers with pending entries that no pod matches
+    is_partial: bool = False  # more consumers may be so: there are too many to look at
     waiting: int = 0  # suspects that wait for their turn
 
 
@@ -163,6 +195,7 @@ class GroupState:
     back: WentBack | None = None
     loss: Loss | None = None
     acknowledged_loss: Loss | None = None  # told before, and acknowledged; in place of `loss`
+    loss_found_at: datetime | None = None  # when the last loss was recorded
     totals: Totals = field(default_factory=Totals)
     report: SweepReport = field(default_factory=SweepReport)
     swept_at: datetime | None = None
@@ -181,6 +214,7 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
         back=_parse_back(fields),
         loss=None if is_acknowledged else loss,
         acknowledged_loss=loss if is_acknowledged else None,
+        loss_found_at=_moment(fields.get(LOSS_FOUND)),
         totals=Totals(
             requeued=_number(fields.get(TOTAL_REQUEUED)) or 0,
             released=_number(fields.get(TOTAL_RELEASED)) or 0,
@@ -210,6 +244,7 @@ def parse_report(fields: Mapping[str, object]) -> SweepReport:
         unmovable=_count(fields.get("unmovable")),
         unmovable_example=_text(fields.get("unmovable_example")),
         unmatched=tuple(map(_text, unmatched)) if isinstance(unmatched, list) else (),
+        is_partial=fields.get("is_partial") is True,
         waiting=_count(fields.get("waiting")),
     )
 
@@ -222,6 +257,7 @@ def render_report(report: SweepReport) -> dict[str, object]:
         "unmovable": report.unmovable,
         "unmovable_example": report.unmovable_example,
         "unmatched": list(report.unmatched),
+        "is_partial": report.is_partial,
         "waiting": report.waiting,
     }
     return {name: value for name, value in fields.items() if value}
@@ -242,6 +278,8 @@ def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:
         entries_added=added,
         last_generated_id=generated,
         at=at,
+        pending=_number(fields.get(SEEN_PENDING)) or 0,
+        undelivered=_number(fields.get(SEEN_UNDELIVERED)) or 0,
     )
 
 
@@ -259,7 +297,17 @@ def _parse_loss(fields: Mapping[str, str | None]) -> Loss | None:
     if at_least is None or position is None or seen is None:
         return None
     at_most = _number(fields.get(LOSS_AT_MOST))
-    return Loss(at_least=at_least, at_most=at_most, position=position, seen=seen)
+    cause = fields.get(LOSS_CAUSE)
+    return Loss(
+        at_least=at_least,
+        at_most=at_most,
+        position=position,
+        seen=seen,
+        cause=LossCause(cause) if cause in set(LossCause) else LossCause.TRIMMED,
+        undelivered=_number(fields.get(LOSS_UNDELIVERED)) or 0,
+        pending=_number(fields.get(LOSS_PENDING)) or 0,
+        observed=_moment(fields.get(LOSS_OBSERVED)),
+    )
 
 
 def _parse_retry_wait(text: str | None) -> RetryWait | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.api.status import ConditionStatus
 from pelops.domain.condition import Condition, render_time
-from pelops.domain.state import Loss
+from pelops.domain.state import Loss, LossCause
 from pelops.policy.audit_notices import decide_audit_alarms
 from pelops.policy.facts import Facts, printable
 from pelops.policy.reasons import ALARMS, ConditionType, Reason
@@ -57,11 +57,39 @@ def _loss(facts: Facts) -> str:
     loss = facts.state.loss
     if loss is None:
         return ""
+    if loss.cause is not LossCause.TRIMMED:
+        return f"{_vanished(facts, loss)} {_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
     return (
         f"Entries were trimmed before the group was given them: {_bounds(loss)}, after "
         f"{loss.position}. They are gone from Redis: send them again from where they came from, "
         "and find what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
         f"{_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
+    )
+
+
+def _vanished(facts: Facts, loss: Loss) -> str:
+    stream = facts.resource.spec.stream
+    when = "as the status said last" if loss.observed is None else render_time(loss.observed)
+    numbers = f"{loss.undelivered} undelivered, {loss.pending} pending"
+    later = (
+        f"That is the last observation ({when}): entries that were added later are lost too and "
+        "not in these numbers, and those that workers acknowledged later are in them. Send them "
+        "again from where they came from, and find out"
+    )
+    if loss.cause is LossCause.TAIL_LOST:
+        return (
+            f"The stream {stream} lost its newest entries, because the server came back with an "
+            f"older state (an append-only file without its end, a backup, a replica that lagged): "
+            f"at least {loss.undelivered} undelivered and at most {loss.pending} pending entries "
+            f"are gone. {later} why the server lost them (appendfsync, replication)."
+        )
+    name = stream
+    if loss.cause is LossCause.RETRY_STREAM_GONE and facts.keys is not None:
+        name = facts.keys.retry
+    return (
+        f"The stream {name} disappeared with entries that the group had not finished: {numbers}. "
+        f"{later} what removed it (DEL, EXPIRE, FLUSHALL, eviction under maxmemory-policy "
+        "allkeys-*)."
     )
 
 
@@ -116,8 +144,15 @@ def _unmatched(facts: Facts) -> str:
         return ""
     recovery = facts.resource.spec.recovery
     limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    report = facts.state.report
+    which = ", ".join(names)
+    if report.is_partial:
+        which = (
+            f"at least {len(names)}, such as {which} (the group has too many consumers to look at "
+            "all of them: these own the lowest pending entries)"
+        )
     return (
-        f"No pod matches consumers with pending entries: {', '.join(names)}. Their entries are "
+        f"No pod matches consumers with pending entries: {which}. Their entries are "
         f"recovered only {limit} s after their last sign of life, and not at once when a worker "
         "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
         "that are no pods spec.recovery.minIdleSeconds shortens the wait"

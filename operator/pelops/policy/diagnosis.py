@@ -19,7 +19,9 @@ from pelops.errors import (
     NoSuchStream,
     NotFound,
     NotOurs,
+    NotServing,
     OutcomeUnknown,
+    OutOfMemory,
     PelopsError,
     PermissionDenied,
     PositionAhead,
@@ -29,6 +31,7 @@ from pelops.errors import (
     SlotMigrating,
     UnsupportedServer,
     WouldDuplicate,
+    WritesRefused,
     WrongType,
 )
 from pelops.policy.reasons import Reason
@@ -73,6 +76,26 @@ _DIAGNOSES: Final = (
         SlotMigrating,
         Reason.SLOT_MIGRATING,
         "{error}. Recovery goes on when the slot has arrived",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        OutOfMemory,
+        Reason.REDIS_OUT_OF_MEMORY,
+        "{error}. Raise maxmemory, or make room: set spec.retention, so that entries that every "
+        "group has finished are trimmed, and see what else fills this Redis. A maxmemory-policy of "
+        "allkeys-* is no way out: it would drop streams. Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        WritesRefused,
+        Reason.REDIS_REFUSES_WRITES,
+        "{error}. Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        NotServing,
+        Reason.REDIS_NOT_READY,
+        "{error}. Pelops tries again by itself",
         is_terminal=False,
     ),
     _Diagnosis(

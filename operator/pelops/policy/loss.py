@@ -1,4 +1,4 @@
-"""Whether entries were trimmed before the group was given them, and how many."""
+"""Whether entries are gone from Redis that the group had not finished, and how many."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
+from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import GroupObservation, StreamObservation
-from pelops.domain.state import Loss
+from pelops.domain.state import Loss, LossCause
+from pelops.policy.position import LastSeen, happened_since, was_made_since
 
 LOSS_PAUSE: Final = timedelta(minutes=1)  # between two records of one growing gap
 
@@ -52,10 +54,82 @@ def find_new_loss(stream: StreamObservation) -> Loss | None:
     if loss is None or not loss.is_certain:
         return None
     known = state.loss or state.acknowledged_loss
-    if known is None or known.position != loss.position:
+    if known is None or (known.position, known.cause) != (loss.position, loss.cause):
         return loss
     was_just_told = known is state.loss and timedelta() <= loss.seen - known.seen < LOSS_PAUSE
     return loss if loss.at_least > known.at_least and not was_just_told else None
+
+
+def find_vanished(before: LastSeen | None, stream: StreamObservation) -> Loss | None:
+    """What the group had not finished at the last observation and is gone with its stream.
+
+    None when nothing shows that, or when it is recorded already. A stream that was deleted, evicted
+    or flushed is missing, or another one has its name; one that lost its end (a server that came
+    back with an older state) counts fewer entries than before. Trimming and XDEL do neither.
+    A stream that is gone with nothing undelivered or pending is no loss.
+    """
+    if before is None or was_made_since(before, stream):
+        return None
+    if happened_since(before, stream.state.loss_found_at, stream.server_time):
+        return None
+    cause, undelivered, pending = _gone(before, stream)
+    if _is_retry_gone(before, stream):
+        cause = cause or LossCause.RETRY_STREAM_GONE
+        undelivered += before.retry_undelivered
+        pending += before.retry_pending
+    if cause is None or undelivered + pending == 0:
+        return None
+    is_main = cause is not LossCause.RETRY_STREAM_GONE
+    return Loss(
+        at_least=0,
+        at_most=None,
+        position=before.last_delivered_id,
+        seen=stream.server_time,
+        cause=cause,
+        undelivered=undelivered,
+        pending=pending,
+        observed=before.at,
+        after=_first_unfinished(before) if is_main else before.last_delivered_id,
+        before=_following(before.last_generated_id) if is_main else before.last_delivered_id,
+    )
+
+
+def _gone(before: LastSeen, stream: StreamObservation) -> tuple[LossCause | None, int, int]:
+    """How the stream lost entries, and how many of them were undelivered and pending."""
+    added, generated = stream.entries_added, before.last_generated_id
+    if not stream.exists or added is None:
+        return LossCause.STREAM_GONE, before.undelivered, before.pending
+    missing = (before.entries_added or 0) - added
+    is_older = missing > 0 or (generated is not None and stream.last_generated_id < generated)
+    if not is_older:
+        return None, 0, 0
+    if stream.first_id is None or (generated is not None and stream.first_id > generated):
+        return LossCause.STREAM_GONE, before.undelivered, before.pending
+    # The newest entries are missing, and the undelivered ones were the newest.
+    undelivered = min(before.undelivered, max(missing, 1))
+    if undelivered == 0:
+        return None, 0, 0
+    return LossCause.TAIL_LOST, undelivered, min(before.pending, max(0, missing - undelivered))
+
+
+def _is_retry_gone(before: LastSeen, stream: StreamObservation) -> bool:
+    retry = stream.retry
+    had_entries = before.retry_undelivered + before.retry_pending > 0
+    return had_entries and retry is not None and not retry.exists and retry.length == 0
+
+
+def _first_unfinished(before: LastSeen) -> EntryId:
+    """After this entry lies what the group had not finished."""
+    lowest = before.lowest_pending
+    if lowest is None:
+        return before.last_delivered_id
+    return min(before.last_delivered_id, lowest.before())
+
+
+def _following(entry_id: EntryId | None) -> EntryId | None:
+    if entry_id is None or entry_id.seq == EntryId.MAX.seq:
+        return entry_id
+    return EntryId(entry_id.ms, entry_id.seq + 1)
 
 
 def _least_unread(stream: StreamObservation, group: GroupObservation) -> int:

@@ -186,6 +186,12 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"
     # Redis does not answer.
     REDIS_UNREACHABLE = "RedisUnreachable"
+    # Redis has no memory left and refuses writes.
+    REDIS_OUT_OF_MEMORY = "RedisOutOfMemory"
+    # Redis takes no writes: a replica, or a server that cannot save or replicate its data.
+    REDIS_REFUSES_WRITES = "RedisRefusesWrites"
+    # Redis answers and serves nothing for now: it loads its data, or is busy with a script.
+    REDIS_NOT_READY = "RedisNotReady"
     # Redis does not accept the username or password.
     AUTHENTICATION_FAILED = "AuthenticationFailed"
     # The ACL of the operator's Redis user forbids a command or a key.

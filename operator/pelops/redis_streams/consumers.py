@@ -33,6 +33,12 @@ async def list_consumers(server: Server, stream: str, group: str) -> list[Consum
     return [_read_consumer(one) for one in reply]
 
 
+async def list_lowest_owners(server: Server, stream: str, group: str, *, count: int) -> list[str]:
+    """The consumers that own the lowest pending entries, each once. Costs are linear in `count`."""
+    reply = await server.execute("XPENDING", stream, group, "-", "+", count, key=stream)
+    return list(dict.fromkeys(decode_name(owner) for _, owner, _, _ in reply if owner))
+
+
 async def count_consumers(server: Server, stream: str, group: str) -> int:
     """How many consumers a group has; 0 without the group or its stream."""
     try:

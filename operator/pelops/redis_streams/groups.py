@@ -8,15 +8,16 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
-from pelops.domain.entry_id import StartPosition, parse_entry_id
+from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.state import Loss
 from pelops.redis_streams.observing import EPOCH, parse_hold, wrong_type
 from pelops.redis_streams.outcomes import permission_denied
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
-from pelops.redis_streams.transport import Reply
+from pelops.redis_streams.transport import Part, Reply
 
 _PROVISION: Final = load_script("provision_group", writes=True)
 _DESTROY: Final = load_script("destroy_group", writes=True)
@@ -67,6 +68,8 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     owner: OwnerRecord,
     hold: timedelta = HOLD,
     existed: bool = False,
+    newest: EntryId | None = None,
+    loss: Loss | None = None,
     with_retry: bool = False,
     with_handover: bool = False,
 ) -> Provisioned:
@@ -74,9 +77,11 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
 
     An existing group stays untouched, and `start` counts for a group on which nobody acted before:
     one that was lost, as its state says or `existed` does, begins where it skips nothing that it
-    owed. The retry and the hand-over stream are made
-    when asked for, with the group at their beginning. Call it again before `hold` runs out: a
-    settled group is then written to once per third of it at most.
+    owed. `newest` is its last-delivered-id at the newest observation, for the count of repeats, and
+    `loss` what went with its stream: recorded in the same script, if the group is missing and no
+    other replica has recorded it. The retry and the hand-over stream are made when asked for, with
+    the group at their beginning. Call it again before `hold` runs out: a settled group is then
+    written to once per third of it at most.
     Raises WrongType and PermissionDenied before anything was written.
     """
     further = (keys.retry,) * with_retry + (keys.handover,) * with_handover
@@ -86,6 +91,8 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
         args=(
             *(keys.group, str(start), hold // _MILLISECOND, owner.uid, owner.cluster),
             *(owner.namespace, owner.name, _milliseconds(owner), int(existed)),
+            "" if newest is None else str(newest),
+            *(() if loss is None else render_vanished(loss)),
         ),
         needs=partial(_provision_needs, keys, further),
     )
@@ -133,6 +140,15 @@ async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     return bool(await server.run(call) == b"released")
 
 
+def render_vanished(loss: Loss) -> tuple[Part, ...]:
+    """A loss of any cause but trimming, as scripts take it."""
+    observed = "" if loss.observed is None else (loss.observed - EPOCH) // _MILLISECOND
+    return (
+        *(str(loss.position), str(loss.after or loss.position), str(loss.before or "")),
+        *(loss.cause.value, loss.undelivered, loss.pending, observed),
+    )
+
+
 def _release_needs(keys: GroupKeys) -> tuple[Need, ...]:
     return (
         Need("type", keys.state),
@@ -164,6 +180,7 @@ def _provision_needs(keys: GroupKeys, further: tuple[str, ...]) -> tuple[Need, .
         Need("xrange", keys.stream, ("-", "+")),
         *(Need("xadd", key, ("*", "f", "v")) for key in (keys.dead_letter, keys.ledger)),
         Need("xdel", keys.dead_letter, ("0-1",)),
+        Need("hdel", keys.state, ("f",)),
         *(Need("hset", key, ("f", "v")) for key in (keys.state, keys.started)),
     )
 

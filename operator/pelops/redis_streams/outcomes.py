@@ -7,6 +7,7 @@ last. A connection that ends after a write was sent leaves the outcome unknown.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from redis import exceptions
@@ -16,6 +17,7 @@ from pelops.errors import (
     CrossSlot,
     InvalidSpec,
     NoSuchGroup,
+    NotServing,
     OutcomeUnknown,
     OutOfMemory,
     PelopsError,
@@ -24,6 +26,7 @@ from pelops.errors import (
     RedisUnavailable,
     SlotMigrating,
     UnsupportedServer,
+    WritesRefused,
     WrongType,
 )
 
@@ -31,9 +34,11 @@ _REFUSED: Final = {
     "LOADING": "Redis is loading its data; it will be asked again",
     "BUSY": "Redis is busy with a script of someone else; it will be asked again",
     "READONLY": "this Redis is a read-only replica; name the master, or use spec.redis.sentinel",
-    "OOM": "Redis is out of memory and refuses writes; raise maxmemory or make room",
-    "NOREPLICAS": "Redis refuses writes: it has fewer replicas than min-replicas-to-write",
-    "MISCONF": "Redis refuses writes: it cannot persist its data; look at its log",
+    "OOM": "Redis is out of memory and refuses writes",
+    "NOREPLICAS": "Redis refuses writes: it has fewer replicas than min-replicas-to-write; bring"
+    " the replicas back, or lower that number",
+    "MISCONF": "Redis refuses writes, because it cannot save its data to the disk; its log says why"
+    " (disk space, permissions, memory for the fork)",
     "MASTERDOWN": "this replica has lost its master",
     "TRYAGAIN": "the slot is being migrated; it will be asked again",
     "CLUSTERDOWN": "the cluster is down or does not cover all slots",
@@ -42,7 +47,12 @@ _REFUSED: Final = {
     "NOSCRIPT": "Redis lost its script cache twice in a row; it will be asked again",
     "UNBLOCKED": "Redis ended the wait; it will be asked again",
 }
-_KINDS: Final = {"TRYAGAIN": SlotMigrating, "ASK": SlotMigrating, "OOM": OutOfMemory}
+_KINDS: Final[Mapping[str, type[RedisUnavailable]]] = {
+    **dict.fromkeys(("TRYAGAIN", "ASK"), SlotMigrating),
+    "OOM": OutOfMemory,
+    **dict.fromkeys(("READONLY", "NOREPLICAS", "MISCONF"), WritesRefused),
+    **dict.fromkeys(("LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN"), NotServing),
+}
 _DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
 _DENIED_KEY: Final = re.compile(r"access the '(.+)' key", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"unknown (?:redis )?(?:sub)?command", re.IGNORECASE)
@@ -108,7 +118,7 @@ def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
     if _NO_DATABASE.search(text):
         return InvalidSpec("Redis has no such database; a cluster has only database 0")
     if "max number of clients" in text:
-        return RedisUnavailable("Redis accepts no more clients (maxclients)")
+        return NotServing("Redis accepts no more clients (maxclients); raise it, or close some")
     # An error that no list knows may come from the middle of a script.
     return OutcomeUnknown(f"{command}: {text}") if writes else RedisError(f"{command}: {text}")
 

@@ -10,7 +10,7 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
-from pelops.domain.state import LATCHES, Latch, Loss
+from pelops.domain.state import LATCHES, Latch, Loss, LossCause
 from pelops.policy.loss import LOSS_PAUSE
 from pelops.policy.position import BOOKMARK_EVERY, PositionChange
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
@@ -63,19 +63,23 @@ async def hold_recovery(
 async def record_loss(
     server: Server, keys: GroupKeys, owner: OwnerRecord, loss: Loss, *, first_id: EntryId | None
 ) -> bool:
-    """Latch that entries were trimmed before the group was given them; False when it is known.
+    """Latch that entries are gone before the group had finished them; False when it is known.
 
-    `first_id` is the first entry that is left. One gap is recorded once, and again when it has
-    grown. Repeats safely.
+    `first_id` is the first entry that is left after trimming. One gap is recorded once, and again
+    when it has grown. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     at_most = "" if loss.at_most is None else loss.at_most
+    before = first_id if loss.cause is LossCause.TRIMMED else loss.before
+    observed = "" if loss.observed is None else to_ms(loss.observed)
     call = ScriptCall(
         script=_LOSS,
         keys=(keys.ledger, keys.state),
         args=(
             *(owner.uid, str(loss.position), loss.at_least, at_most),
-            *("" if first_id is None else str(first_id), LOSS_PAUSE // MILLISECOND),
+            *(str(loss.after or loss.position), "" if before is None else str(before)),
+            *(LOSS_PAUSE // MILLISECOND, loss.cause.value),
+            *(loss.undelivered, loss.pending, observed),
         ),
         needs=partial(_latch_needs, keys),
     )

@@ -1,12 +1,16 @@
 -- include: entry
 -- include: ids
 -- include: stream
+-- include: loss
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
 -- KEYS  stream, dead_letter, ledger, state, started, then further streams that need a group of the
 --       same name, which begins at 0-0 (same slot)
 -- ARGV  group, start ('$' or an entry ID; for the very first creation), hold_ms, uid, cluster,
---       namespace, name, created_ms, existed (1: the caller knows that there was such a group)
+--       namespace, name, created_ms, existed (1: the caller knows that there was such a group),
+--       newest (the last-delivered-id of the newest observation, or ''), and what was lost with a stream
+--       that is gone, as it was observed last: position ('': nothing was lost), after, before, cause,
+--       undelivered, pending, observed_ms, as in record_loss.lua
 -- Returns  verdict, then
 --            created           held_until_ms, position, why, repeats
 --            adopted | settled held_until_ms; the group was there
@@ -19,14 +23,17 @@
 --                   lost-tail   another master, which has not all of what was seen: the same, or its
 --                               end if that comes first
 --                   new-stream  the stream is another one, or nothing is known: it begins at 0-0
---          repeats  how many of the stream's entries may have been delivered before, or 'many'
+--          repeats  how many of the stream's entries may have been delivered before, or 'many'; what was
+--                   delivered after the newest observation is not in it
 -- Costs  constant but for counting repeats: 1,001 entries or 256 KiB of them.
 -- A group that is missing though somebody acted on it was lost. Whatever was not delivered, or was
 -- pending, is delivered again; entries repeat and none is skipped. Its count of read entries is left
 -- to the server, since a wrong one gives a wrong lag.
 -- Repeats safely: an existing group, stream or record is left as it is; a settled group is written
 -- to only when a third of its hold is used up. Every refusal comes before the first write, and the
--- record of the owner is the last one: dying between two of them leaves work for the next run.
+-- record of the owner is the last one: dying between two of them leaves work for the next run. A loss
+-- is recorded before the group is made, since nobody could tell afterwards, and once, whoever tells.
+-- A group that is adopted is remembered anew: what the state says of it may be months old.
 
 local stream, dead_letter, ledger, state, started = unpack(KEYS, 1, 5)
 local group, start, hold_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -50,7 +57,7 @@ for _, key in ipairs(with_group) do
 end
 refusal = find_forbidden({
   { 'XADD', dead_letter, '0-1', 'f', 'v' }, { 'XDEL', dead_letter, '0-1' },
-  { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' },
+  { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
   { 'HSET', started, 'f', 'v' },
   -- Needed when a group was lost: better known before.
   { 'XRANGE', stream, '-', '+' },
@@ -163,7 +170,11 @@ local function decide_position()
   if seen.lowest ~= '' then
     position = first_of(position, id_before(seen.lowest))
   end
-  return position, why, count_repeats(position, seen.delivered), seen.delivered
+  local delivered, newest = seen.delivered, ARGV[10]
+  if is_id(newest) and comes_before(delivered, newest) then
+    delivered = newest
+  end
+  return position, why, count_repeats(position, delivered), seen.delivered
 end
 
 local position, why, repeats, was_at
@@ -187,6 +198,16 @@ if redis.call('TYPE', dead_letter).ok == 'none' then
   redis.call('XADD', dead_letter, '0-1', 'placeholder', '')
   redis.call('XDEL', dead_letter, '0-1')
 end
+local lost = { position = ARGV[11], at_least = '0', at_most = '', after = ARGV[12], before = ARGV[13],
+  cause = ARGV[14], undelivered = ARGV[15], pending = ARGV[16], observed_ms = ARGV[17] }
+local is_lacking = false
+for _, key in ipairs(with_group) do
+  is_lacking = is_lacking or lacks[key]
+end
+if is_lacking and (lost.position or '') ~= ''
+  and not is_recorded(redis.call('HMGET', state, 'loss:found_ms')[1], lost.observed_ms, now_ms) then
+  write_loss(ledger, state, now_ms, lost)
+end
 if lacks[stream] then
   redis.call('XGROUP', 'CREATE', stream, group, position, 'MKSTREAM')
   found = see_stream(stream)
@@ -195,11 +216,13 @@ if lacks[stream] then
   redis.call('HSET', state, 'seen:last_delivered', at, 'seen:lowest_pending', '',
     'seen:entries_added', text(found['entries-added']), 'seen:last_generated',
     found['last-generated-id'], 'seen:at_ms', text(now_ms), 'seen:replid', replid or '',
-    'group:created_ms', text(now_ms))
+    'seen:pending', '0', 'seen:undelivered', '', 'group:created_ms', text(now_ms))
   record('group-created', 'stream', stream, 'position', at, 'why', why, 'repeats', repeats,
     'from', was_at or '')
   position = at
 elseif not is_ours then
+  redis.call('HDEL', state, 'seen:last_delivered', 'seen:lowest_pending', 'seen:entries_added',
+    'seen:last_generated', 'seen:at_ms', 'seen:replid', 'seen:pending', 'seen:undelivered')
   record(held[1] and 'owner-changed' or 'group-adopted', 'position', '')
 elseif not had_ledger then
   record('group-adopted', 'position', '')

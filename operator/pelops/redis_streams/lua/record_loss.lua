@@ -1,19 +1,25 @@
 -- include: entry
--- Write down that entries were trimmed before a group was given them.
+-- include: loss
+-- Write down that entries are gone from Redis before a group had finished them.
 --
 -- KEYS  ledger, state  (same slot)
--- ARGV  uid, position (last-delivered-id at which it was found), at_least, at_most ('': no bound),
---       before (the first entry that is left, or ''), pause_ms (the least time between two records of
---       one growing gap)
+-- ARGV  uid, position (last-delivered-id at which it was found, or before the stream was gone),
+--       at_least, at_most ('': no bound), after, before (the IDs between which the entries were; ''
+--       for before: no end), pause_ms (the least time between two records of one growing gap), cause,
+--       then, of any cause but `trimmed`: undelivered, pending, observed_ms ('': not known)
 -- Returns  verdict: recorded | known
 --          | not-owner | wrong-type key type | no-permission command key
 -- Costs  constant.
 -- Repeats safely: a gap is known by its position and recorded again only when it has grown. An
--- acknowledged gap keeps its position and its numbers, so it is not told again. The ledger comes
--- first: dying after it, the next run tells it once more.
+-- acknowledged gap keeps its position and its numbers, so it is not told again. Another cause is known
+-- by its time: who observed the group before it was recorded tells of the same loss.
 
 local ledger, state = unpack(KEYS)
-local uid, position, at_least, at_most, before, pause_ms = unpack(ARGV)
+local uid, pause_ms = ARGV[1], ARGV[7]
+local loss = {
+  position = ARGV[2], at_least = ARGV[3], at_most = ARGV[4], after = ARGV[5], before = ARGV[6],
+  cause = ARGV[8], undelivered = ARGV[9], pending = ARGV[10], observed_ms = ARGV[11],
+}
 
 local refusal = find_wrong_type(KEYS, { 'stream', 'hash' })
   or find_forbidden({ { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' } })
@@ -21,7 +27,7 @@ if refusal then
   return refusal
 end
 local held = redis.call('HMGET', state, 'owner:uid', 'loss:position', 'loss:at_least', 'loss:at_most',
-  'loss:seen_ms')
+  'loss:seen_ms', 'loss:found_ms', 'loss:cause')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -29,17 +35,18 @@ local now = server_ms()
 local function as_number(digits, otherwise)
   return tonumber(digits or '') or otherwise
 end
-if held[2] == position then
-  local more = as_number(at_least, 0) > as_number(held[3], 0)
-    or as_number(at_most, 0) > as_number(held[4], math.huge)
+if loss.cause ~= 'trimmed' then
+  if is_recorded(held[6], loss.observed_ms, now) then
+    return { 'known' }
+  end
+elseif held[2] == loss.position and (held[7] or 'trimmed') == 'trimmed' then
+  local more = as_number(loss.at_least, 0) > as_number(held[3], 0)
+    or as_number(loss.at_most, 0) > as_number(held[4], math.huge)
   local seen = as_number(held[5], 0)
   if not more or (seen <= now and now - seen < tonumber(pause_ms)) then
     return { 'known' }
   end
 end
 
-redis.call('XADD', ledger, '*', 'kind', 'data-loss', 'at_least', at_least, 'at_most', at_most,
-  'after', position, 'before', before)
-redis.call('HSET', state, 'loss:at_least', at_least, 'loss:at_most', at_most, 'loss:position', position,
-  'loss:seen_ms', text(now))
+write_loss(ledger, state, now, loss)
 return { 'recorded' }

@@ -24,7 +24,7 @@ if refusal then
   return refusal
 end
 local held = redis.call('HMGET', state, 'owner:uid', 'seen:last_delivered', 'seen:lowest_pending',
-  'seen:at_ms', 'bookmark:at_ms', 'seen:entries_added', 'seen:last_generated')
+  'seen:at_ms', 'bookmark:at_ms', 'seen:entries_added', 'seen:last_generated', 'seen:pending')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -42,6 +42,7 @@ end
 -- What is damaged reads as nothing, and is written anew.
 local is_new = held[2] ~= ours['last-delivered-id'] or held[3] ~= lowest
   or not (as_number(held[4]) and as_number(held[6]) and is_id(held[7]))
+  or held[6] ~= text(seen['entries-added']) or held[8] ~= text(ours['pending'])
 local seen_at, marked_at = as_number(held[4]) or 0, as_number(held[5]) or 0
 -- A time in the future was written before the clock went back, and counts as none.
 local is_due = marked_at == 0 or marked_at > now or now - marked_at >= bookmark_ms
@@ -60,11 +61,15 @@ if marks then
   redis.call('HSET', state, 'bookmark:at_ms', text(now))
 end
 if is_new then
+  -- The server's lag, where it can be true: so many at least are undelivered.
+  local lag = ours['lag']
+  local is_likely = lag and lag >= 0 and lag <= seen['length']
   local info = redis.pcall('INFO', 'replication')
   local replid = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
   redis.call('HSET', state, 'seen:last_delivered', ours['last-delivered-id'],
     'seen:lowest_pending', lowest, 'seen:entries_added', text(seen['entries-added']),
     'seen:last_generated', seen['last-generated-id'], 'seen:at_ms', text(now),
-    'seen:replid', replid or '')
+    'seen:replid', replid or '', 'seen:pending', text(ours['pending']),
+    'seen:undelivered', is_likely and text(lag) or '')
 end
 return { 'remembered', marks and 1 or 0 }

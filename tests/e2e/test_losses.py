@@ -1,0 +1,138 @@
+"""A stream that disappears, or loses its end, before the group had finished it: people are told."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.ledger import LedgerKind
+from tests.e2e.declaring import Object
+from tests.e2e.recovering import Group
+from tests.operators import Resources
+from tests.redis_fixtures import RunRedis
+
+CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
+
+
+@pytest.fixture
+def group(resources: Resources, redis_86: RedisServers, stream: str) -> Group:
+    """A group that is yet to be declared."""
+    return Group(resources, redis_86, stream)
+
+
+def _await_numbers(group: Group, **numbers: object) -> None:
+    def is_told() -> bool:
+        told = group.told("group")
+        return all(told.get(name) == number for name, number in numbers.items())
+
+    group.until(is_told, f"the status to tell {numbers}")
+
+
+def _await_loss(group: Group, *words: str) -> None:
+    loss = group.resources.await_condition(group.name, "DataLoss", reason="DataLoss")
+    for word in words:
+        assert word in loss["message"]
+    assert group.await_event("DataLoss")["type"] == "Warning"
+    group.resources.await_condition(group.name, reason="Ready")
+
+
+def _await_made_anew(group: Group) -> None:
+    group.await_event("GroupRecreated")
+    group.until(group.position, "the group")
+
+
+def _has_loss(group: Group) -> bool:
+    return bool(group.resources.condition(group.name, "DataLoss"))
+
+
+def test_a_stream_that_is_deleted_with_work_to_do_is_a_loss_until_it_is_acknowledged(
+    group: Group,
+) -> None:
+    group.declare(recovery=CALM)
+    group.give("jane", 11)
+    group.add(177)
+    _await_numbers(group, pending=11, lag=177)
+    group.redis.delete(group.stream)
+    _await_loss(group, "177 undelivered, 11 pending", group.stream)
+    (event,) = group.ledger(LedgerKind.DATA_LOSS)
+    assert (event.details["cause"], event.details["undelivered"]) == ("stream-gone", "177")
+    # The new stream has no gap, and the old one's is told until somebody has seen it.
+    group.acknowledge(group.give("jane", 3))
+    _await_numbers(group, pending=0, lag=0)
+    assert _has_loss(group)
+    group.resources.plane.kubectl(
+        *("annotate", "--overwrite", "scg", "-n", group.resources.namespace, group.name),
+        "pelops.dev/acknowledge=DataLoss",
+    )
+    group.until(lambda: not _has_loss(group), "no DataLoss")
+    assert len(group.ledger(LedgerKind.DATA_LOSS)) == 1
+
+
+def test_a_server_that_was_emptied_takes_the_memory_along_and_the_loss_is_told(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    group = Group(resources, run_redis(), stream)
+    group.declare(recovery=CALM)
+    group.give("jane", 2)
+    group.add(40)
+    _await_numbers(group, pending=2, lag=40)
+    group.redis.flushall()
+    group.add(1)  # a producer that goes on at once
+    _await_loss(group, "40 undelivered, 2 pending")
+
+
+def test_a_stream_whose_group_a_worker_makes_anew_is_a_loss_too(group: Group) -> None:
+    group.declare(recovery=CALM)
+    group.add(40)
+    _await_numbers(group, lag=40)
+    with group.redis.pipeline(transaction=True) as together:
+        together.delete(group.stream)
+        together.xgroup_create(group.stream, group.keys.group, "$", mkstream=True)
+        together.execute()
+    _await_loss(group, "40 undelivered, 0 pending")
+
+
+def test_a_server_that_comes_back_with_an_older_state_is_a_loss(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    servers = run_redis()
+    group = Group(resources, servers, stream)
+    group.declare(recovery=CALM)
+    group.acknowledge(group.give("jane", 3))
+    _await_numbers(group, pending=0, lag=0)
+    server = servers.servers[0]
+    server.cli("SAVE")
+    backup = server.directory / "backup"
+    shutil.copy(server.directory / "dump.rdb", backup)
+    group.add(600)
+    _await_numbers(group, lag=600)
+    server.kill()
+    shutil.copy(backup, server.directory / "dump.rdb")
+    server.start()
+    _await_loss(group, "lost its newest entries", "600 undelivered")
+
+
+def test_a_stream_that_is_deleted_when_all_is_done_is_no_loss(group: Group) -> None:
+    group.declare(recovery=CALM)
+    done = group.give("jane", 20)
+    group.acknowledge(done)
+    _await_numbers(group, pending=0, lag=0, lastDeliveredId=done[-1])
+    group.redis.xtrim(group.stream, maxlen=0, approximate=False)
+    group.redis.delete(group.stream)
+    _await_made_anew(group)
+    group.acknowledge(group.give("jane", 2))
+    _await_numbers(group, pending=0, lag=0)
+    assert not _has_loss(group)
+    assert group.ledger(LedgerKind.DATA_LOSS) == []
+
+
+def test_a_group_that_was_destroyed_tells_how_many_repeat_at_least(group: Group) -> None:
+    group.declare(recovery=CALM)
+    group.give("jane", 5)
+    _await_numbers(group, pending=5)
+    group.redis.xgroup_destroy(group.stream, group.keys.group)
+    _await_made_anew(group)
+    assert "at least 5" in group.await_event("GroupRecreated")["note"]
+    assert not _has_loss(group)
