@@ -84,7 +84,9 @@ def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> No
 def _group_values(stream: StreamObservation | None) -> dict[str, float]:
     if stream is None or stream.group is None:
         # What cannot be seen is not what was seen last.
-        return dict.fromkeys(("lag", "pending", "oldest", "consumers", "dead_letters"), math.nan)
+        return dict.fromkeys(
+            ("lag", "pending", "oldest", "consumers", "dead_letters", "offered"), math.nan
+        )
     group = stream.group
     oldest = group.lowest_pending
     age = 0.0 if oldest is None else max(0.0, stream.server_time.timestamp() - oldest.ms / 1000)
@@ -94,6 +96,7 @@ def _group_values(stream: StreamObservation | None) -> dict[str, float]:
         "oldest": age,
         "consumers": float(group.consumers),
         "dead_letters": float(stream.dead_letters),
+        "offered": float(stream.state.report.offered),
     }
 
 

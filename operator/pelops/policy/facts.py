@@ -53,6 +53,12 @@ class Facts:
         return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[:_NAMES_TOLD]
 
     @property
+    def offers_fail(self) -> bool:
+        """Whether stuck entries are on offer and no worker takes any."""
+        releases = self.resource.spec.recovery.strategy is RecoveryStrategy.RELEASE
+        return releases and self.state.report.is_not_taken
+
+    @property
     def recovers(self) -> bool:
         """Whether recovery was asked for: else an old report speaks of nothing that is done."""
         return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF

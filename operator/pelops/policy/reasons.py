@@ -37,6 +37,8 @@ class ConditionType(StrEnum):
     EVICTION_POSSIBLE = "EvictionPossible"
     # Consumers with pending entries that no pod matches.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+    # Stuck entries are on offer to workers that claim, and none takes them.
+    OFFERS_NOT_TAKEN = "OffersNotTaken"
     # An audit proves entries lost that nobody has acknowledged.
     LOSS_DETECTED = "LossDetected"
     # The stream is trimmed close to what an audit has not archived yet, or beyond.
@@ -52,6 +54,7 @@ ALARMS = (
     ConditionType.UNMOVABLE_ENTRIES,
     ConditionType.EVICTION_POSSIBLE,
     ConditionType.UNMATCHED_CONSUMERS,
+    ConditionType.OFFERS_NOT_TAKEN,
 )
 # The same, told by a StreamAudit: of itself and of the groups concerned.
 AUDIT_ALARMS = (
@@ -157,6 +160,8 @@ class Reason(StrEnum):
     EVICTION_POSSIBLE = "EvictionPossible"
     # Consumers with pending entries that no pod matches: their entries wait for the idle limit.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
+    # Stuck entries are on offer to workers that claim, and none takes them: they stay pending.
+    OFFERS_NOT_TAKEN = "OffersNotTaken"
     # An audit proves entries lost that nobody has acknowledged.
     LOSS_DETECTED = "LossDetected"
     # The stream is trimmed close to what an audit has not archived yet, or beyond.
@@ -257,7 +262,7 @@ class Reason(StrEnum):
     POSITION_CHANGED = "PositionChanged"
     # Stuck entries were copied to the end and acknowledged.
     REQUEUED = "Requeued"
-    # Stuck entries were handed to other workers under their own IDs.
+    # Stuck entries were offered to other workers under their own IDs.
     RELEASED = "Released"
     # Entries were given up: they are in the dead-letter stream.
     DEAD_LETTERED = "DeadLettered"

@@ -2,6 +2,7 @@
 -- include: ids
 -- include: stream
 -- include: chunk
+-- include: body
 -- Write down what a sweep found, and forget what need not be remembered any more.
 --
 -- KEYS  stream, state  (same slot; the stream to which copies go)
@@ -11,7 +12,8 @@
 --       scan       where to look for tries to forget; empty: nowhere
 --       then (field, value) ... of the sweep, and of what was learnt about consumers
 -- Returns  verdict: done, next scan | not-owner | wrong-type key type | no-permission command key
--- Costs  linear in the fields given, and in 100 fields of the state when it scans.
+-- Costs  linear in the fields given, and in 100 fields of the state when it scans. Of bodies it reads
+--        what look_whether_it_waits does, 256 KiB, though always one.
 -- Repeats safely: the same words are written again.
 
 local stream, state = KEYS[1], KEYS[2]
@@ -36,15 +38,21 @@ end
 local next_scan = '0'
 if scan ~= '' then
   local found = redis.call('HSCAN', state, scan, 'MATCH', 'try:*', 'COUNT', 100)
-  local ours = #found[2] > 0 and see_stream(stream) and see_group(stream, group)
+  local seen = #found[2] > 0 and see_stream(stream)
+  local position = (seen and see_group(stream, group) or {})['last-delivered-id'] or '0-0'
+  local bytes = 0
   next_scan = found[1]
   for i = 1, #found[2], 2 do
     local id = string.sub(found[2][i], 5)
     if not is_id(id) then
       redis.call('HDEL', state, found[2][i])
     elseif not is_pending(stream, group, id) then
-      local waits = redis.call('XRANGE', stream, id, id)
-      if #waits == 0 or (ours and not comes_before(ours['last-delivered-id'], id)) then
+      local waits, size = false, 0
+      if seen then
+        waits, size = look_whether_it_waits(stream, seen, position, id, MOST_BYTES - bytes)
+      end
+      bytes = bytes + size
+      if not waits then
         redis.call('HDEL', state, found[2][i])
       end
     end
