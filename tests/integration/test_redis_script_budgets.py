@@ -17,8 +17,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action
 from pelops.policy.retention import RetentionPlan
-from pelops.redis_streams.expiry import expire_letters
-from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.dead_letters import expire_letters
+from pelops.redis_streams.observing import Look, observe_groups
 from pelops.redis_streams.position import remember_position
 from pelops.redis_streams.retention import trim_stream
 from pelops.redis_streams.server import Server
@@ -133,25 +133,25 @@ async def _finish_sweep(server: Server) -> Callable[[], Awaitable[object]]:
 async def _observe(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     await add_many(server, KEYS, MANY, LARGE)
-    return lambda: observe_group(server, KEYS, deeply=True)
+    return lambda: observe_groups(server, [Look(KEYS, is_deep=True)])
 
 
 async def _observe_behind_small_ones(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     await add_many(server, KEYS, 15)
     await add_many(server, KEYS, MANY, LARGE)
-    return lambda: observe_group(server, KEYS, deeply=True)
+    return lambda: observe_groups(server, [Look(KEYS, is_deep=True)])
 
 
 async def _remember(server: Server) -> Callable[[], Awaitable[object]]:
     await strand(server, MANY, value=LARGE)
-    return lambda: remember_position(server, KEYS, an_owner(), bookmark=timedelta())
+    return lambda: remember_position(server, KEYS, an_owner())
 
 
 async def _provision_anew(server: Server) -> Callable[[], Awaitable[object]]:
     """The group was lost, and what may repeat is counted."""
     await strand(server, MANY, value=LARGE)
-    await remember_position(server, KEYS, an_owner(), bookmark=timedelta())
+    await remember_position(server, KEYS, an_owner())
     await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group, key=KEYS.stream)
     return lambda: provision(server, KEYS)
 
@@ -159,7 +159,7 @@ async def _provision_anew(server: Server) -> Callable[[], Awaitable[object]]:
 async def _trim(server: Server) -> Callable[[], Awaitable[object]]:
     ids = await strand(server, MANY, value=LARGE)
     await server.execute("XACK", KEYS.stream, KEYS.group, *map(str, ids), key=KEYS.stream)
-    plan = RetentionPlan(max_length=0)
+    plan = RetentionPlan(max_length=0, max_age=None, message="")
     return lambda: trim_stream(server, KEYS, an_owner(), plan)
 
 
@@ -167,8 +167,7 @@ async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     for _ in range(MANY):
         await server.execute("XADD", KEYS.dead_letter, "*", "f", LARGE, key=KEYS.dead_letter)
-    now = timedelta(milliseconds=1)
-    return lambda: expire_letters(server, KEYS, an_owner(), letters=now, ledger=now, waits=now)
+    return lambda: expire_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 
 def _of_worker(name: str, keys: tuple[str, ...], *args: object) -> Case:
