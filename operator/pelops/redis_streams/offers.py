@@ -23,13 +23,13 @@ async def review_offers(server: Server, act: Act, *, withdraws: bool) -> Offers:
     Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied. Repeating is safe always.
     """
     found: Offers | None = None
-    start = ""
+    start, end = "", ""
     while True:
         call = ScriptCall(
             script=_REVIEW,
             keys=(act.source, act.keys.handover, act.keys.state),
             args=(
-                *(act.keys.group, act.uid, start, MOST),
+                *(act.keys.group, act.uid, start, end, MOST),
                 *(FIRST_PAUSE // MILLISECOND, LONGEST_PAUSE // MILLISECOND),
                 "withdraw" if withdraws else "keep",
             ),
@@ -37,16 +37,15 @@ async def review_offers(server: Server, act: Act, *, withdraws: bool) -> Offers:
         )
         verdict, *details = await server.run(call)
         raise_refusal(act.keys, verdict, details)
-        following, some = _read(details)
+        start, end, some = _read(details)
         found = some if found is None else found.plus(some)
-        if not following:
+        if not start:
             return found
-        start = following
 
 
-def _read(details: list[Reply]) -> tuple[str, Offers]:
-    now, following, untaken, oldest, due, repeated, taken_at, *taken = details
-    return following.decode(), Offers(
+def _read(details: list[Reply]) -> tuple[str, str, Offers]:
+    now, start, end, untaken, oldest, due, repeated, taken_at, *taken = details
+    offers = Offers(
         now=instant(now),
         taken={trigger.decode(): entries for trigger, entries in taken},
         untaken=untaken,
@@ -55,6 +54,7 @@ def _read(details: list[Reply]) -> tuple[str, Offers]:
         repeated=repeated,
         taken_at=instant(taken_at) if taken_at.isdigit() else None,
     )
+    return start.decode(), end.decode(), offers
 
 
 def _needs(act: Act) -> tuple[Need, ...]:

@@ -5,11 +5,11 @@
 -- nobody took.
 --
 -- KEYS  source, handover, state  (same slot)
--- ARGV  group, uid, from (number of the offer to begin with; '': the first), most (entries to look
---       at), pause_ms (before the first repetition; twice as long before each further one),
+-- ARGV  group, uid, from and to (numbers of the offers to look at; '': all), most (entries to look at),
+--       pause_ms (before the first repetition; twice as long before each further one),
 --       longest_ms (the longest pause), how: keep, or withdraw: forget all offers
 -- Returns  verdict, then
---            done   now_ms, next (where to go on, or ''), entries that are not taken, of these the
+--            done   now_ms, from and to for the next run, from '' at the end, entries that are not taken, of these the
 --                   oldest offer's time or '', when the next may be repeated or '', offers repeated,
 --                   when the last was taken or '', {trigger, entries taken} ...
 --            not-owner | no-group key | wrong-type key type | no-permission command key
@@ -21,8 +21,8 @@
 -- Repeats safely: what was counted is not in an offer any more.
 
 local source, handover, state = unpack(KEYS)
-local group, uid, from, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
-local pause_ms, longest_ms, withdraws = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7] == 'withdraw'
+local group, uid, from, to, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local pause_ms, longest_ms, withdraws = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'withdraw'
 
 local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
   or find_forbidden({
@@ -40,8 +40,8 @@ if redis.pcall('XPENDING', source, group, '-', '+', 1).err then
 end
 
 local now = server_ms()
-local first, last = number_of(state, 'offers:first', 1), number_of(state, 'offers:last', 0)
-from = math.max(from or first, first)
+local first = number_of(state, 'offers:first', 1)
+from, to = math.max(from or first, first), to or number_of(state, 'offers:last', 0)
 
 -- Whether an announcement is still there for a worker that reads the hand-over stream.
 local stream, readers
@@ -93,7 +93,7 @@ end
 
 local taken, looked, untaken, oldest, due, repeated, number = {}, 0, 0, nil, nil, 0, from
 local count = 0
-while number <= last and (looked == 0 or looked < most) do
+while number <= to and (looked == 0 or looked < most) do
   local offer = read_offer(state, number)
   local name = 'offer:' .. text(number)
   looked = looked + 1
@@ -114,8 +114,7 @@ while number <= last and (looked == 0 or looked < most) do
       redis.call('HDEL', state, name)
       write_offer(state, offer)
     elseif #left < all then
-      redis.call('HDEL', state, name)
-      write_offer(state, offer)
+      write_offer(state, offer, number)
     end
     if not withdraws and #left > 0 then
       untaken = untaken + #left
@@ -140,7 +139,7 @@ if count > 0 then
 end
 
 local answer = {
-  'done', text(now), number <= last and text(number) or '', untaken, oldest and text(oldest) or '',
+  'done', text(now), number <= to and text(number) or '', text(to), untaken, oldest and text(oldest) or '',
   due and text(due) or '', repeated, redis.call('HGET', state, 'offers:taken_ms') or '',
 }
 for trigger, entries in pairs(taken) do

@@ -13,12 +13,14 @@ local function number_of(state, field, otherwise)
   return tonumber(redis.call('HGET', state, field) or '') or otherwise
 end
 
-local function write_offer(state, offer)
-  local number = number_of(state, 'offers:last', 0) + 1
+-- Write an offer under its number, or as the last one.
+local function write_offer(state, offer, number)
+  local last = number_of(state, 'offers:last', 0)
+  number = number or last + 1
   local words = {
     text(offer.first), text(offer.due), text(offer.times), text(offer.before), offer.trigger, offer.announced,
   }
-  redis.call('HSET', state, 'offers:last', text(number), 'offer:' .. text(number),
+  redis.call('HSET', state, 'offers:last', text(math.max(last, number)), 'offer:' .. text(number),
     table.concat(words, ' ') .. '\n' .. table.concat(offer.ids, ' ') .. '\n' .. offer.owner)
   if not redis.call('HGET', state, 'offers:first') then
     redis.call('HSET', state, 'offers:first', text(number))
