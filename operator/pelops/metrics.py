@@ -73,6 +73,11 @@ GROUP_FACTS = {
     "dead_letters": Gauge(
         "pelops_dead_letters", "Entries in the dead-letter stream.", ["namespace", "name"]
     ),
+    "offered": Gauge(
+        "pelops_offered_entries",
+        "Number of stuck entries on offer to workers that claim, and not taken yet.",
+        ["namespace", "name"],
+    ),
     "replicas": Gauge("pelops_worker_replicas", "Worker pods that exist.", ["namespace", "name"]),
     "desired": Gauge(
         "pelops_desired_replicas", "Worker pods that are wanted.", ["namespace", "name"]
@@ -133,7 +138,12 @@ REQUEUED = Counter(
 )
 RELEASED = Counter(
     "pelops_released_total",
-    "Stuck entries handed to other workers under their own IDs.",
+    "Number of stuck entries that were offered to other workers and taken.",
+    ["namespace", "name", "trigger"],
+)
+OFFERED = Counter(
+    "pelops_offered_total",
+    "Number of stuck entries offered to workers that claim, each once for a delivery.",
     ["namespace", "name", "trigger"],
 )
 SKIPPED_ALIVE = Counter(
@@ -156,7 +166,9 @@ PAYLOAD_GONE = Counter(
     "Pending entries acknowledged because their body was deleted.",
     ["namespace", "name"],
 )
-GROUP_ACTS = (REQUEUED, RELEASED, SKIPPED_ALIVE, ALREADY_HANDLED, DEAD_LETTERED, PAYLOAD_GONE)
+GROUP_ACTS = (
+    *(REQUEUED, OFFERED, RELEASED, SKIPPED_ALIVE, ALREADY_HANDLED, DEAD_LETTERED, PAYLOAD_GONE),
+)
 
 SCANS = Counter(
     "pelops_scans_total", "Sweeps of a group, by trigger and outcome.", ["trigger", "outcome"]

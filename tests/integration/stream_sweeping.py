@@ -7,7 +7,7 @@ from typing import Any, Final
 from pelops.api.recovery import LocksSpec, RecoverySpec
 from pelops.controller.evidence import Judgement
 from pelops.controller.findings import Findings
-from pelops.controller.sweep import Ground, StreamSweep, settle
+from pelops.controller.sweep import Ground, StreamSweep, review, settle
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Cut, Death, LivenessReason, OwnerMatch
 from pelops.domain.recovery import Trigger
@@ -59,6 +59,7 @@ async def sweep(
 ) -> Findings:
     """A whole sweep of the stream, as the operator does it."""
     work = StreamSweep(ground, judgements or {}, most_pages=most_pages)
+    await review(ground)
     await work.recover_dead()
     await work.recover_idle()
     await work.look_for_dangling()

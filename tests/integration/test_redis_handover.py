@@ -64,9 +64,9 @@ async def test_b8_what_is_announced_twice_is_taken_once_in_its_place(
     ids = await strand(server, 100)
     cut = await server_time(server) + SOON
     plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
-    for _ in range(2):
-        done = await hand_over(server, an_act(), plan, owner, reason="offered")
-        assert done.copied == 100
+    await hand_over(server, an_act(), plan, owner, reason="offered")
+    ((_, told),) = (await bodies(server, KEYS.handover)).items()
+    await server.execute("XADD", KEYS.handover, "*", *told, key=KEYS.handover)  # a repetition
     endpoint = endpoint_of(empty_redis)
     async with connected(endpoint) as second, connected(endpoint) as third:
         taken = await asyncio.gather(
@@ -114,3 +114,14 @@ async def test_what_was_offered_is_known_until_it_is_delivered_again(server: Ser
     await server.execute(*claim, key=KEYS.stream)
     (batch,) = await recover_all(server, order=an_order(moves=False))
     assert [one.was_offered for one in batch.suspects] == [False]
+
+
+async def test_a_delivery_is_offered_once_and_told_once(server: Server) -> None:
+    ids = await strand(server, 3)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
+    first = await hand_over(server, an_act(), plan, owner, reason="offered")
+    again = await hand_over(server, an_act(), plan, owner, reason="offered")
+    assert (first.copied, again.copied) == (3, 0)
+    assert {verdict for _, verdict in again.stays} == {Verdict.OFFERED}
+    assert len(await recorded(server, LedgerKind.RELEASED)) == 3

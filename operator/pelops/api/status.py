@@ -139,7 +139,9 @@ class RecoveryStatus(ApiModel):
         default=None, description="Stuck entries copied to the end of the stream or retry stream."
     )
     released: Count | None = Field(
-        default=None, description="Stuck entries handed to other workers under their own ID."
+        default=None,
+        description="Stuck entries that were offered to other workers under their own ID and"
+        " taken.",
     )
     dead_lettered: Count | None = Field(default=None, description="Entries made dead letters.")
     payload_gone: Count | None = Field(
@@ -149,6 +151,10 @@ class RecoveryStatus(ApiModel):
         default=None,
         description="Stuck entries that failed together with others and wait for their turn to be"
         " tried again.",
+    )
+    offered: Count | None = Field(
+        default=None,
+        description="Stuck entries that are on offer to workers that claim, and not taken yet.",
     )
     unmovable: Count | None = Field(
         default=None, description="Stuck entries that no script can move: they stay pending."
@@ -170,7 +176,8 @@ class Summary(ApiModel):
         default=None, description='Workers ready of workers there, such as "2/3".'
     )
     recovered: Count | None = Field(
-        default=None, description="Entries that recovery got moving again: requeued and released."
+        default=None,
+        description="Entries that recovery got moving again: requeued, or offered and taken.",
     )
     redis: _Cell | None = Field(
         default=None, description='The server in a few words, such as "8.6.0 Cluster".'

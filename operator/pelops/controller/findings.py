@@ -10,12 +10,13 @@ from typing import Literal
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Cut
-from pelops.domain.recovery import LetterReason, Trigger, Verdict
+from pelops.domain.recovery import LetterReason, Offers, Trigger, Verdict
 from pelops.domain.state import SweepReport
 from pelops.kube.events import Happening
 from pelops.metrics import (
     ALREADY_HANDLED,
     DEAD_LETTERED,
+    OFFERED,
     PAYLOAD_GONE,
     RELEASED,
     REQUEUED,
@@ -23,6 +24,7 @@ from pelops.metrics import (
     VERDICTS,
 )
 from pelops.policy.attempts import OwnerPlan
+from pelops.policy.offers import FIRST_PAUSE, is_not_taken, until_next_look
 from pelops.policy.pacing import Unfinished
 from pelops.policy.reasons import Reason
 from pelops.redis_streams.recovery import Recovered
@@ -58,7 +60,8 @@ class Findings:
     at: datetime | None = None  # the server's time of its beginning
     by_owner: dict[str, OwnerTally] = field(default_factory=dict)
     verdicts: Counter[Verdict] = field(default_factory=Counter)
-    released: int = 0
+    offered: int = 0  # entries offered to workers that claim, by this sweep
+    offers: Offers | None = None  # what became of those that were offered before
     skipped: int = 0  # idle, but their owners live and are within their limit
     waiting: int = 0  # suspects that wait for their turn or their backoff
     under_way: int = 0  # of the chunk
@@ -76,8 +79,8 @@ class Findings:
 
     @property
     def moved(self) -> int:
-        """Entries that are deliverable again."""
-        return self.released + sum(tally.requeued for tally in self.by_owner.values())
+        """Entries that are deliverable again, or on offer now."""
+        return self.offered + sum(tally.requeued for tally in self.by_owner.values())
 
     def unfinished(self, chunk: str) -> Unfinished:
         """What a later sweep may get on with. `chunk` is what this one found written."""
@@ -111,9 +114,24 @@ class Findings:
             tally.first = tally.first or owner.settlements[0].entry_id
         self._count_stays(done.stays)
 
+    def review(self, offers: Offers) -> None:
+        """Note what became of offers."""
+        self.offers = offers
+        wait = until_next_look(offers)
+        if wait is not None:
+            self.earliest = min(self.earliest or wait, wait)
+
+    def offer(self, done: Settled) -> None:
+        """Count what was offered."""
+        self.offered += done.copied
+        if done.copied:
+            self.earliest = min(self.earliest or FIRST_PAUSE, FIRST_PAUSE)
+        self._count_stays(done.stays)
+
     def report(self) -> SweepReport:
         """What stays as it is, in words that do not change from sweep to sweep."""
         reason, message = self.problem or ("", "")
+        untaken = self.offers.untaken if self.offers else 0
         return SweepReport(
             reason=reason,
             message=message,
@@ -122,16 +140,20 @@ class Findings:
             unmatched=tuple(sorted(set(self.unmatched))[:MOST_NAMES]),
             is_partial=self.is_partial,
             waiting=self.waiting,
+            offered=self.offered + untaken,
+            is_not_taken=self.offers is not None and is_not_taken(self.offers),
         )
 
     def measure(self, namespace: str, name: str) -> None:
         """Add everything to the metrics; a series begins with the first thing that it counts."""
         tallies = self.by_owner.values()
         trigger = self.trigger.value
+        taken = self.offers.taken if self.offers else {}
         handled = self.verdicts[Verdict.NOT_PENDING] + self.verdicts[Verdict.OTHER_OWNER]
         counts = (
             (REQUEUED, (trigger,), sum(tally.requeued for tally in tallies)),
-            (RELEASED, (trigger,), self.released),
+            (OFFERED, (trigger,), self.offered),
+            *((RELEASED, (made_by,), count) for made_by, count in taken.items()),
             (DEAD_LETTERED, (LetterReason.MAX_RETRIES.value,), sum(t.dead for t in tallies)),
             (PAYLOAD_GONE, (), sum(tally.gone for tally in tallies)),
             (SKIPPED_ALIVE, (), self.skipped),
@@ -164,8 +186,8 @@ class Findings:
             )
             occurrence = str(self.lowest_dangling)
             yield _tell("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
-        if self.released:
-            note = f"Offered {_entries(self.released)} to workers that claim"
+        if self.offered:
+            note = f"Offered {_entries(self.offered)} to workers that claim"
             yield _tell("Normal", Reason.RELEASED, "Release", note, str(self.at))
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])

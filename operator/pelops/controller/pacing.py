@@ -32,11 +32,6 @@ class Pacing:
         self._early.pop(name, None)
         self._standstills.pop(name, None)
 
-    def may_repeat(self, name: Name, trigger: Trigger) -> bool:
-        """Whether to offer again what nobody took: not at every look, nor in every replica."""
-        is_timer = trigger in (Trigger.SWEEP, Trigger.START_UP)
-        return is_timer and name not in self._standstills
-
     def due(self, name: Name, interval: timedelta, trigger: Trigger, *, rank: int) -> timedelta:
         """How recent a sweep must be to be enough. What this replica wanted early is its own."""
         early = self._early.pop(name, None)

@@ -110,11 +110,14 @@ def _group_values(stream: StreamObservation | None) -> dict[str, float]:
     backlog = None if stream is None else stream.backlog
     if stream is None or stream.group is None or backlog is None:
         # What cannot be seen is not what was seen last.
-        return dict.fromkeys(("lag", "pending", "oldest", "consumers", "dead_letters"), math.nan)
+        return dict.fromkeys(
+            ("lag", "pending", "oldest", "consumers", "dead_letters", "offered"), math.nan
+        )
     return {
         **_backlog_values(backlog, stream.server_time),
         "consumers": float(stream.group.consumers),
         "dead_letters": float(stream.dead_letters),
+        "offered": float(stream.state.report.offered),
     }
 
 

@@ -48,6 +48,7 @@ _MOVING = (
     ("recovery", "deadLettered"),
     ("recovery", "payloadGone"),
     ("recovery", "waiting"),
+    ("recovery", "offered"),
     ("recovery", "unmovable"),
     ("summary", "lag"),
     ("summary", "recovered"),
@@ -214,6 +215,7 @@ def _render_recovery(facts: Facts) -> Status | None:
             "deadLettered": _exact(totals.dead_lettered),
             "payloadGone": _exact(totals.payload_gone),
             "waiting": _exact(report.waiting) if facts.recovers else None,
+            "offered": _exact(report.offered) if facts.recovers else None,
             "unmovable": _exact(report.unmovable) if facts.recovers else None,
             "unmatchedConsumers": list(facts.unmatched_consumers),
         }

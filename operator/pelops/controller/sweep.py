@@ -1,5 +1,6 @@
 """One sweep of one group: who died, what is stuck with them, and what becomes of it.
 
+    offers      what was taken of them is counted
     owners      consumers with pending entries; the pods behind them are asked about
     dead        everything they were delivered before the cut moves now
     idle        what has been idle past the limit moves, whoever owns it, a part at a time
@@ -44,6 +45,7 @@ from pelops.policy.recovery import (
     is_charged,
 )
 from pelops.redis_streams.acting import Act
+from pelops.redis_streams.offers import review_offers
 from pelops.redis_streams.recovery import Order, Recovered, recover_entries, recover_owner
 from pelops.redis_streams.server import Server
 from pelops.redis_streams.suspects import Reasons, hand_over, settle_suspects
@@ -63,7 +65,6 @@ class Ground:
     sight: SweepSight
     stream: StreamSight  # the one that is swept
     findings: Findings
-    offers_again: bool = True  # what was offered to other workers, and nobody took
 
     @property
     def held_before(self) -> datetime | None:
@@ -237,11 +238,20 @@ class StreamSweep:
         findings.earliest = min(findings.earliest or wait, wait)
 
 
+async def review(ground: Ground) -> None:
+    """Count what was taken of what is on offer; what nobody took stays so under Release alone."""
+    is_main = ground.act.source == ground.act.keys.stream
+    if is_main and ground.sight.offers:
+        releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
+        offers = await review_offers(ground.server, ground.act, withdraws=not releases)
+        ground.findings.review(offers)
+
+
 async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
     """Decide about all suspects of a group together, and do what is to be done now."""
     rules = decide_rules(ground.recovery)
-    if not ground.offers_again:
-        crashes = [_without_offered(crash) for crash in crashes]
+    # What is on offer stays so until it is taken: `review_offers` repeats it.
+    crashes = [_without_offers(crash) for crash in crashes]
     plan = plan_attempts(crashes, ground.sight.chunk, rules, now=ground.sight.now)
     ground.findings.waiting += plan.waiting
     ground.findings.under_way += len(plan.kept)
@@ -252,8 +262,8 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
         ground.findings.waiting += 1  # another replica was faster; the next look sees what is left
 
 
-def _without_offered(crash: Crash) -> Crash:
-    return replace(crash, suspects=tuple(one for one in crash.suspects if not one.was_offered))
+def _without_offers(crash: Crash) -> Crash:
+    return replace(crash, suspects=tuple(one for one in crash.suspects if not one.is_on_offer))
 
 
 async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
@@ -268,7 +278,7 @@ async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> 
         done = await hand_over(
             ground.server, ground.act, plan, rest, reason="offered to workers that claim"
         )
-        ground.findings.released += done.copied
+        ground.findings.offer(done)
         plan = plan.after(done.chunk)
     return plan
 

@@ -29,7 +29,7 @@ from pelops.controller.members import Members
 from pelops.controller.observe import Observer
 from pelops.controller.pacing import Pacing
 from pelops.controller.reporter import Reporter
-from pelops.controller.sweep import Ground, StreamSweep, settle
+from pelops.controller.sweep import Ground, StreamSweep, review, settle
 from pelops.controller.targets import Targets
 from pelops.controller.versions import Name
 from pelops.domain.recovery import StreamSight, Trigger
@@ -185,6 +185,7 @@ class Sweeper:
             sweep.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
             return
         try:
+            await review(ground)
             judgements, consumers = await self._judging.judge(sweep, ground)
             work = StreamSweep(ground, judgements)
             if stream.pending:
@@ -226,7 +227,6 @@ class Sweeper:
             sight=sweep.sight,
             stream=stream,
             findings=sweep.findings,
-            offers_again=self._pacing.may_repeat(sweep.name, sweep.findings.trigger),
         )
 
     async def _remove_consumers(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -33,6 +34,7 @@ class Verdict(StrEnum):
     GONE = "gone"  # its body is
     REFUSED = "refused"  # Redis did not take the copy
     NEXT_BATCH = "next-batch"
+    OFFERED = "offered"  # this delivery is on offer to workers that claim
 
 
 class Action(StrEnum):
@@ -74,6 +76,7 @@ class Suspect:
     is_charged: bool = True  # this failure counts: the process did not end on purpose
     is_marked: bool = False  # its worker had said that it started it
     was_offered: bool = False  # this delivery was charged and offered to other workers already
+    is_on_offer: bool = False  # and the offer is remembered, to be repeated and counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,33 @@ class Chunk:
     def members(self) -> frozenset[EntryId]:
         """All IDs that the state names; damaged words are left out."""
         return frozenset(read_ids(self.written))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offers:
+    """What became of entries that were offered to workers that claim."""
+
+    now: datetime  # on the server's clock
+    taken: Mapping[str, int] = field(default_factory=dict)  # since the last look, by trigger
+    untaken: int = 0  # entries that are still with the owner that they were offered of
+    oldest: datetime | None = None  # when the first of these was offered
+    due: datetime | None = None  # when the next offer may be repeated
+    repeated: int = 0  # offers repeated by this look
+    taken_at: datetime | None = None  # when something was last seen to be taken
+
+    def plus(self, later: Offers) -> Offers:
+        """Both together."""
+        taken = Counter(self.taken)
+        taken.update(later.taken)
+        return Offers(
+            now=later.now,
+            taken=taken,
+            untaken=self.untaken + later.untaken,
+            oldest=min(filter(None, (self.oldest, later.oldest)), default=None),
+            due=min(filter(None, (self.due, later.due)), default=None),
+            repeated=self.repeated + later.repeated,
+            taken_at=later.taken_at,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +147,7 @@ class SweepSight:
     cursor: str
     stream: StreamSight
     retry: StreamSight | None
+    offers: int = 0  # that may not be taken
 
 
 def read_ids(words: str) -> Iterable[EntryId]:

@@ -88,7 +88,9 @@ LATCHES: Final[Mapping[Latch, tuple[str, ...]]] = {
 
 # Beginnings of fields of which there is one per consumer or entry.
 CROWD: Final = "crowd:"  # + consumer: entries delivered before this time (ms) failed together
-TRY: Final = "try:"  # + entry ID: "charges alone_failures delivered_ms"
+# + entry ID: "charges alone_failures delivered_ms"; " offered" while this delivery is on offer
+TRY: Final = "try:"
+OFFER: Final = "offer:"  # + number, from offers:first to offers:last: an offer that is not taken
 POD: Final = "pod:"  # + consumer: JSON of the pod that it was matched to
 BOOT: Final = "boot:"  # + consumer: when its process began, ms by Redis TIME; the SDK writes it
 
@@ -176,6 +178,8 @@ class SweepReport:
     unmatched: tuple[str, ...] = ()  # consumers with pending entries that no pod matches
     is_partial: bool = False  # more consumers may be so: there are too many to look at
     waiting: int = 0  # suspects that wait for their turn
+    offered: int = 0  # entries that were offered to workers that claim, and are not taken
+    is_not_taken: bool = False  # no worker has taken any of them for too long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +250,8 @@ def parse_report(fields: Mapping[str, object]) -> SweepReport:
         unmatched=tuple(map(_text, unmatched)) if isinstance(unmatched, list) else (),
         is_partial=fields.get("is_partial") is True,
         waiting=_count(fields.get("waiting")),
+        offered=_count(fields.get("offered")),
+        is_not_taken=fields.get("not_taken") is True,
     )
 
 
@@ -259,6 +265,8 @@ def render_report(report: SweepReport) -> dict[str, object]:
         "unmatched": list(report.unmatched),
         "is_partial": report.is_partial,
         "waiting": report.waiting,
+        "offered": report.offered,
+        "not_taken": report.is_not_taken,
     }
     return {name: value for name, value in fields.items() if value}
 

@@ -13,6 +13,7 @@ from pelops.domain.condition import Condition, render_time
 from pelops.domain.state import Loss, LossCause
 from pelops.policy.audit_notices import decide_audit_alarms
 from pelops.policy.facts import Facts, printable
+from pelops.policy.offers import NOT_TAKEN_AFTER
 from pelops.policy.reasons import ALARMS, ConditionType, Reason
 from pelops.policy.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
 
@@ -34,6 +35,7 @@ def _seen(facts: Facts) -> list[Condition]:
         ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
         ConditionType.RETRY_STREAM_NOT_READ: _unread(facts),
         ConditionType.RETRY_STREAM_NOT_EMPTY: _left(facts),
+        ConditionType.OFFERS_NOT_TAKEN: _not_taken(facts),
     }
     return [
         # An alarm has one cause, so its reason is its type.
@@ -135,6 +137,21 @@ def _eviction(facts: Facts) -> str:
         "maxmemory-policy of this Redis is allkeys-*: when memory runs short it drops the stream, "
         "its groups and the dead letters without an error. Set maxmemory-policy noeviction or one "
         "of volatile-*"
+    )
+
+
+def _not_taken(facts: Facts) -> str:
+    keys = facts.keys
+    if not facts.offers_fail or keys is None:
+        return ""
+    seconds = int(NOT_TAKEN_AFTER.total_seconds())
+    return (
+        f"Stuck entries were offered to workers that claim, and none was taken for {seconds} s: "
+        "they stay pending, since spec.recovery.strategy Release moves no entry by itself. Either "
+        "no worker is free, or the workers do not claim: they must read the hand-over stream "
+        f"{keys.handover} (PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim "
+        'with XREADGROUP ... CLAIM or XAUTOCLAIM, as docs/protocol.md, "Hand-over", says. For '
+        "workers that cannot, set spec.recovery.strategy: Requeue"
     )
 
 

@@ -63,6 +63,12 @@ class Facts:
         return not self.resource.spec.has_workers or self.has_ready_worker
 
     @property
+    def offers_fail(self) -> bool:
+        """Whether stuck entries are on offer and no worker takes any."""
+        releases = self.resource.spec.recovery.strategy is RecoveryStrategy.RELEASE
+        return releases and self.state.report.is_not_taken
+
+    @property
     def recovers(self) -> bool:
         """Whether recovery was asked for: else an old report speaks of nothing that is done."""
         return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF

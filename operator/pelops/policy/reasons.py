@@ -41,6 +41,8 @@ class ConditionType(StrEnum):
     RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
     # The retry stream is no longer asked for and holds copies that nothing moves.
     RETRY_STREAM_NOT_EMPTY = "RetryStreamNotEmpty"
+    # Stuck entries are on offer to workers that claim, and none takes them.
+    OFFERS_NOT_TAKEN = "OffersNotTaken"
     # An audit proves entries lost that nobody has acknowledged.
     LOSS_DETECTED = "LossDetected"
     # The stream is trimmed close to what an audit has not archived yet, or beyond.
@@ -58,6 +60,7 @@ ALARMS = (
     ConditionType.UNMATCHED_CONSUMERS,
     ConditionType.RETRY_STREAM_NOT_READ,
     ConditionType.RETRY_STREAM_NOT_EMPTY,
+    ConditionType.OFFERS_NOT_TAKEN,
 )
 # The same, told by a StreamAudit: of itself and of the groups concerned.
 AUDIT_ALARMS = (
@@ -167,6 +170,8 @@ class Reason(StrEnum):
     RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
     # The retry stream is no longer asked for and holds copies that nothing moves.
     RETRY_STREAM_NOT_EMPTY = "RetryStreamNotEmpty"
+    # Stuck entries are on offer to workers that claim, and none takes them: they stay pending.
+    OFFERS_NOT_TAKEN = "OffersNotTaken"
     # An audit proves entries lost that nobody has acknowledged.
     LOSS_DETECTED = "LossDetected"
     # The stream is trimmed close to what an audit has not archived yet, or beyond.
@@ -273,7 +278,7 @@ class Reason(StrEnum):
     POSITION_CHANGED = "PositionChanged"
     # Stuck entries were copied to the end and acknowledged.
     REQUEUED = "Requeued"
-    # Stuck entries were handed to other workers under their own IDs.
+    # Stuck entries were offered to other workers under their own IDs.
     RELEASED = "Released"
     # Entries were given up: they are in the dead-letter stream.
     DEAD_LETTERED = "DeadLettered"

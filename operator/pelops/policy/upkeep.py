@@ -56,6 +56,12 @@ def _recovery(facts: Facts) -> Condition:
         # Events about locks only make recovery quicker: without them all works.
         is_fine = reported.reason == Reason.EXPIRY_EVENTS_UNSEEN
         return _condition(kind, "True" if is_fine else "False", reported)
+    if facts.offers_fail:
+        message = (
+            "Stuck entries stay where they are: they are on offer to workers that claim, and none "
+            "takes them. See the condition OffersNotTaken"
+        )
+        return _condition(kind, "False", Finding(reason=Reason.OFFERS_NOT_TAKEN, message=message))
     message = _describe(spec.recovery, facts.keys)
     return _condition(kind, "True", Finding(reason=Reason.SWEEPING, message=message))
 
@@ -167,7 +173,7 @@ def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
 
 def _destination(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
     if recovery.strategy is RecoveryStrategy.RELEASE:
-        return "handed to workers that claim"
+        return "offered to workers that claim"
     if _requeues_to_stream(recovery) or keys is None:
         return "copied to the end of the stream"
     return f"copied to {keys.retry}, which the workers must read as well"

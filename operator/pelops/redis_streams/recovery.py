@@ -153,8 +153,9 @@ def _read_recovered(act: Act, order: Order, answer: Reply | PelopsError) -> Reco
 
 def _read_suspect(owner: str, reply: Sequence[Reply], now: datetime) -> Suspect:
     entry_id, retries, idle, deliveries, charged, tried, _ = reply
-    charges, alone, offered_ms = _read_try(tried)
+    charges, alone, offered_ms, is_open = _read_try(tried)
     delivered = now - idle * MILLISECOND
+    was_offered = offered_ms > 0 and offered_ms == to_ms(delivered)
     return Suspect(
         entry_id=parse_entry_id(entry_id),
         owner=owner,
@@ -164,13 +165,15 @@ def _read_suspect(owner: str, reply: Sequence[Reply], now: datetime) -> Suspect:
         deliveries=deliveries,
         is_charged=charged > 0,
         is_marked=charged == 2,
-        was_offered=offered_ms > 0 and offered_ms == to_ms(delivered),
+        was_offered=was_offered,
+        is_on_offer=was_offered and is_open,
     )
 
 
-def _read_try(tried: bytes | None) -> tuple[int, int, int]:
+def _read_try(tried: bytes | None) -> tuple[int, int, int, bool]:
     words = (tried or b"").split()
-    if len(words) != 3 or not all(word.isdigit() for word in words):
-        return 0, 0, 0
-    charges, alone, offered = map(int, words)
-    return charges, alone, offered
+    is_open = words[3:] == [b"offered"]
+    if len(words) != 3 + is_open or not all(word.isdigit() for word in words[:3]):
+        return 0, 0, 0, False
+    charges, alone, offered = map(int, words[:3])
+    return charges, alone, offered, is_open

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Verdict, write_ids
 from pelops.policy.attempts import AttemptPlan, OwnerPlan
+from pelops.policy.offers import FIRST_PAUSE
 from pelops.redis_streams.acting import (
     Act,
     act_needs,
@@ -19,7 +19,7 @@ from pelops.redis_streams.acting import (
 )
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import decode_name, encode_name, to_ms
+from pelops.redis_streams.sweeping import MILLISECOND, decode_name, encode_name, to_ms
 from pelops.redis_streams.transport import Part
 
 _SETTLE: Final = load_script("settle_suspects", writes=True)
@@ -62,11 +62,24 @@ async def settle_suspects(
     Raises ChunkChanged when another replica has decided meanwhile, else as `recover_owner`.
     """
     done = Settled(chunk=plan.chunk.written)
-    for start, piece in _pieces(owner, act.batch):
-        locks = reasons.locks[start : start + act.batch]
-        one = await _settle_piece(server, act, plan, piece, reasons=replace(reasons, locks=locks))
+    size, left, locks = act.batch, owner.settlements, reasons.locks
+    while True:
+        piece = replace(owner, settlements=left[:size])
+        some = replace(reasons, locks=locks[:size])
+        one, unread = _part(await _settle_piece(server, act, plan, piece, reasons=some))
         done, plan = done.plus(one), plan.after(one.chunk)
-    return done
+        # Large bodies: as many as one script reads were settled, one at least.
+        again = [n for n, item in enumerate(left) if n >= size or item.entry_id in unread]
+        left, locks = tuple(left[n] for n in again), tuple(locks[n] for n in again if locks)
+        if not left:
+            return done
+
+
+def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
+    """What was settled, without what the script had no room for; and that."""
+    unread = {one for one, verdict in done.stays if verdict is Verdict.NEXT_BATCH}
+    stays = tuple(one for one in done.stays if one[0] not in unread)
+    return replace(done, stays=stays), unread
 
 
 async def _settle_piece(
@@ -103,16 +116,12 @@ async def hand_over(
     Raises as `settle_suspects`.
     """
     done = Settled(chunk=plan.chunk.written)
-    for _, piece in _pieces(owner, act.batch):
+    for start in range(0, max(len(owner.settlements), 1), act.batch):
+        some = owner.settlements[start : start + act.batch]
+        piece = replace(owner, settlements=some)
         one = await _offer_piece(server, act, plan, piece, reason=reason)
         done, plan = done.plus(one), plan.after(one.chunk)
     return done
-
-
-def _pieces(owner: OwnerPlan, size: int) -> Iterator[tuple[int, OwnerPlan]]:
-    """One at least: it may say no more than that they failed together."""
-    for start in range(0, max(len(owner.settlements), 1), size):
-        yield start, replace(owner, settlements=owner.settlements[start : start + size])
 
 
 async def _offer_piece(
@@ -128,7 +137,7 @@ async def _offer_piece(
         keys=(act.source, act.keys.handover, act.keys.ledger, act.keys.state),
         args=(
             *(act.keys.group, act.uid, act.actor, act.trigger),
-            *(*_owner_words(plan, owner), reason, *items),
+            *(*_owner_words(plan, owner), reason, FIRST_PAUSE // MILLISECOND, *items),
         ),
         needs=partial(_offer_needs, act),
     )

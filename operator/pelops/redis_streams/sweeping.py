@@ -240,7 +240,8 @@ def _has_future_ids(sight: StreamSight) -> bool:
 
 
 def _read_sight(keys: GroupKeys, details: list[Reply]) -> SweepSight:
-    now, since, chunk, under_way, hold_until, back_since, report, cursor, main, retry = details
+    now, since, chunk, under_way, hold_until, back_since, report, cursor, *rest = details
+    offers, main, retry = rest
     moment = instant(now)
     return SweepSight(
         now=moment,
@@ -255,6 +256,7 @@ def _read_sight(keys: GroupKeys, details: list[Reply]) -> SweepSight:
         cursor=cursor.decode("utf-8", "replace"),
         stream=_read_stream(keys.stream, moment, main),
         retry=_read_stream(keys.retry, moment, retry) if retry else None,
+        offers=offers,
     )
 
 

@@ -12,7 +12,8 @@
 --            done   letters removed, last ID up to which none is left or '', records removed,
 --                   1 when more may go, else 0
 --            not-owner | wrong-type key type | no-permission command key
--- Costs  linear in what is removed.
+-- Costs  linear in what is removed, about 100 nodes of each stream. Of bodies it reads the first and the
+--        last of each, and of the letters' twice.
 -- Repeats safely: the second run finds none that is old enough. The trimming comes first and the
 -- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
 -- waits_ms has ended or is broken, and the ledger waits for it no longer.
@@ -55,7 +56,7 @@ local function expire(key, oldest)
   if not (seen and seen['first-id'] and comes_before(seen['first-id'], oldest)) then
     return 0
   end
-  return trim_below(key, oldest, batch, true)
+  return trim_below(key, seen, oldest, batch, true)
 end
 
 -- From here on it writes.

@@ -2,6 +2,7 @@
 -- include: ids
 -- include: stream
 -- include: chunk
+-- include: body
 -- Write down what a sweep found, and forget what need not be remembered any more.
 --
 -- KEYS  stream, state, then other streams of the group to which copies went before  (same slot; the
@@ -12,7 +13,8 @@
 --       scan       where to look for tries to forget; empty: nowhere
 --       then (field, value) ... of the sweep, and of what was learnt about consumers
 -- Returns  verdict: done, next scan | not-owner | wrong-type key type | no-permission command key
--- Costs  linear in the fields given, and in 100 fields of the state when it scans.
+-- Costs  linear in the fields given, and in 100 fields of the state when it scans. Of bodies it reads
+--        what look_whether_it_waits does, 256 KiB, though always one.
 -- Repeats safely: the same words are written again.
 
 local stream, state = KEYS[1], KEYS[2]
@@ -37,21 +39,27 @@ end
 local next_scan = '0'
 if scan ~= '' then
   local found = redis.call('HSCAN', state, scan, 'MATCH', 'try:*', 'COUNT', 100)
-  local streams = { [stream] = 0 }
+  local streams, bytes = { [stream] = 0 }, 0
   for i = 3, #KEYS do
     streams[KEYS[i]] = 0
   end
   for key in pairs(streams) do
-    streams[key] = #found[2] > 0 and see_stream(key) and see_group(key, group) or false
+    local seen = #found[2] > 0 and see_stream(key)
+    streams[key] = seen and { seen = seen, ours = see_group(key, group) }
   end
   -- Whether an entry is pending, or waits to be delivered; nobody else is remembered.
   local function is_under_way(id)
-    for key, ours in pairs(streams) do
-      if ours and is_pending(key, group, id) then
+    for key, facts in pairs(streams) do
+      if facts and facts.ours and is_pending(key, group, id) then
         return true
       end
-      local waits = redis.call('XRANGE', key, id, id)
-      if #waits > 0 and not (ours and not comes_before(ours['last-delivered-id'], id)) then
+      local position = facts and facts.ours and facts.ours['last-delivered-id'] or '0-0'
+      local waits, size = false, 0
+      if facts then
+        waits, size = look_whether_it_waits(key, facts.seen, position, id, MOST_BYTES - bytes)
+      end
+      bytes = bytes + size
+      if waits then
         return true
       end
     end

@@ -1,27 +1,33 @@
 -- include: entry
 -- include: chunk
+-- include: offer
 -- Offer a dead owner's entries to workers that claim. They keep their IDs and their place.
 --
 -- KEYS  source, handover, ledger, state  (same slot)
 -- ARGV  group, uid, actor, trigger, owner, cut_ms, chunk, kept, resolved, crowd_ms, reason, as in
 --       settle_suspects,
+--       pause_ms (until the offer may be repeated),
 --       then (id, action, retries, alone) ...; action is retry or free
 -- Returns  verdict, then
 --            done   now_ms, offered, {id, verdict} of what stayed, the chunk now,
 --                   how: nacked or announced
 --            chunk-changed chunk | not-owner | wrong-type key type | no-permission command key
--- Verdicts of entries: not-pending other-owner too-young gone
--- Costs  linear in the items; reads no body but to see that it is there.
+-- Verdicts of entries: not-pending other-owner too-young offered
+-- Costs  linear in the items; reads no body. One that is gone the claim leaves alone, and the next sweep
+--        records it.
 -- A server that knows XNACK gives the entries back to the group by it; else an entry of the hand-over
 -- stream names owner, IDs and the cut, and whoever reads it claims what that owner still holds since
 -- before. Without the cut it would rob a process that began anew under the owner's name and has read
 -- its history meanwhile.
--- Repeats safely: an offer that nobody took is made again, and a charge is written once for each
--- delivery. Redis keeps a script's effects together: all of them, or none.
+-- What is offered is not recovered before somebody takes it: review_offers counts that, and repeats what
+-- nobody took, from what is remembered here of each offer.
+-- Repeats safely: of one delivery an entry is offered and charged once, and the ledger tells it once.
+-- Redis keeps a script's effects together: all of them, or none.
 
 local source, handover, ledger, state = unpack(KEYS)
 local group, uid, actor, trigger, owner, cut = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
 local chunk, kept, resolved, crowd_ms, reason = unpack(ARGV, 7, 11)
+local pause_ms = tonumber(ARGV[12])
 
 local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
   or find_forbidden({
@@ -38,7 +44,13 @@ end
 
 local now, stays, offers, records, events, members = server_ms(), {}, {}, {}, {}, {}
 local asked = {}
-for i = 12, #ARGV, 4 do
+-- Whether this delivery has been offered already, by another replica for example.
+local function is_offered(id, delivered)
+  local tried = redis.call('HGET', state, 'try:' .. id)
+  return string.match(tried or '', '^%d+ %d+ (%d+) offered$') == text(delivered)
+end
+
+for i = 13, #ARGV, 4 do
   local id, entry, at = ARGV[i], nil, nil
   entry, at = look_in_time(function()
     return is_pending(source, group, id)
@@ -49,12 +61,12 @@ for i = 12, #ARGV, 4 do
     stays[#stays + 1] = { id, 'other-owner' }
   elseif at - entry[3] >= cut then
     stays[#stays + 1] = { id, 'too-young' }
-  elseif #redis.call('XRANGE', source, id, id) == 0 then
-    stays[#stays + 1] = { id, 'gone' }
+  elseif is_offered(id, at - entry[3]) then
+    stays[#stays + 1] = { id, 'offered' }
   else
     offers[#offers + 1] = id
     records[#records + 1] = 'try:' .. id
-    records[#records + 1] = ARGV[i + 2] .. ' ' .. ARGV[i + 3] .. ' ' .. text(at - entry[3])
+    records[#records + 1] = ARGV[i + 2] .. ' ' .. ARGV[i + 3] .. ' ' .. text(at - entry[3]) .. ' offered'
     events[#events + 1] = id
     events[#events + 1] = '- ' .. id .. ' ' .. ARGV[i + 2] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
     if ARGV[i + 1] == 'retry' then
@@ -67,19 +79,23 @@ end
 -- From here on it writes.
 local how = 'announced'
 if #offers > 0 then
+  local before, announced = math.min(cut, now + 1), '-'
   local given = redis.pcall('XNACK', source, group, 'FAIL', 'IDS', #offers, unpack(offers))
   if type(given) == 'table' and given.err then
-    redis.call('XADD', handover, 'MAXLEN', '~', 1000, '*', 'consumer', owner,
-      'before', text(math.min(cut, now + 1)), 'ids', table.concat(offers, ' '))
+    announced = announce(handover, owner, before, offers)
+    if type(announced) ~= 'string' then
+      return announced
+    end
   else
     how = 'nacked'
   end
-  if #records > 0 then
-    redis.call('HSET', state, unpack(records))
-  end
+  write_offer(state, {
+    first = now, due = now + pause_ms, times = 1, before = before, trigger = trigger,
+    announced = announced, ids = offers, owner = how == 'nacked' and '' or owner,
+  })
+  redis.call('HSET', state, unpack(records))
   redis.call('XADD', ledger, '*', 'kind', 'released', 'stream', source, 'consumer', owner,
     'reason', reason, 'trigger', trigger, 'actor', actor, unpack(events))
-  redis.pcall('HINCRBY', state, 'total:released', #offers)
 end
 
 local after = write_chunk(state, chunk, kept, resolved, members)

@@ -1,6 +1,7 @@
 -- include: entry
 -- include: ids
 -- include: stream
+-- include: body
 -- Begin a sweep: see whether it is due, say that it is under way, and look at everything it needs.
 --
 -- KEYS  stream, dead_letter, ledger, state, then the retry stream if the group has one (same slot)
@@ -10,13 +11,15 @@
 --            open       now_ms, master_since_ms or false, chunk,
 --                       {id, owner or ''} of the chunk's IDs that are still under way,
 --                       hold_until_ms and since_ms of a group that went back, or false,
---                       sweep:report, sweep:cursor,
+--                       sweep:report, sweep:cursor, how many offers may not be taken,
 --                       for the stream and for the retry stream: {groups, pending, consumers,
 --                       last-delivered-id, last-generated-id, first ID or false, lowest pending or false},
 --                       or false
 --            not-due    swept_at_ms, now_ms
 --            not-owner | no-group key | wrong-type key type | no-permission command key
--- Costs  linear in the groups of the stream and in the chunk; all else is constant.
+-- Costs  linear in the groups of the stream and in the chunk; all else is constant. Of bodies it reads
+--        the first and the last of each stream, and 256 KiB more, though always one, where entries of
+--        the chunk may have been deleted before they were delivered.
 -- Repeats safely: a sweep that is begun twice finds the same. What is written, the time of the sweep
 -- and the identity of the master, may be lost: the next sweep comes earlier, or a failover is
 -- noticed later.
@@ -31,7 +34,8 @@ if refusal then
 end
 local now = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'sweep:at_ms', 'master:replid', 'master:since_ms',
-  'chunk', 'back:hold_until_ms', 'back:since_ms', 'sweep:report', 'sweep:cursor')
+  'chunk', 'back:hold_until_ms', 'back:since_ms', 'sweep:report', 'sweep:cursor',
+  'offers:first', 'offers:last')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -44,37 +48,42 @@ end
 local function look(key)
   local seen = see_stream(key)
   local ours = seen and see_group(key, group)
-  return ours and {
+  return seen, ours and {
     seen['groups'], ours['pending'], ours['consumers'], ours['last-delivered-id'],
     seen['last-generated-id'], seen['first-id'] or false, ours['lowest-pending'] or false,
   } or nil
 end
 
-local main = look(stream)
+local seen, main = look(stream)
 if not main then
   return { 'no-group', stream }
 end
-local second = retry and look(retry)
+local seen_there, second
+if retry then
+  seen_there, second = look(retry)
+end
 if retry and not second and not is_former then
   return { 'no-group', retry }
 end
 
 -- A copy is under way while it waits to be delivered, or is pending; then it is resolved. Copies of a
 -- former strategy are in the other stream.
-local function find_under_way(key, facts, id)
+local bytes = 0
+local function find_under_way(key, there, facts, id)
   local entry = is_pending(key, group, id)
   if entry then
     return { id, entry[2] }
   end
-  local waits = comes_before(facts[4], id) and #redis.call('XRANGE', key, id, id) > 0
+  local waits, size = look_whether_it_waits(key, there, facts[4], id, MOST_BYTES - bytes)
+  bytes = bytes + size
   return waits and { id, '' } or nil
 end
 
 local under_way = {}
 for id in string.gmatch(held[5] or '', '%S+') do
   if is_id(id) then
-    under_way[#under_way + 1] = find_under_way(stream, main, id)
-      or (second and find_under_way(retry, second, id))
+    under_way[#under_way + 1] = find_under_way(stream, seen, main, id)
+      or (second and find_under_way(retry, seen_there, second, id))
       or nil
   end
 end
@@ -90,5 +99,5 @@ end
 redis.call('HSET', state, 'sweep:at_ms', text(now))
 return {
   'open', text(now), since, held[5] or '', under_way, held[6], held[7], held[8] or '', held[9] or '',
-  main, second or false,
+  math.max(0, (tonumber(held[11] or '') or 0) - (tonumber(held[10] or '') or 1) + 1), main, second or false,
 }

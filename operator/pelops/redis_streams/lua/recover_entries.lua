@@ -1,5 +1,6 @@
 -- include: entry
 -- include: dead_letter
+-- include: body
 -- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
 --
 -- KEYS  source, target, dead_letter, ledger, state, started, then one lock for each ID, or none
@@ -27,7 +28,7 @@
 -- Verdicts of entries: not-pending other-owner too-young held locked too-wide waiting refused
 --           next-batch
 -- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
---        though always one entry. XINFO GROUPS is linear in the groups.
+--        though always one entry and now and then three more. XINFO GROUPS is linear in the groups.
 -- Repeats safely: an entry that was moved is not pending any more. All refusals come before the
 -- first write. Each copy precedes its acknowledgement, and Redis keeps a script's effects together,
 -- in its log and on its replicas: dying between two lines leaves none of them, or all.
@@ -120,7 +121,7 @@ if list then
 end
 
 -- Bodies by ID, several in one call as long as the page's entries follow each other in the stream.
--- The first alone, then twice as many each time: nobody knows how large they are.
+-- The first alone, then two and four: nobody knows how large they are.
 local bodies, read_to, together = {}, 0, 1
 local function read_body(i)
   if i > read_to then
@@ -134,7 +135,7 @@ local function read_body(i)
     while k < j and (is_whole or bodies[page[k + 1][1]]) do
       k = k + 1
     end
-    read_to, together = k, k == j and math.min(2 * together, 16) or k - i + 1
+    read_to, together = k, k == j and math.min(2 * together, 4) or k - i + 1
   end
   local id = page[i][1]
   if not bodies[id] then
@@ -159,9 +160,7 @@ for i, entry in ipairs(page) do
   if not fields then
     gone[#gone + 1] = entry
   else
-    for f = 1, #fields do
-      bytes = bytes + #fields[f]
-    end
+    bytes = bytes + size_of_body(fields)
     local root, retries, keep = read_marks(id, fields, prefix)
     -- What was given back to the group, with an idle time of -1, has failed nobody.
     local is_owned = charges and idle >= 0 and now - idle >= charge_from
@@ -217,7 +216,7 @@ for _, one in ipairs(plan) do
     if one[6] then
       -- In this order: of two streams, two entries of one millisecond may have the same ID.
       redis.call('HDEL', state, 'try:' .. entry[1])
-      redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '%d+$', '0')))
+      redis.call('HSET', state, 'try:' .. copy, (string.gsub(one[6], '^(%S+ %S+) .*$', '%1 0')))
     end
     idlest = math.max(idlest, entry[3])
   elseif string.find(copy.err or '', 'last possible', 1, true) or string.find(copy.err or '', 'equal or smaller', 1, true) then

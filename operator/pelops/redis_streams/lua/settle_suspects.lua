@@ -1,6 +1,7 @@
 -- include: entry
 -- include: dead_letter
 -- include: chunk
+-- include: body
 -- Carry out what was decided about suspects, entries that failed before: copy them to be tried once
 -- more, or make them dead letters.
 --
@@ -20,8 +21,9 @@
 --            chunk-changed chunk
 --            not-owner | no-group key | would-duplicate groups | position-ahead delivered generated
 --            wrong-type key type | no-permission command key
--- Verdicts of entries: not-pending other-owner too-young locked too-wide gone refused
--- Costs  linear in the items and their bodies.
+-- Verdicts of entries: not-pending other-owner too-young locked too-wide gone refused next-batch
+-- Costs  linear in the items, and in the bytes of their bodies, of which it reads 256 KiB at most, though
+--        always one: the others are answered as next-batch.
 -- Repeats safely: a settled entry is not pending any more, and the chunk has changed. All refusals
 -- come before the first write. Redis keeps a script's effects together: all of them, or none.
 
@@ -55,6 +57,7 @@ if copies then
 end
 
 local now, plan, stays, asked = server_ms(), {}, {}, {}
+local bytes = 0
 for i = 13, #ARGV, 6 do
   local id, entry, at = ARGV[i], nil, nil
   entry, at = look_in_time(function()
@@ -69,8 +72,11 @@ for i = 13, #ARGV, 6 do
     stays[#stays + 1] = { id, 'too-young' }
   elseif lock and redis.call('EXISTS', lock) == 1 then
     stays[#stays + 1] = { id, 'locked' }
+  elseif bytes > MOST_BYTES then
+    stays[#stays + 1] = { id, 'next-batch' }
   else
     local found = redis.call('XRANGE', source, id, id)[1]
+    bytes = bytes + size_of_body(found and found[2] or {})
     local root, _, keep = read_marks(id, found and found[2] or {}, prefix)
     if not found then
       stays[#stays + 1] = { id, 'gone' }

@@ -11,7 +11,8 @@
 --            not-due   the stream has more than 100 groups and was looked at recently
 --            not-owner | wrong-type key type | no-permission command key
 -- Costs  XINFO GROUPS and one XPENDING for each group that has pending entries, as long as these
---        allow anything to go; the removal is linear in what is removed.
+--        allow anything to go; the removal is linear in what is removed, about 100 nodes of the stream
+--        for each limit. Of bodies it reads the first and the last, twice.
 -- A stream without a group is left alone: nobody can say what is needed. Of two limits one suffices
 -- for an entry to go. Whole nodes of the stream go, so that a few entries more stay; with a length of
 -- 0 all goes that no group needs.
@@ -78,9 +79,9 @@ local need = find_need()
 -- From here on it writes.
 local removed = 0
 if comes_before(first, need) then
-  removed = trim_below(stream, need, math.min(excess, batch), max_length == 0)
+  removed = trim_below(stream, seen, need, math.min(excess, batch), max_length == 0)
   if is_old then
-    removed = removed + trim_below(stream, first_of(need, oldest), batch - removed)
+    removed = removed + trim_below(stream, seen, first_of(need, oldest), batch - removed)
   end
 end
 if is_wide or removed == 0 then

@@ -249,8 +249,9 @@ class RedisDoor:
         may_offer = key == names.stream and reading.streams.may_offer
         flags = (int(not reading.knows_claim), int(may_offer))
         limit = self._place.idle_limit_ms
-        keys = (key, names.handover)
-        return script_call("release", keys, names.group, names.me, limit, *flags, *ids)
+        keys = (key, names.dead_letter, names.ledger, names.state, names.handover)
+        whose = (names.group, names.me, names.prefix, "release")
+        return script_call("release", keys, *whose, limit, *flags, *ids)
 
     def _raise_refusal(self, verdict: bytes, details: list[Reply]) -> None:
         """Raise what a script's verdict says that it refused; other verdicts pass."""

@@ -1,7 +1,7 @@
 -- How many entries a group has not been given yet, at a bounded cost. Needs entry.lua.
 
 local EACH_PART = 32 -- what a name or a value costs beside its bytes, in bytes
-local LARGEST_PAGE = 32 -- bodies of unknown size: no page reads many of them before it is known
+local LARGEST_PAGE = 4 -- bodies of unknown size: no page reads many of them before it is known
 
 local function size_of(entry)
   local size = #entry[1]

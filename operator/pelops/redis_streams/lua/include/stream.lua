@@ -1,4 +1,5 @@
--- A stream and its groups as XINFO tells them. Needs nothing.
+-- A stream and its groups as XINFO tells them. Needs entry.lua.
+-- XINFO STREAM reads two bodies, the first and the last: a script asks it once for each stream.
 
 local function pairs_of(reply)
   local named = {}
@@ -33,4 +34,23 @@ local function see_group(key, group)
     end
   end
   return nil
+end
+
+-- Whether an entry waits to be delivered by a group at this position. No command asks for an entry
+-- without its body, so it is read only where XDEL has removed entries that high; `most` bytes of
+-- bodies are read at most, and then the entry counts as there. The answer, and the bytes read.
+local function look_whether_it_waits(key, seen, position, id, most)
+  local first, last = seen['first-id'], seen['last-id']
+  if not first or not comes_before(position, id) or comes_before(id, first) or comes_before(last, id) then
+    return false, 0
+  end
+  local deleted = seen['max-deleted-entry-id'] or '0-0'
+  if comes_before(deleted, id) or most <= 0 then
+    return true, 0
+  end
+  local found, size = redis.call('XRANGE', key, id, id)[1], 0
+  for _, part in ipairs(found and found[2] or {}) do
+    size = size + #part
+  end
+  return found ~= nil, size
 end

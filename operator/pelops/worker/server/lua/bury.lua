@@ -1,12 +1,14 @@
 -- include: entry
 -- include: dead_letter
+-- include: body
 -- include: gone
 -- Record own pending entries whose body is gone, as the history shows them.
 --
 -- KEYS  source, dead_letter, ledger, state  (same slot)
 -- ARGV  group, me, prefix, trigger, then IDs
 -- Returns  done {IDs recorded} | wrong-type key type | no-permission command key
--- Costs  linear in the IDs.
+-- Costs  linear in the IDs. Reads bodies of those that are not gone, 256 KiB of them, though always one; the
+--        IDs after these are left to the next history.
 -- Repeats safely: what was recorded is not pending any more. The letter precedes the acknowledgement.
 
 local source = KEYS[1]
@@ -18,11 +20,16 @@ local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
 if refusal then
   return refusal
 end
-local gone = {}
+local gone, bytes = {}, 0
 for i = 5, #ARGV do
   local entry = is_pending(source, group, ARGV[i])
-  if entry and entry[2] == me and #redis.call('XRANGE', source, ARGV[i], ARGV[i]) == 0 then
-    gone[#gone + 1] = entry
+  if entry and entry[2] == me and bytes <= MOST_BYTES then
+    local found = redis.call('XRANGE', source, ARGV[i], ARGV[i])[1]
+    if found then
+      bytes = bytes + size_of_body(found[2])
+    else
+      gone[#gone + 1] = entry
+    end
   end
 end
 local recorded = record_gone(

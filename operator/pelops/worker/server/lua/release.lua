@@ -1,22 +1,26 @@
+-- include: entry
+-- include: dead_letter
+-- include: gone
 -- Hand back entries that were delivered and not started, so that another worker may take them at once.
 --
--- KEYS  source, handover  (same slot)
--- ARGV  group, me, idle_limit_ms, may_age (1: the server has no CLAIM), may_offer (1: offers are read), then
---       IDs
+-- KEYS  source, dead_letter, ledger, state, handover  (same slot)
+-- ARGV  group, me, prefix, trigger, idle_limit_ms, may_age (1: the server has no CLAIM), may_offer (1: offers
+--       are read), then IDs
 -- Returns  how many others may take now
--- Costs  linear in the IDs.
+-- Costs  linear in the IDs; reads no body.
 -- A server that knows XNACK gives them back to the group. Else an offer names them for whoever reads the
 -- hand-over stream. Else they are made to look idle, for XAUTOCLAIM: where CLAIM is known, that would
 -- cost a walk along all pending entries, and they wait for the idle limit instead.
 -- Repeats safely: only what is ours still is touched.
 
-local source, handover = KEYS[1], KEYS[2]
-local group, me, limit, may_age, may_offer = unpack(ARGV, 1, 5)
-local ours = {}
-for i = 6, #ARGV do
-  local entry = redis.call('XPENDING', source, group, ARGV[i], ARGV[i], 1)[1]
+local source, handover = KEYS[1], KEYS[5]
+local group, me, prefix, trigger, limit, may_age, may_offer = unpack(ARGV, 1, 7)
+local ours, entries = {}, {}
+for i = 8, #ARGV do
+  local entry = is_pending(source, group, ARGV[i])
   if entry and entry[2] == me then
     ours[#ours + 1] = ARGV[i]
+    entries[#entries + 1] = entry
   end
 end
 if #ours == 0 then
@@ -39,12 +43,18 @@ end
 if may_age ~= '1' then
   return 0
 end
-local aged = 0
-for _, id in ipairs(ours) do
-  -- XCLAIM drops what has no body: that stays pending, to be found and recorded.
-  if #redis.call('XRANGE', source, id, id) == 1 then
-    redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', limit, 'JUSTID')
+local aged, gone = 0, {}
+for i, id in ipairs(ours) do
+  if #redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', limit, 'JUSTID') == 1 then
     aged = aged + 1
+  else
+    gone[#gone + 1] = entries[i] -- XCLAIM drops what has no body, and says nothing of it
   end
+end
+if #gone > 0 then
+  record_gone(
+    { source = source, dead_letter = KEYS[2], ledger = KEYS[3], state = KEYS[4] },
+    { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
+  )
 end
 return aged

@@ -5,22 +5,22 @@
 -- ARGV  group, me, offer, owner, before_ms, max_bytes, then IDs
 -- Returns  {{id, fields, idle_ms, deliveries} ...}
 -- Costs  linear in the IDs and in the bytes taken, of which max_bytes are read, though always one body.
--- Repeats safely: what was taken is not the owner's any more. What is left the next sweep offers again;
--- what has no body is left to it as well.
+--        What is left then is offered anew, to whoever reads next.
+-- Repeats safely: what was taken is not the owner's any more. What has no body is left to the next sweep.
 
 local source, handover = KEYS[1], KEYS[2]
 local group, me, offer, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local before, max_bytes = tonumber(ARGV[5]) or 0, tonumber(ARGV[6])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local taken, bytes = {}, 0
+local taken, left, bytes = {}, {}, 0
 for i = 7, #ARGV do
-  if bytes > max_bytes then
-    break
-  end
   local id = ARGV[i]
   local entry = redis.call('XPENDING', source, group, id, id, 1)[1]
-  if entry and entry[2] == owner and now - entry[3] < before then
+  local is_offered = entry and entry[2] == owner and now - entry[3] < before
+  if is_offered and bytes > max_bytes then
+    left[#left + 1] = id
+  elseif is_offered then
     local body = redis.call('XRANGE', source, id, id)[1]
     if body then
       for _, part in ipairs(body[2]) do
@@ -30,6 +30,11 @@ for i = 7, #ARGV do
       taken[#taken + 1] = { id, body[2], entry[3], entry[4] }
     end
   end
+end
+if #left > 0 then
+  -- Whatever becomes of this, the sweep repeats what nobody takes.
+  redis.pcall('XADD', handover, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', owner,
+    'before', ARGV[5], 'ids', table.concat(left, ' '))
 end
 redis.pcall('XACK', handover, group, offer)
 return taken

@@ -1,0 +1,52 @@
+-- Offers that were made and are not known to be taken, in the state. Needs entry.lua.
+-- Offers have numbers; those from offers:first to offers:last may exist, each as offer:<number>:
+--   'first_ms due_ms times before_ms trigger announced', then the IDs, then the owner, a line each
+--   first_ms    when it was made
+--   due_ms      when it may be repeated
+--   times       how often it was made
+--   before_ms   the owner has these entries since before this time
+--   trigger     of the sweep that made it
+--   announced   its entry in the hand-over stream; '-' when XNACK gave the entries back to the group,
+--               which has no owner: the last line is empty then
+
+local function number_of(state, field, otherwise)
+  return tonumber(redis.call('HGET', state, field) or '') or otherwise
+end
+
+-- Write an offer under its number, or as the last one.
+local function write_offer(state, offer, number)
+  local last = number_of(state, 'offers:last', 0)
+  number = number or last + 1
+  local words = {
+    text(offer.first), text(offer.due), text(offer.times), text(offer.before), offer.trigger, offer.announced,
+  }
+  redis.call('HSET', state, 'offers:last', text(math.max(last, number)), 'offer:' .. text(number),
+    table.concat(words, ' ') .. '\n' .. table.concat(offer.ids, ' ') .. '\n' .. offer.owner)
+  if not redis.call('HGET', state, 'offers:first') then
+    redis.call('HSET', state, 'offers:first', text(number))
+  end
+end
+
+-- The offer of this number; nil when there is none, or when it is damaged.
+local function read_offer(state, number)
+  local found = redis.call('HGET', state, 'offer:' .. text(number))
+  local first, due, times, before, trigger, announced, list, owner =
+    string.match(found or '', '^(%d+) (%d+) (%d+) (%d+) (%S+) (%S+)\n([^\n]*)\n(.*)$')
+  if not first then
+    return nil
+  end
+  local ids = {}
+  for id in string.gmatch(list, '%d+%-%d+') do
+    ids[#ids + 1] = id
+  end
+  return {
+    first = tonumber(first), due = tonumber(due), times = tonumber(times), before = tonumber(before),
+    trigger = trigger, announced = announced, ids = ids, owner = owner,
+  }
+end
+
+-- Name entries to workers that claim; the entry of the hand-over stream, or an error.
+local function announce(handover, owner, before, ids)
+  return redis.pcall('XADD', handover, 'MAXLEN', '~', 1000, '*', 'consumer', owner,
+    'before', text(before), 'ids', table.concat(ids, ' '))
+end

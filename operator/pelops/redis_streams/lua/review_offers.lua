@@ -1,0 +1,148 @@
+-- include: entry
+-- include: stream
+-- include: offer
+-- Count what was taken of the entries that were offered to workers that claim, and repeat offers that
+-- nobody took.
+--
+-- KEYS  source, handover, state  (same slot)
+-- ARGV  group, uid, from and to (numbers of the offers to look at; '': all), most (entries to look at),
+--       pause_ms (before the first repetition; twice as long before each further one),
+--       longest_ms (the longest pause), how: keep, or withdraw: forget all offers
+-- Returns  verdict, then
+--            done   now_ms, from and to for the next run, from '' at the end, entries that are not taken, of these the
+--                   oldest offer's time or '', when the next may be repeated or '', offers repeated,
+--                   when the last was taken or '', {trigger, entries taken} ...
+--            not-owner | no-group key | wrong-type key type | no-permission command key
+-- Costs  linear in `most`, and in one offer at least; reads no body of the source.
+-- An entry is taken when its owner does not have it any more as the offer says: it was claimed,
+-- acknowledged, or delivered anew. Only then it is recovered, so the total is counted here.
+-- A repetition writes nothing to the ledger, and nothing to the hand-over stream as long as the former
+-- announcement waits there unread. It makes the offer the last one, so that no gap stays below it.
+-- Repeats safely: what was counted is not in an offer any more.
+
+local source, handover, state = unpack(KEYS)
+local group, uid, from, to, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local pause_ms, longest_ms, withdraws = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'withdraw'
+
+local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
+  or find_forbidden({
+    { 'XADD', handover, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
+    { 'HINCRBY', state, 'f', '1' },
+  })
+if refusal then
+  return refusal
+end
+if redis.call('HGET', state, 'owner:uid') ~= uid then
+  return { 'not-owner' }
+end
+if redis.pcall('XPENDING', source, group, '-', '+', 1).err then
+  return { 'no-group', source }
+end
+
+local now = server_ms()
+local first = number_of(state, 'offers:first', 1)
+from, to = math.max(from or first, first), to or number_of(state, 'offers:last', 0)
+
+-- Whether an announcement is still there for a worker that reads the hand-over stream.
+local stream, readers
+local function is_unread(announced)
+  if stream == nil then
+    stream = see_stream(handover) or false
+    readers = stream and see_group(handover, group)
+  end
+  return readers and stream['first-id'] and comes_before(readers['last-delivered-id'], announced)
+    and not comes_before(announced, stream['first-id'])
+end
+
+-- What the owner has still as it was offered. What is remembered of the tries of the others says no
+-- more that they are on offer: delivered once more, each may fail once more.
+local function sort_out(offer)
+  local left = {}
+  for _, id in ipairs(offer.ids) do
+    local entry, at = look_in_time(function()
+      return is_pending(source, group, id)
+    end)
+    local is_left = entry and entry[2] == offer.owner
+      and (offer.announced == '-' or at - entry[3] < offer.before)
+    if is_left then
+      left[#left + 1] = id
+    end
+    if entry and (withdraws or not is_left) then
+      local tried = redis.call('HGET', state, 'try:' .. id)
+      local known, delivered = string.match(tried or '', '^(%d+ %d+) (%d+) offered$')
+      if known then
+        redis.call('HSET', state, 'try:' .. id, known .. ' ' .. (is_left and delivered or '0'))
+      end
+    end
+  end
+  return left
+end
+
+local function repeat_offer(offer)
+  if offer.announced ~= '-' and not is_unread(offer.announced) then
+    local announced = announce(handover, offer.owner, offer.before, offer.ids)
+    if type(announced) ~= 'string' then
+      return false -- out of memory, for example: the next sweep tries again
+    end
+    offer.announced = announced
+  end
+  offer.due = now + math.min(pause_ms * 2 ^ math.min(offer.times, 40), longest_ms)
+  offer.times = offer.times + 1
+  return true
+end
+
+local taken, looked, untaken, oldest, due, repeated, number = {}, 0, 0, nil, nil, 0, from
+local count = 0
+while number <= to and (looked == 0 or looked < most) do
+  local offer = read_offer(state, number)
+  local name = 'offer:' .. text(number)
+  looked = looked + 1
+  if not offer then
+    redis.call('HDEL', state, name)
+  else
+    looked = looked + #offer.ids
+    local left, all = sort_out(offer), #offer.ids
+    if #left < all then
+      taken[offer.trigger] = (taken[offer.trigger] or 0) + all - #left
+      count = count + all - #left
+    end
+    offer.ids = left
+    if withdraws or #left == 0 then
+      redis.call('HDEL', state, name)
+    elseif offer.due <= now and repeat_offer(offer) then
+      repeated = repeated + 1
+      redis.call('HDEL', state, name)
+      write_offer(state, offer)
+    elseif #left < all then
+      write_offer(state, offer, number)
+    end
+    if not withdraws and #left > 0 then
+      untaken = untaken + #left
+      oldest = math.min(oldest or offer.first, offer.first)
+      due = math.min(due or offer.due, offer.due)
+    end
+  end
+  number = number + 1
+end
+if from == first and number > first then
+  -- What lies below the first that is left is not looked at again.
+  while first < number and redis.call('HEXISTS', state, 'offer:' .. text(first)) == 0 do
+    first = first + 1
+  end
+  if first > from then
+    redis.call('HSET', state, 'offers:first', text(first))
+  end
+end
+if count > 0 then
+  redis.call('HINCRBY', state, 'total:released', count)
+  redis.call('HSET', state, 'offers:taken_ms', text(now))
+end
+
+local answer = {
+  'done', text(now), number <= to and text(number) or '', text(to), untaken, oldest and text(oldest) or '',
+  due and text(due) or '', repeated, redis.call('HGET', state, 'offers:taken_ms') or '',
+}
+for trigger, entries in pairs(taken) do
+  answer[#answer + 1] = { trigger, entries }
+end
+return answer

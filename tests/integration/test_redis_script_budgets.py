@@ -1,0 +1,264 @@
+"""How long a script holds the server when bodies are large: no longer than a few bodies take.
+
+A server answers nobody else meanwhile. What one body of that size costs is measured in the same
+test, on the same server, so that a busy machine changes both; the times are printed (`pytest -s`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from statistics import median
+from typing import Final
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.entry_id import EntryId
+from pelops.domain.recovery import Action
+from pelops.policy.retention import RetentionPlan
+from pelops.redis_streams.dead_letters import expire_letters
+from pelops.redis_streams.observing import Look, observe_groups
+from pelops.redis_streams.position import remember_position
+from pelops.redis_streams.retention import trim_stream
+from pelops.redis_streams.server import Server
+from pelops.redis_streams.suspects import hand_over, settle_suspects
+from pelops.redis_streams.sweeping import finish_sweep
+from pelops.worker.server.scripts import script_call, with_text
+from tests.integration.recovering import (
+    DEAD,
+    KEYS,
+    REASONS,
+    a_plan,
+    add_many,
+    an_act,
+    look,
+    recover_all,
+    server_time,
+    settlement,
+    strand,
+)
+from tests.integration.recovery_moves import SOON
+from tests.integration.redis_door import (
+    an_owner,
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+    provision,
+)
+
+LARGE: Final = b"x" * 1_000_000
+MANY: Final = 24
+MOST_BODIES: Final = 8  # of which a script may cost as much: 10 ms where one costs 1.25
+TRIES: Final = 3
+_ONE: Final = """
+local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+return redis.call('XADD', KEYS[2], '*', unpack(found[2]))
+"""
+Case = Callable[[Server], Awaitable[Callable[[], Awaitable[object]]]]
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+async def _scripts_ms(server: Server) -> list[float]:
+    """How long each script held the server since it was asked last."""
+    found = await server.execute("SLOWLOG", "GET", 1000)
+    await server.execute("SLOWLOG", "RESET")
+    return [entry[2] / 1000 for entry in found if entry[3][0].upper().startswith(b"EVAL")]
+
+
+async def _one_body_ms(server: Server) -> float:
+    await server.execute("XADD", "{calm}:from", "*", "f", LARGE, key="{calm}:from")
+    await _scripts_ms(server)
+    for _ in range(5):
+        await server.execute("EVAL", _ONE, 2, "{calm}:from", "{calm}:to", key="{calm}:from")
+    return median(await _scripts_ms(server))
+
+
+# -- what is there before, and the calls that are measured
+
+
+async def _recover(server: Server) -> Callable[[], Awaitable[object]]:
+    await strand(server, MANY, value=LARGE)
+    return lambda: recover_all(server)
+
+
+async def _recover_behind_small_ones(server: Server) -> Callable[[], Awaitable[object]]:
+    """Small bodies first: what follows them is not taken to be small as well."""
+    await provision(server, KEYS)
+    await add_many(server, KEYS, 60)
+    await strand(server, MANY, value=LARGE)
+    read = ("XREADGROUP", "GROUP", KEYS.group, DEAD, "STREAMS", KEYS.stream, ">")
+    await server.execute(*read, key=KEYS.stream)
+    return lambda: recover_all(server)
+
+
+async def _settle(server: Server) -> Callable[[], Awaitable[object]]:
+    ids = await strand(server, MANY, value=LARGE)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cut=cut)
+    return lambda: settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+
+
+async def _hand_over(server: Server) -> Callable[[], Awaitable[object]]:
+    ids = await strand(server, MANY, value=LARGE)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
+    return lambda: hand_over(server, an_act(), plan, owner, reason="offered")
+
+
+async def _open_sweep(server: Server) -> Callable[[], Awaitable[object]]:
+    """A chunk of copies that wait to be delivered."""
+    await provision(server, KEYS)
+    await add_many(server, KEYS, MANY, LARGE)
+    found = await server.execute("XRANGE", KEYS.stream, "-", "+", key=KEYS.stream)
+    chunk = b" ".join(one[0] for one in found)
+    await server.execute("HSET", KEYS.state, "chunk", chunk, key=KEYS.state)
+    return lambda: look(server)
+
+
+async def _finish_sweep(server: Server) -> Callable[[], Awaitable[object]]:
+    """Tries of entries that were acknowledged and are still in the stream."""
+    ids = await strand(server, MANY, value=LARGE)
+    words = [word for one in ids for word in (f"try:{one}", "1 0 0")]
+    await server.execute("HSET", KEYS.state, *words, key=KEYS.state)
+    await server.execute("XACK", KEYS.stream, KEYS.group, *map(str, ids), key=KEYS.stream)
+    return lambda: finish_sweep(server, KEYS, uid="uid-1", target=KEYS.stream, scan="0")
+
+
+async def _observe(server: Server) -> Callable[[], Awaitable[object]]:
+    await provision(server, KEYS)
+    await add_many(server, KEYS, MANY, LARGE)
+    return lambda: observe_groups(server, [Look(KEYS, is_deep=True)])
+
+
+async def _observe_behind_small_ones(server: Server) -> Callable[[], Awaitable[object]]:
+    await provision(server, KEYS)
+    await add_many(server, KEYS, 15)
+    await add_many(server, KEYS, MANY, LARGE)
+    return lambda: observe_groups(server, [Look(KEYS, is_deep=True)])
+
+
+async def _remember(server: Server) -> Callable[[], Awaitable[object]]:
+    await strand(server, MANY, value=LARGE)
+    return lambda: remember_position(server, KEYS, an_owner())
+
+
+async def _provision_anew(server: Server) -> Callable[[], Awaitable[object]]:
+    """The group was lost, and what may repeat is counted."""
+    await strand(server, MANY, value=LARGE)
+    await remember_position(server, KEYS, an_owner())
+    await server.execute("XGROUP", "DESTROY", KEYS.stream, KEYS.group, key=KEYS.stream)
+    return lambda: provision(server, KEYS)
+
+
+async def _trim(server: Server) -> Callable[[], Awaitable[object]]:
+    ids = await strand(server, MANY, value=LARGE)
+    await server.execute("XACK", KEYS.stream, KEYS.group, *map(str, ids), key=KEYS.stream)
+    plan = RetentionPlan(max_length=0, max_age=None, message="")
+    return lambda: trim_stream(server, KEYS, an_owner(), plan)
+
+
+async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
+    await provision(server, KEYS)
+    for _ in range(MANY):
+        await server.execute("XADD", KEYS.dead_letter, "*", "f", LARGE, key=KEYS.dead_letter)
+    return lambda: expire_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
+
+
+def _of_worker(name: str, keys: tuple[str, ...], *args: object) -> Case:
+    """A script of the SDK on entries of this worker, or of the dead one; `ids` are put last."""
+
+    async def prepare(server: Server) -> Callable[[], Awaitable[object]]:
+        ids = await strand(server, MANY, value=LARGE)
+        before = await server_time(server) + SOON
+        said = [int(before.timestamp() * 1000) if one == "before" else one for one in args]
+        words = [*said, *map(str, ids)] if name not in {"claim", "reject"} else said
+        last = [str(ids[0])] if name == "reject" else []
+        call = with_text(script_call(name, keys, KEYS.group, *words, *last))  # type: ignore[arg-type]
+        return lambda: server.execute(*call, key=KEYS.stream)
+
+    return prepare
+
+
+_WRITING: Final = (KEYS.stream, KEYS.dead_letter, KEYS.ledger, KEYS.state)
+_OFFERED: Final = (KEYS.stream, KEYS.handover)
+BYTES: Final = 256 * 1024
+CASES: Final[dict[str, Case]] = {
+    "recover_entries": _recover,
+    "recover_entries behind small ones": _recover_behind_small_ones,
+    "settle_suspects": _settle,
+    "hand_over": _hand_over,
+    "open_sweep": _open_sweep,
+    "finish_sweep": _finish_sweep,
+    "observe_group": _observe,
+    "observe_group behind small ones": _observe_behind_small_ones,
+    "remember_position": _remember,
+    "provision_group": _provision_anew,
+    "trim_stream": _trim,
+    "expire_letters": _expire,
+    "acknowledge": _of_worker("acknowledge", (KEYS.stream,), DEAD, 0),
+    "keep": _of_worker("keep", _WRITING, DEAD, "_", "heartbeat"),
+    "claim": _of_worker("claim", _WRITING, "me", "_", "idle", 0, "-", 500, 100, BYTES),
+    "take_over": _of_worker("take_over", _OFFERED, "me", "1-1", DEAD, "before", BYTES),
+    "release": _of_worker("release", (*_WRITING, KEYS.handover), DEAD, "_", "release", 1, 1, 0),
+    "bury": _of_worker("bury", _WRITING, DEAD, "_", "history"),
+    "reject": _of_worker("reject", _WRITING, DEAD, "_", "worker", "Rejected", "useless"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_script_holds_the_server_no_longer_than_a_few_large_bodies_take(
+    name: str, server: Server, empty_redis: StandaloneServers
+) -> None:
+    """24 bodies of 1 MB; a script that read all of them would hold it three times as long."""
+    await server.execute("CONFIG", "SET", "slowlog-log-slower-than", 0)
+    longest: list[float] = []
+    one_ms = await _one_body_ms(server)
+    for _ in range(TRIES):
+        await server.execute("FLUSHALL")
+        measured = await CASES[name](server)
+        await _scripts_ms(server)
+        await measured()
+        longest.append(max(await _scripts_ms(server)))
+        if longest[-1] <= MOST_BODIES * one_ms:
+            break  # another program may have had the processor in between
+    await server.execute("CONFIG", "SET", "slowlog-log-slower-than", 10_000)
+    shortest = min(longest)
+    print(f"{name} on {empty_redis.version}: {shortest:.1f} ms; one body: {one_ms:.1f} ms")
+    assert shortest <= MOST_BODIES * one_ms
+
+
+async def test_what_a_script_has_no_room_for_is_settled_by_the_next_one(server: Server) -> None:
+    ids = await strand(server, 5, value=LARGE)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cut=cut)
+    done = await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
+    assert (done.dead, done.stays) == (5, ())
+    assert await server.execute("XLEN", KEYS.dead_letter, key=KEYS.dead_letter) == 5
+
+
+async def test_what_one_worker_has_no_room_for_is_offered_to_the_next_reader(
+    server: Server,
+) -> None:
+    ids = await strand(server, 3, value=LARGE)
+    cut = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
+    await server.execute(
+        "XGROUP", "CREATE", KEYS.handover, KEYS.group, 0, "MKSTREAM", key=KEYS.handover
+    )
+    await hand_over(server, an_act(), plan, owner, reason="offered")
+    taken: list[EntryId] = []
+    for worker in ("a", "b", "c"):
+        read = ("XREADGROUP", "GROUP", KEYS.group, worker, "STREAMS", KEYS.handover, ">")
+        ((_, ((offer, fields),)),) = await server.execute(*read, key=KEYS.handover)
+        told = dict(zip(fields[::2], fields[1::2], strict=True))
+        whose = (KEYS.group, worker, offer, told[b"consumer"], told[b"before"], BYTES)
+        call = script_call("take_over", _OFFERED, *whose, *told[b"ids"].split())
+        found = await server.execute(*with_text(call), key=KEYS.stream)
+        taken += [one for one, *_ in found]
+    assert len(set(map(bytes, taken))) == 3  # type: ignore[arg-type]
