@@ -191,7 +191,8 @@ class World:
             given = self.group.deliver(room if pod.kind.batch else min(room, fair))
             pod.receive(given)
             if not given:
-                pod.reads_at = self.now + pod.kind.pause_s
+                chance = (pod.serial + self._ticks) * GOLDEN % 1.0  # or they keep step for ever
+                pod.reads_at = self.now + pod.kind.pause_s * (0.5 + chance)
 
     def _in_turn(self) -> list[Pod]:
         """All pods, another one first each time."""

@@ -81,7 +81,8 @@ def _measure(capacity: Capacity, work: Work) -> Capacity:
     rate = measured.rate()
     if rate is None or not (is_long or measured.count >= ENOUGH):
         return capacity
-    return _judge_raise(replace(capacity, per_replica=rate, proven=rate, stood_s=0.0), capacity)
+    known = replace(capacity, per_replica=rate, proven=rate, stood_s=0.0)
+    return _judge_raise(replace(known, inferred=Tally(), present=Tally()), capacity)
 
 
 def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
@@ -131,7 +132,7 @@ def _least(inferred: Tally) -> float | None:
     if inferred.count < LEAST_ENTRIES:
         return None
     count, seconds = inferred.count, inferred.seconds
-    return (count - sqrt(count)) / (seconds + 2 * sqrt(seconds) + 1)
+    return (count - sqrt(count)) / (seconds + sqrt(seconds) + 1)
 
 
 def _prove_by_time(capacity: Capacity) -> Capacity:
