@@ -80,9 +80,18 @@ def _measure(capacity: Capacity, work: Work) -> Capacity:
     is_long = measured.count >= LEAST_ENTRIES and measured.seconds >= LEAST_S
     rate = measured.rate()
     if rate is None or not (is_long or measured.count >= ENOUGH):
-        return capacity
+        return _end_rise(capacity)
     known = replace(capacity, per_replica=rate, proven=rate, stood_s=0.0)
     return _judge_raise(replace(known, inferred=Tally(), present=Tally()), capacity)
+
+
+def _end_rise(capacity: Capacity) -> Capacity:
+    """A capacity that was never measured is given up as soon as there is too much to do."""
+    rate, known = capacity.measured.rate(), capacity.per_replica
+    is_hope = capacity.proven is None and capacity.measured.count >= LEAST_ENTRIES
+    if known is None or rate is None or not is_hope:
+        return capacity
+    return replace(capacity, per_replica=min(known, rate))
 
 
 def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
@@ -114,25 +123,29 @@ def _infer(capacity: Capacity, work: Work) -> Capacity:
 
 
 def _raise(capacity: Capacity, work: Work) -> Capacity:
-    seen, known = _least(capacity.inferred), capacity.per_replica
+    seen, known = _least(capacity), capacity.per_replica
     if known is None:
         return replace(capacity, per_replica=seen)
     most = capacity.best if capacity.wait_s > 0 else inf
-    if seen is not None and seen > known:
-        return replace(capacity, per_replica=max(known, min(seen, most)))
-    if (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
-        return capacity
-    pace, most = (RISE, most) if capacity.proven is None else (RETURN, capacity.best)
-    raised = min(most, known * exp(min(1.0, pace * work.seconds)))
+    raised = max(min(seen or 0.0, most), _return(capacity, known, work.seconds))
     return replace(capacity, per_replica=max(known, raised))
 
 
-def _least(inferred: Tally) -> float | None:
+def _return(capacity: Capacity, known: float, seconds: float) -> float:
+    """Back towards the best known, for workers that are busy all the time: those tell nothing."""
+    if (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
+        return known
+    pace, most = (RISE, inf) if capacity.proven is None else (RETURN, capacity.best)
+    return min(most, known * exp(min(1.0, pace * seconds)))
+
+
+def _least(capacity: Capacity) -> float | None:
     """The rate that is certain though busy workers are seen only at the observations."""
-    if inferred.count < LEAST_ENTRIES:
+    count, seconds = capacity.inferred.count, capacity.inferred.seconds
+    if count < LEAST_ENTRIES:
         return None
-    count, seconds = inferred.count, inferred.seconds
-    return (count - sqrt(count)) / (seconds + sqrt(seconds) + 1)
+    idle = max(0.0, 1.0 - (capacity.present.rate() or 0.0))
+    return (count - sqrt(count)) / (seconds + sqrt(seconds * idle) + 1)
 
 
 def _prove_by_time(capacity: Capacity) -> Capacity:
