@@ -17,6 +17,15 @@ Act = Callable[[World], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Plateau:
+    """A stretch in which nothing changes, from two minutes after the last disturbance on."""
+
+    first: int  # second
+    last: int
+    needed: int  # replicas that serve it at 95 % of what they can do
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
     """Traffic by the second, the workers that meet it, and what befalls the group."""
 
@@ -30,6 +39,7 @@ class Trace:
     poison_every: int = 0  # one entry of so many fails always; 0: none
     deletes: bool = False  # workers delete what they acknowledged
     befalls: Mapping[int, Act] = field(default_factory=dict)  # by second, before its arrivals
+    plateaus: Sequence[Plateau] = ()
 
     @property
     def seconds(self) -> int:
@@ -93,7 +103,12 @@ TRAFFIC = (
         what="from 0 to 440/s within 2 minutes, again and again",
         arrivals=_shape(900, lambda s: 440 * (s % 120) / 120),
     ),
-    Trace(name="steady", what="120/s", arrivals=_shape(900, lambda s: 120.0)),
+    Trace(
+        name="steady",
+        what="120/s",
+        arrivals=_shape(900, lambda s: 120.0),
+        plateaus=(Plateau(first=120, last=900, needed=3),),
+    ),
     Trace(name="daily wave", what="20 to 380/s in waves, noise 30 %", arrivals=_daily_wave()),
     Trace(
         name="bursts",
@@ -274,45 +289,57 @@ WORKERS = (
     Trace(
         name="steady for an hour",
         what="120/s for an hour",
-        arrivals=_shape(3600, lambda s: 120.0),
+        arrivals=_shape(3630, _between(0, 3600, 120.0)),
         kind=_BATCHES,
+        plateaus=(Plateau(first=120, last=3600, needed=3),),
     ),
     Trace(
         name="plateau",
         what="6,000 at once, then 400/s",
-        arrivals=_shape(1200, lambda s: 6000.0 if s == 10 else _between(20, 1200, 400.0)(s)),
+        arrivals=_shape(1230, lambda s: 6000.0 if s == 10 else _between(20, 1200, 400.0)(s)),
         kind=_BATCHES,
+        plateaus=(Plateau(first=140, last=1200, needed=9),),
     ),
     Trace(
         name="slow minute",
         what="120/s; for one minute every handler takes 2.5 times as long",
-        arrivals=_shape(1200, lambda s: 120.0),
+        arrivals=_shape(1230, _between(0, 1200, 120.0)),
         kind=_BATCHES,
         befalls=_slow_between(300, 360),
+        plateaus=(
+            Plateau(first=120, last=300, needed=3),
+            Plateau(first=480, last=1200, needed=3),
+        ),
     ),
     Trace(
         name="slow minute, concurrent",
         what="the same with workers that handle 25 entries side by side",
-        arrivals=_shape(1200, lambda s: 120.0),
+        arrivals=_shape(1230, _between(0, 1200, 120.0)),
         kind=_CONCURRENT,
         befalls=_slow_between(300, 360),
+        plateaus=(
+            Plateau(first=120, last=300, needed=3),
+            Plateau(first=480, last=1200, needed=3),
+        ),
     ),
     Trace(
         name="concurrent",
         what="400/s, workers handle 25 entries side by side",
-        arrivals=_shape(1800, lambda s: 400.0),
+        arrivals=_shape(1830, _between(0, 1800, 400.0)),
         kind=_CONCURRENT,
+        plateaus=(Plateau(first=120, last=1800, needed=9),),
     ),
     Trace(
         name="slow pod",
         what="400/s; one of the pods is ten times as slow as the others",
-        arrivals=_shape(1200, lambda s: 400.0),
+        arrivals=_shape(1230, _between(0, 1200, 400.0)),
         kind=replace(_BATCHES, slow_pod=3),
+        plateaus=(Plateau(first=120, last=1200, needed=10),),
     ),
     Trace(
         name="slow drift",
         what="200/s; handlers become twice as slow within 15 minutes, and quick again",
-        arrivals=_shape(1800, lambda s: 200.0),
+        arrivals=_shape(1830, _between(0, 1800, 200.0)),
         kind=_BATCHES,
         befalls=_drift(1800),
     ),
