@@ -14,8 +14,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from benchmarks import scaling_live
 from benchmarks.plot import COLORS, Line, Panel, draw
-from benchmarks.report import Report, build_parser, render_json, render_table
+from benchmarks.report import Report, build_parser, publish, render_json, render_table
 from benchmarks.scaling_sim.contest import AUTOSCALERS, compete, figures, run, targets
 from benchmarks.scaling_sim.table import render
 from benchmarks.scaling_sim.traces import TRACES, Trace, read_csv
@@ -24,11 +25,16 @@ from local_cluster.progress import step
 NAME = "scaling"
 PHASES = 8
 PHASES_QUICK = 4
+LIVE_S = 480.0
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Play, print, and say by the exit code whether every target is met."""
     given = _parse(arguments)
+    if given.live is not None:
+        report = scaling_live.measure(given.live, given.server, given.plot)
+        publish(report, as_json=given.json)
+        sys.exit(0 if all(target.met for target in report.targets) else 1)
     traces = _choose(given.only, [read_csv(path) for path in given.trace])
     phases = PHASES_QUICK if given.quick else PHASES
     with step(f"playing {len(traces)} traces, each in {phases} phases"):
@@ -49,14 +55,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = build_parser(NAME, __doc__, has_server=False)
+    parser = build_parser(NAME, __doc__)
     add = parser.add_argument
     add("--trace", type=Path, action="append", default=[], metavar="CSV", help=_TRACE_HELP)
     add("--only", action="append", metavar="NAME", help="only this trace; may be repeated")
     add("--plot", type=Path, metavar="DIR", help="write one picture per trace: the first phase")
+    add("--live", type=float, nargs="?", const=LIVE_S, metavar="S", help=_LIVE_HELP)
     return parser.parse_args(arguments)
 
 
+_LIVE_HELP = "play two traces on a real API server instead, for so many seconds; default: 480"
 _TRACE_HELP = "also play a recorded trace, lines of second,arrivals; may be repeated"
 
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.scaling import Backlog
 from pelops.policy.behavior import History, Recommendation
+from pelops.policy.capacity import Capacity
 from pelops.policy.handling import Handling
-from pelops.policy.rates import Meter, Tally
+from pelops.policy.rates import Meter
 from pelops.policy.scaling import ScalingDecision, ScalingMemory, decide_replicas
+from pelops.policy.tally import Tally
 from tests.builders import NOW, resource, workload
 
 SECOND = 1000.0  # of the clock that never jumps
@@ -69,8 +71,9 @@ def knowing(*, arrivals: float, per_replica: float, is_proven: bool = True) -> M
     return Meter(
         fast=seen,
         slow=seen,
-        per_replica=per_replica,
-        proven=per_replica if is_proven else None,
+        capacity=Capacity(
+            per_replica=per_replica, proven=per_replica if is_proven else None, best=per_replica
+        ),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from benchmarks.scaling_sim.group import StreamGroup
 from benchmarks.scaling_sim.workers import Pod
-from benchmarks.scaling_sim.world import TICK_S, World
+from benchmarks.scaling_sim.world import GOLDEN, TICK_S, World
 from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import Ahead, GroupObservation, StreamObservation, judge_lag
@@ -53,6 +53,7 @@ class Pelops:
         self._memory = ScalingMemory()
         self._next_look = TICK_S + phase
         self._idle_looks = 0
+        self._looks = 0
         self._seen_added: int | None = None  # while an entry would wake us
 
     def act(self, world: World) -> None:
@@ -71,7 +72,9 @@ class Pelops:
     def _plan(self, world: World, backlog: Backlog) -> None:
         is_watched = world.replicas == 0 and backlog.is_nothing_owed
         self._seen_added = world.group.added if is_watched else None
-        self._next_look = world.now + next_look(
+        self._looks += 1
+        spread = 0.85 + 0.3 * (self._looks * GOLDEN % 1.0)  # as the operator spreads its looks
+        self._next_look = world.now + spread * next_look(
             backlog,
             replicas=world.replicas,
             least=0,
@@ -156,6 +159,7 @@ def _observe_group(world: World) -> GroupObservation:
         consumers=len(world.pods),
         entries_read=group.entries_read,
         lowest_pending=None,
+        holding=world.holding,
         at_least=ahead.counted,
         is_lag_repairable=lag is not None and not is_right and can_repair,
     )

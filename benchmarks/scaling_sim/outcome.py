@@ -26,6 +26,7 @@ class Outcome:
     interrupted: int  # handlers that were killed at their work
     writes: int
     wrong: Mapping[str, int]
+    above: int | None  # the most replicas above those needed on a plateau; None: it has none
 
     @property
     def idle_share(self) -> float | None:
@@ -53,7 +54,18 @@ def judge(trace: Trace, world: World) -> Outcome:
         interrupted=world.interrupted,
         writes=len(world.writes),
         wrong=wrong_decisions(trace, world),
+        above=_above(trace, world),
     )
+
+
+def _above(trace: Trace, world: World) -> int | None:
+    found = [
+        one.replicas - plateau.needed
+        for plateau in trace.plateaus
+        for one in world.samples
+        if plateau.first <= one.at <= plateau.last
+    ]
+    return max(found, default=None)
 
 
 def weighted_percentile(counts: Mapping[float, int], percent: float) -> float:
@@ -79,6 +91,7 @@ class Summary:
     interrupted: int
     writes: int
     wrong: Mapping[str, int]
+    above: int | None
 
     @property
     def is_good(self) -> bool:
@@ -100,6 +113,7 @@ def summarize(outcomes: Sequence[Outcome]) -> Summary:
         interrupted=sum(one.interrupted for one in outcomes),
         writes=sum(one.writes for one in outcomes),
         wrong=_add(one.wrong for one in outcomes),
+        above=max((one.above for one in outcomes if one.above is not None), default=None),
     )
 
 

@@ -26,7 +26,7 @@ def play(trace: Trace, autoscaler: Autoscaler) -> World:
         second = tick * TICK_S
         if second.is_integer() and int(second) in trace.befalls:
             trace.befalls[int(second)](world)
-        arriving.come(world, int(second))
+        arriving.come(world, second)
         world.step()
         autoscaler.act(world)
     return world
@@ -40,8 +40,10 @@ class _Arrivals:
         self._carried = 0.0
         self._until_poison = trace.poison_every
 
-    def come(self, world: World, second: int) -> None:
-        self._carried += self._trace.arrivals[second] * TICK_S
+    def come(self, world: World, second: float) -> None:
+        self._carried += self._trace.arrivals[int(second)] * TICK_S
+        if self._trace.lump_s and second % self._trace.lump_s:
+            return
         count = math.floor(self._carried + 1e-9)
         self._carried -= count
         if not self._trace.poison_every:

@@ -16,6 +16,7 @@ _HEADER: Final = (
     *(f"replica-s {_SHORT[name]}".strip() for name in _PAIR),
     *(f"late {_SHORT[name]}".strip() for name in _PAIR),
     *(f"longest s {_SHORT[name]}".strip() for name in _PAIR),
+    *(f"above {_SHORT[name]}".strip() for name in _PAIR),
     *(f"wrong {_SHORT[name]}".strip() for name in AUTOSCALERS),
 )
 
@@ -32,8 +33,15 @@ def _cells(results: Sequence[Mapping[str, Summary]]) -> tuple[str, ...]:
         *(f"{sum(one.replica_seconds for one in of):,.0f}" for of in pairs),
         *(_short(sum(one.late for one in of)) for of in pairs),
         *(f"{max(one.longest_s for one in of):.0f}" for of in pairs),
+        *(_most(of) for of in pairs),
         *(_count(sum(sum(of[name].wrong.values()) for of in results)) for name in AUTOSCALERS),
     )
+
+
+def _most(summaries: Sequence[Summary]) -> str:
+    """Replicas above those needed; a dash where no plateau says how many are needed."""
+    found = [one.above for one in summaries if one.above is not None]
+    return f"{max(found):+}" if found else "-"
 
 
 def _short(value: float) -> str:

@@ -6,7 +6,7 @@ import csv
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,15 @@ from benchmarks.scaling_sim.workers import WorkerKind
 from benchmarks.scaling_sim.world import World
 
 Act = Callable[[World], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plateau:
+    """A stretch in which nothing changes, from two minutes after the last disturbance on."""
+
+    first: int  # second
+    last: int
+    needed: int  # replicas that serve it at 95 % of what they can do
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +35,11 @@ class Trace:
     kind: WorkerKind = field(default_factory=WorkerKind)
     most: int = 20  # replicas
     per_replica: int = 100  # entries that one replica is wanted for, whoever scales
+    lump_s: float = 0.0  # producers add what came in so many seconds at once; 0: as it comes
     poison_every: int = 0  # one entry of so many fails always; 0: none
     deletes: bool = False  # workers delete what they acknowledged
     befalls: Mapping[int, Act] = field(default_factory=dict)  # by second, before its arrivals
+    plateaus: Sequence[Plateau] = ()
 
     @property
     def seconds(self) -> int:
@@ -92,7 +103,12 @@ TRAFFIC = (
         what="from 0 to 440/s within 2 minutes, again and again",
         arrivals=_shape(900, lambda s: 440 * (s % 120) / 120),
     ),
-    Trace(name="steady", what="120/s", arrivals=_shape(900, lambda s: 120.0)),
+    Trace(
+        name="steady",
+        what="120/s",
+        arrivals=_shape(900, lambda s: 120.0),
+        plateaus=(Plateau(first=120, last=900, needed=3),),
+    ),
     Trace(name="daily wave", what="20 to 380/s in waves, noise 30 %", arrivals=_daily_wave()),
     Trace(
         name="bursts",
@@ -247,4 +263,86 @@ LAG_CASES = (
     ),
 )
 
-TRACES = (*TRAFFIC, *LAG_CASES)
+_BATCHES = WorkerKind(batch=25, first_read_s=3.0, pause_s=1.0)
+_CONCURRENT = WorkerKind(slots=25, first_read_s=3.0)
+
+
+def _set_speed(speed: float, world: World) -> None:
+    world.speed = speed
+
+
+def _slow_between(first: int, last: int) -> dict[int, Act]:
+    return {first: partial(_set_speed, 0.4), last: partial(_set_speed, 1.0)}
+
+
+def _drift(seconds: int) -> dict[int, Act]:
+    """Handlers take twice as long in the middle as in the beginning and in the end."""
+    return {
+        second: partial(_set_speed, 0.5 + abs(second / seconds - 0.5))
+        for second in range(0, seconds, 10)
+    }
+
+
+# Workers that read 25 at a time, acknowledge them together, ask again after 1 s when they found
+# nothing, and read for the first time 3 s after they are ready, unless it says otherwise.
+WORKERS = (
+    Trace(
+        name="steady for an hour",
+        what="120/s for an hour",
+        arrivals=_shape(3630, _between(0, 3600, 120.0)),
+        kind=_BATCHES,
+        plateaus=(Plateau(first=120, last=3600, needed=3),),
+    ),
+    Trace(
+        name="plateau",
+        what="6,000 at once, then 400/s",
+        arrivals=_shape(1230, lambda s: 6000.0 if s == 10 else _between(20, 1200, 400.0)(s)),
+        kind=_BATCHES,
+        plateaus=(Plateau(first=140, last=1200, needed=9),),
+    ),
+    Trace(
+        name="slow minute",
+        what="120/s; for one minute every handler takes 2.5 times as long",
+        arrivals=_shape(1230, _between(0, 1200, 120.0)),
+        kind=_BATCHES,
+        befalls=_slow_between(300, 360),
+        plateaus=(
+            Plateau(first=120, last=300, needed=3),
+            Plateau(first=480, last=1200, needed=3),
+        ),
+    ),
+    Trace(
+        name="slow minute, concurrent",
+        what="the same with workers that handle 25 entries side by side",
+        arrivals=_shape(1230, _between(0, 1200, 120.0)),
+        kind=_CONCURRENT,
+        befalls=_slow_between(300, 360),
+        plateaus=(
+            Plateau(first=120, last=300, needed=3),
+            Plateau(first=480, last=1200, needed=3),
+        ),
+    ),
+    Trace(
+        name="concurrent",
+        what="400/s, workers handle 25 entries side by side",
+        arrivals=_shape(1830, _between(0, 1800, 400.0)),
+        kind=_CONCURRENT,
+        plateaus=(Plateau(first=120, last=1800, needed=9),),
+    ),
+    Trace(
+        name="slow pod",
+        what="400/s; one of the pods is ten times as slow as the others",
+        arrivals=_shape(1230, _between(0, 1200, 400.0)),
+        kind=replace(_BATCHES, slow_pod=3),
+        plateaus=(Plateau(first=120, last=1200, needed=10),),
+    ),
+    Trace(
+        name="slow drift",
+        what="200/s; handlers become twice as slow within 15 minutes, and quick again",
+        arrivals=_shape(1830, _between(0, 1800, 200.0)),
+        kind=_BATCHES,
+        befalls=_drift(1800),
+    ),
+)
+
+TRACES = (*TRAFFIC, *LAG_CASES, *WORKERS)

@@ -18,6 +18,11 @@ class WorkerKind:
     prefetch: int = 10  # entries it holds at most
     grace_s: float = 30.0  # to finish what it holds once it was told to end
     varies: bool = False  # handlers take from 0.4 to 1.6 of the mean
+    batch: int = 0  # reads so many at a time and acknowledges them together; 0: one after the other
+    slots: int = 0  # handles so many at the same time, each so much longer; 0: one
+    first_read_s: float = 0.0  # from Ready to its first read
+    pause_s: float = 0.0  # asks again so long after a read that found nothing; 0: it blocks
+    slow_pod: int = 0  # the pod with this number handles a tenth; 0: none
 
 
 Started = Callable[[float, int], None]  # when they were added, how many
@@ -31,6 +36,8 @@ class Pod:
         self.serial = serial
         self.kind = kind
         self.ready_at = now + kind.starts_in_s
+        self.reads_at = self.ready_at + kind.first_read_s
+        self.speed = 0.1 if serial == kind.slow_pod else 1.0
         self.ends_by: float | None = None  # told to end; killed at this time
         self.hand: deque[Cohort] = deque()  # delivered, not begun
         self.unbegun = 0  # how many those are
@@ -48,6 +55,11 @@ class Pod:
     def in_work(self) -> int:
         """Entries that it is going to finish, if it is left alone."""
         return self.unbegun + (self.current is not None)
+
+    @property
+    def room(self) -> int:
+        """Entries that it asks for now."""
+        return self.kind.prefetch - self.in_work
 
     def receive(self, cohorts: list[Cohort]) -> None:
         """Take over what a read gave."""
@@ -92,3 +104,68 @@ class Pod:
     def _from(self, oldest: Cohort, count: int) -> Cohort:
         self.unbegun -= count
         return self.hand.popleft() if count == oldest.count else oldest.take(count)
+
+
+class BatchPod(Pod):
+    """A worker that reads a batch, acknowledges it as a whole, and reads the next one."""
+
+    @property
+    def room(self) -> int:
+        """A batch, once the last one is acknowledged."""
+        return 0 if self.unbegun else self.kind.batch
+
+    def work(self, seconds: float, started: Started, finished: Finished) -> float:
+        """Handle the batch; what is left of the time stays for the next one."""
+        if not self.hand:
+            self._credit = 0.0
+            return 0.0
+        if self._credit == 0.0:
+            for cohort in self.hand:
+                started(cohort.added_at, cohort.count)
+        self._credit += seconds * self.kind.rate
+        if self._credit < self.unbegun - 1e-6:
+            return seconds
+        spare = (self._credit - self.unbegun) / self.kind.rate
+        while self.hand:
+            finished(self.hand.popleft())
+        self.unbegun, self._credit = 0, 0.0
+        return max(0.0, seconds - spare)
+
+
+class ConcurrentPod(Pod):
+    """A worker whose handlers run side by side; it asks for as many as it has free slots."""
+
+    def __init__(self, serial: int, kind: WorkerKind, now: float) -> None:
+        super().__init__(serial, kind, now)
+        self._running: deque[tuple[float, Cohort]] = deque()  # work that is left, for each of them
+
+    @property
+    def room(self) -> int:
+        """Free slots."""
+        return self.kind.slots - self.in_work
+
+    @property
+    def in_work(self) -> int:
+        """Entries that it is going to finish."""
+        return self.unbegun + sum(cohort.count for _, cohort in self._running)
+
+    def work(self, seconds: float, started: Started, finished: Finished) -> float:
+        """Let all of its handlers run."""
+        while self.hand:
+            cohort = self.hand.popleft()
+            self.unbegun -= cohort.count
+            started(cohort.added_at, cohort.count)
+            self._running.append((self.kind.slots / self.kind.rate, cohort))
+        busy = sum(cohort.count for _, cohort in self._running)
+        left = [(work - seconds, cohort) for work, cohort in self._running]
+        for work, cohort in left:
+            if work <= 1e-6:
+                finished(cohort)
+        self._running = deque((work, cohort) for work, cohort in left if work > 1e-6)
+        return seconds * busy / self.kind.slots
+
+
+def make_pod(serial: int, kind: WorkerKind, now: float) -> Pod:
+    """A new pod of this kind."""
+    made = BatchPod if kind.batch else ConcurrentPod if kind.slots else Pod
+    return made(serial, kind, now)

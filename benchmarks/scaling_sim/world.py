@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.scaling_sim.group import Cohort, StreamGroup
-from benchmarks.scaling_sim.workers import Pod, WorkerKind
+from benchmarks.scaling_sim.workers import Pod, WorkerKind, make_pod
 
 TICK_S = 0.25
 GOLDEN = 0.6180339887  # its multiples spread evenly over an interval, whatever is looked at
@@ -51,6 +51,7 @@ class World:
         self.group = StreamGroup()
         self.kind = kind
         self.deletes = deletes  # workers XDEL what they acknowledged
+        self.speed = 1.0  # of all handlers
         self.replicas = 0
         self.pods: list[Pod] = []
         self.ownerless: list[tuple[float, int, bool]] = []  # recovered when, how many, poison
@@ -90,7 +91,7 @@ class World:
         alive = self.alive
         for _ in range(replicas - len(alive)):
             self._serial += 1
-            self.pods.append(Pod(self._serial, self.kind, self.now))
+            self.pods.append(make_pod(self._serial, self.kind, self.now))
         if len(alive) > replicas:
             ranked = rank or (lambda pod: 0.0)
             alive.sort(key=lambda pod: (pod.ready_at <= self.now, ranked(pod), -pod.serial))
@@ -118,6 +119,12 @@ class World:
         return self.group.undelivered + self.in_work
 
     @property
+    def holding(self) -> int:
+        """How many consumers hold entries at this instant."""
+        pods = sum(pod.pending > 0 for pod in self.pods) + self._just_now
+        return min(pods, len(self.pods)) + bool(self.ownerless)
+
+    @property
     def pending(self) -> int:
         """What XPENDING counts at this instant."""
         failed = sum(pod.pending - pod.in_work for pod in self.pods)
@@ -129,8 +136,7 @@ class World:
         self._deliver()
         busy_s = 0.0
         for pod in self.pods:
-            if pod.hand or pod.current is not None:
-                busy_s += pod.work(TICK_S, self._started, self._finisher(pod))
+            busy_s += self._work(pod)
         self._look_within(busy_s)
         self._deliver()  # hands are full while entries are left: they read the moment they can
         self._end_pods()
@@ -138,6 +144,17 @@ class World:
         self.now += TICK_S
         if math.isclose(self.now % 1.0, 0.0):
             self._sample()
+
+    def _work(self, pod: Pod) -> float:
+        """Let the pod handle what it holds, and read on within the tick; how long it was busy."""
+        busy_s, pace = 0.0, self.speed * pod.speed
+        while pod.in_work and TICK_S - busy_s > 1e-6:
+            spent = pod.work((TICK_S - busy_s) * pace, self._started, self._finisher(pod)) / pace
+            busy_s += spent
+            if not pod.kind.batch or pod.in_work or pod.ends_by is not None:
+                break
+            pod.receive(self.group.deliver(pod.room))
+        return busy_s
 
     def _look_within(self, busy_s: float) -> None:
         """A look at a random instant of the tick finds as many handlers at work as were on average.
@@ -147,7 +164,7 @@ class World:
         self.busy_seconds += busy_s
         self._ticks += 1
         at_work = busy_s / TICK_S + self._ticks * GOLDEN % 1.0
-        self._just_now = max(0, int(at_work) - sum(pod.current is not None for pod in self.pods))
+        self._just_now = max(0, int(at_work) - sum(pod.in_work > 0 for pod in self.pods))
 
     def _started(self, added_at: float, count: int) -> None:
         self.waits[self.now - added_at] += count
@@ -162,21 +179,32 @@ class World:
         return finish
 
     def _deliver(self) -> None:
-        if not self.group.ahead:
+        if not self.group.ahead and not self.kind.pause_s:
             return
         readers = [
             (pod, room)
-            for pod in self.pods
-            if pod.ends_by is None and pod.ready_at <= self.now and (room := self._room(pod)) > 0
+            for pod in self._in_turn()
+            if pod.ends_by is None and pod.reads_at <= self.now and (room := self._room(pod)) > 0
         ]
         for left, (pod, room) in zip(range(len(readers), 0, -1), readers, strict=True):
             fair = math.ceil(self.group.undelivered / left)
-            pod.receive(self.group.deliver(min(room, fair)))
+            given = self.group.deliver(room if pod.kind.batch else min(room, fair))
+            pod.receive(given)
+            if not given:
+                chance = (pod.serial + self._ticks) * GOLDEN % 1.0  # or they keep step for ever
+                pod.reads_at = self.now + pod.kind.pause_s * (0.5 + chance)
+
+    def _in_turn(self) -> list[Pod]:
+        """All pods, another one first each time."""
+        first = self._ticks % max(1, len(self.pods))
+        return self.pods[first:] + self.pods[:first]
 
     def _room(self, pod: Pod) -> int:
         """What it may be given now: readers come back often within a tick."""
-        within_tick = int(self.kind.rate * TICK_S) + 1
-        return max(self.kind.prefetch, within_tick) - pod.in_work
+        if pod.kind.batch or pod.kind.slots:
+            return pod.room
+        within_tick = int(pod.kind.rate * TICK_S) + 1
+        return max(pod.kind.prefetch, within_tick) - pod.in_work
 
     def _end_pods(self) -> None:
         stays = []

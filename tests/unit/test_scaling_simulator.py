@@ -49,6 +49,7 @@ def test_pelops_makes_no_wrong_decision(trace: Trace) -> None:
     assert outcome.wrong == {}
     assert outcome.unserved == 0
     assert outcome.longest_s <= 60
+    assert outcome.above is None or outcome.above <= 1
 
 
 @pytest.mark.parametrize("autoscaler", AUTOSCALERS)
@@ -128,8 +129,8 @@ def test_a_percentile_weighs_values_by_how_often_they_came() -> None:
     assert weighted_percentile({}, 99) == 0.0
 
 
-def _summary(**changes: float | dict[str, int]) -> Summary:
-    usual = {
+def _summary(**changes: float | dict[str, int] | None) -> Summary:
+    usual: dict[str, float | dict[str, int] | None] = {
         "late": 100.0,
         "p99_s": 1.0,
         "longest_s": 20.0,
@@ -139,6 +140,7 @@ def _summary(**changes: float | dict[str, int]) -> Summary:
         "interrupted": 0,
         "writes": 4,
         "wrong": {},
+        "above": None,
     }
     return Summary(**{**usual, **changes})  # type: ignore[arg-type]
 

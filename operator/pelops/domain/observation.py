@@ -20,6 +20,7 @@ class GroupObservation:
     consumers: int
     entries_read: int | None  # the server's own count; None when it lost count
     lowest_pending: EntryId | None  # None when nothing is pending
+    holding: int | None = None  # consumers that hold pending entries; None: too many to count
     at_least: int = 0  # not yet delivered are so many or more; the lag itself when that is known
     is_lag_repairable: bool = False  # the server's own lag is unknown or wrong, and need not be
 
@@ -39,6 +40,7 @@ class RetryObservation:
     pending: int = 0
     lag: int | None = 0  # None: unknown
     lowest_pending: EntryId | None = None
+    holding: int | None = 0  # consumers that hold pending entries; None: too many to count
     at_least: int = 0
     is_lag_repairable: bool = False
     first_undelivered: EntryId | None = None  # None: none is, or it may not be read

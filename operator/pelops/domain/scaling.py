@@ -18,6 +18,7 @@ class Backlog:
     waiting: int  # pending entries that no worker can help now: backoff, their turn, a dead owner
     added: int | None  # entries ever added, copies left out; a counter that may jump. None: unknown
     dead_letters: int  # length of the dead-letter stream
+    holding: int | None = None  # consumers that hold entries; None: not known
 
     @property
     def owed(self) -> int:

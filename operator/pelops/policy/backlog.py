@@ -35,7 +35,19 @@ def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
         waiting=waiting,
         added=_added(seen),
         dead_letters=seen.dead_letters,
+        holding=_holding(seen),
     )
+
+
+def _holding(seen: StreamObservation) -> int | None:
+    """Consumers that hold entries. One that reads both streams may count twice: too many take a
+    worker for slower than it is, but never for faster.
+    """
+    if seen.group is None or seen.group.holding is None:
+        return None
+    if seen.retry is None:
+        return seen.group.holding
+    return None if seen.retry.holding is None else seen.group.holding + seen.retry.holding
 
 
 def _added(seen: StreamObservation) -> int | None:

@@ -11,47 +11,15 @@ from math import exp
 from typing import Final
 
 from pelops.domain.scaling import Backlog, Rates
+from pelops.policy.capacity import Capacity, Work, learn_capacity
 from pelops.policy.handling import Handling, watch_handling
+from pelops.policy.tally import Tally
 
 FAST_S: Final = 3.0  # arrivals fall as fast as this ...
 SLOW_S: Final = 40.0  # ... and rise as slowly as this: one burst is no steady flow
 ACKNOWLEDGED_S: Final = 15.0
 OUTCOME_S: Final = 60.0  # what became of entries is judged over about a minute
-CAPACITY_S: Final = 60.0  # a rate per worker is forgotten so slowly ...
-ENOUGH: Final = 20.0  # ... and only once so many entries tell a new one
-LEAST_ENTRIES: Final = 5.0  # fewer tell nothing
-LEAST_S: Final = 5.0  # of one worker, for less than ENOUGH entries
 SHORTEST_S: Final = 10.0  # arrivals within less are no steady flow
-JUMP: Final = 10.0  # so much faster than ever seen is no work but a position that was moved
-# How fast a rate that nobody tests any more is taken for too low, per second. Without it one slow
-# minute would hold too many workers for ever; were it faster, a fleet that keeps up would be taken
-# down every few minutes, only to learn once more that it was needed.
-CREEP_PROVEN: Final = 0.02 / 60
-CREEP_UNPROVEN: Final = 0.1 / 60
-HOPE: Final = 4.0  # times what was proven, and no further
-HIGHEST: Final = 1e6  # entries per second of one worker
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
-    """A count over a time, both fading together."""
-
-    count: float = 0.0
-    seconds: float = 0.0
-
-    def fade(self, over_s: float, fade_s: float) -> Tally:
-        """What is left of it `over_s` seconds later."""
-        left = exp(-over_s / fade_s)
-        return Tally(count=self.count * left, seconds=self.seconds * left)
-
-    def add(self, count: float, seconds: float) -> Tally:
-        """The tally with more of both."""
-        return Tally(count=self.count + count, seconds=self.seconds + seconds)
-
-    def rate(self, *, shortest_s: float = 0.0) -> float | None:
-        """Count per second, over `shortest_s` at least; None when nothing was seen."""
-        seconds = max(self.seconds, shortest_s)
-        return self.count / seconds if self.seconds > 0 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +31,9 @@ class Meter:
     fast: Tally = field(default_factory=Tally)  # arrivals
     slow: Tally = field(default_factory=Tally)  # arrivals
     acknowledged: Tally = field(default_factory=Tally)
-    saturated: Tally = field(default_factory=Tally)  # acknowledged per worker that had enough to do
-    working: Tally = field(default_factory=Tally)  # acknowledged per worker, whatever it had to do
     finished: float = 0.0  # entries in the last minute or so, dead letters among them
     dead_lettered: float = 0.0
-    per_replica: float | None = None
-    proven: float | None = None  # per_replica as it was last seen while there was enough to do
+    capacity: Capacity = field(default_factory=Capacity)  # of one worker
     handling: Handling = field(default_factory=Handling)
 
     @property
@@ -79,8 +44,8 @@ class Meter:
         return Rates(
             arrivals=None if fast is None or slow is None else min(fast, slow),
             acknowledged=self.acknowledged.rate(),
-            per_replica=self.per_replica,
-            is_proven=self.proven is not None,
+            per_replica=self.capacity.per_replica,
+            is_proven=self.capacity.proven is not None,
         )
 
 
@@ -94,8 +59,9 @@ class _Sample:
     dead_lettered: int
     held: float  # by workers, on average
     ready: int
+    busy: tuple[int, int]  # workers that held entries at both looks
     is_quiet: bool  # nothing came, and nothing was owed
-    is_saturated: bool
+    is_saturated: bool  # entries waited to be read, all the time
 
 
 def measure(meter: Meter, backlog: Backlog, *, ready: int) -> Meter:
@@ -120,7 +86,8 @@ def _sample(last: Backlog, backlog: Backlog, ready: int) -> _Sample:
     before = last.owed + last.waiting
     after = backlog.owed + backlog.waiting
     finished = (arrived or 0) + before - after if is_known else None
-    least = max(1, ready)  # each worker had one more to go on with
+    delivered = (arrived or 0) + last.undelivered - backlog.undelivered
+    busy = _busy(last, ready), _busy(backlog, ready)
     return _Sample(
         seconds=(backlog.at - last.at).total_seconds(),
         arrived=arrived,
@@ -129,9 +96,15 @@ def _sample(last: Backlog, backlog: Backlog, ready: int) -> _Sample:
         dead_lettered=max(0, backlog.dead_letters - last.dead_letters),
         held=(last.held + backlog.held) / 2,
         ready=ready,
+        busy=busy,
         is_quiet=not arrived and before == after == 0,
-        is_saturated=min(last.undelivered, backlog.undelivered) >= least,
+        # Workers that have just begun have finished nothing yet.
+        is_saturated=last.undelivered >= max(1, delivered) and busy[0] >= busy[1],
     )
+
+
+def _busy(backlog: Backlog, ready: int) -> int:
+    return ready if backlog.holding is None else backlog.holding
 
 
 def _difference(before: int | None, after: int | None) -> int | None:
@@ -164,58 +137,14 @@ def _count(meter: Meter, sample: _Sample) -> Meter:
 
 
 def _learn(meter: Meter, sample: _Sample) -> Meter:
-    """What one worker can do: seen when there is enough to do, else never less than it does."""
     if sample.finished is None or sample.ready == 0 or sample.is_quiet:
         return meter
-    done = max(0, sample.finished - sample.dead_lettered)
-    worked_s = sample.seconds * sample.ready
-    if meter.per_replica is not None and done > JUMP * meter.per_replica * worked_s + ENOUGH:
-        return meter
-    working = _tell(meter.working, done, worked_s, sample.seconds)
-    meter = replace(meter, working=working)
-    if sample.is_saturated:
-        return _prove(meter, _tell(meter.saturated, done, worked_s, sample.seconds))
-    return _raise(_creep(meter, sample.seconds))
-
-
-def _tell(tally: Tally, done: int, worked_s: float, seconds: float) -> Tally:
-    """Slow work is seen seldom: what little is known of it is not forgotten."""
-    if tally.count > ENOUGH:
-        tally = tally.fade(seconds, CAPACITY_S)
-    return tally.add(done, worked_s)
-
-
-def _prove(meter: Meter, saturated: Tally) -> Meter:
-    meter = replace(meter, saturated=saturated)
-    is_long = saturated.count >= LEAST_ENTRIES and saturated.seconds >= LEAST_S
-    if is_long or saturated.count >= ENOUGH:
-        return replace(meter, per_replica=saturated.rate(), proven=saturated.rate())
-    return _end_hope(meter) if meter.proven is None else meter
-
-
-def _end_hope(meter: Meter) -> Meter:
-    """A rate that only crept up is given up as soon as there is too much to do: it is too high."""
-    seen = max(meter.working.rate() or 0.0, meter.saturated.rate() or 0.0)
-    if meter.per_replica is None or seen == 0:
-        return meter
-    return replace(meter, per_replica=min(meter.per_replica, seen))
-
-
-def _raise(meter: Meter) -> Meter:
-    """A worker that did more than it was thought to can do so again."""
-    if meter.working.count < LEAST_ENTRIES or meter.working.seconds < LEAST_S:
-        return meter
-    seen = meter.working.rate()
-    if seen is None or (meter.per_replica is not None and meter.per_replica >= seen):
-        return meter
-    return replace(meter, per_replica=seen)
-
-
-def _creep(meter: Meter, seconds: float) -> Meter:
-    if meter.per_replica is None:
-        return meter
-    pace = CREEP_UNPROVEN if meter.proven is None else CREEP_PROVEN
-    most = HIGHEST if meter.proven is None else max(meter.per_replica, HOPE * meter.proven)
-    raised = min(most, meter.per_replica * exp(min(1.0, pace * seconds)))
-    # The old evidence fades as well, so that new one counts at once.
-    return replace(meter, per_replica=raised, saturated=meter.saturated.fade(seconds, CAPACITY_S))
+    work = Work(
+        seconds=sample.seconds,
+        finished=max(0, sample.finished - sample.dead_lettered),
+        ready=sample.ready,
+        busy=sum(sample.busy) / 2,
+        busy_most=max(sample.busy),
+        is_saturated=sample.is_saturated,
+    )
+    return replace(meter, capacity=learn_capacity(meter.capacity, work))

@@ -123,6 +123,7 @@ def _needs(look: Look) -> tuple[Need, ...]:
         Need("xinfo|stream", keys.stream),
         Need("xinfo|groups", keys.stream),
         Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        Need("xpending", keys.stream, (keys.group,)),
         Need("xlen", keys.dead_letter),
         Need("hmget", keys.state, ("owner:uid",)),
     )
@@ -167,7 +168,7 @@ def _read(look: Look, answer: Reply) -> StreamObservation:
 
 
 def _read_group(group: Sequence[Reply], stream: _Stream) -> GroupObservation:
-    delivered, pending, reported, consumers, entries_read, lowest, counted = group
+    delivered, pending, reported, consumers, entries_read, lowest, counted, holding = group
     position = parse_entry_id(delivered)
     ahead = Ahead(counted[0], bool(counted[1])) if counted else None
     lag = judge_lag(
@@ -185,6 +186,7 @@ def _read_group(group: Sequence[Reply], stream: _Stream) -> GroupObservation:
         consumers=consumers,
         entries_read=entries_read,
         lowest_pending=_id_or_none(lowest),
+        holding=holding,
         at_least=ahead.counted if ahead else 0,
         is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
     )
@@ -222,6 +224,7 @@ def _read_side(
         pending=seen.pending,
         lag=seen.lag,
         lowest_pending=seen.lowest_pending,
+        holding=seen.holding,
         at_least=seen.at_least,
         is_lag_repairable=seen.is_lag_repairable,
         first_undelivered=_id_or_none(counted[2]) if counted else None,

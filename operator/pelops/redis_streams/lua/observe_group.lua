@@ -12,13 +12,16 @@
 --          {XINFO STREAM without its entries} or false,
 --          {XINFO GROUPS of our group alone, lowest pending ID or false,
 --           {entries after its position, 1 when these are all or 0, the first one's ID or false}
---           or false when XRANGE is forbidden} or false,
+--           or false when XRANGE is forbidden,
+--           consumers that hold pending entries, or false when it has too many consumers}
+--          or false,
 --          length of dead_letter,
 --          the fields of the state, each or false,
 --          for each further stream, as for the first: {stream or false, group or false}
 -- Costs  XINFO GROUPS is linear in the stream's groups, HMGET in the fields, counting in at most 80
 --        entries or 80 KB, and 625 entries or 640 KB where the reported lag cannot be true or deep
---        is asked for; all else is constant. Nothing is linear in the stream's length.
+--        is asked for; XPENDING is linear in the group's consumers, of which there are 2,000 at most
+--        where it is called; all else is constant. Nothing is linear in the stream's length.
 -- Repeats safely: it only reads.
 
 local types = {}
@@ -35,6 +38,13 @@ local function count(key, stream, group)
   return counted and { counted, is_all and 1 or 0, first or false } or false
 end
 
+local function count_holding(key, group)
+  if group['pending'] == 0 then
+    return 0
+  end
+  return group['consumers'] <= 2000 and #redis.call('XPENDING', key, ARGV[1])[4]
+end
+
 local function look(key, kind)
   local seen = kind == 'stream' and see_stream(key)
   if not seen then
@@ -48,6 +58,7 @@ local function look(key, kind)
   return stream, ours and {
     ours['last-delivered-id'], ours['pending'], ours['lag'] or false, ours['consumers'],
     ours['entries-read'] or false, ours['lowest-pending'] or false, count(key, seen, ours),
+    count_holding(key, ours),
   } or false
 end
 

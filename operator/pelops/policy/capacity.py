@@ -1,0 +1,162 @@
+"""How many entries per second one worker can finish, learned from busy workers only.
+
+Busy is a worker that holds entries at an observation. Two kinds of evidence tell its capacity:
+
+measured   entries waited during the whole interval: every worker that reads had enough to do, and
+           what they finished is their capacity, be it more or less than was thought
+inferred   at other times: what was finished, divided by the seconds of busy workers. It may only
+           raise the capacity: a worker with several handlers is busy with one entry as with twenty,
+           and entries whose handlers failed keep a worker busy that does nothing
+
+So idle workers, and pods that are ready and have not read yet, never make a worker look slow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import exp, inf, sqrt
+from typing import Final
+
+from pelops.policy.tally import Tally
+
+MEASURED_S: Final = 10.0  # what was measured is forgotten so slowly, ...
+INFERRED_S: Final = 30.0  # ... and what was inferred so
+ENOUGH: Final = 20.0  # entries; with fewer nothing is forgotten
+LEAST_ENTRIES: Final = 5.0  # fewer tell nothing
+LEAST_S: Final = 5.0  # of one worker, for fewer than ENOUGH entries
+JUMP: Final = 10.0  # so much faster than ever seen is no work but a position that was moved
+MOSTLY_BUSY: Final = 0.9  # of the ready workers; then what is inferred is a lower bound only
+# Per second. A capacity that fell returns to the best known one within two minutes, and one that
+# was never measured rises slowly until entries wait.
+RETURN: Final = 0.5 / 60
+RISE: Final = 0.1 / 60
+WRONG: Final = 1.2  # times what is measured then
+PROVEN_AFTER_S: Final = 180.0  # of traffic without a measurement that says otherwise
+FIRST_PATIENCE_S: Final = 240.0
+LONGEST_PATIENCE_S: Final = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What workers did between two observations."""
+
+    seconds: float
+    finished: int
+    ready: int
+    busy: float  # workers that held entries, on average
+    busy_most: int  # the greater of both numbers
+    is_saturated: bool  # entries waited all the time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacity:
+    """What is known of it; empty after a start."""
+
+    per_replica: float | None = None  # entries per second of one worker
+    proven: float | None = None  # as it was measured last, or stood for minutes
+    best: float = 0.0  # the highest that was proven and not refuted since
+    measured: Tally = field(default_factory=Tally)  # entries, seconds of workers
+    inferred: Tally = field(default_factory=Tally)  # entries, seconds of busy workers
+    present: Tally = field(default_factory=Tally)  # seconds of busy workers, of ready workers
+    stood_s: float = 0.0  # since it was measured
+    patience_s: float = FIRST_PATIENCE_S  # after the next time that a raise was wrong
+    wait_s: float = 0.0  # until it may be raised above the best one
+
+
+def learn_capacity(capacity: Capacity, work: Work) -> Capacity:
+    """The capacity after one more interval. Never raises."""
+    known, worked_s = capacity.per_replica, work.seconds * max(work.busy_most, work.ready)
+    if known is not None and work.finished > JUMP * known * worked_s + ENOUGH:
+        return capacity
+    return _measure(capacity, work) if work.is_saturated else _infer(capacity, work)
+
+
+def _measure(capacity: Capacity, work: Work) -> Capacity:
+    workers = min(work.busy_most, work.ready)
+    if workers == 0:
+        return capacity
+    measured = _add(capacity.measured, work.finished, workers * work.seconds, work, MEASURED_S)
+    capacity = replace(capacity, measured=measured)
+    is_long = measured.count >= LEAST_ENTRIES and measured.seconds >= LEAST_S
+    rate = measured.rate()
+    if rate is None or not (is_long or measured.count >= ENOUGH):
+        return _end_rise(capacity)
+    known = replace(capacity, per_replica=rate, proven=rate, stood_s=0.0)
+    return _judge_raise(replace(known, inferred=Tally(), present=Tally()), capacity)
+
+
+def _end_rise(capacity: Capacity) -> Capacity:
+    """A capacity that was never measured is given up as soon as there is too much to do."""
+    rate, known = capacity.measured.rate(), capacity.per_replica
+    is_hope = capacity.proven is None and capacity.measured.count >= LEAST_ENTRIES
+    if known is None or rate is None or not is_hope:
+        return capacity
+    return replace(capacity, per_replica=min(known, rate))
+
+
+def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
+    """A raise that a measurement refutes is not tried again for twice as long each time.
+
+    It is refuted when the capacity is what it was before the raise. When it is far lower than that,
+    workers became slower, which says nothing of the raise.
+    """
+    rate, raised, proven = capacity.per_replica or 0.0, before.per_replica, before.proven
+    if raised is None or proven is None or raised <= WRONG * max(rate, proven):
+        return replace(capacity, best=max(capacity.best, rate))
+    if rate * WRONG < proven:
+        return capacity
+    longer = min(LONGEST_PATIENCE_S, 2 * before.patience_s)
+    return replace(capacity, best=rate, wait_s=before.patience_s, patience_s=longer)
+
+
+def _infer(capacity: Capacity, work: Work) -> Capacity:
+    busy_s, ready_s = work.busy * work.seconds, work.ready * work.seconds
+    capacity = replace(
+        capacity,
+        inferred=_add(capacity.inferred, work.finished, busy_s, work, INFERRED_S),
+        present=capacity.present.fade(work.seconds, INFERRED_S).add(busy_s, ready_s),
+        measured=capacity.measured.fade(work.seconds, MEASURED_S),
+        wait_s=max(0.0, capacity.wait_s - work.seconds),
+        stood_s=capacity.stood_s + work.seconds,
+    )
+    return _prove_by_time(_raise(capacity, work))
+
+
+def _raise(capacity: Capacity, work: Work) -> Capacity:
+    seen, known = _least(capacity), capacity.per_replica
+    if known is None:
+        return replace(capacity, per_replica=seen)
+    most = capacity.best if capacity.wait_s > 0 else inf
+    raised = max(min(seen or 0.0, most), _return(capacity, known, work.seconds))
+    return replace(capacity, per_replica=max(known, raised))
+
+
+def _return(capacity: Capacity, known: float, seconds: float) -> float:
+    """Back towards the best known, for workers that are busy all the time: those tell nothing."""
+    if (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
+        return known
+    pace, most = (RISE, inf) if capacity.proven is None else (RETURN, capacity.best)
+    return min(most, known * exp(min(1.0, pace * seconds)))
+
+
+def _least(capacity: Capacity) -> float | None:
+    """The rate that is certain though busy workers are seen only at the observations."""
+    count, seconds = capacity.inferred.count, capacity.inferred.seconds
+    if count < LEAST_ENTRIES:
+        return None
+    idle = max(0.0, 1.0 - (capacity.present.rate() or 0.0))
+    return (count - sqrt(count)) / (seconds + sqrt(seconds * idle) + 1)
+
+
+def _prove_by_time(capacity: Capacity) -> Capacity:
+    if capacity.proven is None or capacity.stood_s < PROVEN_AFTER_S:
+        return capacity
+    rate = capacity.per_replica or 0.0
+    return replace(capacity, proven=rate, best=max(capacity.best, rate), stood_s=0.0)
+
+
+def _add(tally: Tally, count: float, seconds: float, work: Work, fade_s: float) -> Tally:
+    """Slow work is seen seldom: what little is known of it is not forgotten."""
+    if tally.count > ENOUGH:
+        tally = tally.fade(work.seconds, fade_s)
+    return tally.add(count, seconds)
