@@ -18,11 +18,10 @@ from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import KubernetesError
 from pelops.policy.ends import could_be_dead
 from pelops.policy.reasons import Reason
-from pelops.redis_streams.consumers import ConsumerSight, list_consumers
+from pelops.redis_streams.consumers import LISTABLE, ConsumerSight, list_consumers
 
 # Forbidden as well: an API server that starts forbids everything until it has read its roles.
 _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
-LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
 
 
 class Judging:

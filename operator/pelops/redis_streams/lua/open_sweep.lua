@@ -7,7 +7,8 @@
 -- ARGV  group, uid, due_ms (a sweep younger than this is enough; 0: sweep in any case)
 -- Returns  verdict, then
 --            open       now_ms, master_since_ms or false, chunk,
---                       {id, owner or ''} of the chunk's IDs that are still under way,
+--                       {id, owner or ''} of the chunk's IDs that are still under way; '' for what
+--                       nobody has been given, or has taken since it was offered,
 --                       hold_until_ms and since_ms of a group that went back, or false,
 --                       sweep:report, sweep:cursor,
 --                       for the stream and for the retry stream: {groups, pending, consumers,
@@ -61,9 +62,15 @@ end
 -- A copy is under way while it waits to be delivered, or is pending; then it is resolved.
 local target, facts, under_way = retry or stream, second or main, {}
 for id in string.gmatch(held[5] or '', '%S+') do
-  local entry = is_id(id) and is_pending(target, group, id)
+  local entry, at = nil, nil
+  if is_id(id) then
+    entry, at = look_in_time(function()
+      return is_pending(target, group, id)
+    end)
+  end
   if entry then
-    under_way[#under_way + 1] = { id, entry[2] }
+    local offered = string.match(redis.call('HGET', state, 'try:' .. id) or '', '(%d+)$')
+    under_way[#under_way + 1] = { id, offered == text(at - entry[3]) and '' or entry[2] }
   elseif is_id(id) and comes_before(facts[4], id) and #redis.call('XRANGE', target, id, id) > 0 then
     under_way[#under_way + 1] = { id, '' }
   end
