@@ -141,9 +141,9 @@ async def pending(
     }
 
 
-async def bodies(server: Server, key: str) -> dict[EntryId, list[bytes]]:
+async def bodies(server: Server, key: str, only: str = "") -> dict[EntryId, list[bytes]]:
     """What a stream holds."""
-    found = await server.execute("XRANGE", key, "-", "+", key=key)
+    found = await server.execute("XRANGE", key, only or "-", only or "+", key=key)
     return {parse_entry_id(one): pairs for one, pairs in found}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -31,11 +31,26 @@ class Failure:
         if batch.crowd is not None:
             self.crowd = max(batch.crowd, self.crowd or batch.crowd)
 
-    def crashes(self, cut: datetime | None = None, *, is_whole: bool = True) -> Iterator[Crash]:
+    def split(self, since: datetime | None) -> tuple[Failure, Failure]:
+        """What was delivered before, and the rest. None: all of it was before."""
+        before, after = replace(self, suspects={}), replace(self, suspects={})
+        for one in self.suspects.values():
+            part = before if since is None or one.delivered < since else after
+            part.suspects[one.entry_id] = one
+        return before, after
+
+    def crashes(
+        self,
+        cut: datetime | None = None,
+        *,
+        is_whole: bool = True,
+        is_idle: bool = False,
+        is_doubtful: bool = False,
+    ) -> Iterator[Crash]:
         """The crash, if there are suspects; without a cut it ends with the newest of them.
 
         `is_whole`: False when the owner may hold suspects that were not looked at. One that was
-        found by itself counts then as one of several.
+        found by itself counts then as one of several. `is_idle`: its process goes on.
         """
         if not self.suspects:
             return
@@ -46,4 +61,6 @@ class Failure:
             death=self.death,
             suspects=tuple(self.suspects.values()),
             crowd=self.crowd if is_whole or len(self.suspects) > 1 else end,
+            is_idle=is_idle,
+            is_doubtful=is_doubtful,
         )

@@ -19,6 +19,7 @@ from pelops.errors import KubernetesError
 from pelops.policy.ends import could_be_dead
 from pelops.policy.reasons import Reason
 from pelops.redis_streams.consumers import (
+    LISTABLE,
     ConsumerSight,
     list_consumers,
     list_lowest_owners,
@@ -26,7 +27,6 @@ from pelops.redis_streams.consumers import (
 
 # Forbidden as well: an API server that starts forbids everything until it has read its roles.
 _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
-LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
 LOWEST: Final = 200  # pending entries whose owners are looked at instead
 
 

@@ -13,11 +13,13 @@ sweep, of any replica, finds what is left.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Final
 
 from pelops.api.recovery import RecoverySpec, RecoveryStrategy
@@ -36,23 +38,27 @@ from pelops.domain.recovery import (
     Verdict,
 )
 from pelops.errors import ChunkChanged
-from pelops.policy.attempts import AttemptPlan, Crash, OwnerPlan, plan_attempts
+from pelops.policy.attempts import ONE_READ, AttemptPlan, Crash, OwnerPlan, plan_attempts
 from pelops.policy.recovery import (
     IdleLimits,
     decide_idle_death,
     decide_idle_limits,
+    decide_process_since,
     decide_rules,
     is_charged,
 )
 from pelops.redis_streams.acting import Act
+from pelops.redis_streams.consumers import LISTABLE, see_progress
 from pelops.redis_streams.offers import review_offers
 from pelops.redis_streams.recovery import Order, Recovered, recover_entries, recover_owner
 from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import Reasons, hand_over, settle_suspects
+from pelops.redis_streams.suspects import Reasons, are_delivered, hand_over, settle_suspects
 from pelops.redis_streams.sweeping import count_dangling, find_idle, finish_sweep
 
 MOST_PAGES: Final = 2_000  # of pending entries in which one sweep looks for idle ones
 AFTER_A_PART: Final = timedelta(seconds=1)
+FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one chunk after the other, in one sweep
+BETWEEN_READS: Final = 2 * ONE_READ
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +121,34 @@ class StreamSweep:
         # with it may lie in another part.
         is_whole = self._rules.max_retries > 1 or not (began or cursor)
         for failure in self._idle.values():
-            self._crashes += failure.crashes(is_whole=is_whole)
+            self._crashes += await self._judge_idle(failure, is_whole=is_whole)
         if cursor:
             self._come_back(AFTER_A_PART)
         if cursor != began:
             await finish_sweep(server, act.keys, uid=act.uid, target=act.target, cursor=cursor)
+
+    async def _judge_idle(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
+        """What idled in the process that runs now, apart from what an earlier one may have held."""
+        cut = self._cut_of(failure.owner)
+        since = decide_process_since(cut, self._ground.sight.master_since)
+        earlier, present = failure.split(since)
+        present.death = Death.CRASHED
+        is_doubtful = cut is None or await self._is_doubtful(present)
+        return [
+            *earlier.crashes(is_whole=is_whole),
+            *present.crashes(is_whole=is_whole, is_idle=True, is_doubtful=is_doubtful),
+        ]
+
+    async def _is_doubtful(self, failure: Failure) -> bool:
+        """Whether the owner may have hung. Asked only when an entry may be given up for it."""
+        ground, most = self._ground, self._rules.max_retries
+        if all(suspect.charges < most for suspect in failure.suspects.values()):
+            return False
+        if ground.stream.consumers > LISTABLE:
+            return True
+        group = ground.act.keys.group
+        progress = await see_progress(ground.server, ground.stream.name, group, failure.owner)
+        return progress.is_doubtful(self._limits.alive)
 
     async def look_for_dangling(self) -> None:
         """Note entries that lost their bodies while a worker holds them.
@@ -182,8 +211,7 @@ class StreamSweep:
                 await self._recover_idle_of(owner, entries)
 
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
-        judgement = self._judgements.get(owner)
-        cut = None if judgement is None or judgement.match.is_unknown else judgement.cut
+        cut = self._cut_of(owner)
         limit = self._limits.limit(is_unknown=cut is None, is_unowned=not owner)
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
         self._ground.findings.skipped += len(entries) - len(stuck)
@@ -199,6 +227,11 @@ class StreamSweep:
             # Large bodies: as many as one script reads were moved, one at least.
             left = {one for one, verdict in batch.stays if verdict is Verdict.NEXT_BATCH}
             ids = [one for one in ids[:size] if one[0] in left] + ids[size:]
+
+    def _cut_of(self, owner: str) -> Cut | None:
+        """What is known of the owner's process; None when its name is no pod's."""
+        judgement = self._judgements.get(owner)
+        return None if judgement is None or judgement.match.is_unknown else judgement.cut
 
     async def _recover_ids(
         self,
@@ -252,18 +285,45 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
     rules = decide_rules(ground.recovery)
     # What is on offer stays so until it is taken: `review_offers` repeats it.
     crashes = [_without_offers(crash) for crash in crashes]
-    plan = plan_attempts(crashes, ground.sight.chunk, rules, now=ground.sight.now)
+    chunk, until = ground.sight.chunk, monotonic() + FOLLOWED_FOR.total_seconds()
+    while True:
+        plan = plan_attempts(crashes, chunk, rules, now=ground.sight.now)
+        released = plan
+        try:
+            for owner in plan.owners:
+                released = await _settle_owner(ground, released, owner)
+        except ChunkChanged:
+            # Another replica was faster; the next look sees what is left.
+            ground.findings.waiting += plan.waiting + 1
+            return
+        if not plan.following or not await _is_delivered(ground, released, until=until):
+            break
+        settled = {one.entry_id for owner in plan.owners for one in owner.settlements}
+        crashes = [_without(crash, settled) for crash in crashes]
+        chunk = released.chunk
     ground.findings.waiting += plan.waiting
     ground.findings.under_way += len(plan.kept)
-    try:
-        for owner in plan.owners:
-            plan = await _settle_owner(ground, plan, owner)
-    except ChunkChanged:
-        ground.findings.waiting += 1  # another replica was faster; the next look sees what is left
+
+
+async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
+    """Wait for the chunk to be delivered, for a short time; an idle worker reads it at once."""
+    if ground.recovery.strategy is not RecoveryStrategy.REQUEUE:
+        return False  # the IDs stay; when a worker has claimed them, the next look sees it
+    while monotonic() < until:
+        if await are_delivered(ground.server, ground.act, plan.kept):
+            await asyncio.sleep(BETWEEN_READS.total_seconds())
+            return True
+        await asyncio.sleep(BETWEEN_READS.total_seconds())
+    return False
 
 
 def _without_offers(crash: Crash) -> Crash:
     return replace(crash, suspects=tuple(one for one in crash.suspects if not one.is_on_offer))
+
+
+def _without(crash: Crash, settled: set[EntryId]) -> Crash:
+    rest = tuple(one for one in crash.suspects if one.entry_id not in settled)
+    return replace(crash, suspects=rest)
 
 
 async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
@@ -293,9 +353,12 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
 def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     locks = _locks(ground, [one.entry_id for one in owner.settlements])
     charges = max((one.charges for one in owner.settlements), default=0)
+    error = f"its worker failed {charges} times while it held the entry, at last alone"
+    if owner.is_idle:
+        error = f"not acknowledged within the idle limit after {charges} deliveries, at last alone"
     return Reasons(
         reason=LetterReason.MAX_RETRIES,
-        error=f"its worker failed {charges} times while it held the entry, at last alone",
+        error=error,
         locks=tuple(locks.values()),
     )
 

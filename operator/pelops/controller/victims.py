@@ -18,7 +18,6 @@ from typing import Final
 
 from pelops.api.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.cache import Cache
-from pelops.controller.judging import LISTABLE
 from pelops.controller.recent import Recent
 from pelops.domain.naming import GroupKeys
 from pelops.domain.workload import PodObservation, WorkloadObservation
@@ -38,7 +37,12 @@ from pelops.policy.victims import (
     list_holdings,
     rank,
 )
-from pelops.redis_streams.consumers import ConsumerSight, count_consumers, list_consumers
+from pelops.redis_streams.consumers import (
+    LISTABLE,
+    ConsumerSight,
+    count_consumers,
+    list_consumers,
+)
 from pelops.redis_streams.server import Server
 
 log = logging.getLogger(__name__)

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
+
+PARALLEL: Final = "parallel"  # a word of the chunk beside its IDs
 
 
 class Trigger(StrEnum):
@@ -85,6 +88,12 @@ class Chunk:
 
     written: str  # as the state has it; changed by whoever decides next
     under_way: frozenset[EntryId]  # not yet acknowledged
+    undelivered: frozenset[EntryId] = frozenset()  # of these: no worker has been given them yet
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether more may join it as soon as all of it is delivered."""
+        return PARALLEL in self.written.split()
 
     @property
     def members(self) -> frozenset[EntryId]:
@@ -117,6 +126,29 @@ class Offers:
             repeated=self.repeated + later.repeated,
             taken_at=later.taken_at,
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the server tells of a consumer's work, and of the work of the group's others.
+
+    `None`: never, or the server does not tell (before Redis 7.2).
+    """
+
+    inactive: timedelta | None  # since the consumer was given an entry
+    newest: timedelta | None  # since the newest of its pending entries was delivered
+    others: timedelta | None  # since any other consumer was given an entry, of those that own none
+
+    def is_doubtful(self, limit: timedelta) -> bool:
+        """Whether others finish what they are given, and this consumer was not seen to.
+
+        It has finished something if it was given an entry later than any that is pending. What was
+        given longer ago than the limit may have been moved instead.
+        """
+        if self.others is None or self.others >= limit:
+            return False
+        bound = limit if self.newest is None else min(limit, self.newest)
+        return self.inactive is None or self.inactive >= bound
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

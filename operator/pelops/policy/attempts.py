@@ -15,6 +15,19 @@ Of two suspects that crash 4,000 entries, four crashes each are enough; no innoc
 process that was killed from outside says little about what it held: an entry must then have failed
 alone twice, and while it is tried again, nothing else that failed is. A worker that marks what it
 starts names its suspects itself, and runs them one by one; only the last attempts are staged.
+
+An entry that idles past its limit while its process lives says more, since no process went down
+with its neighbours::
+
+    failed together   what one read delivered: a worker that hangs in one entry of a read, or never
+                      received the answer, leaves all of that read
+    failed alone      the only suspect of its read, whatever else the process holds
+    next chunk        as soon as the last one is delivered, so that no read holds two chunks. The
+                      chunks then fail side by side, within one limit
+
+A process that reads ahead may hang with several reads in hand. Where the others of the group finish
+what they read, and this one was not seen to, or it may have begun anew under its name, an entry is
+given up after twice as many failures. While suspects of a crash are tried again, nothing else is.
 """
 
 from __future__ import annotations
@@ -30,6 +43,8 @@ from pelops.domain.liveness import Death
 from pelops.domain.recovery import Action, Chunk, Suspect, read_ids
 
 MOST_CHARGES: Final = 999_999  # what the six digits of _retry_count hold
+MOST_PARALLEL: Final = 1_000  # entries of a chunk that others may join
+ONE_READ: Final = timedelta(milliseconds=5)  # what was delivered closer together counts as one read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +81,16 @@ class Crash:
     death: Death
     suspects: tuple[Suspect, ...]
     crowd: datetime | None = None  # what was delivered before it failed together with others
+    is_idle: bool = False  # its process goes on; the entries idled past their limit
+    is_doubtful: bool = False  # of idle ones: their process may have hung, or begun anew
+
+    @property
+    def fails_by_read(self) -> bool:
+        """Whether only what one read delivered failed together.
+
+        Not where the worker marks what it starts: it reads ahead, and names its suspects itself.
+        """
+        return self.is_idle and not any(suspect.is_marked for suspect in self.suspects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +111,7 @@ class OwnerPlan:
     cut: datetime
     settlements: tuple[Settlement, ...]
     crowd: datetime | None  # to be written; None: nothing new
+    is_idle: bool = False  # they idled past their limit, and no process ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +123,8 @@ class AttemptPlan:
     chunk: Chunk  # on which it was decided
     kept: frozenset[EntryId]  # of the chunk: still under way
     resolved: frozenset[EntryId]  # of the chunk: acknowledged, and to be forgotten
+    is_parallel: bool = False  # more may join the chunk that this leaves
+    following: int = 0  # suspects that may join it once all of it is delivered
 
     @property
     def is_idle(self) -> bool:
@@ -115,12 +143,14 @@ def plan_attempts(
 ) -> AttemptPlan:
     """Decide for all suspects of one group together; total. `now` is the server's time.
 
-    At most one owner's chunk is released, and only when nothing of the last one is under way.
+    At most one owner's chunk is released, and only when nothing of the last one is under way, or
+    all of it is delivered and both failed by idling.
     """
     held = {suspect.entry_id for crash in crashes for suspect in crash.suspects if _failed(suspect)}
     under_way = chunk.under_way - held
     judged = _give_way([(crash, _judge(crash, rules, now)) for crash in crashes])
-    released = _release(judged, rules) if not under_way else None
+    before = replace(chunk, under_way=under_way, undelivered=chunk.undelivered & under_way)
+    released = _release(judged, before, rules)
     owners = tuple(
         OwnerPlan(
             owner=crash.owner,
@@ -131,16 +161,21 @@ def plan_attempts(
                 *(released[1] if released and released[0] is crash else ()),
             ),
             crowd=cases.crowd,
+            is_idle=crash.fails_by_read,
         )
         for crash, cases in judged
     )
     taken = len(released[1]) if released else 0
+    is_parallel = released[0].fails_by_read if released else chunk.is_parallel and bool(under_way)
+    staged = sum(len(cases.staged) for crash, cases in judged if crash.fails_by_read)
     return AttemptPlan(
         owners=owners,
         waiting=sum(len(cases.staged) + cases.waiting for _, cases in judged) - taken,
         chunk=chunk,
         kept=under_way,
         resolved=chunk.members - chunk.under_way - held,
+        is_parallel=is_parallel,
+        following=staged - taken if released and is_parallel else 0,
     )
 
 
@@ -178,17 +213,18 @@ def _give_way(judged: _Judged) -> _Judged:
 
 def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
     blamed = _blamed_for_the_last(crash, rules)
+    alone = _find_alone(crash, blamed)
     settled: list[Settlement] = []
     freed: list[Settlement] = []
     staged: list[Settlement] = []
     waiting, trial = 0, None
     for suspect in sorted(crash.suspects, key=lambda one: (one.charges, one.entry_id)):
-        is_alone = blamed == [suspect]
+        is_alone = suspect.entry_id in alone
         settlement = _settle(suspect, crash, rules, is_alone=is_alone)
         if settlement.action is Action.DEAD or not _failed(suspect):
             settled.append(settlement)
             continue
-        if is_alone and settlement.charges > rules.max_retries:
+        if is_alone and settlement.charges > rules.max_retries and not crash.fails_by_read:
             trial = suspect.entry_id
         if _must_wait(suspect, settlement, rules, now):
             waiting += 1
@@ -209,7 +245,7 @@ def _settle(suspect: Suspect, crash: Crash, rules: Rules, *, is_alone: bool) -> 
         return _settlement(suspect, Action.FREE, suspect.charges, suspect.alone_failures)
     charges = min(suspect.charges + 1, MOST_CHARGES)
     failures = suspect.alone_failures + is_alone
-    if is_alone and charges > rules.max_retries and failures >= _needed(crash.death, rules):
+    if is_alone and _is_given_up(crash, rules, charges, failures):
         return _settlement(suspect, Action.DEAD, charges, failures)
     # A worker that marks runs what was charged alone; but two processes of one name may have failed
     # between two looks, and what they held then seems to have failed together.
@@ -224,15 +260,59 @@ def _settlement(suspect: Suspect, action: Action, charges: int, failures: int) -
     )
 
 
-def _release(judged: _Judged, rules: Rules) -> tuple[Crash, tuple[Settlement, ...]] | None:
+def _is_given_up(crash: Crash, rules: Rules, charges: int, failures: int) -> bool:
+    """Whether an entry that failed alone has used up its retries."""
+    if not crash.fails_by_read:
+        return charges > rules.max_retries and failures >= _needed(crash.death, rules)
+    return charges > (2 * rules.max_retries + 1 if crash.is_doubtful else rules.max_retries)
+
+
+_Staged = tuple[Crash, tuple[Settlement, ...]]
+
+
+def _release(judged: _Judged, chunk: Chunk, rules: Rules) -> _Staged | None:
     """The next chunk: of the owner whose first suspect failed least, and then is the oldest."""
-    ready = [(crash, cases.staged) for crash, cases in judged if cases.staged]
+    ready = _whose_turn([(crash, cases.staged) for crash, cases in judged if cases.staged], chunk)
     if not ready:
         return None
     crash, staged = min(ready, key=lambda one: (one[1][0].charges, one[1][0].entry_id))
     early = [one for one in staged if one.charges < rules.max_retries]
     size = math.isqrt(len(early) - 1) + 1 if early else 1
     return crash, tuple((early or staged)[:size])
+
+
+def _whose_turn(ready: Sequence[_Staged], chunk: Chunk) -> Sequence[_Staged]:
+    """Those that a crash left, or those that idled: whichever has waited longer.
+
+    What a crash left runs while nothing else does, or it would not be seen to fail alone.
+    """
+    idle = [one for one in ready if one[0].fails_by_read]
+    crashed = [one for one in ready if not one[0].fails_by_read]
+    turn = idle if idle and (not crashed or _since(idle) < _since(crashed)) else crashed
+    if not chunk.under_way:
+        return turn
+    is_open = chunk.is_parallel and not chunk.undelivered and len(chunk.under_way) < MOST_PARALLEL
+    return turn if is_open and turn is idle else ()
+
+
+def _since(ready: Sequence[_Staged]) -> datetime:
+    """When the first of those that wait was delivered."""
+    ids = {settlement.entry_id for _, staged in ready for settlement in staged}
+    held = (suspect for crash, _ in ready for suspect in crash.suspects)
+    return min(suspect.delivered for suspect in held if suspect.entry_id in ids)
+
+
+def _find_alone(crash: Crash, blamed: Sequence[Suspect]) -> set[EntryId]:
+    """Those that failed with no other suspect beside them: in their process, or in their read."""
+    if not crash.fails_by_read:
+        return {blamed[0].entry_id} if len(blamed) == 1 else set()
+    alone: set[EntryId] = set()
+    by_time = sorted(blamed, key=lambda one: one.delivered)
+    for at, suspect in enumerate(by_time):
+        beside = (*by_time[max(0, at - 1) : at], *by_time[at + 1 : at + 2])
+        if all(abs(suspect.delivered - other.delivered) > ONE_READ for other in beside):
+            alone.add(suspect.entry_id)
+    return alone
 
 
 def _blamed_for_the_last(crash: Crash, rules: Rules) -> list[Suspect]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from pelops.api.recovery import RecoverySpec
 from pelops.domain.liveness import Cut, Death, LivenessReason
 from pelops.policy.attempts import Backoff, Rules
+
+AFTER_A_START: Final = timedelta(minutes=1)  # more than the clock of any node is off
+EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,18 @@ def decide_idle_death(cut: Cut | None) -> Death:
     if cut is None or cut.reason is LivenessReason.ALIVE:
         return Death.CRASHED
     return Death.KILLED if cut.death is Death.KILLED else Death.CRASHED
+
+
+def decide_process_since(cut: Cut | None, master_since: datetime | None) -> datetime | None:
+    """From when on entries were certainly delivered to the process that runs now; None: unknown.
+
+    `cut` is None when the owner's name is no pod's: then whatever answers to the name counts.
+    """
+    if cut is None or cut.reason is LivenessReason.ALIVE:
+        return EVER
+    if cut.reason is LivenessReason.MASTER_CHANGED and master_since is not None:
+        return master_since + AFTER_A_START  # its container started before that
+    return None if cut.at is None else cut.at + AFTER_A_START
 
 
 def is_charged(death: Death) -> bool:

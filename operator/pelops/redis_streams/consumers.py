@@ -8,7 +8,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Final
 
-from pelops.errors import RedisError
+from pelops.domain.recovery import Progress
+from pelops.errors import NoSuchGroup, RedisError
 from pelops.redis_streams.acting import Act
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
@@ -16,6 +17,9 @@ from pelops.redis_streams.sweeping import MILLISECOND, decode_name, encode_name,
 from pelops.redis_streams.transport import Reply
 
 _REMOVE: Final = load_script("remove_consumer", writes=True)
+_PROGRESS: Final = load_script("see_progress", writes=False)
+LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
+LOOKED_AT: Final = 500  # pending entries of one consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +53,27 @@ async def count_consumers(server: Server, stream: str, group: str) -> int:
         raise
     found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
     return next((one[b"consumers"] for one in found if one[b"name"] == group.encode()), 0)
+
+
+async def see_progress(server: Server, stream: str, group: str, consumer: str) -> Progress:
+    """See whether a consumer and the others of its group finish what they are given.
+
+    Costs are linear in the number of consumers. Raises NoSuchGroup.
+    """
+    call = ScriptCall(
+        script=_PROGRESS,
+        keys=(stream,),
+        args=(group, encode_name(consumer), LOOKED_AT),
+        needs=lambda: (
+            Need("xinfo|consumers", stream, (group,)),
+            Need("xpending", stream, (group, "-", "+", 1)),
+        ),
+    )
+    first, *rest = await server.run(call)
+    if first == b"no-group":
+        raise NoSuchGroup(f"the group {group} of {stream} does not exist")
+    inactive, newest, others = (None if ms < 0 else ms * MILLISECOND for ms in (first, *rest))
+    return Progress(inactive=inactive, newest=newest, others=others)
 
 
 async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:

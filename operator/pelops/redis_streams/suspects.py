@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import Verdict, write_ids
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.recovery import PARALLEL, Verdict, write_ids
 from pelops.policy.attempts import AttemptPlan, OwnerPlan
 from pelops.policy.offers import FIRST_PAUSE
 from pelops.redis_streams.acting import (
@@ -147,10 +148,23 @@ async def _offer_piece(
     return Settled(copied=offered, stays=read_stays(stays), chunk=decode_name(chunk))
 
 
+async def are_delivered(server: Server, act: Act, ids: Iterable[EntryId]) -> bool:
+    """Whether the group has been given these copies: its position has passed them."""
+    groups = await server.execute("XINFO", "GROUPS", act.target, key=act.target)
+    found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
+    ours = next((one for one in found if one[b"name"] == act.keys.group.encode()), None)
+    return ours is not None and all(
+        one <= parse_entry_id(ours[b"last-delivered-id"]) for one in ids
+    )
+
+
 def _owner_words(plan: AttemptPlan, owner: OwnerPlan) -> tuple[Part, ...]:
+    kept = write_ids(plan.kept)
+    if plan.is_parallel:
+        kept = f"{PARALLEL} {kept}".rstrip()
     return (
         *(encode_name(owner.owner), to_ms(owner.cut), encode_name(plan.chunk.written)),
-        *(write_ids(plan.kept), write_ids(plan.resolved), ms_or_zero(owner.crowd)),
+        *(kept, write_ids(plan.resolved), ms_or_zero(owner.crowd)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -248,7 +248,8 @@ def _read_sight(keys: GroupKeys, details: list[Reply]) -> SweepSight:
         master_since=_moment_or_none(since),
         chunk=Chunk(
             written=decode_name(chunk),
-            under_way=frozenset(e for one in under_way for e in read_ids(decode_name(one[0]))),
+            under_way=_read_ids(one[0] for one in under_way),
+            undelivered=_read_ids(one[0] for one in under_way if not one[1]),
         ),
         hold_until=_moment_or_none(hold_until),
         hold_before=_moment_or_none(back_since),
@@ -258,6 +259,10 @@ def _read_sight(keys: GroupKeys, details: list[Reply]) -> SweepSight:
         retry=_read_stream(keys.retry, moment, retry) if retry else None,
         offers=offers,
     )
+
+
+def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
+    return frozenset(one for word in words for one in read_ids(decode_name(word)))
 
 
 def _read_stream(name: str, seen: datetime, reply: Sequence[Reply]) -> StreamSight:

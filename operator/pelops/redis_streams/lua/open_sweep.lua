@@ -9,7 +9,8 @@
 --       former (1: the resource no longer asks for the retry stream, and copies go to the stream)
 -- Returns  verdict, then
 --            open       now_ms, master_since_ms or false, chunk,
---                       {id, owner or ''} of the chunk's IDs that are still under way,
+--                       {id, owner or ''} of the chunk's IDs that are still under way; '' for what
+--                       nobody has been given, or has taken since it was offered,
 --                       hold_until_ms and since_ms of a group that went back, or false,
 --                       sweep:report, sweep:cursor, how many offers may not be taken,
 --                       for the stream and for the retry stream: {groups, pending, consumers,
@@ -70,9 +71,12 @@ end
 -- former strategy are in the other stream.
 local bytes = 0
 local function find_under_way(key, there, facts, id)
-  local entry = is_pending(key, group, id)
+  local entry, at = look_in_time(function()
+    return is_pending(key, group, id)
+  end)
   if entry then
-    return { id, entry[2] }
+    local offered = string.match(redis.call('HGET', state, 'try:' .. id) or '', '^%d+ %d+ (%d+)')
+    return { id, offered == text(at - entry[3]) and '' or entry[2] }
   end
   local waits, size = look_whether_it_waits(key, there, facts[4], id, MOST_BYTES - bytes)
   bytes = bytes + size

@@ -1,0 +1,129 @@
+"""Entries that idle past their limit while their workers live: given up, or separated and done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import Any, Final
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.controller.evidence import Judgement
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cut
+from pelops.redis_streams.server import Server
+from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
+from tests.integration.redis_door import (
+    any_redis,  # noqa: F401 - a fixture
+    connected,
+    endpoint_of,
+    provision,
+)
+from tests.integration.stream_sweeping import a_ground, sweep
+
+ENTRIES: Final = 80
+WORKERS: Final = ("w0", "w1", "w2")
+ALIVE: Final = Judgement(
+    cut=no_cut(LivenessReason.ALIVE, "its pod is alive"), match=OwnerMatch(vanished_uid="uid")
+)
+TIMEOUT_S: Final = 1
+RETRIES: Final = 3
+LONGEST_S: Final = 20 * TIMEOUT_S  # one after the other they would take eighty and more
+A_WHILE_S: Final = 0.005
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+@dataclass(slots=True)
+class Fleet:
+    """Plain workers that live all the time, each of which reads ten entries at once."""
+
+    server: Server
+    poisons: set[bytes]  # what no handler finishes, by its number
+    hangs: bool = False  # at a poison its worker stops for good; else it swallows the error
+    loses_reads: bool = False  # with a poison in it, the answer to a read cannot be parsed
+    done: set[bytes] = field(default_factory=set)
+
+    async def work(self, name: str) -> None:
+        while True:
+            ids = await read_new(self.server, KEYS, 10, name)
+            if not ids:
+                await asyncio.sleep(A_WHILE_S)
+                continue
+            numbers = [await self._number(one) for one in ids]
+            if self.loses_reads and self.poisons.intersection(numbers):
+                continue
+            for entry_id, number in zip(ids, numbers, strict=True):
+                if number not in self.poisons:
+                    await self.server.execute(
+                        "XACK", KEYS.stream, KEYS.group, str(entry_id), key=KEYS.stream
+                    )
+                    self.done.add(number)
+                elif self.hangs:
+                    return
+
+    async def _number(self, entry_id: EntryId) -> bytes:
+        found = await bodies(self.server, KEYS.stream, str(entry_id))
+        return found[entry_id][1]
+
+
+@contextmanager
+def working(fleet: Fleet, names: tuple[str, ...]) -> Iterator[None]:
+    tasks = [asyncio.create_task(fleet.work(name)) for name in names]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def recover(server: Server, names: tuple[str, ...], **recovery: Any) -> None:
+    """Sweep until nothing is pending and nothing waits."""
+    told: dict[str, Any] = {
+        "processing_timeout_seconds": TIMEOUT_S,
+        "max_retries": RETRIES,
+        **recovery,
+    }
+    judgements = dict.fromkeys(names, ALIVE)
+    end = monotonic() + LONGEST_S
+    while True:
+        ground = await a_ground(server, **told)
+        if not ground.stream.pending and (
+            ground.stream.last_delivered_id == ground.stream.last_generated_id
+        ):
+            return
+        await sweep(ground, judgements)
+        letters = len(await bodies(server, KEYS.dead_letter))
+        assert monotonic() < end, f"{letters} given up, {len(await pending(server))} pending"
+        await asyncio.sleep(0.05)
+
+
+async def letters_of(server: Server) -> list[tuple[bytes, int]]:
+    """Number and failures of each dead letter."""
+    found = (await bodies(server, KEYS.dead_letter)).values()
+    maps = [dict(zip(one[::2], one[1::2], strict=True)) for one in found]
+    return [(one[b"n"], int(one[b"_retry_count"])) for one in maps]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_many(
+    server: Server, workers: int
+) -> None:
+    """Not one after the other: 80 entries at a limit of 1 s are done in a few seconds."""
+    await provision(server, KEYS)
+    await add_many(server, KEYS, ENTRIES)
+    fleet = Fleet(server, poisons={b"%d" % number for number in range(1, ENTRIES + 1)})
+    with working(fleet, WORKERS[:workers]):
+        await recover(server, WORKERS[:workers])
+    letters = await letters_of(server)
+    assert {number for number, _ in letters} == fleet.poisons
+    assert len(letters) == ENTRIES
+    assert max(failures for _, failures in letters) <= RETRIES + 3
