@@ -135,7 +135,7 @@ class ApiProxy:
             request.method,
             self._plane.url + request.raw_path,
             headers=headers,
-            data=await request.read(),
+            data=await request.read() or None,
             timeout=aiohttp.ClientTimeout(total=None),
         ) as behind:
             kept = {k: v for k, v in behind.headers.items() if k.lower() not in DROPPED}

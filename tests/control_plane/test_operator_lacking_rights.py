@@ -101,7 +101,10 @@ def _watch_ends(trial: Trial, right: Right) -> None:
     trial.start()
     trial.await_log(f'cannot watch resource "{right.resource}"')
     wait_until(
-        lambda: "pelops_watch_restarts_total 0.0" not in metrics(trial.operators.ports[0]),
+        lambda: (
+            f'pelops_watch_restarts_total{{kind="{right.resource}"}} 0.0'
+            not in metrics(trial.operators.ports[0])
+        ),
         timeout_s=WAIT_S,
         what="a restart to be counted",
     )

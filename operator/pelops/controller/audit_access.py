@@ -56,7 +56,8 @@ class AuditAccess:
         if self.granted.is_set():
             self._doubted.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._doubted.wait(), self._every_s * jitter)
+                async with asyncio.timeout(self._every_s * jitter):
+                    await self._doubted.wait()
             if not self._doubted.is_set():
                 return
         # An API server that has just begun refuses what it allows seconds later.

@@ -82,8 +82,8 @@ class Replica:
         self._runner, port = await start_serving(
             host=settings.http_host,
             port=settings.http_port,
-            is_alive=self._why_not_alive,
-            is_ready=self._why_not_ready,
+            is_alive=self.why_not_alive,
+            is_ready=self.why_not_ready,
         )
         log.info("serving on %s:%s", settings.http_host, port)
         return self
@@ -108,7 +108,7 @@ class Replica:
         settings = self._settings
         api = self._api = await KubeApi.connect(settings.kubeconfig)
         self._resync = Resync(api, self._cache, self._concern, settings.namespaces)
-        watch = self._watch = Watch(api, self._resync, self._hear, self._clock)
+        watch = Watch(api, self._resync, self._hear, self._clock)
         self._members = Members(
             api, identity=settings.identity, namespace=settings.member_namespace
         )
@@ -137,13 +137,18 @@ class Replica:
             self._members.run(),
             self._keep_house(),
         )
-        self._problem = ""
+        self.begin(watch)
         log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})
         # A loop that breaks takes the process along: better started anew than half alive.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
             await self._stop.wait()
             await cancel_all(tasks)
+
+    def begin(self, watch: Watch) -> None:
+        """Be ready from now on, as long as the watch gives signs of life."""
+        self._watch = watch
+        self._problem = ""
 
     def _observer(self, api: KubeApi, cluster: str) -> Observer:
         self._secrets = Secrets(api, self._clock)
@@ -284,12 +289,14 @@ class Replica:
                 self._clocks.prune()
                 await self._pool.close_unused(UNUSED)
 
-    def _why_not_ready(self) -> str:
+    def why_not_ready(self) -> str:
+        """Name what is not yet well, and each watched kind that is silent; empty: nothing."""
         if self._problem or self._watch is None:
             return self._problem
         return "; ".join(filter(None, (self._watch.problem(), self._audits.problem())))
 
-    def _why_not_alive(self) -> str:
+    def why_not_alive(self) -> str:
+        """Name what only a restart mends; empty: nothing. The API server plays no part."""
         if self._problem == "" and self._clock() - self._beat > STUCK_S:
             return "the event loop or its housekeeping stands still"
         return ""

@@ -2,8 +2,8 @@
 
 Each kind (and namespace) has a loop of its own: LIST, then the changes since that LIST, as a
 stream that the server ends every half minute and that continues where it ended. After anything
-else (a failure, a hang, a refusal, a version that the server forgot) comes a LIST, which finds what
-was added, changed and deleted meanwhile. Nothing in here ends a loop, and each wait has a deadline.
+else (a failure, a hang, a version that the server forgot) comes a LIST, which finds what was added,
+changed and deleted meanwhile. Nothing in here ends a loop, and each wait has a deadline.
 
 Of kopf the lower level is used: its requests, its errors and its stream of JSON lines.
 `kopf.operator()` is not: it ends at a refusal, and its end may hang (`request_cancel_callback`);
@@ -31,6 +31,7 @@ from kopf._cogs.clients import api as streaming
 from kopf._cogs.clients import auth, errors
 
 from pelops.controller.loop import Resync
+from pelops.controller.queue import is_wanted
 from pelops.errors import Forbidden, NotFound
 from pelops.kube.client import KubeApi, Manifest, parse_retry_after
 from pelops.kube.resources import Kind
@@ -71,12 +72,18 @@ class Pace:
 
 
 class WatchFailed(Exception):
-    """A stream ended otherwise than by the server's regular end: a LIST is needed."""
+    """A stream did not begin, or ended otherwise than by the server's regular end."""
 
     def __init__(self, message: str, *, status: int = 0, retry_after_s: float = 0.0) -> None:
+        """`status` is that of HTTP; 0: it is not known, or says nothing."""
         super().__init__(message)
         self.status = status
         self.retry_after_s = retry_after_s
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the request was refused, and not because its version is too old."""
+        return self.status >= 400 and self.status != GONE
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,6 +96,7 @@ class Feed:
     failures: int = 0  # in a row
     trouble: str = ""  # of the last failure, until a stream ends well
     was_fed: bool = False  # whether the last stream brought an event or a bookmark
+    is_gone: bool = False  # whether the last failure was a version that the server forgot
 
     def __str__(self) -> str:
         where = "" if self.namespace is None else f" in the namespace {self.namespace}"
@@ -143,7 +151,7 @@ class Watch:
 
     async def _follow(self, feed: Feed) -> None:
         version = self._resync.take_version(feed.kind, feed.namespace)
-        while True:
+        while is_wanted():
             began_at = self._clock()
             try:
                 if not version:
@@ -152,12 +160,14 @@ class Watch:
             except asyncio.CancelledError as error:
                 if _is_ending():
                     raise
-                await self._fail(feed, error, began_at)
                 version = ""
+                await self._fail(feed, error, began_at)
             # Whatever it is: a watch that ends for good is deaf, and nobody notices.
             except (Exception, BaseExceptionGroup) as error:
+                # No stream began, so nothing was lost: a server that is busy is spared the LIST.
+                if not (isinstance(error, WatchFailed) and error.is_refusal):
+                    version = ""
                 await self._fail(feed, error, began_at)
-                version = ""
             else:
                 await self._end_well(feed, began_at)
 
@@ -244,7 +254,8 @@ class Watch:
         kind, manifest = event["type"], event["object"]
         if kind == "ERROR":
             status = int(manifest.get("code") or 0)
-            raise WatchFailed(f"the watch says {status}: {manifest.get('message')}", status=status)
+            message = f"the watch says {status}: {manifest.get('message')}"
+            raise WatchFailed(message, status=GONE if status == GONE else 0)
         feed.was_fed = True
         version = str(manifest["metadata"]["resourceVersion"])
         if kind in {"ADDED", "MODIFIED", "DELETED"}:
@@ -269,7 +280,7 @@ class Watch:
             feed.trouble = f"the API server ended the stream after {lived_s:.1f} s"
             await self._pause(feed, 0.0)
         else:
-            feed.failures, feed.trouble = 0, ""
+            feed.failures, feed.trouble, feed.is_gone = 0, "", False
 
     async def _fail(self, feed: Feed, error: BaseException, began_at: float) -> None:
         if feed.was_fed and self._clock() - began_at > self._pace.stream_s / 4:
@@ -281,8 +292,9 @@ class Watch:
         log.warning("the watch of %s begins anew: %s", feed, feed.trouble)
         if status in (FORBIDDEN, NOT_FOUND) or isinstance(error, (Forbidden, NotFound)):
             self._refused(feed.kind)
-        if status == GONE and feed.failures == 1:
-            return  # the version is too old, and nothing is wrong: LIST at once
+        was_gone, feed.is_gone = feed.is_gone, status == GONE
+        if feed.is_gone and not was_gone:
+            return  # the version is too old, and nothing else is wrong: LIST at once
         asked_s = getattr(error, "retry_after_s", 0.0)
         await self._pause(feed, min(asked_s, self._pace.longest_retry_after_s))
 

@@ -1,0 +1,41 @@
+"""What `/readyz` and `/livez` of a replica follow."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pelops.controller.replica import Replica
+from pelops.controller.settings import parse_settings
+from pelops.controller.watch import Watch
+
+
+class SilentWatch(Watch):
+    """A watch that is as silent as a test says."""
+
+    def __init__(self) -> None:
+        self.said = ""
+
+    def problem(self) -> str:
+        return self.said
+
+
+@pytest.fixture
+async def replica() -> Replica:
+    return Replica(parse_settings([], {}), asyncio.Event())
+
+
+async def test_a_replica_is_not_ready_before_its_cache_is_filled(replica: Replica) -> None:
+    assert replica.why_not_ready() == "the API server was not yet asked"
+
+
+async def test_a_silent_watch_makes_a_replica_unready_and_not_dead(replica: Replica) -> None:
+    watch = SilentWatch()
+    replica.begin(watch)
+    assert replica.why_not_ready() == ""
+    watch.said = "the watch of pods has had no sign of life for 61 s"
+    assert replica.why_not_ready() == watch.said
+    assert replica.why_not_alive() == ""
+    watch.said = ""
+    assert replica.why_not_ready() == ""
