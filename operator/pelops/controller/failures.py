@@ -45,7 +45,8 @@ class Failure:
         *,
         is_whole: bool = True,
         is_idle: bool = False,
-        is_doubtful: bool = False,
+        unproven_since: datetime | None = None,
+        is_outdone: bool = False,
     ) -> Iterator[Crash]:
         """The crash, if there are suspects; without a cut it ends with the newest of them.
 
@@ -62,5 +63,6 @@ class Failure:
             suspects=tuple(self.suspects.values()),
             crowd=self.crowd if is_whole or len(self.suspects) > 1 else end,
             is_idle=is_idle,
-            is_doubtful=is_doubtful,
+            unproven_since=unproven_since,
+            is_outdone=is_outdone,
         )

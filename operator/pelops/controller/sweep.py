@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Final
 
@@ -59,6 +59,7 @@ MOST_PAGES: Final = 2_000  # of pending entries in which one sweep looks for idl
 AFTER_A_PART: Final = timedelta(seconds=1)
 FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one chunk after the other, in one sweep
 BETWEEN_READS: Final = 2 * ONE_READ
+ENDLESS: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,22 +134,35 @@ class StreamSweep:
         since = decide_process_since(cut, self._ground.sight.master_since)
         earlier, present = failure.split(since)
         present.death = Death.CRASHED
-        is_doubtful = cut is None or await self._is_doubtful(present)
+        unproven_since, is_outdone = await self._see_progress(present, is_pod=cut is not None)
         return [
             *earlier.crashes(is_whole=is_whole),
-            *present.crashes(is_whole=is_whole, is_idle=True, is_doubtful=is_doubtful),
+            *present.crashes(
+                is_whole=is_whole,
+                is_idle=True,
+                unproven_since=unproven_since,
+                is_outdone=is_outdone,
+            ),
         ]
 
-    async def _is_doubtful(self, failure: Failure) -> bool:
-        """Whether the owner may have hung. Asked only when an entry may be given up for it."""
+    async def _see_progress(
+        self, failure: Failure, *, is_pod: bool
+    ) -> tuple[datetime | None, bool]:
+        """Whether the owner may have hung while it reads on, and whether others work meanwhile.
+
+        Asked only when an entry may be given up for it.
+        """
         ground, most = self._ground, self._rules.max_retries
         if all(suspect.charges < most for suspect in failure.suspects.values()):
-            return False
-        if ground.stream.consumers > LISTABLE:
-            return True
+            return None, False
+        # A process that is no pod's may have begun anew under its name.
+        if not is_pod or ground.stream.consumers > LISTABLE:
+            return ENDLESS, True
         group = ground.act.keys.group
         progress = await see_progress(ground.server, ground.stream.name, group, failure.owner)
-        return progress.is_doubtful(self._limits.alive)
+        is_proven = progress.has_finished(self._limits.alive)
+        is_outdone = progress.have_others_finished(self._limits.alive)
+        return None if is_proven else progress.asked, is_outdone
 
     async def look_for_dangling(self) -> None:
         """Note entries that lost their bodies while a worker holds them.

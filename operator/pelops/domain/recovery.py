@@ -12,7 +12,9 @@ from typing import Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
 
-PARALLEL: Final = "parallel"  # a word of the chunk beside its IDs
+# Words of the chunk beside its IDs.
+PARALLEL: Final = "parallel"  # more may join it
+FINISHED: Final = "finished"  # some of it was acknowledged
 
 
 class Trigger(StrEnum):
@@ -96,6 +98,11 @@ class Chunk:
         return PARALLEL in self.written.split()
 
     @property
+    def has_finished(self) -> bool:
+        """Whether some of it was acknowledged since it was begun."""
+        return FINISHED in self.written.split()
+
+    @property
     def members(self) -> frozenset[EntryId]:
         """All IDs that the state names; damaged words are left out."""
         return frozenset(read_ids(self.written))
@@ -135,20 +142,22 @@ class Progress:
     `None`: never, or the server does not tell (before Redis 7.2).
     """
 
-    inactive: timedelta | None  # since the consumer was given an entry
+    asked: datetime  # when the consumer last asked for entries, on the server's clock
+    inactive: timedelta | None  # since it was given one
     newest: timedelta | None  # since the newest of its pending entries was delivered
     others: timedelta | None  # since any other consumer was given an entry, of those that own none
 
-    def is_doubtful(self, limit: timedelta) -> bool:
-        """Whether others finish what they are given, and this consumer was not seen to.
+    def has_finished(self, limit: timedelta) -> bool:
+        """Whether it was given an entry later than any that is pending, and so acknowledged it.
 
-        It has finished something if it was given an entry later than any that is pending. What was
-        given longer ago than the limit may have been moved instead.
+        What was given longer ago than the limit may have been moved instead.
         """
-        if self.others is None or self.others >= limit:
-            return False
         bound = limit if self.newest is None else min(limit, self.newest)
-        return self.inactive is None or self.inactive >= bound
+        return self.inactive is not None and self.inactive < bound
+
+    def have_others_finished(self, limit: timedelta) -> bool:
+        """The same of the group's others."""
+        return self.others is not None and self.others < limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

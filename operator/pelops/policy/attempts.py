@@ -82,7 +82,9 @@ class Crash:
     suspects: tuple[Suspect, ...]
     crowd: datetime | None = None  # what was delivered before it failed together with others
     is_idle: bool = False  # its process goes on; the entries idled past their limit
-    is_doubtful: bool = False  # of idle ones: their process may have hung, or begun anew
+    # Of idle ones: when their process last asked for entries, if it was not seen to finish any.
+    unproven_since: datetime | None = None
+    is_outdone: bool = False  # while others of the group finish what they read
 
     @property
     def fails_by_read(self) -> bool:
@@ -124,6 +126,7 @@ class AttemptPlan:
     kept: frozenset[EntryId]  # of the chunk: still under way
     resolved: frozenset[EntryId]  # of the chunk: acknowledged, and to be forgotten
     is_parallel: bool = False  # more may join the chunk that this leaves
+    has_finished: bool = False  # some of it, or of those before it, was acknowledged
     following: int = 0  # suspects that may join it once all of it is delivered
 
     @property
@@ -148,7 +151,10 @@ def plan_attempts(
     """
     held = {suspect.entry_id for crash in crashes for suspect in crash.suspects if _failed(suspect)}
     under_way = chunk.under_way - held
-    judged = _give_way([(crash, _judge(crash, rules, now)) for crash in crashes])
+    resolved = chunk.members - chunk.under_way - held
+    has_finished = chunk.has_finished or bool(resolved)
+    seen = [replace(one, is_outdone=one.is_outdone or has_finished) for one in crashes]
+    judged = _give_way([(crash, _judge(crash, rules, now)) for crash in seen])
     before = replace(chunk, under_way=under_way, undelivered=chunk.undelivered & under_way)
     released = _release(judged, before, rules)
     owners = tuple(
@@ -173,8 +179,9 @@ def plan_attempts(
         waiting=sum(len(cases.staged) + cases.waiting for _, cases in judged) - taken,
         chunk=chunk,
         kept=under_way,
-        resolved=chunk.members - chunk.under_way - held,
+        resolved=resolved,
         is_parallel=is_parallel,
+        has_finished=has_finished,
         following=staged - taken if released and is_parallel else 0,
     )
 
@@ -214,13 +221,15 @@ def _give_way(judged: _Judged) -> _Judged:
 def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
     blamed = _blamed_for_the_last(crash, rules)
     alone = _find_alone(crash, blamed)
+    doubted = _find_doubted(crash, blamed)
     settled: list[Settlement] = []
     freed: list[Settlement] = []
     staged: list[Settlement] = []
     waiting, trial = 0, None
     for suspect in sorted(crash.suspects, key=lambda one: (one.charges, one.entry_id)):
         is_alone = suspect.entry_id in alone
-        settlement = _settle(suspect, crash, rules, is_alone=is_alone)
+        is_doubted = suspect.entry_id in doubted
+        settlement = _settle(suspect, crash, rules, is_alone=is_alone, is_doubted=is_doubted)
         if settlement.action is Action.DEAD or not _failed(suspect):
             settled.append(settlement)
             continue
@@ -240,12 +249,15 @@ def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
     )
 
 
-def _settle(suspect: Suspect, crash: Crash, rules: Rules, *, is_alone: bool) -> Settlement:
+def _settle(
+    suspect: Suspect, crash: Crash, rules: Rules, *, is_alone: bool, is_doubted: bool
+) -> Settlement:
     if suspect.was_offered or not suspect.is_charged:
         return _settlement(suspect, Action.FREE, suspect.charges, suspect.alone_failures)
     charges = min(suspect.charges + 1, MOST_CHARGES)
     failures = suspect.alone_failures + is_alone
-    if is_alone and _is_given_up(crash, rules, charges, failures):
+    most = 2 * rules.max_retries + 1 if is_doubted else rules.max_retries
+    if is_alone and charges > most and failures >= _needed(crash.death, rules):
         return _settlement(suspect, Action.DEAD, charges, failures)
     # A worker that marks runs what was charged alone; but two processes of one name may have failed
     # between two looks, and what they held then seems to have failed together.
@@ -258,13 +270,6 @@ def _settlement(suspect: Suspect, action: Action, charges: int, failures: int) -
     return Settlement(
         entry_id=suspect.entry_id, action=action, charges=charges, alone_failures=failures
     )
-
-
-def _is_given_up(crash: Crash, rules: Rules, charges: int, failures: int) -> bool:
-    """Whether an entry that failed alone has used up its retries."""
-    if not crash.fails_by_read:
-        return charges > rules.max_retries and failures >= _needed(crash.death, rules)
-    return charges > (2 * rules.max_retries + 1 if crash.is_doubtful else rules.max_retries)
 
 
 _Staged = tuple[Crash, tuple[Settlement, ...]]
@@ -313,6 +318,19 @@ def _find_alone(crash: Crash, blamed: Sequence[Suspect]) -> set[EntryId]:
         if all(abs(suspect.delivered - other.delivered) > ONE_READ for other in beside):
             alone.add(suspect.entry_id)
     return alone
+
+
+def _find_doubted(crash: Crash, blamed: Sequence[Suspect]) -> set[EntryId]:
+    """Those that may have waited in a process that hung over another entry, and read on.
+
+    Not where it finishes entries, or nobody does; nor the only suspect of a process that has asked
+    for nothing since.
+    """
+    since = crash.unproven_since
+    if since is None or not crash.is_outdone:
+        return set()
+    is_single = len(blamed) == 1 and crash.crowd is None
+    return {one.entry_id for one in blamed if not is_single or one.delivered < since - ONE_READ}
 
 
 def _blamed_for_the_last(crash: Crash, rules: Rules) -> list[Suspect]:

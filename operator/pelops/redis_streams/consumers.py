@@ -13,7 +13,13 @@ from pelops.errors import NoSuchGroup, RedisError
 from pelops.redis_streams.acting import Act
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import MILLISECOND, decode_name, encode_name, raise_refusal
+from pelops.redis_streams.sweeping import (
+    MILLISECOND,
+    decode_name,
+    encode_name,
+    instant,
+    raise_refusal,
+)
 from pelops.redis_streams.transport import Reply
 
 _REMOVE: Final = load_script("remove_consumer", writes=True)
@@ -72,8 +78,8 @@ async def see_progress(server: Server, stream: str, group: str, consumer: str) -
     first, *rest = await server.run(call)
     if first == b"no-group":
         raise NoSuchGroup(f"the group {group} of {stream} does not exist")
-    inactive, newest, others = (None if ms < 0 else ms * MILLISECOND for ms in (first, *rest))
-    return Progress(inactive=inactive, newest=newest, others=others)
+    inactive, newest, others = (None if ms < 0 else ms * MILLISECOND for ms in rest)
+    return Progress(asked=instant(first), inactive=inactive, newest=newest, others=others)
 
 
 async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.recovery import PARALLEL, Verdict, write_ids
+from pelops.domain.recovery import FINISHED, PARALLEL, Verdict, write_ids
 from pelops.policy.attempts import AttemptPlan, OwnerPlan
 from pelops.policy.offers import FIRST_PAUSE
 from pelops.redis_streams.acting import (
@@ -159,9 +159,8 @@ async def are_delivered(server: Server, act: Act, ids: Iterable[EntryId]) -> boo
 
 
 def _owner_words(plan: AttemptPlan, owner: OwnerPlan) -> tuple[Part, ...]:
-    kept = write_ids(plan.kept)
-    if plan.is_parallel:
-        kept = f"{PARALLEL} {kept}".rstrip()
+    words = (PARALLEL if plan.is_parallel else "", FINISHED if plan.has_finished else "")
+    kept = " ".join(filter(None, (*words, write_ids(plan.kept))))
     return (
         *(encode_name(owner.owner), to_ms(owner.cut), encode_name(plan.chunk.written)),
         *(kept, write_ids(plan.resolved), ms_or_zero(owner.crowd)),

@@ -2,14 +2,17 @@
 --
 -- KEYS  stream
 -- ARGV  group, consumer, limit (pending entries of the consumer to look at)
--- Returns  {ms since the consumer was given an entry, ms since the newest of its pending entries was
---          delivered, the least ms since any other consumer was given one, of those that own none}
---          or {'no-group'}
---          -1 each for never and for unknown: before Redis 7.2 the server does not tell when it gave
+-- Returns  {when the consumer last asked for entries, in ms; ms since it was given one; ms since the
+--          newest of its pending entries was delivered; the least ms since any other consumer was
+--          given one, of those that own none} or {'no-group'}
+--          -1 each for never and for unknown: before Redis 7.2 the server does not tell when it gave,
+--          and only reads that gave something count as asking
 -- Costs  linear in the consumers of the group, and in limit.
 -- Repeats safely: it only reads.
 
 local stream, group, consumer, limit = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local found = redis.pcall('XINFO', 'CONSUMERS', stream, group)
 if found.err then
   if string.find(found.err, 'NOGROUP', 1, true) or string.find(found.err, 'no such key', 1, true) then
@@ -17,20 +20,22 @@ if found.err then
   end
   return found
 end
-local own, others = -1, -1
+local asked, own, others = 0, -1, -1
 for _, reply in ipairs(found) do
-  local name, pending, inactive = nil, 0, -1
+  local name, pending, idle, inactive = nil, 0, 0, -1
   for i = 1, #reply, 2 do
     if reply[i] == 'name' then
       name = reply[i + 1]
     elseif reply[i] == 'pending' then
       pending = reply[i + 1]
+    elseif reply[i] == 'idle' then
+      idle = reply[i + 1]
     elseif reply[i] == 'inactive' then
       inactive = reply[i + 1]
     end
   end
   if name == consumer then
-    own = inactive
+    asked, own = now - idle, inactive
   elseif pending == 0 and inactive >= 0 and (others < 0 or inactive < others) then
     others = inactive
   end
@@ -40,4 +45,4 @@ for _, entry in ipairs(page) do
   newest = newest < 0 and entry[3] or math.min(newest, entry[3])
 end
 -- Of more entries than were looked at, one may be newer than all of these.
-return { own, #page < limit and newest or 0, others }
+return { string.format('%.0f', asked), own, #page < limit and newest or 0, others }

@@ -1,0 +1,289 @@
+"""Workers that live on while entries fail, and an operator that moves what idles past the limit.
+
+The stream and its recovery are those of `crash_model`; what differs is how workers fail, and that
+entries idle instead of their owners' ending. A step is 10 ms of the server's clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import Death
+from pelops.domain.recovery import FINISHED, PARALLEL, Chunk, Progress, Suspect
+from pelops.policy.attempts import AttemptPlan, Backoff, Crash, OwnerPlan, Rules, plan_attempts
+from tests.properties.crash_model import AT_ONCE, STEP, Entry, Habit, Process, Scene, World
+
+LIMIT: Final = 100  # steps: the processing timeout
+SWEEP_EVERY: Final = 25  # steps
+FOLLOWED_FOR: Final = 25  # steps that one sweep goes on releasing
+FOR_EVER: Final = 10**9
+
+
+class Failing(StrEnum):
+    """How a worker lives on over a poison."""
+
+    SWALLOWS = "catches the error, acknowledges nothing, goes on with the next entry"
+    HANGS = "stops for ever, with all it has read"
+    HANGS_LONG = "stops for three limits, then goes on"
+    HANGS_IN_A_SLOT = "runs ten at a time, of which the poison stops one"
+    READS_ON = "hangs, while another thread goes on reading"
+    CANNOT_PARSE = "loses the whole answer that holds the poison, and reads on"
+    CRASHES_TOO = "swallows, and some entries crash it"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleScene:
+    """What happens in one simulation."""
+
+    failing: Failing
+    entries: int = 80
+    poisons: int = 1
+    workers: int = 3
+    count: int = 10  # what one read asks for
+    max_retries: int = 3
+    handling: int = 0  # steps that one entry takes; 0: ten entries a step
+    lost: float = 0.0  # how likely the answer to a read is lost
+    crashers: int = 0  # poisons that crash their worker
+    ahead: int = 40  # entries that a worker holds at most that goes on reading
+    arrivals: int = 0  # one more entry every so many steps
+    backoff: Backoff = AT_ONCE
+    tells_progress: bool = True  # the server does: not before Redis 7.2
+    is_pod: bool = True  # the workers' names are those of pods
+
+
+@dataclass(slots=True)
+class Worker(Process):
+    """One process that lives on."""
+
+    busy_until: int = 0
+    asked: datetime | None = None  # it last read, with an answer or without
+    given: datetime | None = None
+    hung: list[EntryId] = field(default_factory=list)  # in a slot of its own
+
+
+class IdleWorld(World):
+    """The same stream and group, with workers that fail without ending."""
+
+    def __init__(self, scene: IdleScene, seed: int) -> None:
+        self.idle_scene = scene
+        super().__init__(
+            Scene(
+                habit=Habit.ONE_BY_ONE,
+                entries=scene.entries,
+                poisons=scene.poisons,
+                workers=scene.workers,
+                max_retries=scene.max_retries,
+                backoff=scene.backoff,
+                renames=True,
+            ),
+            seed,
+        )
+        self.step = 0
+        self.crashers = set(sorted(self.poisons)[: scene.crashers])
+        self.roots = scene.entries
+
+    @staticmethod
+    def _born_process(consumer: str) -> Worker:
+        return Worker(consumer=consumer)
+
+    def live(self, limits: int) -> int:
+        """Go on until nothing is left; how many limits it took, or an error after so many."""
+        while self.step < limits * LIMIT:
+            self._tick()
+            if self.has_died or self.step % SWEEP_EVERY == 0:
+                self.has_died = False
+                self._sweep()
+            if not self.pending and not self.waiting:
+                return -(-self.step // LIMIT)
+        raise AssertionError(
+            f"after {limits} limits: {len(self.pending)} pending, {len(self.waiting)} waiting,"
+            f" {len(self.letters)} given up"
+        )
+
+    def _tick(self) -> None:
+        self.step += 1
+        self.now += STEP
+        scene = self.idle_scene
+        if scene.arrivals and self.step % scene.arrivals == 0 and self.step < 20 * LIMIT:
+            self._add(Entry(root=self.roots))
+            self.roots += 1
+        # Blocked readers are served in the order of their coming.
+        places = list(range(len(self.processes)))
+        self.chance.shuffle(places)
+        for place in places:
+            worker = self.processes[place]
+            assert isinstance(worker, Worker)
+            if self._live_on(worker):
+                self.crashes += 1
+                self._bury(worker.consumer, Death.CRASHED, place)
+
+    # -- workers
+
+    def _live_on(self, worker: Worker) -> bool:
+        """One step of a worker's life; whether it ended."""
+        failing = self.idle_scene.failing
+        if failing is Failing.READS_ON and len(worker.held) < self.idle_scene.ahead:
+            self._take(worker)
+        if worker.busy_until > self.step:
+            return False
+        if not worker.held:
+            self._take(worker)
+        for _ in range(1 if self.idle_scene.handling else 10):
+            if not worker.held:
+                break
+            entry_id = worker.held.pop(0)
+            worker.busy_until = self.step + self.idle_scene.handling
+            root = self.bodies[entry_id].root
+            if root in self.crashers:
+                return True
+            if root not in self.poisons:
+                self._finish(worker, entry_id)
+            elif failing in (Failing.HANGS, Failing.READS_ON):
+                worker.busy_until = FOR_EVER
+                return False
+            elif failing is Failing.HANGS_LONG:
+                worker.busy_until = self.step + 3 * LIMIT
+                return False
+            elif failing is Failing.HANGS_IN_A_SLOT:
+                worker.hung.append(entry_id)
+                if len(worker.hung) == 10:
+                    worker.busy_until = FOR_EVER
+        return False
+
+    def _take(self, worker: Worker) -> None:
+        ids = [self.waiting.pop() for _ in range(min(self.idle_scene.count, len(self.waiting)))]
+        worker.asked = self.now
+        if not ids:
+            return
+        worker.given = self.now
+        for entry_id in ids:
+            self.pending[entry_id] = worker.consumer
+            self.holdings[worker.consumer][entry_id] = self.now
+        is_lost = self.chance.random() < self.idle_scene.lost
+        if self.idle_scene.failing is Failing.CANNOT_PARSE:
+            is_lost = is_lost or any(self.bodies[one].root in self.poisons for one in ids)
+        if not is_lost:
+            worker.held += ids
+
+    def _finish(self, worker: Worker, entry_id: EntryId) -> None:
+        """Acknowledge it, whoever holds it by now; a copy may wait all the same."""
+        if self.pending.get(entry_id) is not None:
+            self._drop(entry_id)
+        self.acknowledged.add(self.bodies[entry_id].root)
+
+    # -- the operator
+
+    def _sweep(self) -> None:
+        owners = [owner for owner in sorted(self.ended) if self.holdings[owner]]
+        crashes = [crash for owner in owners if (crash := self._recover(owner))]
+        crashes += self._recover_idle()
+        chunk = self._see_chunk()
+        if not crashes and not chunk.written:
+            return
+        scene = self.idle_scene
+        rules = Rules(max_retries=scene.max_retries, backoff=scene.backoff)
+        until = self.step + FOLLOWED_FOR
+        while True:
+            plan = plan_attempts(crashes, chunk, rules, now=self.now)
+            released = plan
+            for owner in plan.owners:
+                released = released.after(self._settle(released, owner))
+            if not plan.following or not self._is_delivered(released, until):
+                return
+            settled = {one.entry_id for owner in plan.owners for one in owner.settlements}
+            crashes = [_without(crash, settled) for crash in crashes]
+            chunk = released.chunk
+
+    def _is_delivered(self, plan: AttemptPlan, until: int) -> bool:
+        while self.step < until:
+            self._tick()
+            if not plan.kept.intersection(self.waiting):
+                return True
+        return False
+
+    def _see_chunk(self) -> Chunk:
+        seen = super()._see_chunk()
+        return Chunk(
+            written=seen.written,
+            under_way=seen.under_way,
+            undelivered=seen.under_way.intersection(self.waiting),
+        )
+
+    def _settle(self, plan: AttemptPlan, owner: OwnerPlan) -> str:
+        # Between the look and the script a worker may have acknowledged it.
+        there = tuple(one for one in owner.settlements if one.entry_id in self.pending)
+        kept = OwnerPlan(owner=owner.owner, cut=owner.cut, settlements=there, crowd=owner.crowd)
+        super()._settle(plan, kept)
+        words = (PARALLEL if plan.is_parallel else "", FINISHED if plan.has_finished else "")
+        self.chunk = " ".join(filter(None, (*words, self.chunk)))
+        return self.chunk
+
+    def _recover_idle(self) -> list[Crash]:
+        found: list[Crash] = []
+        for owner, held in self.holdings.items():
+            if owner in self.ended:
+                continue
+            suspects: list[Suspect] = []
+            for entry_id, delivered in list(held.items()):
+                if self.now - delivered < LIMIT * STEP:
+                    continue
+                retries = self.bodies[entry_id].retries
+                if retries or self.idle_scene.max_retries == 0:
+                    charges, alone = self.tries.get(entry_id, (0, 0))
+                    suspects.append(
+                        Suspect(
+                            entry_id=entry_id,
+                            owner=owner,
+                            charges=max(retries, charges),
+                            alone_failures=alone,
+                            delivered=delivered,
+                            deliveries=1,
+                        )
+                    )
+                elif self.now - delivered >= self.idle_scene.backoff.after(1):
+                    self._move(entry_id, 1)
+            if suspects:
+                found.append(
+                    Crash(
+                        owner=owner,
+                        cut=max(one.delivered for one in suspects) + timedelta(milliseconds=1),
+                        death=Death.CRASHED,
+                        suspects=tuple(suspects),
+                        crowd=self.crowds.get(owner),
+                        is_idle=True,
+                        unproven_since=self._unproven(owner)[0],
+                        is_outdone=self._unproven(owner)[1],
+                    )
+                )
+        return found
+
+    def _unproven(self, owner: str) -> tuple[datetime | None, bool]:
+        if not self.idle_scene.is_pod:
+            return self.now + LIMIT * STEP, True
+        workers = [one for one in self.processes if isinstance(one, Worker)]
+        own = next(one for one in workers if one.consumer == owner)
+        others = [
+            self.now - one.given
+            for one in workers
+            if one is not own and one.given and not self.holdings[one.consumer]
+        ]
+        held = self.holdings[owner].values()
+        tells = self.idle_scene.tells_progress
+        asked = own.asked if tells else own.given
+        progress = Progress(
+            asked=asked or self.now,
+            inactive=self.now - own.given if tells and own.given else None,
+            newest=self.now - max(held) if held else None,
+            others=min(others, default=None) if tells else None,
+        )
+        is_proven = progress.has_finished(LIMIT * STEP)
+        return None if is_proven else asked, progress.have_others_finished(LIMIT * STEP)
+
+
+def _without(crash: Crash, settled: set[EntryId]) -> Crash:
+    rest = tuple(one for one in crash.suspects if one.entry_id not in settled)
+    return replace(crash, suspects=rest)
