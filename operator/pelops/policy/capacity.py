@@ -20,7 +20,7 @@ from typing import Final
 from pelops.policy.tally import Tally
 
 MEASURED_S: Final = 10.0  # what was measured is forgotten so slowly, ...
-INFERRED_S: Final = 30.0  # ... and what was inferred so
+INFERRED_S: Final = 15.0  # ... and what was inferred so
 ENOUGH: Final = 20.0  # entries; with fewer nothing is forgotten
 LEAST_ENTRIES: Final = 5.0  # fewer tell nothing
 LEAST_S: Final = 5.0  # of one worker, for fewer than ENOUGH entries

@@ -99,7 +99,7 @@ def _sample(last: Backlog, backlog: Backlog, ready: int) -> _Sample:
         busy=busy,
         is_quiet=not arrived and before == after == 0,
         # Workers that have just begun have finished nothing yet.
-        is_saturated=last.undelivered >= max(1, delivered) and busy[0] >= busy[1],
+        is_saturated=last.undelivered > delivered and busy[0] >= busy[1],
     )
 
 
