@@ -187,8 +187,8 @@ async def _run_workers(
                 workers.append(
                     tasks.create_task(worker.run(is_wanted, blocks=len(workers) % 2 == 0))
                 )
-            running |= pods.keys()
-            running &= pods.keys()
+            running.update(pods)
+            running.intersection_update(pods)
             await asyncio.sleep(0.2)
     finally:
         for one in workers:

@@ -190,7 +190,7 @@ class World:
             fair = math.ceil(self.group.undelivered / left)
             given = self.group.deliver(room if pod.kind.batch else min(room, fair))
             pod.receive(given)
-            if not given:
+            if not given and not pod.in_work:
                 chance = (pod.serial + self._ticks) * GOLDEN % 1.0  # or they keep step for ever
                 pod.reads_at = self.now + pod.kind.pause_s * (0.5 + chance)
 

@@ -58,6 +58,33 @@ async def test_pending_lag_and_the_lowest_pending_entry_are_seen(server: Server)
     assert (group.lowest_pending, group.last_delivered_id) == (ids[1], ids[2])
 
 
+async def test_consumers_that_hold_entries_are_counted(server: Server) -> None:
+    ids = [await add(server, KEYS.stream) for _ in range(5)]
+    await provision(server, KEYS)
+    assert await _holding(server) == 0
+    await deliver(server, KEYS, 3, "one")
+    await deliver(server, KEYS, 2, "two")
+    await server.execute("XGROUP", "CREATECONSUMER", KEYS.stream, KEYS.group, "idle")
+    assert await _holding(server) == 2
+    await server.execute("XACK", KEYS.stream, KEYS.group, *map(str, ids[:3]))
+    assert await _holding(server) == 1
+
+
+async def test_among_too_many_consumers_nobody_counts_who_holds_entries(server: Server) -> None:
+    await add(server, KEYS.stream)
+    await provision(server, KEYS)
+    await deliver(server, KEYS, 1, "one")
+    create = "for i = 1, 2000 do redis.call('XGROUP', 'CREATECONSUMER', KEYS[1], ARGV[1], i) end"
+    await server.execute("EVAL", create, 1, KEYS.stream, KEYS.group, key=KEYS.stream)
+    assert await _holding(server) is None
+
+
+async def _holding(server: Server) -> int | None:
+    group = (await observe_group(server, KEYS)).group
+    assert group is not None
+    return group.holding
+
+
 async def test_a_position_ahead_of_the_stream_is_no_lag_of_zero(server: Server) -> None:
     await add(server, KEYS.stream, "5-0")
     await server.execute("XGROUP", "CREATE", KEYS.stream, KEYS.group, "900-0")
@@ -105,6 +132,7 @@ async def test_streams_beside_it_are_seen_when_asked_for(server: Server) -> None
         lag=1,
         lowest_pending=ids[0],
         first_undelivered=ids[2],
+        holding=1,
     )
     assert (await observe_group(server, KEYS)).retry is None
     await server.execute("DEL", KEYS.handover)

@@ -71,3 +71,18 @@ def test_a_copy_of_a_stuck_entry_is_no_arrival() -> None:
     assert judge_backlog(seen, recovers=True).added == 100
     aside = replace(seen, retry=RetryObservation(exists=True))
     assert judge_backlog(aside, recovers=True).added == 110
+
+
+def test_workers_that_hold_entries_are_those_of_both_streams() -> None:
+    seen = stream(group=group(pending=5, holding=2))
+    assert judge_backlog(seen, recovers=True).holding == 2
+    both = replace(seen, retry=RetryObservation(exists=True, pending=1, holding=1))
+    assert judge_backlog(both, recovers=True).holding == 3
+
+
+def test_workers_that_nobody_could_count_are_not_known() -> None:
+    seen = stream(group=group(pending=5, holding=None))
+    assert judge_backlog(seen, recovers=True).holding is None
+    unknown = RetryObservation(exists=True, pending=1, holding=None)
+    seen = stream(group=group(pending=5, holding=2), retry=unknown)
+    assert judge_backlog(seen, recovers=True).holding is None

@@ -20,7 +20,7 @@ from typing import Final
 from pelops.policy.tally import Tally
 
 MEASURED_S: Final = 10.0  # what was measured is forgotten so slowly, ...
-INFERRED_S: Final = 30.0  # ... and what was inferred so
+INFERRED_S: Final = 15.0  # ... and what was inferred so
 ENOUGH: Final = 20.0  # entries; with fewer nothing is forgotten
 LEAST_ENTRIES: Final = 5.0  # fewer tell nothing
 LEAST_S: Final = 5.0  # of one worker, for fewer than ENOUGH entries
@@ -46,6 +46,7 @@ class Work:
     busy: float  # workers that held entries, on average
     busy_most: int  # the greater of both numbers
     is_saturated: bool  # entries waited all the time
+    has_room: bool  # none waited at either observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,16 +128,16 @@ def _raise(capacity: Capacity, work: Work) -> Capacity:
     if known is None:
         return replace(capacity, per_replica=seen)
     most = capacity.best if capacity.wait_s > 0 else inf
-    raised = max(min(seen or 0.0, most), _return(capacity, known, work.seconds))
+    raised = max(min(seen or 0.0, most), _return(capacity, known, work))
     return replace(capacity, per_replica=max(known, raised))
 
 
-def _return(capacity: Capacity, known: float, seconds: float) -> float:
-    """Back towards the best known, for workers that are busy all the time: those tell nothing."""
-    if (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
+def _return(capacity: Capacity, known: float, work: Work) -> float:
+    """Back towards the best known, for workers that are busy all the time and still have room."""
+    if not work.has_room or (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
         return known
     pace, most = (RISE, inf) if capacity.proven is None else (RETURN, capacity.best)
-    return min(most, known * exp(min(1.0, pace * seconds)))
+    return min(most, known * exp(min(1.0, pace * work.seconds)))
 
 
 def _least(capacity: Capacity) -> float | None:

@@ -62,6 +62,7 @@ class _Sample:
     busy: tuple[int, int]  # workers that held entries at both looks
     is_quiet: bool  # nothing came, and nothing was owed
     is_saturated: bool  # entries waited to be read, all the time
+    has_room: bool  # none waited at either look
 
 
 def measure(meter: Meter, backlog: Backlog, *, ready: int) -> Meter:
@@ -99,7 +100,8 @@ def _sample(last: Backlog, backlog: Backlog, ready: int) -> _Sample:
         busy=busy,
         is_quiet=not arrived and before == after == 0,
         # Workers that have just begun have finished nothing yet.
-        is_saturated=last.undelivered >= max(1, delivered) and busy[0] >= busy[1],
+        is_saturated=last.undelivered > delivered and busy[0] >= busy[1],
+        has_room=last.undelivered == backlog.undelivered == 0,
     )
 
 
@@ -146,5 +148,6 @@ def _learn(meter: Meter, sample: _Sample) -> Meter:
         busy=sum(sample.busy) / 2,
         busy_most=max(sample.busy),
         is_saturated=sample.is_saturated,
+        has_room=sample.has_room,
     )
     return replace(meter, capacity=learn_capacity(meter.capacity, work))

@@ -123,7 +123,6 @@ def _needs(look: Look) -> tuple[Need, ...]:
         Need("xinfo|stream", keys.stream),
         Need("xinfo|groups", keys.stream),
         Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
-        Need("xpending", keys.stream, (keys.group,)),
         Need("xlen", keys.dead_letter),
         Need("hmget", keys.state, ("owner:uid",)),
     )

@@ -1,0 +1,90 @@
+"""What a worker can do, from observations of which workers hold entries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pelops.policy.capacity import FIRST_PATIENCE_S, Capacity, Work, learn_capacity
+
+
+def work(**changes: object) -> Work:
+    """A second in which two of eight workers were busy, and finished 100 entries."""
+    usual = Work(
+        seconds=1.0,
+        finished=100,
+        ready=8,
+        busy=2.0,
+        busy_most=2,
+        is_saturated=False,
+        has_room=True,
+    )
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def learn(capacity: Capacity, seconds: int, **changes: object) -> Capacity:
+    for _ in range(seconds):
+        capacity = learn_capacity(capacity, work(**changes))
+    return capacity
+
+
+def slow(capacity: Capacity, seconds: int) -> Capacity:
+    """All eight have too much to do, and do 20 entries per second each."""
+    return learn(capacity, seconds, finished=160, busy=8.0, busy_most=8, is_saturated=True)
+
+
+def test_idle_workers_do_not_make_the_others_look_slow() -> None:
+    capacity = learn(Capacity(), 60)
+    assert capacity.per_replica == pytest.approx(50, rel=0.2)
+    assert learn(capacity, 600, ready=20).per_replica == pytest.approx(50, rel=0.2)
+
+
+def test_entries_that_wait_for_pods_that_do_not_read_yet_tell_nothing_of_them() -> None:
+    capacity = learn(Capacity(), 10, is_saturated=True)
+    assert capacity.per_replica == pytest.approx(50)
+    assert learn(capacity, 30, finished=0, busy=0.0, busy_most=0, is_saturated=True) == capacity
+
+
+def test_a_slow_minute_is_measured_and_forgotten_when_workers_stand_idle() -> None:
+    capacity = slow(learn(Capacity(), 60, is_saturated=True), 60)
+    assert capacity.per_replica == pytest.approx(20, rel=0.05)
+    assert (learn(capacity, 60).per_replica or 0) > 40
+
+
+def test_workers_that_are_never_idle_return_to_the_best_rate_within_two_minutes() -> None:
+    capacity = slow(learn(Capacity(), 60, is_saturated=True), 60)
+    capacity = learn(capacity, 115, busy=8.0, busy_most=8)
+    assert capacity.per_replica == pytest.approx(capacity.best)
+    assert capacity.best == pytest.approx(50)
+    assert learn(capacity, 3600, busy=8.0, busy_most=8).per_replica == capacity.per_replica
+
+
+def test_workers_without_room_do_not_return_to_it() -> None:
+    capacity = slow(learn(Capacity(), 60, is_saturated=True), 60)
+    assert learn(capacity, 300, busy=8.0, busy_most=8, has_room=False).per_replica == pytest.approx(
+        20, rel=0.05
+    )
+
+
+def test_work_that_is_not_saturated_never_lowers_the_capacity() -> None:
+    capacity = learn(Capacity(), 20, is_saturated=True)
+    found = learn(capacity, 600, finished=10, busy=8.0, busy_most=8, has_room=False)
+    assert found.per_replica == capacity.per_replica
+
+
+def test_a_raise_that_was_wrong_is_not_tried_again_at_once() -> None:
+    capacity = learn(Capacity(), 20, is_saturated=True)
+    for times in (1, 2, 4):
+        capacity = learn(replace(capacity, wait_s=0.0), 60, finished=200)
+        assert (capacity.per_replica or 0) > 80
+        capacity = learn(capacity, 60, is_saturated=True)
+        assert capacity.per_replica == pytest.approx(50)
+        assert capacity.wait_s == times * FIRST_PATIENCE_S
+        patient = learn(capacity, 60, finished=200)
+        assert patient.per_replica == pytest.approx(50)
+
+
+def test_a_position_that_was_moved_is_no_work() -> None:
+    capacity = learn(Capacity(), 20, is_saturated=True)
+    assert learn(capacity, 1, finished=100_000) == capacity
