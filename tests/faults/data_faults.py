@@ -21,11 +21,13 @@ from tests.faults.collecting import (
 from tests.faults.history import Disturbance, Source
 from tests.faults.lanes import Lane
 from tests.faults.notes import DestroyNote, PlainNote
-from tests.faults.scene import Scene
+from tests.faults.scene import Scene, send
 from tests.faults.world import World
 
 ALL = 100_000
 OTHER_GROUP = "another"
+RETRY_STREAM = "RetryStream"
+SWITCHES = 0.7  # of the times that a retry stream is not read, requeueTo is changed and back
 
 
 def flush_all(world: World, dice: random.Random) -> str:
@@ -94,6 +96,29 @@ def add_group(world: World, dice: random.Random) -> str:
     if lane.strategy == "Requeue":
         world.other_groups.setdefault(lane.name, []).append((began_ns, ended_ns))
     return f"{lane.name} for {(ended_ns - began_ns) / 1e9:.1f} s"
+
+
+def leave_retry_stream(world: World, dice: random.Random) -> str:
+    """Workers read no new copies of their retry stream; the strategy may be another meanwhile."""
+    lane = next(lane for lane in world.lanes if lane.requeue_to == RETRY_STREAM)
+    switches = dice.random() < SWITCHES
+    world.place.unread(lane).touch()
+    try:
+        _strand(world, lane, dice)
+        if switches:
+            world.ask_for(lane, requeue_to="Stream")
+            _strand(world, lane, dice)
+    finally:
+        world.read_retry_streams()
+    what = "requeueTo was Stream meanwhile" if switches else "requeueTo stayed"
+    return f"{lane.name}: {what}"
+
+
+def _strand(world: World, lane: Lane, dice: random.Random) -> None:
+    """End workers of a lane, and leave the operators time to recover what they held."""
+    for victim in dice.sample(living := world.living(lane), k=min(1, len(living))):
+        send(victim, signal.SIGKILL)
+    time.sleep(dice.uniform(1, 4))
 
 
 def end_other_groups(world: Scene) -> None:
