@@ -11,6 +11,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from pelops.domain.naming import GroupKeys
 from tests.faults.collecting import (
     Findings,
     rows_of,
@@ -27,6 +28,7 @@ from tests.faults.world import World
 ALL = 100_000
 OTHER_GROUP = "another"
 RETRY_STREAM = "RetryStream"
+RETURNED_S = 20.0
 SWITCHES = 0.7  # of the times that a retry stream is not read, requeueTo is changed and back
 
 
@@ -108,6 +110,7 @@ def leave_retry_stream(world: World, dice: random.Random) -> str:
         if switches:
             world.ask_for(lane, requeue_to="Stream")
             _strand(world, lane, dice)
+            _await_returned(world, lane)
     finally:
         world.read_retry_streams()
     what = "requeueTo was Stream meanwhile" if switches else "requeueTo stayed"
@@ -119,6 +122,31 @@ def _strand(world: World, lane: Lane, dice: random.Random) -> None:
     for victim in dice.sample(living := world.living(lane), k=min(1, len(living))):
         send(victim, signal.SIGKILL)
     time.sleep(dice.uniform(1, 4))
+
+
+def _await_returned(world: World, lane: Lane) -> None:
+    """Return once the retry stream has nothing for workers, none of which reads it.
+
+    Raises TimeoutError: then copies are stranded there.
+    """
+    server, keys = world.connect(), lane.keys
+    until = time.monotonic() + RETURNED_S
+    while True:
+        if not _waits(server, keys):
+            return
+        if time.monotonic() > until:
+            raise TimeoutError(f"nothing moves what waits in {keys.retry}")
+        time.sleep(0.2)
+
+
+def _waits(server: Any, keys: GroupKeys) -> bool:
+    """Whether the retry stream has a copy that nobody was given."""
+    try:
+        groups = server.xinfo_groups(keys.retry)
+    except ResponseError:  # there is no such stream
+        return False
+    positions = [one["last-delivered-id"].decode() for one in groups]
+    return bool(positions and server.xrange(keys.retry, f"({positions[0]}", "+", 1))
 
 
 def end_other_groups(world: Scene) -> None:
