@@ -11,6 +11,7 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from pelops.domain.naming import GroupKeys
 from tests.faults.collecting import (
     Findings,
     rows_of,
@@ -21,11 +22,14 @@ from tests.faults.collecting import (
 from tests.faults.history import Disturbance, Source
 from tests.faults.lanes import Lane
 from tests.faults.notes import DestroyNote, PlainNote
-from tests.faults.scene import Scene
+from tests.faults.scene import Scene, send
 from tests.faults.world import World
 
 ALL = 100_000
 OTHER_GROUP = "another"
+RETRY_STREAM = "RetryStream"
+RETURNED_S = 20.0
+SWITCHES = 0.7  # of the times that a retry stream is not read, requeueTo is changed and back
 
 
 def flush_all(world: World, dice: random.Random) -> str:
@@ -94,6 +98,55 @@ def add_group(world: World, dice: random.Random) -> str:
     if lane.strategy == "Requeue":
         world.other_groups.setdefault(lane.name, []).append((began_ns, ended_ns))
     return f"{lane.name} for {(ended_ns - began_ns) / 1e9:.1f} s"
+
+
+def leave_retry_stream(world: World, dice: random.Random) -> str:
+    """Workers read no new copies of their retry stream; the strategy may be another meanwhile."""
+    lane = next(lane for lane in world.lanes if lane.requeue_to == RETRY_STREAM)
+    switches = dice.random() < SWITCHES
+    world.place.unread(lane).touch()
+    try:
+        _strand(world, lane, dice)
+        if switches:
+            world.ask_for(lane, requeue_to="Stream")
+            _strand(world, lane, dice)
+            _await_returned(world, lane)
+    finally:
+        world.read_retry_streams()
+    what = "requeueTo was Stream meanwhile" if switches else "requeueTo stayed"
+    return f"{lane.name}: {what}"
+
+
+def _strand(world: World, lane: Lane, dice: random.Random) -> None:
+    """End workers of a lane, and leave the operators time to recover what they held."""
+    for victim in dice.sample(living := world.living(lane), k=min(1, len(living))):
+        send(victim, signal.SIGKILL)
+    time.sleep(dice.uniform(1, 4))
+
+
+def _await_returned(world: World, lane: Lane) -> None:
+    """Return once the retry stream has nothing for workers, none of which reads it.
+
+    Raises TimeoutError: then copies are stranded there.
+    """
+    server, keys = world.connect(), lane.keys
+    until = time.monotonic() + RETURNED_S
+    while True:
+        if not _waits(server, keys):
+            return
+        if time.monotonic() > until:
+            raise TimeoutError(f"nothing moves what waits in {keys.retry}")
+        time.sleep(0.2)
+
+
+def _waits(server: Any, keys: GroupKeys) -> bool:
+    """Whether the retry stream has a copy that nobody was given."""
+    try:
+        groups = server.xinfo_groups(keys.retry)
+    except ResponseError:  # there is no such stream
+        return False
+    positions = [one["last-delivered-id"].decode() for one in groups]
+    return bool(positions and server.xrange(keys.retry, f"({positions[0]}", "+", 1))
 
 
 def end_other_groups(world: Scene) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from pelops.domain.naming import GroupKeys, derive_keys
+from tests.faults.taking import UNREAD
 from tests.operators import ROOT
 
 PROCESSING_TIMEOUT_S = 12
@@ -87,6 +88,10 @@ class Place:
     def journals(self, lane: Lane) -> Path:
         """Where the workers of a lane write."""
         return self.history / lane.name
+
+    def unread(self, lane: Lane) -> Path:
+        """The file that keeps the workers of a lane from its retry stream while it exists."""
+        return Path(f"{self.journals(lane)}{UNREAD}")
 
 
 # One for each way in which entries come back; their workers differ as far as these allow.

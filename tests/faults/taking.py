@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -13,6 +14,7 @@ from redis.exceptions import ResponseError
 from tests.faults.journal import Journal
 
 BLOCK_MS = 500
+UNREAD = ".retry-unread"  # ends the name of the file that keeps workers from the retry stream
 
 # Claims, of the given IDs, those which that owner still holds since before a time: what a new
 # process of its name has read again is that one's. KEYS stream; ARGV group, owner, me, ms, then
@@ -90,13 +92,16 @@ class Taker:
         retries: bool,
         reads_history: bool,
         says_boot: bool,
+        unread: Path | None = None,
     ) -> None:
+        """While the file `unread` exists, new copies of the retry stream are not read."""
         self._server = server
         self._keys = keys
         self._journal = journal
         self._count = count
         self._claims = claims
         self._streams = [keys.stream, *([keys.retry] if retries else [])]
+        self._unread = unread
         self._reads_history = reads_history
         self._owes_history = self._reads_history
         self._has_said_boot = not says_boot
@@ -139,7 +144,9 @@ class Taker:
         return found
 
     def _take_new(self) -> list[Work]:
-        asked = [*self._streams, *([self._keys.handover] if self._claims else [])]
+        is_unread = self._unread is not None and self._unread.exists()
+        streams = self._streams[:1] if is_unread else self._streams
+        asked = [*streams, *([self._keys.handover] if self._claims else [])]
         return self._read(dict.fromkeys(asked, ">"), block_ms=BLOCK_MS)
 
     def _read(self, asked: dict[str, str], *, block_ms: int | None) -> list[Work]:

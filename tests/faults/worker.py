@@ -29,7 +29,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.faults.connecting import connect
 from tests.faults.journal import Journal
-from tests.faults.taking import Keys, Taker, Work
+from tests.faults.taking import UNREAD, Keys, Taker, Work
 
 KINDS = ("plain-each", "plain-ten", "plain-batch", "claiming")
 SLOW_S = 2.5  # what a slow entry takes: less than any processing time-out
@@ -57,6 +57,7 @@ class Worker:
             retries=settings.reads_retry_stream,
             reads_history=settings.reads_history,
             says_boot=settings.says_boot or self._kind == "claiming",
+            unread=Path(settings.history + UNREAD),
         )
 
     def run(self) -> None:

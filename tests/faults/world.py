@@ -11,6 +11,7 @@ from typing import Any
 
 from local_cluster.plane import ControlPlane
 from tests.faults.fleet import Fleet
+from tests.faults.lanes import Lane
 from tests.faults.proxy import Proxy
 from tests.faults.scene import Scene, Setting, connect_to, send
 from tests.operators import Resources
@@ -69,6 +70,18 @@ class World(Scene):
             if restarts >= 3 and time.monotonic() - since > PATIENCE_S:
                 self.kubectl("delete", "pod", meta["name"], "--wait=false")
 
+    def ask_for(self, lane: Lane, *, requeue_to: str) -> None:
+        """Have stuck entries of a lane copied to the stream, or to its retry stream."""
+        patch = json.dumps({"spec": {"recovery": {"requeueTo": requeue_to}}})
+        self.kubectl("patch", "streamconsumergroup", lane.name, "--type=merge", "-p", patch)
+
+    def read_retry_streams(self) -> None:
+        """Retry streams are asked for and read as they were in the beginning."""
+        for lane in self.lanes:
+            if lane.requeue_to == "RetryStream":
+                self.ask_for(lane, requeue_to=lane.requeue_to)
+                self.place.unread(lane).unlink(missing_ok=True)
+
     def heal(self) -> None:
         """End every fault; whatever was ended or paused runs again."""
         self.to_api.heal()
@@ -79,3 +92,4 @@ class World(Scene):
             self.ground.plane.restart("kube-apiserver")
         for fleet in self.fleets:
             fleet.replace()
+        self.read_retry_streams()

@@ -172,8 +172,8 @@ async def test_tries_of_pending_copies_are_kept_by_sweeps_that_copy_to_the_strea
     await server.execute("XACK", KEYS.retry, KEYS.group, str(done), key=KEYS.retry)
     tries = [f"try:{held}", f"try:{done}"]
     await server.execute("HSET", KEYS.state, tries[0], "1 0 0", tries[1], "1 0 0", key=KEYS.state)
-    told = {"uid": "uid-1", "target": KEYS.stream, "scan": "0"}
-    await finish_sweep(server, KEYS, **told, others=(KEYS.retry,))
+    others = (KEYS.retry,)
+    await finish_sweep(server, KEYS, uid="uid-1", target=KEYS.stream, scan="0", others=others)
     assert await read_fields(server, KEYS, tries) == ["1 0 0", None]
 
 

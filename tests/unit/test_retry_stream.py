@@ -115,7 +115,7 @@ def test_work_in_the_retry_stream_alone_keeps_workers(seen: StreamObservation) -
 
 
 def test_with_both_streams_empty_nothing_is_owed() -> None:
-    empty = {"lag": 0, "first_undelivered": None}
+    empty: dict[str, Any] = {"lag": 0, "first_undelivered": None}
     for seen in (both(**empty), former(**empty)):
         assert judge_backlog(seen, recovers=True).is_nothing_owed
 

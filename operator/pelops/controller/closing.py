@@ -63,12 +63,14 @@ class Closing:
         if not is_news and not sweep.findings.moved and scan == "0":
             return
         with_retry = needs_retry_stream(sweep.resource.spec)
+        target = keys.retry if with_retry else keys.stream
+        streams = (keys.stream, *(() if sight.retry is None else (keys.retry,)))
         self._scans[sweep.name] = await finish_sweep(
             sweep.server,
             keys,
             uid=sweep.resource.metadata.uid,
-            target=keys.retry if with_retry else keys.stream,
-            others=() if with_retry or sight.retry is None else (keys.retry,),
+            target=target,
+            others=tuple(stream for stream in streams if stream != target),
             report=report,
             resolved=resolved,
             scan=scan,
