@@ -15,6 +15,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import (
     Ahead,
+    ConsumerObservation,
     GroupObservation,
     RetryObservation,
     StreamObservation,
@@ -58,6 +59,7 @@ class Look:
     with_retry: bool = False
     with_handover: bool = False
     is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
+    with_consumers: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -104,7 +106,10 @@ def _call(look: Look) -> ScriptCall:
     return ScriptCall(
         script=_SCRIPT,
         keys=look.names,
-        args=(look.keys.group, int(look.is_deep), *_OWNER, *FIXED_FIELDS),
+        args=(
+            *(look.keys.group, look.is_deep + 2 * look.with_consumers),
+            *(*_OWNER, *FIXED_FIELDS),
+        ),
         needs=partial(_needs, look),
     )
 
@@ -132,7 +137,7 @@ def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError
 
 
 def _read(look: Look, answer: Reply) -> StreamObservation:
-    types, (seconds, microseconds), stream, group, dead_letters, fields, further = answer
+    types, (seconds, microseconds), stream, group, dead_letters, fields, further, names = answer
     _check_types(look, [kind.decode() for kind in types])
     sides = {name: _read_side(*one) for name, one in zip(look.names[4:], further, strict=True)}
     handover = sides.get(look.keys.handover)
@@ -153,6 +158,7 @@ def _read(look: Look, answer: Reply) -> StreamObservation:
         max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
         state=_read_state(fields[len(_OWNER) :]),
         retry=sides.get(look.keys.retry),
+        consumers=None if names is None else tuple(_read_consumer(*one) for one in names),
         has_handover=handover is None or handover.exists,
     )
 
@@ -185,6 +191,14 @@ def _can_repair(position: EntryId, stream: _Stream) -> bool:
     # Of entries at the position or ahead of it one was deleted: the server believes no number then.
     deleted = _id_or_none(stream.deleted) or EntryId.MIN
     return deleted == EntryId.MIN or deleted < position
+
+
+def _read_consumer(name: bytes, pending: int, idle_ms: int) -> ConsumerObservation:
+    return ConsumerObservation(
+        name=name.decode("utf-8", "surrogateescape"),
+        pending=pending,
+        idle=timedelta(milliseconds=idle_ms),
+    )
 
 
 def _read_side(stream: Sequence[Reply] | None, group: Sequence[Reply] | None) -> RetryObservation:
