@@ -32,7 +32,7 @@ MANY = {
     "watch": 14.0,
     "group": 12.0,
 }
-BY_HAND = ("group", "flush", "destroy", "trim", "delconsumer")
+BY_HAND = ("group", "flush", "destroy", "trim", "vanish", "delconsumer")
 # All that one server can meet, and time between for operators to live and to recover something.
 ONE_SERVER = {
     "sigkill": 2.5,
@@ -49,6 +49,7 @@ ONE_SERVER = {
     "flush": 100.0,
     "destroy": 25.0,
     "trim": 20.0,
+    "vanish": 40.0,
     "delconsumer": 15.0,
 }
 
