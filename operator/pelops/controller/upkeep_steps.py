@@ -96,13 +96,12 @@ class UpkeepSteps:
     def _record_dropped(self, work: _Upkeep, memory: Memory) -> Step | None:
         """Consumers that somebody deleted with entries pending."""
         before, stream, facts = memory.holders, work.stream, work.view.facts
-        pods, gone = self._cache.pods_of(facts.workload)
-        owners = Owners(pods, gone)
-        dropped = find_dropped(
-            before,
-            stream,
-            has_left=lambda name: before is not None and has_left(owners.match(name), before.at),
-        )
+
+        def is_left(consumer: str) -> bool:
+            pods, gone = self._cache.pods_of(facts.workload)
+            return before is not None and has_left(Owners(pods, gone).match(consumer), before.at)
+
+        dropped = find_dropped(before, stream, has_left=is_left)
         if dropped is None:
             memory.holders = Holders.of(stream)
             return None
