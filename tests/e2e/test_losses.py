@@ -13,6 +13,7 @@ from tests.e2e.recovering import Group
 from tests.operators import Resources
 from tests.redis_fixtures import RunRedis
 
+ALARM = "PendingEntriesDropped"
 CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
 
 
@@ -135,4 +136,49 @@ def test_a_group_that_was_destroyed_tells_how_many_repeat_at_least(group: Group)
     group.redis.xgroup_destroy(group.stream, group.keys.group)
     _await_made_anew(group)
     assert "at least 5" in group.await_event("GroupRecreated")["note"]
+    assert not _has_loss(group)
+
+
+def _await_quiet(group: Group, consumer: str) -> None:
+    """Wait until a consumer has done nothing for longer than the operator asks for."""
+
+    def is_quiet() -> bool:
+        found = group.redis.xinfo_consumers(group.stream, group.keys.group)
+        return any(one["name"] == consumer and one["idle"] > 12_000 for one in found)
+
+    group.until(is_quiet, f"{consumer} to be quiet")
+
+
+def test_pending_entries_that_go_with_a_deleted_consumer_are_reported_until_acknowledged(
+    group: Group,
+) -> None:
+    group.declare(recovery=CALM)
+    group.give("jane", 11)
+    group.acknowledge(group.give("mary", 3))
+    _await_quiet(group, "jane")
+    dropped = group.redis.xgroup_delconsumer(group.stream, group.keys.group, "jane")
+    assert dropped == 11
+    alarm = group.resources.await_condition(group.name, ALARM, reason=ALARM)
+    assert "Consumer jane was deleted with up to 11 pending entries" in alarm["message"]
+    assert group.resources.condition(group.name)["status"] == "True"
+    assert group.await_event(ALARM)["type"] == "Warning"
+    assert not _has_loss(group)
+    # Nothing else that happens to consumers is reported: mary had nothing to do.
+    group.redis.xgroup_delconsumer(group.stream, group.keys.group, "mary")
+    group.resources.plane.kubectl(
+        *("annotate", "--overwrite", "scg", "-n", group.resources.namespace, group.name),
+        f"pelops.dev/acknowledge={ALARM}",
+    )
+    group.until(lambda: not group.resources.condition(group.name, ALARM), "no alarm")
+    assert len(group.ledger(LedgerKind.PENDING_DROPPED)) == 1
+
+
+def test_a_busy_consumer_that_is_deleted_is_an_event_and_no_alarm(group: Group) -> None:
+    group.declare(recovery=CALM)
+    group.give("jane", 5)
+    _await_numbers(group, pending=5)
+    group.redis.xgroup_delconsumer(group.stream, group.keys.group, "jane")
+    told = group.await_event(ALARM)
+    assert told["type"] == "Warning" and "up to 5 pending entries" in told["note"]
+    assert not group.resources.condition(group.name, ALARM)
     assert not _has_loss(group)

@@ -127,6 +127,19 @@ def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
     )
 
 
+def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(group: Group) -> None:
+    group.declare(recovery={"processingTimeoutSeconds": 3600})
+    with group.redis.pipeline(transaction=False) as together:
+        for number in range(2_001):
+            together.xgroup_createconsumer(group.stream, group.keys.group, f"c-{number}")
+        together.execute()
+    group.give("laptop", 1)
+    named = group.resources.await_condition(
+        group.name, "UnmatchedConsumers", reason="UnmatchedConsumers"
+    )
+    assert "at least 1, such as laptop" in named["message"]
+
+
 @pytest.mark.parametrize(
     "still", [{"suspend": True}, {"recovery": {"strategy": "Off"}}], ids=["suspended", "off"]
 )

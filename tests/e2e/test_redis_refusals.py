@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from local_cluster.redis_servers import RedisServers, ServerOptions, StandaloneServers
+from local_cluster.redis_servers import (
+    ClusterServers,
+    RedisServers,
+    ServerOptions,
+    StandaloneServers,
+)
 from local_cluster.redis_servers.tls import make_tls_files
 from pelops.domain.access import Role, acl_rules
 from pelops.domain.naming import derive_keys
 from tests.e2e.declaring import NAME, a_spec, group_of, secret
+from tests.e2e.recovering import Group
 from tests.operators import Resources
 from tests.redis_fixtures import RunRedis
 
@@ -110,16 +116,43 @@ def test_a_key_of_another_type_is_left_as_it_is_until_it_is_gone(
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_dead_letter_key_in_another_slot_is_refused_before_it_is_needed_in_a_cluster(
+def test_a_dead_letter_stream_of_any_name_works_without_a_cluster(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
-    spec = a_spec(redis_86.url, stream, deadLetter={"stream": "elsewhere"})
+    elsewhere = f"elsewhere-{stream}"
+    group = Group(resources, redis_86, stream)
+    group.declare(recovery={"minIdleSeconds": 1, "maxRetries": 0}, deadLetter={"stream": elsewhere})
+    (entry,) = group.give("laptop", 1)
+    group.until(lambda: group.redis.xlen(elsewhere) == 1, "the dead letter")
+    assert group.pending() == {}
+    ((_, letter),) = group.redis.xrange(elsewhere)
+    assert entry in letter.values()
+
+
+def test_a_dead_letter_stream_in_another_slot_is_refused_before_it_is_needed_in_a_cluster(
+    resources: Resources, redis_cluster: ClusterServers, stream: str
+) -> None:
+    spec = a_spec(redis_cluster.url, stream, deadLetter={"stream": "elsewhere"})
     resources.apply(NAME, spec)
     refused = resources.await_condition(NAME, reason="DeadLetterInAnotherSlot")
     assert "elsewhere" in refused["message"] and f"{{{stream}}}" in refused["message"]
-    assert redis_86.cli("EXISTS", stream) == "0"
     resources.apply(NAME, {**spec, "deadLetter": {"stream": f"{{{stream}}}:elsewhere"}})
     resources.await_condition(NAME, reason="Ready")
+
+
+def test_a_server_without_memory_is_told_as_such_and_not_as_a_network_problem(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
+    servers = run_redis()
+    group = Group(resources, servers, stream)
+    group.declare(recovery={"processingTimeoutSeconds": 3600})
+    group.add(3)
+    group.redis.config_set("maxmemory", 1)
+    group.deliver("laptop", 3)
+    told = group.resources.await_condition(group.name, reason="RedisOutOfMemory")
+    assert "maxmemory" in told["message"] and "network" not in told["message"]
+    group.redis.config_set("maxmemory", 0)
+    group.resources.await_condition(group.name, reason="Ready")
 
 
 def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(

@@ -84,6 +84,14 @@ def find_unsettled(history: History) -> list[Evidence]:
     return found
 
 
+def find_unreported(history: History) -> list[Evidence]:
+    """Losses by a fault that the operator could know of and did not report."""
+    return [
+        Evidence(anomaly="loss not reported", subject=history.name, text=text)
+        for text in history.unreported
+    ]
+
+
 def _is_just(letter: Letter, history: History) -> bool:
     produced = history.produced.get(letter.unique)
     if produced is not None and produced.is_poison:
@@ -103,4 +111,4 @@ ANOMALIES: Mapping[str, Check] = {
     "unexplained_duplicates": find_unexplained_duplicates,
 }
 # Those that make a run fail without a field of their own.
-OTHERS: tuple[Check, ...] = (find_excess_crashes, find_unsettled)
+OTHERS: tuple[Check, ...] = (find_excess_crashes, find_unsettled, find_unreported)

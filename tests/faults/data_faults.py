@@ -9,9 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from pelops.domain.naming import GroupKeys
+from pelops.domain.state import SEEN_PENDING, SEEN_UNDELIVERED
 from tests.faults.collecting import (
     Findings,
     rows_of,
@@ -26,6 +27,9 @@ from tests.faults.scene import Scene, send
 from tests.faults.world import World
 
 ALL = 100_000
+SEEN_WORK = 3  # entries: fewer may be finished between two observations
+WORK_S = 8.0
+REPORT_S = 30.0
 OTHER_GROUP = "another"
 RETRY_STREAM = "RetryStream"
 RETURNED_S = 20.0
@@ -80,6 +84,58 @@ def trim_stream(world: World, dice: random.Random) -> str:
         lost = owed - left - retry
         _note(world, lane, "trim", at_ns, lost)
     return f"{lane.name}: {len(lost)} entries lost"
+
+
+def delete_stream(world: World, dice: random.Random) -> str:
+    """DEL of a stream that the group has not finished; the operator must report what is lost.
+
+    It is deleted when the operator has seen work to do: of what nobody saw nobody can tell.
+    """
+    lane = dice.choice(world.lanes)
+    server = world.connect()
+    seen = _await_seen_work(server, lane)
+    if not seen:
+        return f"{lane.name}: no work was seen"
+    with world.data_lock:
+        at_ns = time.time_ns()
+        pipeline = server.pipeline(transaction=True)
+        pipeline.time()
+        _ask(pipeline, lane)
+        pipeline.delete(lane.stream)
+        now, *answer, _ = pipeline.execute(raise_on_error=False)
+        retry = {fields.get("unique") for _, fields in _rows(answer[1])}
+        lost = _take(world, lane, answer) - retry
+        _note(world, lane, "vanish", at_ns, lost)
+    done = f"{lane.name}: {len(lost)} entries lost"
+    if len(lost) >= SEEN_WORK and not _await_report(world, lane, now[0] * 1000 + now[1] // 1000):
+        world.unreported.setdefault(lane.name, []).append(f"{done}, {seen} were seen before")
+    return done
+
+
+def _await_seen_work(server: Any, lane: Lane) -> int:
+    """How many unfinished entries the operator has remembered, once there are some; else 0."""
+    until = time.monotonic() + WORK_S
+    while time.monotonic() < until:
+        remembered = server.hmget(lane.keys.state, SEEN_PENDING, SEEN_UNDELIVERED)
+        seen = sum(int(number or 0) for number in remembered)
+        groups = server.xinfo_groups(lane.stream) if server.exists(lane.stream) else []
+        pending = sum(one["pending"] for one in groups if one["name"] != OTHER_GROUP.encode())
+        if seen >= SEEN_WORK and pending >= SEEN_WORK:
+            return seen
+        time.sleep(0.05)
+    return 0
+
+
+def _await_report(world: World, lane: Lane, since_ms: int) -> bool:
+    """Whether the operator records a loss in the ledger in time."""
+    until = time.monotonic() + REPORT_S
+    while time.monotonic() < until:
+        with suppress(RedisError):
+            events = world.connect().xrange(lane.keys.ledger, min=since_ms)
+            if any(fields.get(b"kind") == b"data-loss" for _, fields in events):
+                return True
+        time.sleep(0.5)
+    return False
 
 
 def add_group(world: World, dice: random.Random) -> str:

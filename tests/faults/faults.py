@@ -48,6 +48,7 @@ FAULTS: Mapping[str, Fault] = {
     "flush": Fault(inject=data_faults.flush_all, every_s=12, domain="data"),
     "destroy": Fault(inject=data_faults.destroy_group, every_s=8, domain="data"),
     "trim": Fault(inject=data_faults.trim_stream, every_s=5, domain="data"),
+    "vanish": Fault(inject=data_faults.delete_stream, every_s=12, domain="data"),
     "group": Fault(inject=data_faults.add_group, every_s=6, domain="data"),
     "strategy": Fault(inject=data_faults.leave_retry_stream, every_s=12, domain="data"),
     "delconsumer": Fault(inject=data_faults.delete_consumer, every_s=5, domain="data"),

@@ -180,6 +180,7 @@ class History:
     other_groups: tuple[tuple[int, int], ...] = ()  # when another group was there
     is_poisoned_fleet: bool = False  # nothing but poison ended workers
     problems: tuple[str, ...] = field(default=())  # why it did not come to rest
+    unreported: tuple[str, ...] = ()  # losses that a fault made and the operator did not tell
     # Of workers whose every fault was written down; None: of others.
     hindrances: tuple[Hindrance, ...] | None = None
     acknowledged: frozenset[Place] = frozenset()  # by Redis' own file, whoever did it

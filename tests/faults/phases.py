@@ -33,7 +33,7 @@ MANY = {
     "watch": 14.0,
     "group": 12.0,
 }
-BY_HAND = ("group", "flush", "destroy", "trim", "delconsumer", "strategy")
+BY_HAND = ("group", "flush", "destroy", "trim", "vanish", "delconsumer", "strategy")
 # All that one server can meet, and time between for operators to live and to recover something.
 ONE_SERVER = {
     "sigkill": 2.5,
@@ -51,6 +51,7 @@ ONE_SERVER = {
     "flush": 100.0,
     "destroy": 25.0,
     "trim": 20.0,
+    "vanish": 40.0,
     "delconsumer": 15.0,
     "strategy": 20.0,
 }

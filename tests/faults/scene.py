@@ -75,6 +75,7 @@ class Scene(ABC):
     hindrances: list[Hindrance] = field(default_factory=list)
     begun: Counter[str] = field(default_factory=Counter)  # how often a fault was begun
     other_groups: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    unreported: dict[str, list[str]] = field(default_factory=dict)  # by lane: losses not told
     data_lock: threading.Lock = field(default_factory=threading.Lock)
     ending: threading.Event = field(default_factory=threading.Event)  # the time for faults is up
 

@@ -1,6 +1,7 @@
 """What is told of a group that went back, and of entries trimmed too soon, on real servers."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,6 +12,7 @@ from pelops.domain.ledger import LedgerKind
 from pelops.domain.observation import StreamObservation
 from pelops.domain.state import Latch, LossCause
 from pelops.errors import NotOurs
+from pelops.policy.dropped import DroppedEntries, Holders, find_dropped
 from pelops.policy.loss import assess_loss, find_new_loss, find_vanished
 from pelops.policy.position import (
     LastSeen,
@@ -18,11 +20,14 @@ from pelops.policy.position import (
     choose_newest,
     decide_went_back,
 )
+from pelops.redis_streams.acting import Act
+from pelops.redis_streams.consumers import remove_consumer
 from pelops.redis_streams.groups import provision_group, release_group
-from pelops.redis_streams.observing import observe_group
+from pelops.redis_streams.observing import Look, observe_group, observe_groups
 from pelops.redis_streams.position import (
     clear_latches,
     hold_recovery,
+    record_dropped,
     record_loss,
     remember_position,
 )
@@ -357,3 +362,96 @@ async def test_repeats_are_counted_up_to_the_newest_observation(server: Server) 
     )
     assert made.creation is not None
     assert (made.creation.position, made.creation.repeats) == (EntryId(6), 3)
+
+
+async def look_at_consumers(server: Server) -> StreamObservation:
+    look = Look(KEYS, with_consumers=True)
+    seen = (await observe_groups(server, [look]))[look]
+    assert isinstance(seen, StreamObservation)
+    return seen
+
+
+async def find_dropped_since(server: Server, before: StreamObservation) -> DroppedEntries | None:
+    now = await look_at_consumers(server)
+    return find_dropped(Holders.of(before), now, has_left=lambda _: False)
+
+
+async def test_pending_entries_of_a_consumer_that_was_deleted_are_recorded_once(
+    server: Server,
+) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    await server.execute("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "worker")
+    dropped = await find_dropped_since(server, before)
+    assert dropped is not None
+    assert (dropped.at_most, dropped.consumers, dropped.is_quiet) == (2, {"worker": 2}, False)
+    dropped = replace(dropped, is_quiet=True)
+    assert await record_dropped(server, KEYS, OWNER, dropped) == 2
+    assert await record_dropped(server, KEYS, OWNER, dropped) is None, "another replica saw it too"
+    latched = (await observe_group(server, KEYS)).state.dropped
+    assert latched is not None
+    assert (latched.at_most, latched.consumer, latched.consumers) == (2, "worker", 1)
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.PENDING_DROPPED) == 1
+    assert await clear_latches(server, KEYS, OWNER, [Latch.PENDING_DROPPED])
+    assert (await observe_group(server, KEYS)).state.dropped is None
+    assert await record_dropped(server, KEYS, OWNER, dropped) is None
+
+
+async def test_a_consumer_that_was_busy_is_recorded_without_an_alarm(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    await server.execute("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "worker")
+    dropped = await find_dropped_since(server, before)
+    assert dropped is not None
+    assert await record_dropped(server, KEYS, OWNER, dropped) == 2
+    assert (await observe_group(server, KEYS)).state.dropped is None
+
+
+async def test_a_worker_that_leaves_as_it_should_is_not_reported(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    await acknowledge(server, 3, 5)
+    act = Act(
+        keys=KEYS,
+        source=KEYS.stream,
+        target=KEYS.stream,
+        uid=OWNER.uid,
+        field_prefix="_",
+        batch=100,
+        actor="a test",
+        trigger="timer",
+        allows_others=False,
+    )
+    assert await remove_consumer(server, act, "worker")
+    dropped = await find_dropped_since(server, before)
+    assert dropped is not None, "Redis shows no difference"
+    assert await record_dropped(server, KEYS, OWNER, dropped) is None, "the ledger does"
+    assert LedgerKind.PENDING_DROPPED not in await kinds_in_ledger(server, KEYS)
+
+
+async def test_where_more_was_recorded_than_is_read_nothing_is_reported(server: Server) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    for _ in range(60):
+        await server.execute("XADD", KEYS.ledger, "*", "kind", "requeued", key=KEYS.ledger)
+    await server.execute("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "worker")
+    dropped = await find_dropped_since(server, before)
+    assert dropped is not None
+    assert await record_dropped(server, KEYS, OWNER, dropped) is None
+
+
+async def test_claimed_entries_of_a_consumer_that_was_deleted_are_not_dropped(
+    server: Server,
+) -> None:
+    await with_pending_3_and_5(server)
+    before = await look_at_consumers(server)
+    await server.execute("XCLAIM", KEYS.stream, KEYS.group, "other", 0, "3-0", "5-0", "JUSTID")
+    await server.execute("XGROUP", "DELCONSUMER", KEYS.stream, KEYS.group, "worker")
+    assert await find_dropped_since(server, before) is None
+
+
+async def test_very_many_consumers_are_not_listed(server: Server) -> None:
+    await provision(server, KEYS)
+    for number in range(201):
+        await server.execute("XGROUP", "CREATECONSUMER", KEYS.stream, KEYS.group, f"c-{number}")
+    assert (await look_at_consumers(server)).consumers is None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, Loss, LossCause, SweepReport, WentBack
+from pelops.domain.state import Dropped, GroupState, Loss, LossCause, SweepReport, WentBack
 from pelops.policy.alarms import decide_alarms
 from pelops.policy.facts import Facts
 from pelops.policy.readiness import decide_conditions
@@ -19,7 +19,8 @@ from tests.builders import NOW, facts, later, resource, stream
 LOSS = Loss(at_least=3, at_most=5, position=EntryId(7), seen=NOW)
 BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), hold_until=later(seconds=300))
 REPORT = SweepReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
-EVERYTHING = GroupState(loss=LOSS, back=BACK, report=REPORT)
+DROPPED = Dropped(at_most=11, consumer="jane", consumers=1, observed=NOW)
+EVERYTHING = GroupState(loss=LOSS, back=BACK, dropped=DROPPED, report=REPORT)
 OFF = resource(recovery={"strategy": "Off"})
 
 
@@ -94,6 +95,17 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         "PositionWentBack",
         "pelops.dev/acknowledge=PositionWentBack, which also ends the wait",
     ),
+    "a consumer was deleted with pending entries": (
+        remembering(GroupState(dropped=DROPPED)),
+        "PendingEntriesDropped",
+        "Consumer jane was deleted with up to 11 pending entries (last seen pending at "
+        "2026-05-04T03:02:01Z)",
+    ),
+    "several consumers were deleted with pending entries": (
+        remembering(GroupState(dropped=replace(DROPPED, consumers=3))),
+        "PendingEntriesDropped",
+        "3 consumers (jane, ...) were deleted",
+    ),
     "an entry cannot be moved": (
         remembering(GroupState(report=REPORT)),
         "UnmovableEntries",
@@ -151,7 +163,7 @@ def test_an_alarm_ends_with_what_it_told() -> None:
 
 def test_without_recovery_an_old_report_raises_no_alarm() -> None:
     kinds = [alarm.type for alarm in decide_alarms(remembering(EVERYTHING, resource=OFF))]
-    assert kinds == ["DataLoss", "PositionWentBack"]
+    assert kinds == ["DataLoss", "PositionWentBack", "PendingEntriesDropped"]
 
 
 def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:

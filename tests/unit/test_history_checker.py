@@ -9,6 +9,7 @@ from tests.faults.checker import (
     find_excess_crashes,
     find_innocents_dead_lettered,
     find_lost,
+    find_unreported,
     find_unsettled,
 )
 from tests.faults.history import Act, Disturbance, History, Produced
@@ -51,6 +52,11 @@ def test_an_entry_that_is_accounted_for_is_not_lost(accounted: History) -> None:
 def test_a_fault_excuses_only_the_entries_that_it_names() -> None:
     flushed = Disturbance(kind="flush", at_ns=at(1), lost=frozenset({"another"}))
     assert subjects(find_lost(history(disturbances=(flushed,)))) == ["a"]
+
+
+def test_a_loss_that_the_operator_did_not_report_is_shown() -> None:
+    assert find_unreported(history()) == []
+    assert subjects(find_unreported(history(unreported=("7 entries lost",))))
 
 
 # --- robbed

@@ -9,6 +9,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import Ahead, RetryObservation, judge_lag
 from pelops.domain.state import (
     FIXED_FIELDS,
+    Dropped,
     GroupState,
     Loss,
     LossCause,
@@ -47,6 +48,12 @@ FULL: dict[str, str | None] = {
     "loss:pending": "11",
     "loss:observed_ms": "7000",
     "loss:found_ms": "8000",
+    "dropped:at_most": "11",
+    "dropped:consumer": "jane",
+    "dropped:consumers": "1",
+    "dropped:observed_ms": "7000",
+    "dropped:found_ms": "8000",
+    "dropped:seen_ms": "8000",
     "seen:pending": "2",
     "seen:undelivered": "4",
     "total:requeued": "1",
@@ -86,6 +93,8 @@ def test_a_state_is_read_field_by_field() -> None:
             observed=at(7),
         ),
         loss_found_at=at(8),
+        dropped=Dropped(at_most=11, consumer="jane", consumers=1, observed=at(7)),
+        dropped_found_at=at(8),
         totals=Totals(requeued=1, released=2, dead_lettered=3, payload_gone=4, trimmed=5),
         report=SweepReport(reason="SlotMigrating", waiting=3, unmatched=("w-1",)),
         swept_at=at(2),
@@ -122,7 +131,7 @@ def test_what_was_never_written_is_absent() -> None:
 )
 def test_a_damaged_field_stops_nobody(field: str, damage: str) -> None:
     state = parse_state({**FULL, field: damage})
-    spoilt = [name for name in ("seen", "back", "loss") if getattr(state, name) is None]
+    spoilt = [name for name in ("seen", "back", "loss", "dropped") if getattr(state, name) is None]
     assert spoilt in ([], [field.partition(":")[0]])
 
 

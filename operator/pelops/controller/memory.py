@@ -14,6 +14,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.kube.environment import WorkerAccess
+from pelops.policy.dropped import Holders
 from pelops.policy.loss import find_vanished
 from pelops.policy.position import LastSeen, decide_went_back
 from pelops.policy.turn import wait_for_turn
@@ -80,6 +81,7 @@ class Memory:
     # Which group that was: the resource's uid, the server, the stream and the group. Of another one
     # neither this nor the resource's status tells anything.
     seen_of: tuple[str, ...] | None = None
+    holders: Holders | None = None  # who had entries pending then
     is_elsewhere: bool = False  # another one than at first: the status may speak of that
 
     def wait(self, what: str, rank: int, now: datetime) -> timedelta:
@@ -102,7 +104,7 @@ class Memory:
         """Forget where another group stood: the resource names this one now."""
         if self.seen_of != group:
             self.is_elsewhere = self.seen_of is not None
-            self.last_seen, self.seen_of = None, group
+            self.last_seen, self.holders, self.seen_of = None, None, group
 
     def note(self, group: tuple[str, ...], stream: StreamObservation) -> None:
         """Keep a newer observation of a group that goes on as it was.

@@ -95,7 +95,7 @@ class Observer:
     async def observe(self, resource: StreamConsumerGroup) -> View:
         """Everything that is known now. Raises KubernetesUnavailable."""
         owner = self.owner_of(resource)
-        (redis,) = await self.observe_redis([resource])
+        (redis,) = await self.observe_redis([resource], with_consumers=True)
         workload, problem = await self.observe_workload(resource)
         facts = Facts(
             resource=resource,
@@ -155,7 +155,11 @@ class Observer:
         return await self._pool.server(await self._endpoint(redis, namespace))
 
     async def observe_redis(
-        self, resources: Sequence[StreamConsumerGroup], *, deep: Collection[str] = ()
+        self,
+        resources: Sequence[StreamConsumerGroup],
+        *,
+        deep: Collection[str] = (),
+        with_consumers: bool = False,
     ) -> list[RedisView]:
         """What Redis shows of the groups of these resources, in their order.
 
@@ -167,7 +171,8 @@ class Observer:
         for resource, view in zip(resources, views, strict=True):
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
-                asked[view.server][uid] = _look(resource, view, view.keys, is_deep=uid in deep)
+                look = _look(resource, view, view.keys, is_deep=uid in deep)
+                asked[view.server][uid] = replace(look, with_consumers=with_consumers)
         seen = await asyncio.gather(*(_look_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [

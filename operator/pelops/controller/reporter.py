@@ -71,7 +71,7 @@ class Reporter:
         }
         for fact, value in values.items():
             GROUP_FACTS[fact].labels(*name).set(value)
-        measure_group(name, facts.stream)
+        measure_group(name, None if facts.is_foreign else facts.stream)
 
 
 def _desired(facts: Facts) -> int:

@@ -7,7 +7,7 @@ facts, so that the same facts give the same bytes whoever writes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -91,9 +91,15 @@ def render_refusal(conditions: list[Condition], previous: Previous, now: datetim
 def render_status(
     facts: Facts, conditions: list[Condition], previous: Previous, now: datetime
 ) -> Status:
-    """The whole status. Fields without a value are left out."""
+    """The whole status. Fields without a value are left out.
+
+    Of a group that another resource acts on no numbers are shown: this one looks at it rarely, and
+    what is not true any more would look like an idle group.
+    """
     workload = facts.workload
     group = _render_group(facts, previous.status.get("group") or {})
+    if facts.is_foreign:
+        facts = replace(facts, stream=None)
     status: Status = {
         **_heading(conditions, previous, now),
         "replicas": workload.current,
@@ -132,18 +138,14 @@ def _heading(conditions: list[Condition], previous: Previous, now: datetime) -> 
 
 def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
     name = facts.keys.group if facts.keys else facts.resource.group_name
+    # That the group once existed decides where it would be created anew.
+    known = {"name": name, "lastDeliveredId": before.get("lastDeliveredId")}
+    if facts.is_foreign:
+        hold = facts.stream.hold if facts.stream else None
+        return _present({**known, "ownedBy": _name_owner(hold.owner) if hold else None})
     if facts.stream is None or facts.stream.group is None:
-        # That the group once existed decides where it would be created anew.
-        return _present({"name": name, "lastDeliveredId": before.get("lastDeliveredId")})
-    hold = facts.stream.hold
-    is_foreign = facts.redis_problem is not None and hold is not None
-    return _present(
-        {
-            "name": name,
-            **_render_numbers(facts.stream.group, facts.stream),
-            "ownedBy": _name_owner(hold.owner) if is_foreign and hold else None,
-        }
-    )
+        return _present(known)
+    return _present({"name": name, **_render_numbers(facts.stream.group, facts.stream)})
 
 
 def _name_owner(owner: OwnerRecord) -> str:

@@ -100,6 +100,7 @@ class Steps:
                 loss=loss,
             )
             if provisioned.creation is not None:
+                memory.holders = None
                 memory.last_seen = None  # a group that was made anew has not gone back
             return _tell_creation(provisioned.creation)
 

@@ -11,14 +11,17 @@ from pelops.controller.cache import Cache
 from pelops.controller.memory import Memory
 from pelops.controller.observe import View
 from pelops.controller.step import Part, Step
+from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.state import Latch
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.events import Happening
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
-from pelops.policy.alarms import ACKNOWLEDGE
+from pelops.policy.alarms import ACKNOWLEDGE, tell_dropped
+from pelops.policy.dropped import Holders, find_dropped, has_left
 from pelops.policy.loss import find_new_loss, find_vanished
+from pelops.policy.owners import Owners
 from pelops.policy.position import (
     LastSeen,
     PositionChange,
@@ -34,6 +37,7 @@ from pelops.redis_streams.dead_letters import expire_letters
 from pelops.redis_streams.position import (
     clear_latches,
     hold_recovery,
+    record_dropped,
     record_loss,
     remember_position,
 )
@@ -66,6 +70,7 @@ class UpkeepSteps:
         return (
             self._acknowledge(work)
             or work.record_vanished(memory)
+            or self._record_dropped(work, memory)
             or work.hold(memory)
             or work.record_loss()
             or work.remember()
@@ -137,6 +142,36 @@ class UpkeepSteps:
             )
 
         what = "moving the copies of the former retry stream back to the stream"
+        return Step(part=Part.GROUP, what=what, do=write)
+
+    def _record_dropped(self, work: _Upkeep, memory: Memory) -> Step | None:
+        """Consumers that somebody deleted with entries pending."""
+        before, stream, facts = memory.holders, work.stream, work.view.facts
+
+        def is_left(consumer: str) -> bool:
+            pods, gone = self._cache.pods_of(facts.workload)
+            return before is not None and has_left(Owners(pods, gone).match(consumer), before.at)
+
+        dropped = find_dropped(before, stream, has_left=is_left)
+        if dropped is None:
+            memory.holders = Holders.of(stream)
+            return None
+
+        async def write() -> Happening | None:
+            at_most = await record_dropped(work.server, work.keys, work.view.owner, dropped)
+            memory.holders = Holders.of(stream)
+            if at_most is None or dropped.is_quiet:
+                return None  # the alarm tells it, in an Event as well
+            names, observed = sorted(dropped.consumers), render_time(dropped.observed)
+            return Happening(
+                type="Warning",
+                reason=Reason.PENDING_ENTRIES_DROPPED,
+                action="Observe",
+                note=tell_dropped(at_most, names[0], len(names), observed),
+                occurrence=str(dropped.observed),
+            )
+
+        what = "recording that consumers were deleted with entries pending"
         return Step(part=Part.GROUP, what=what, do=write)
 
     def _trim(self, work: _Upkeep) -> Step | None:

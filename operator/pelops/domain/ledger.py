@@ -45,6 +45,8 @@ class LedgerKind(StrEnum):
     TRIMMED = "trimmed"  # stream, count, below, first_id_after: the first entry left, or empty
     LETTERS_EXPIRED = "letters-expired"  # count, last_id: no dead letter up to it is left
     DATA_LOSS = "data-loss"  # at_least, at_most (or empty), after (position), before (first left)
+    # at_most (entries), observed_ms, then consumer for each that was deleted with entries pending
+    PENDING_DROPPED = "pending-dropped"
     POSITION_CHANGED = "position-changed"  # from, to, why
     # stream, entries_added, last_generated, last_delivered, lowest_pending, length, pending,
     # first_id (or empty)

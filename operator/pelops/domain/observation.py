@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ownership import GroupHold
@@ -26,6 +26,15 @@ class GroupObservation:
 
     def __post_init__(self) -> None:
         _settle_at_least(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerObservation:
+    """A consumer as XINFO CONSUMERS shows it."""
+
+    name: str
+    pending: int
+    idle: timedelta  # since it last asked for anything; an acknowledgement is no such thing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +87,8 @@ class StreamObservation:
     max_deleted_id: EntryId = EntryId.MIN  # the greatest that XDEL removed; trimming is not told
     state: GroupState = field(default_factory=GroupState)
     retry: RetryObservation | None = None  # None: the group has none
+    # All of them; None: not asked for, not allowed, or too many.
+    consumers: tuple[ConsumerObservation, ...] | None = None
     has_handover: bool = True  # the hand-over stream and our group of it; true when not asked for
 
     @property

@@ -50,6 +50,12 @@ LOSS_UNDELIVERED: Final = "loss:undelivered"  # of a cause other than trimming, 
 LOSS_PENDING: Final = "loss:pending"
 LOSS_OBSERVED: Final = "loss:observed_ms"  # when these were observed; empty: not known
 LOSS_FOUND: Final = "loss:found_ms"  # when it was recorded; stays when it is acknowledged
+DROPPED_AT_MOST: Final = "dropped:at_most"
+DROPPED_CONSUMER: Final = "dropped:consumer"  # one of them
+DROPPED_CONSUMERS: Final = "dropped:consumers"  # how many
+DROPPED_OBSERVED: Final = "dropped:observed_ms"
+DROPPED_FOUND: Final = "dropped:found_ms"  # when it was recorded; stays when it is acknowledged
+DROPPED_SEEN: Final = "dropped:seen_ms"
 TOTAL_REQUEUED: Final = "total:requeued"
 TOTAL_RELEASED: Final = "total:released"
 TOTAL_DEAD_LETTERED: Final = "total:dead_lettered"
@@ -68,6 +74,8 @@ FIXED_FIELDS: Final = (
     *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
     *(LOSS_AT_LEAST, LOSS_AT_MOST, LOSS_POSITION, LOSS_SEEN),
     *(LOSS_CAUSE, LOSS_UNDELIVERED, LOSS_PENDING, LOSS_OBSERVED, LOSS_FOUND),
+    *(DROPPED_AT_MOST, DROPPED_CONSUMER, DROPPED_CONSUMERS, DROPPED_OBSERVED),
+    *(DROPPED_FOUND, DROPPED_SEEN),
     *(TOTAL_REQUEUED, TOTAL_RELEASED, TOTAL_DEAD_LETTERED, TOTAL_PAYLOAD_GONE, TOTAL_TRIMMED),
     RETRY_WAITS,
 )
@@ -78,12 +86,14 @@ class Latch(StrEnum):
 
     DATA_LOSS = "DataLoss"
     POSITION_WENT_BACK = "PositionWentBack"
+    PENDING_DROPPED = "PendingEntriesDropped"
 
 
 # The fields that go when it is acknowledged. Of a loss the numbers stay: that gap is known.
 LATCHES: Final[Mapping[Latch, tuple[str, ...]]] = {
     Latch.DATA_LOSS: (LOSS_SEEN,),
     Latch.POSITION_WENT_BACK: (BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
+    Latch.PENDING_DROPPED: (DROPPED_SEEN,),
 }
 
 # Beginnings of fields of which there is one per consumer or entry.
@@ -157,6 +167,16 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """Consumers that somebody deleted with entries pending."""
+
+    at_most: int  # entries
+    consumer: str  # one of them
+    consumers: int
+    observed: datetime  # when these entries were last seen pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """What the operator did to the group, counted by the scripts that did it."""
 
@@ -200,6 +220,8 @@ class GroupState:
     loss: Loss | None = None
     acknowledged_loss: Loss | None = None  # told before, and acknowledged; in place of `loss`
     loss_found_at: datetime | None = None  # when the last loss was recorded
+    dropped: Dropped | None = None
+    dropped_found_at: datetime | None = None  # when the last of these was recorded
     totals: Totals = field(default_factory=Totals)
     report: SweepReport = field(default_factory=SweepReport)
     swept_at: datetime | None = None
@@ -219,6 +241,8 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
         loss=None if is_acknowledged else loss,
         acknowledged_loss=loss if is_acknowledged else None,
         loss_found_at=_moment(fields.get(LOSS_FOUND)),
+        dropped=_parse_dropped(fields),
+        dropped_found_at=_moment(fields.get(DROPPED_FOUND)),
         totals=Totals(
             requeued=_number(fields.get(TOTAL_REQUEUED)) or 0,
             released=_number(fields.get(TOTAL_RELEASED)) or 0,
@@ -326,6 +350,18 @@ def _parse_retry_wait(text: str | None) -> RetryWait | None:
     if first is None or position is None or at is None:
         return None
     return RetryWait(first_undelivered=first, position=position, at=at)
+
+
+def _parse_dropped(fields: Mapping[str, str | None]) -> Dropped | None:
+    at_most, observed = _number(fields.get(DROPPED_AT_MOST)), _moment(fields.get(DROPPED_OBSERVED))
+    if not at_most or observed is None or _moment(fields.get(DROPPED_SEEN)) is None:
+        return None
+    return Dropped(
+        at_most=at_most,
+        consumer=fields.get(DROPPED_CONSUMER) or "",
+        consumers=_number(fields.get(DROPPED_CONSUMERS)) or 1,
+        observed=observed,
+    )
 
 
 def _parse_report_text(text: str | None) -> SweepReport:

@@ -30,6 +30,7 @@ def _seen(facts: Facts) -> list[Condition]:
     messages = {
         ConditionType.DATA_LOSS: _loss(facts),
         ConditionType.POSITION_WENT_BACK: _went_back(facts),
+        ConditionType.PENDING_ENTRIES_DROPPED: _dropped(facts),
         ConditionType.UNMOVABLE_ENTRIES: _unmovable(facts),
         ConditionType.EVICTION_POSSIBLE: _eviction(facts),
         ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
@@ -112,6 +113,30 @@ def _went_back(facts: Facts) -> str:
         f"what was pending before is not recovered before {until}, because its worker may have "
         "finished it. Make sure that workers bear a repetition. "
         f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends the wait"
+    )
+
+
+def _dropped(facts: Facts) -> str:
+    dropped = facts.state.dropped
+    if dropped is None:
+        return ""
+    told = tell_dropped(
+        dropped.at_most, dropped.consumer, dropped.consumers, render_time(dropped.observed)
+    )
+    how = _how_to_acknowledge(facts, ConditionType.PENDING_ENTRIES_DROPPED)
+    return f"{told}. {how}"
+
+
+def tell_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
+    """What is so, why, and what to do about consumers that were deleted with entries pending."""
+    name = printable(consumer, 256)
+    who = f"Consumer {name} was" if consumers == 1 else f"{consumers} consumers ({name}, ...) were"
+    return (
+        f"{who} deleted with up to {at_most} pending entries (last seen pending at {observed}): "
+        "XGROUP DELCONSUMER drops them, so those that were not acknowledged before are not "
+        "delivered again. Find them by what their processing should have left behind, and add them "
+        "again. Never delete a consumer that has entries pending (XINFO CONSUMERS): Pelops "
+        "recovers its entries, and removes consumers of pods that are gone by itself"
     )
 
 

@@ -13,6 +13,7 @@ from pelops.domain.observation import StreamObservation
 from pelops.domain.state import GroupState
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit_notices import AuditNotice
+from pelops.policy.reasons import Reason
 from pelops.policy.scaling import ScalingDecision
 
 _NAMES_TOLD: Final = 5
@@ -40,6 +41,11 @@ class Facts:
     def is_group_ready(self) -> bool:
         """Whether the group exists with all that belongs to it, and is ours."""
         return self.redis_problem is None and self.stream is not None and self.stream.is_provisioned
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another resource acts on the group: its numbers are that one's to show."""
+        return self.redis_problem is not None and self.redis_problem.reason == Reason.CONFLICT
 
     @property
     def state(self) -> GroupState:

@@ -31,6 +31,8 @@ class ConditionType(StrEnum):
     DATA_LOSS = "DataLoss"
     # The group was found behind where it had been; stays until acknowledged.
     POSITION_WENT_BACK = "PositionWentBack"
+    # Somebody deleted consumers that had entries pending; stays until acknowledged.
+    PENDING_ENTRIES_DROPPED = "PendingEntriesDropped"
     # Pending entries that no script can move.
     UNMOVABLE_ENTRIES = "UnmovableEntries"
     # The server may drop any key when memory runs short: stream, group and dead letters.
@@ -55,6 +57,7 @@ class ConditionType(StrEnum):
 ALARMS = (
     ConditionType.DATA_LOSS,
     ConditionType.POSITION_WENT_BACK,
+    ConditionType.PENDING_ENTRIES_DROPPED,
     ConditionType.UNMOVABLE_ENTRIES,
     ConditionType.EVICTION_POSSIBLE,
     ConditionType.UNMATCHED_CONSUMERS,
@@ -160,6 +163,8 @@ class Reason(StrEnum):
     DATA_LOSS = "DataLoss"
     # The group was found behind where it had been: a failover, or a restored backup.
     POSITION_WENT_BACK = "PositionWentBack"
+    # Somebody deleted consumers that had entries pending: these are not delivered again.
+    PENDING_ENTRIES_DROPPED = "PendingEntriesDropped"
     # Pending entries that no script can move.
     UNMOVABLE_ENTRIES = "UnmovableEntries"
     # maxmemory-policy allkeys-* lets the server drop stream, group and dead letters.

@@ -15,6 +15,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import (
     Ahead,
+    ConsumerObservation,
     GroupObservation,
     RetryObservation,
     StreamObservation,
@@ -59,6 +60,7 @@ class Look:
     with_handover: bool = False
     is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
     is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
+    with_consumers: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,7 +112,10 @@ def _call(look: Look) -> ScriptCall:
     return ScriptCall(
         script=_SCRIPT,
         keys=look.names,
-        args=(look.keys.group, int(look.is_deep), *_OWNER, *FIXED_FIELDS),
+        args=(
+            *(look.keys.group, look.is_deep + 2 * look.with_consumers),
+            *(*_OWNER, *FIXED_FIELDS),
+        ),
         needs=partial(_needs, look),
     )
 
@@ -138,7 +143,7 @@ def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError
 
 
 def _read(look: Look, answer: Reply) -> StreamObservation:
-    types, (seconds, microseconds), stream, group, dead_letters, fields, further = answer
+    types, (seconds, microseconds), stream, group, dead_letters, fields, further, names = answer
     _check_types(look, [kind.decode() for kind in types])
     sides = {
         name: _read_side(*one, is_former=look.is_retry_former)
@@ -162,6 +167,7 @@ def _read(look: Look, answer: Reply) -> StreamObservation:
         max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
         state=_read_state(fields[len(_OWNER) :]),
         retry=sides.get(look.keys.retry),
+        consumers=None if names is None else tuple(_read_consumer(*one) for one in names),
         has_handover=handover is None or handover.exists,
     )
 
@@ -197,6 +203,14 @@ def _can_repair(position: EntryId, stream: _Stream) -> bool:
     return deleted == EntryId.MIN or deleted < position
 
 
+def _read_consumer(name: bytes, pending: int, idle_ms: int) -> ConsumerObservation:
+    return ConsumerObservation(
+        name=name.decode("utf-8", "surrogateescape"),
+        pending=pending,
+        idle=timedelta(milliseconds=idle_ms),
+    )
+
+
 def _read_side(
     stream: Sequence[Reply] | None, group: Sequence[Reply] | None, *, is_former: bool
 ) -> RetryObservation:
@@ -213,7 +227,7 @@ def _read_side(
             lag=left,
             first_undelivered=first,
         )
-    seen, counted = _read_group(group, _Stream(*stream)), group[-1]
+    seen, counted = _read_group(group, _Stream(*stream)), group[6]
     return RetryObservation(
         exists=True,
         is_former=is_former,

@@ -11,15 +11,23 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
 from pelops.domain.state import LATCHES, Latch, Loss, LossCause
+from pelops.policy.dropped import DroppedEntries
 from pelops.policy.loss import LOSS_PAUSE
 from pelops.policy.position import BOOKMARK_EVERY, PositionChange
 from pelops.redis_streams.scripts import Need, ScriptCall, load_script
 from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import MILLISECOND, instant, raise_refusal, to_ms
+from pelops.redis_streams.sweeping import (
+    MILLISECOND,
+    encode_name,
+    instant,
+    raise_refusal,
+    to_ms,
+)
 
 _REMEMBER: Final = load_script("remember_position", writes=True)
 _HOLD: Final = load_script("hold_recovery", writes=True)
 _LOSS: Final = load_script("record_loss", writes=True)
+_DROPPED: Final = load_script("record_dropped", writes=True)
 _CLEAR: Final = load_script("clear_latch", writes=True)
 
 
@@ -88,6 +96,29 @@ async def record_loss(
     return bool(verdict == b"recorded")
 
 
+async def record_dropped(
+    server: Server, keys: GroupKeys, owner: OwnerRecord, dropped: DroppedEntries
+) -> int | None:
+    """Record that consumers were deleted with entries pending: how many at most.
+
+    None when it is known, or the ledger explains it. A latch is set when they were quiet before.
+    Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
+    """
+    pairs = ((encode_name(name), pending) for name, pending in dropped.consumers.items())
+    call = ScriptCall(
+        script=_DROPPED,
+        keys=(keys.ledger, keys.state),
+        args=(
+            *(owner.uid, to_ms(dropped.observed), dropped.at_most, int(dropped.is_quiet)),
+            *(part for pair in pairs for part in pair),
+        ),
+        needs=partial(_dropped_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return int(details[0]) if verdict == b"recorded" else None
+
+
 async def clear_latches(
     server: Server, keys: GroupKeys, owner: OwnerRecord, latches: Iterable[Latch]
 ) -> bool:
@@ -127,6 +158,10 @@ def _latch_needs(keys: GroupKeys) -> tuple[Need, ...]:
         Need("xadd", keys.ledger, ("*", "f", "v")),
         Need("hset", keys.state, ("f", "v")),
     )
+
+
+def _dropped_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (*_latch_needs(keys), Need("xrange", keys.ledger, ("-", "+", "COUNT", 1)))
 
 
 def _clear_needs(keys: GroupKeys) -> tuple[Need, ...]:
