@@ -88,6 +88,10 @@ class Place:
         """Where the workers of a lane write."""
         return self.history / lane.name
 
+    def deafness(self, lane: Lane) -> Path:
+        """While this file is there, the workers of a lane read no offers."""
+        return deafness_of(self.journals(lane))
+
 
 # One for each way in which entries come back; their workers differ as far as these allow.
 USUAL = (
@@ -130,6 +134,11 @@ POISONED = tuple(
     )
     for kind in ("plain-each", "plain-ten", "plain-batch")
 )
+
+
+def deafness_of(journals: Path) -> Path:
+    """The file that keeps workers from reading offers, by where they write."""
+    return journals.with_name(f"{journals.name}.deaf")
 
 
 def worker_command(lane: Lane, place: Place) -> list[str]:

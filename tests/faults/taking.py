@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from redis.exceptions import ResponseError
@@ -90,12 +91,14 @@ class Taker:
         retries: bool,
         reads_history: bool,
         says_boot: bool,
+        deafness: Path,
     ) -> None:
         self._server = server
         self._keys = keys
         self._journal = journal
         self._count = count
         self._claims = claims
+        self._deafness = deafness
         self._streams = [keys.stream, *([keys.retry] if retries else [])]
         self._reads_history = reads_history
         self._owes_history = self._reads_history
@@ -139,7 +142,8 @@ class Taker:
         return found
 
     def _take_new(self) -> list[Work]:
-        asked = [*self._streams, *([self._keys.handover] if self._claims else [])]
+        hears_offers = self._claims and not self._deafness.exists()
+        asked = [*self._streams, *([self._keys.handover] if hears_offers else [])]
         return self._read(dict.fromkeys(asked, ">"), block_ms=BLOCK_MS)
 
     def _read(self, asked: dict[str, str], *, block_ms: int | None) -> list[Work]:

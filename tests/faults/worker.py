@@ -29,6 +29,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.faults.connecting import connect
 from tests.faults.journal import Journal
+from tests.faults.lanes import deafness_of
 from tests.faults.taking import Keys, Taker, Work
 
 KINDS = ("plain-each", "plain-ten", "plain-batch", "claiming")
@@ -57,6 +58,7 @@ class Worker:
             retries=settings.reads_retry_stream,
             reads_history=settings.reads_history,
             says_boot=settings.says_boot or self._kind == "claiming",
+            deafness=deafness_of(Path(settings.history)),
         )
 
     def run(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,9 @@ from tests.builders import NOW, facts, later, resource, stream
 LOSS = Loss(at_least=3, at_most=5, position=EntryId(7), seen=NOW)
 BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), hold_until=later(seconds=300))
 REPORT = SweepReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
-EVERYTHING = GroupState(loss=LOSS, back=BACK, report=REPORT)
+NOT_TAKEN = SweepReport(offered=3, is_not_taken=True)
+EVERYTHING = GroupState(loss=LOSS, back=BACK, report=replace(REPORT, is_not_taken=True))
+RELEASE = resource(recovery={"strategy": "Release"})
 OFF = resource(recovery={"strategy": "Off"})
 
 
@@ -56,6 +59,16 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         remembering(GroupState(back=BACK)),
         "PositionWentBack",
         "pelops.dev/acknowledge=PositionWentBack, which also ends the wait",
+    ),
+    "nobody takes what is offered": (
+        remembering(GroupState(report=NOT_TAKEN), resource=RELEASE),
+        "OffersNotTaken",
+        "none was taken for 30 s",
+    ),
+    "workers that do not claim are told what to read": (
+        remembering(GroupState(report=NOT_TAKEN), resource=RELEASE),
+        "OffersNotTaken",
+        "{orders:events}:order-processing:handover (PELOPS_HANDOVER_STREAM)",
     ),
     "an entry cannot be moved": (
         remembering(GroupState(report=REPORT)),
@@ -113,7 +126,7 @@ def test_without_recovery_an_old_report_raises_no_alarm() -> None:
 
 
 def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
-    told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True))
+    told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True, resource=RELEASE))
     unseen = facts(resource=before(EVERYTHING), stream=None)
     assert [alarm.type for alarm in told] == [*ALARMS]
     assert decide_alarms(unseen) == told
@@ -128,7 +141,7 @@ def test_a_written_example_of_any_length_does_not_spoil_the_message() -> None:
 
 def before(state: GroupState) -> Any:
     """A resource whose status tells every alarm of the state."""
-    conditions = decide_conditions(remembering(state, evicts_any_key=True))
+    conditions = decide_conditions(remembering(state, evicts_any_key=True, resource=RELEASE))
     written = [
         {
             "type": condition.type,
