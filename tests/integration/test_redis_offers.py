@@ -163,7 +163,6 @@ async def test_more_offers_than_one_call_looks_at_are_all_counted(server: Server
     assert (sum(found.offers.taken.values()), found.offers.untaken) == (380, 570)
     await claim(server, *ids[330:900])
     await sweep_once(server)
-    # What others took is offered no more than what they were given before the cut: this.
     assert (await totals(server))["released"] == 950
 
 
