@@ -16,7 +16,14 @@ from benchmarks.raw_redis import RawRedis, Reply
 from pelops.redis_streams.scripts import load_script
 
 SWEEPING = (
-    *("open_sweep", "find_idle", "recover_entries", "settle_suspects", "hand_over"),
+    *(
+        "open_sweep",
+        "find_idle",
+        "recover_entries",
+        "settle_suspects",
+        "hand_over",
+        "review_offers",
+    ),
     *("finish_sweep", "remove_consumer"),
 )
 # What the operator sends without a script while it sweeps, and no script calls.

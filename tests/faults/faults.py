@@ -33,6 +33,7 @@ class Fault:
 FAULTS: Mapping[str, Fault] = {
     "sigkill": Fault(inject=worker_faults.kill_worker, every_s=2, domain=""),
     "sigstop": Fault(inject=worker_faults.pause_worker, every_s=3, domain=""),
+    "offers": Fault(inject=worker_faults.ignore_offers, every_s=6, domain="offers"),
     "restart": Fault(inject=worker_faults.restart_worker, every_s=2, domain=""),
     "delete": Fault(inject=worker_faults.delete_pod, every_s=3, domain=""),
     "operator": Fault(inject=cluster_faults.kill_operators, every_s=4, domain="operators"),

@@ -93,6 +93,10 @@ class Place:
         """The file that keeps the workers of a lane from its retry stream while it exists."""
         return Path(f"{self.journals(lane)}{UNREAD}")
 
+    def deafness(self, lane: Lane) -> Path:
+        """While this file is there, the workers of a lane read no offers."""
+        return deafness_of(self.journals(lane))
+
 
 # One for each way in which entries come back; their workers differ as far as these allow.
 USUAL = (
@@ -135,6 +139,11 @@ POISONED = tuple(
     )
     for kind in ("plain-each", "plain-ten", "plain-batch")
 )
+
+
+def deafness_of(journals: Path) -> Path:
+    """The file that keeps workers from reading offers, by where they write."""
+    return journals.with_name(f"{journals.name}.deaf")
 
 
 def worker_command(lane: Lane, place: Place) -> list[str]:

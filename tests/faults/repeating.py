@@ -19,14 +19,16 @@ from tests.faults.history import (
     Process,
 )
 
+MILLISECOND_NS = SECOND_NS // 1000
 MOVES_AWAY = frozenset({"requeued", "dead-lettered", "payload-gone"})
 
 
 def find_recovered_twice(history: History) -> list[Evidence]:
-    """Deliveries that were requeued twice, copies that no ledger knows, claims nobody offered."""
+    """Deliveries that were requeued or offered twice, unknown copies, claims nobody offered."""
     return [
         *_requeued_twice(history),
         *_unknown_copies(history),
+        *_offered_twice(history),
         *_claimed_twice(history),
         *_shown_to_others(history),
     ]
@@ -86,6 +88,22 @@ def _unknown_copies(history: History) -> Iterator[Evidence]:
         if copy.place[1] not in known:
             text = f"a copy of {copy.root_id}, retry {copy.retries}, that no ledger knows"
             yield Evidence(anomaly="recovered twice", subject=copy.place[1], text=text)
+
+
+def _offered_twice(history: History) -> Iterator[Evidence]:
+    """The ledger tells of each delivery once that it was offered, however often the offer is."""
+    known: set[tuple[Place, str, int]] = set()
+    names = _name_places(history)
+    for move in history.moves:
+        if move.kind != "released" or move.idle_ms < 0:
+            continue
+        delivered_ms = move.at_ns // MILLISECOND_NS - move.idle_ms
+        delivery = (move.place, move.consumer, delivered_ms)
+        may_repeat = any(_may_undo(one, names.get(move.place, "")) for one in history.disturbances)
+        if delivery in known and not may_repeat:
+            text = f"its delivery to {move.consumer} was offered twice"
+            yield Evidence(anomaly="recovered twice", subject=move.place[1], text=text)
+        known.add(delivery)
 
 
 def _claimed_twice(history: History) -> Iterator[Evidence]:

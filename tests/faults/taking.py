@@ -92,6 +92,7 @@ class Taker:
         retries: bool,
         reads_history: bool,
         says_boot: bool,
+        deafness: Path,
         unread: Path | None = None,
     ) -> None:
         """While the file `unread` exists, new copies of the retry stream are not read."""
@@ -100,6 +101,7 @@ class Taker:
         self._journal = journal
         self._count = count
         self._claims = claims
+        self._deafness = deafness
         self._streams = [keys.stream, *([keys.retry] if retries else [])]
         self._unread = unread
         self._reads_history = reads_history
@@ -146,7 +148,8 @@ class Taker:
     def _take_new(self) -> list[Work]:
         is_unread = self._unread is not None and self._unread.exists()
         streams = self._streams[:1] if is_unread else self._streams
-        asked = [*streams, *([self._keys.handover] if self._claims else [])]
+        hears_offers = self._claims and not self._deafness.exists()
+        asked = [*streams, *([self._keys.handover] if hears_offers else [])]
         return self._read(dict.fromkeys(asked, ">"), block_ms=BLOCK_MS)
 
     def _read(self, asked: dict[str, str], *, block_ms: int | None) -> list[Work]:

@@ -29,6 +29,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.faults.connecting import connect
 from tests.faults.journal import Journal
+from tests.faults.lanes import deafness_of
 from tests.faults.taking import UNREAD, Keys, Taker, Work
 
 KINDS = ("plain-each", "plain-ten", "plain-batch", "claiming")
@@ -58,6 +59,7 @@ class Worker:
             reads_history=settings.reads_history,
             says_boot=settings.says_boot or self._kind == "claiming",
             unread=Path(settings.history + UNREAD),
+            deafness=deafness_of(Path(settings.history)),
         )
 
     def run(self) -> None:

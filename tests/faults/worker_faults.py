@@ -38,6 +38,26 @@ def pause_worker(world: World, dice: random.Random) -> str:
     return f"{victim.consumer} for {seconds:.1f} s"
 
 
+def ignore_offers(world: World, dice: random.Random) -> str:
+    """The workers of a lane that claims read no offers for a while, and one of them is gone."""
+    lanes = [lane for lane in world.lanes if lane.kind == "claiming"]
+    if not lanes:
+        return "nobody claims"
+    lane = dice.choice(lanes)
+    seconds = dice.uniform(4, 12)
+    world.place.deafness(lane).touch()
+    try:
+        living = world.living(lane)
+        if living:
+            name = dice.choice(living).consumer.partition(":")[0]
+            how = ("--wait=false", "--ignore-not-found", "--grace-period=0", "--force")
+            world.kubectl("delete", "pod", name, *how)
+        world.ending.wait(seconds)
+    finally:
+        world.place.deafness(lane).unlink()
+    return f"{lane.name} for {seconds:.1f} s"
+
+
 def restart_worker(world: World, dice: random.Random) -> str:
     """Its container restarts in place: told to end, or crashed just when it reads again."""
     victim = world.signal_some(dice, dice.choice([signal.SIGTERM, signal.SIGKILL]))

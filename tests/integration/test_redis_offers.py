@@ -1,4 +1,4 @@
-"""An offer that nobody takes recovers nothing: it is told once, waits, and is counted when taken."""
+"""An offer that nobody takes recovers nothing: it is told once, and counted when it is taken."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -32,8 +32,6 @@ from tests.integration.redis_door import (
 )
 from tests.integration.stream_sweeping import a_ground, died, sweep
 
-MILLISECOND = timedelta(milliseconds=1)
-
 
 @pytest.fixture
 async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
@@ -58,8 +56,8 @@ async def sweep_once(server: Server, **recovery: Any) -> Findings:
 
 
 async def claim(server: Server, *ids: EntryId, worker: str = "other") -> None:
-    words = ("XCLAIM", KEYS.stream, KEYS.group, worker, 0, *map(str, ids), "JUSTID")
-    await server.execute(*words, key=KEYS.stream)
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, worker, 0)
+    await server.execute(*claim, *map(str, ids), "JUSTID", key=KEYS.stream)
 
 
 async def read_offers(server: Server) -> int:
@@ -96,7 +94,6 @@ async def test_what_is_taken_is_counted_once_however_it_was_taken(server: Server
     offered_at = await server_time(server)
     while await server_time(server) <= offered_at:
         pass
-    # The same delivery time as before the offer is the same delivery.
     again = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(read_anew))
     await server.execute(*again, key=KEYS.stream)
     counted = await sweep_once(server)
@@ -156,9 +153,7 @@ async def test_two_replicas_offer_an_entry_once(server: Server) -> None:
     assert len(await recorded(server, LedgerKind.RELEASED)) == 5
 
 
-async def test_more_offers_than_one_call_looks_at_are_all_counted(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_more_offers_than_one_call_looks_at_are_all_counted(server: Server) -> None:
     ids = await strand(server, 950)
     await sweep_once(server)
     assert (await look(server)).offers == 10
@@ -166,10 +161,9 @@ async def test_more_offers_than_one_call_looks_at_are_all_counted(
     found = await sweep_once(server)
     assert found.offers is not None
     assert (sum(found.offers.taken.values()), found.offers.untaken) == (380, 570)
-    await claim(server, *ids)
-    found = await sweep_once(server)
-    assert (await totals(server))["released"] >= 950
-    assert (await look(server)).offers == 0
+    await claim(server, *ids[330:900])
+    await sweep_once(server)
+    assert (await totals(server))["released"] == 950
 
 
 async def test_offers_are_withdrawn_and_not_counted_when_the_strategy_changes(

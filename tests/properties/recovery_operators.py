@@ -129,7 +129,7 @@ class Operators(RecoveryStage):
 
     @rule(owner=CONSUMERS, after=st.integers(-1, 12), data=st.data())
     def hand_over(self, owner: str, after: int, data: st.DataObject) -> None:
-        """An offer changes nothing in the stream or the group."""
+        """An offer changes nothing in the stream or the group, and a delivery is offered once."""
         plan, owned = self._draw_plan(owner, after, data, [Action.RETRY, Action.FREE])
         offer = suspects.hand_over(self.door.server, self._act(), plan, owned, reason="offered")
         if plan.chunk.written == STALE:
@@ -143,8 +143,9 @@ class Operators(RecoveryStage):
             if (held := self.model.pending.get(one)) is not None
             and held.owner == owner
             and held.delivered_ms < self._ms(after)
-            and one in self.model.bodies
+            and self.model.offered.get(one) != held.delivered_ms
         ]
+        self.model.offered |= {one: self.model.pending[one].delivered_ms for one in there}
         assert self.door.wait(offer).copied == len(set(there))
         self.model.offers += len(set(there))
         tried = {one.entry_id for one in owned.settlements if one.action is Action.RETRY}

@@ -57,6 +57,8 @@ REPORT = st.builds(
     unmovable_example=WRITTEN,
     unmatched=st.lists(WRITTEN, max_size=7).map(tuple),
     waiting=st.sampled_from([0, 1, 2**70]),
+    offered=st.sampled_from([0, 1, 2**70]),
+    is_not_taken=st.booleans(),
 )
 STATE = st.builds(
     GroupState,

@@ -76,6 +76,7 @@ class StreamModel:
     letters: list[Letter] = field(default_factory=list)
     acts: list[Act] = field(default_factory=list)
     offers: int = 0
+    offered: dict[EntryId, int] = field(default_factory=dict)  # when what is on offer was delivered
     removed: list[str] = field(default_factory=list)
     chunk: list[EntryId] = field(default_factory=list)
     added: dict[EntryId, Pairs] = field(default_factory=dict)  # by producers

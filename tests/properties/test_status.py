@@ -19,7 +19,10 @@ MOVING = {
     "group": {"lastDeliveredId", "pending", "lag", "lagKnown", "oldestPendingTime", "consumers"},
     "stream": {"length", "entriesAdded", "lastGeneratedId"},
     "deadLetter": {"length"},
-    "recovery": {"requeued", "released", "deadLettered", "payloadGone", "waiting", "unmovable"},
+    "recovery": {
+        *("requeued", "released", "deadLettered", "payloadGone"),
+        *("waiting", "offered", "unmovable"),
+    },
     "summary": {"lag", "recovered"},
 }
 PREVIOUS = Previous(status={}, generation=1)

@@ -20,7 +20,11 @@ LOSS = Loss(at_least=3, at_most=5, position=EntryId(7), seen=NOW)
 BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), hold_until=later(seconds=300))
 REPORT = SweepReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
 DROPPED = Dropped(at_most=11, consumer="jane", consumers=1, observed=NOW)
-EVERYTHING = GroupState(loss=LOSS, back=BACK, dropped=DROPPED, report=REPORT)
+NOT_TAKEN = SweepReport(offered=3, is_not_taken=True)
+EVERYTHING = GroupState(
+    loss=LOSS, back=BACK, dropped=DROPPED, report=replace(REPORT, is_not_taken=True)
+)
+RELEASE = resource(recovery={"strategy": "Release"})
 OFF = resource(recovery={"strategy": "Off"})
 
 
@@ -106,6 +110,16 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         "PendingEntriesDropped",
         "3 consumers (jane, ...) were deleted",
     ),
+    "nobody takes what is offered": (
+        remembering(GroupState(report=NOT_TAKEN), resource=RELEASE),
+        "OffersNotTaken",
+        "none was taken for 30 s",
+    ),
+    "workers that do not claim are told what to read": (
+        remembering(GroupState(report=NOT_TAKEN), resource=RELEASE),
+        "OffersNotTaken",
+        "{orders:events}:order-processing:handover (PELOPS_HANDOVER_STREAM)",
+    ),
     "an entry cannot be moved": (
         remembering(GroupState(report=REPORT)),
         "UnmovableEntries",
@@ -167,7 +181,7 @@ def test_without_recovery_an_old_report_raises_no_alarm() -> None:
 
 
 def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
-    told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True))
+    told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True, resource=RELEASE))
     unseen = facts(resource=before(EVERYTHING), stream=None)
     # Those of the retry stream come from a look at it, and have tests of their own.
     assert [alarm.type for alarm in told] == [
@@ -185,7 +199,7 @@ def test_a_written_example_of_any_length_does_not_spoil_the_message() -> None:
 
 def before(state: GroupState) -> Any:
     """A resource whose status tells every alarm of the state."""
-    conditions = decide_conditions(remembering(state, evicts_any_key=True))
+    conditions = decide_conditions(remembering(state, evicts_any_key=True, resource=RELEASE))
     written = [
         {
             "type": condition.type,

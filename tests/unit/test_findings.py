@@ -6,9 +6,9 @@ import pytest
 
 from pelops.controller.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import Trigger
+from pelops.domain.recovery import Offers, Trigger
 from pelops.policy.pacing import Unfinished
-from tests.builders import NOW
+from tests.builders import NOW, later
 
 
 def findings_of(**by_owner: OwnerTally) -> Findings:
@@ -87,7 +87,7 @@ def test_many_owners_share_one_event(worst: OwnerTally, told: tuple[str, str]) -
 
 
 def test_what_was_offered_is_told() -> None:
-    (told,) = Findings(trigger=Trigger.SWEEP, at=NOW, released=2).happenings()
+    (told,) = Findings(trigger=Trigger.SWEEP, at=NOW, offered=2).happenings()
     assert (told.type, told.reason, told.occurrence) == ("Normal", "Released", str(NOW))
     assert "2 entries" in told.note
 
@@ -101,7 +101,7 @@ def test_consumers_that_were_removed_are_told_in_one_event() -> None:
 
 def test_what_a_sweep_leaves_says_when_to_come_again() -> None:
     findings = findings_of(worker=OwnerTally(requeued=2))
-    findings.released, findings.waiting, findings.under_way, findings.young = 1, 4, 5, 6
+    findings.offered, findings.waiting, findings.under_way, findings.young = 1, 4, 5, 6
     findings.earliest, findings.has_doubts = timedelta(seconds=7), True
     assert findings.unfinished("1-1") == Unfinished(
         chunk="1-1",
@@ -112,3 +112,17 @@ def test_what_a_sweep_leaves_says_when_to_come_again() -> None:
         earliest=timedelta(seconds=7),
         has_doubts=True,
     )
+
+
+def test_what_was_taken_or_waits_is_no_event_and_the_report_says_what_waits() -> None:
+    findings = Findings(trigger=Trigger.SWEEP, at=NOW, offered=2)
+    findings.review(Offers(now=NOW, taken={"sweep": 3}, untaken=5, oldest=NOW, due=NOW))
+    assert [one.reason for one in findings.happenings()] == ["Released"]
+    assert (findings.report().offered, findings.report().is_not_taken) == (7, False)
+
+
+def test_offers_that_wait_for_too_long_are_reported() -> None:
+    findings = Findings(trigger=Trigger.SWEEP, at=NOW)
+    findings.review(Offers(now=later(seconds=30), untaken=5, oldest=NOW, due=later(seconds=31)))
+    assert findings.report().is_not_taken
+    assert findings.earliest == timedelta(seconds=1)

@@ -59,6 +59,14 @@ def test_an_entry_claimed_twice_after_one_offer_is_recovered_twice() -> None:
     assert find_recovered_twice(history(*claims, moves=(offer, move(2.15, kind="released")))) == []
 
 
+def test_an_offer_of_one_delivery_that_is_told_twice_is_found() -> None:
+    first = move(2, kind="released", new_id=None)
+    repeated = replace(first, at_ns=at(3), idle_ms=first.idle_ms + 1000)
+    delivered_anew = replace(first, at_ns=at(3))
+    assert len(find_recovered_twice(history(moves=(first, repeated)))) == 1
+    assert find_recovered_twice(history(moves=(first, delivered_anew))) == []
+
+
 def test_a_copy_that_another_group_was_shown_too_is_found() -> None:
     copy = Copy(place=place(1001), at_ns=at(2), unique="a", root_id=place(1)[1], retries=1)
     shown = history(moves=(move(2),), copies=(copy,), other_groups=((at(1), at(3)),))

@@ -145,17 +145,6 @@ def test_what_is_done_with_is_looked_at_quickly_when_it_comes_again() -> None:
     assert pacing.after(NAME, WAITING, HOUR, rank=0) == SOON
 
 
-def test_offers_are_repeated_by_a_regular_sweep_alone_and_not_while_the_group_is_pressed() -> None:
-    pacing = Pacing()
-    repeating = {trigger for trigger in Trigger if pacing.may_repeat(NAME, trigger)}
-    assert repeating == {Trigger.SWEEP, Trigger.START_UP}
-    pacing.after(NAME, WAITING, HOUR, rank=0)
-    assert not any(pacing.may_repeat(NAME, trigger) for trigger in Trigger)
-    assert pacing.may_repeat(OTHER, Trigger.SWEEP)
-    pacing.after(NAME, Unfinished(), HOUR, rank=0)
-    assert pacing.may_repeat(NAME, Trigger.SWEEP)
-
-
 def test_an_early_look_of_the_first_replica_is_its_own_and_counts_once() -> None:
     pacing = Pacing()
     pacing.after(NAME, WAITING, MINUTE, rank=0)
@@ -195,7 +184,6 @@ def test_a_resource_that_is_forgotten_begins_anew() -> None:
     for _ in range(3):
         pacing.after(NAME, WAITING, HOUR, rank=0)
     pacing.forget(NAME)
-    assert pacing.may_repeat(NAME, Trigger.SWEEP)
     assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == decide_due(MINUTE, is_timer=True)
     assert pacing.after(NAME, WAITING, HOUR, rank=0) == SOON
     pacing.forget(OTHER)

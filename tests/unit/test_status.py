@@ -87,6 +87,7 @@ def test_a_settled_resource_tells_everything() -> None:
             "deadLettered": 0,
             "payloadGone": 0,
             "waiting": 0,
+            "offered": 0,
             "unmovable": 0,
         },
         "redis": {"topology": "Standalone", "version": "8.6.0"},

@@ -31,6 +31,10 @@ def reporting(reason: str, message: str = "what is wrong, and what to do") -> An
     return stream(state=GroupState(report=SweepReport(reason=reason, message=message)))
 
 
+def untaken() -> Any:
+    return stream(state=GroupState(report=SweepReport(offered=2, is_not_taken=True)))
+
+
 # The sentence of a case: facts, status and reason of RecoveryHealthy, what its message says.
 RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "copies go to the end of the stream": (
@@ -45,11 +49,23 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         "Sweeping",
         "copied to {orders:events}:order-processing:retry, which the workers must read as well",
     ),
-    "entries are handed to workers that claim": (
+    "entries are offered to workers that claim": (
         asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
         "True",
         "Sweeping",
-        "handed to workers that claim: at once when their worker's pod is gone, else after 45 s",
+        "offered to workers that claim: at once when their worker's pod is gone, else after 45 s",
+    ),
+    "nobody takes what is offered": (
+        asking({"strategy": "Release"}, stream=untaken()),
+        "False",
+        "OffersNotTaken",
+        "See the condition OffersNotTaken",
+    ),
+    "what was offered before is no matter of another strategy": (
+        asking({}, stream=untaken()),
+        "True",
+        "Sweeping",
+        "copied to the end of the stream",
     ),
     "a missing lock frees an entry": (
         asking({"locks": {}, "minIdleSeconds": 7}),

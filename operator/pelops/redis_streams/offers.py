@@ -58,4 +58,9 @@ def _read(details: list[Reply]) -> tuple[str, str, Offers]:
 
 
 def _needs(act: Act) -> tuple[Need, ...]:
-    return (*act_needs(act), Need("xadd", act.keys.handover, ("*", "f", "v")))
+    handover = act.keys.handover
+    return (
+        *act_needs(act),
+        *(Need("type", handover), Need("xadd", handover, ("*", "f", "v"))),
+        *(Need("xinfo|stream", handover), Need("xinfo|groups", handover)),
+    )

@@ -126,7 +126,7 @@ while number <= to and (looked == 0 or looked < most) do
 end
 if from == first and number > first then
   -- What lies below the first that is left is not looked at again.
-  while first < number and redis.call('HEXISTS', state, 'offer:' .. text(first)) == 0 do
+  while first < number and not redis.call('HGET', state, 'offer:' .. text(first)) do
     first = first + 1
   end
   if first > from then
