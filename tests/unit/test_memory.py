@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from pelops.controller.memory import (
     Memory,
     WriteBudget,
 )
+from pelops.domain.entry_id import EntryId
+from pelops.policy.position import LastSeen
 from pelops.policy.turn import STEP
-from tests.builders import NOW
+from tests.builders import NOW, group, later, stream
 
 
 def test_retries_come_later_each_time_up_to_a_limit() -> None:
@@ -87,3 +90,49 @@ def test_each_resource_has_a_memory_of_its_own() -> None:
     memories["shop", "orders"].retry_s()
     assert memories["shop", "orders"].failures == 1
     assert memories["shop", "returns"].failures == 0
+
+
+GROUP, ANOTHER = ("uid-1", "redis:6379", "orders:events", "g"), ("uid-1", "new:6379", "orders", "g")
+
+
+def test_a_newer_observation_of_another_loop_counts_once_there_is_one_to_compare() -> None:
+    memory = Memory()
+    memory.look_at(GROUP)
+    memory.note(GROUP, stream(server_time=NOW))
+    assert memory.last_seen is None, "the first is compared with what the status says"
+    memory.last_seen = LastSeen.of(stream(server_time=NOW))
+    memory.note(GROUP, stream(server_time=later(seconds=1), group=group(at_least=7, lag=7)))
+    assert memory.last_seen is not None
+    assert memory.last_seen.undelivered == 7
+    memory.note(GROUP, stream(server_time=NOW))
+    assert memory.last_seen.undelivered == 7, "an older one changes nothing"
+    memory.note(ANOTHER, stream(server_time=later(seconds=2)))
+    assert memory.last_seen.undelivered == 7, "neither does one of another group"
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"group": None, "exists": False, "entries_added": None},
+        {"entries_added": 1, "group": group()},
+        {"group": group(last_delivered_id=EntryId(1))},
+    ],
+    ids=["gone", "another stream", "went back"],
+)
+def test_what_shows_a_loss_is_left_to_the_turn_that_records_it(found: dict[str, Any]) -> None:
+    memory = Memory(seen_of=GROUP, last_seen=LastSeen.of(stream(group=group(lag=7))))
+    before = memory.last_seen
+    memory.note(GROUP, stream(server_time=later(seconds=1), **found))
+    assert memory.last_seen == before
+
+
+def test_of_another_server_nothing_is_known() -> None:
+    memory = Memory()
+    memory.look_at(GROUP)
+    assert not memory.is_elsewhere, "the status speaks of this group"
+    memory.last_seen = LastSeen.of(stream())
+    memory.look_at(GROUP)
+    assert memory.last_seen is not None
+    memory.look_at(ANOTHER)
+    assert memory.last_seen is None
+    assert memory.is_elsewhere
