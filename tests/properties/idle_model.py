@@ -6,7 +6,7 @@ entries idle instead of their owners' ending. A step is 10 ms of the server's cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -17,7 +17,6 @@ from pelops.domain.recovery import FINISHED, PARALLEL, Chunk, Progress, Suspect
 from pelops.policy.attempts import AttemptPlan, Backoff, Crash, OwnerPlan, Rules, plan_attempts
 from tests.properties.crash_model import AT_ONCE, STEP, Entry, Habit, Process, Scene, World
 
-LIMIT: Final = 100  # steps: the processing timeout
 SWEEP_EVERY: Final = 25  # steps
 FOLLOWED_FOR: Final = 25  # steps that one sweep goes on releasing
 FOR_EVER: Final = 10**9
@@ -45,6 +44,7 @@ class IdleScene:
     workers: int = 3
     count: int = 10  # what one read asks for
     max_retries: int = 3
+    limit: int = 100  # steps: the processing timeout
     handling: int = 0  # steps that one entry takes; 0: ten entries a step
     lost: float = 0.0  # how likely the answer to a read is lost
     crashers: int = 0  # poisons that crash their worker
@@ -62,7 +62,7 @@ class Worker(Process):
     busy_until: int = 0
     asked: datetime | None = None  # it last read, with an answer or without
     given: datetime | None = None
-    hung: list[EntryId] = field(default_factory=list)  # in a slot of its own
+    hung: int = 0  # slots
 
 
 class IdleWorld(World):
@@ -92,13 +92,13 @@ class IdleWorld(World):
 
     def live(self, limits: int) -> int:
         """Go on until nothing is left; how many limits it took, or an error after so many."""
-        while self.step < limits * LIMIT:
+        while self.step < limits * self.idle_scene.limit:
             self._tick()
             if self.has_died or self.step % SWEEP_EVERY == 0:
                 self.has_died = False
                 self._sweep()
             if not self.pending and not self.waiting:
-                return -(-self.step // LIMIT)
+                return -(-self.step // self.idle_scene.limit)
         raise AssertionError(
             f"after {limits} limits: {len(self.pending)} pending, {len(self.waiting)} waiting,"
             f" {len(self.letters)} given up"
@@ -108,7 +108,11 @@ class IdleWorld(World):
         self.step += 1
         self.now += STEP
         scene = self.idle_scene
-        if scene.arrivals and self.step % scene.arrivals == 0 and self.step < 20 * LIMIT:
+        if (
+            scene.arrivals
+            and self.step % scene.arrivals == 0
+            and self.step < 20 * self.idle_scene.limit
+        ):
             self._add(Entry(root=self.roots))
             self.roots += 1
         # Blocked readers are served in the order of their coming.
@@ -125,34 +129,38 @@ class IdleWorld(World):
 
     def _live_on(self, worker: Worker) -> bool:
         """One step of a worker's life; whether it ended."""
-        failing = self.idle_scene.failing
-        if failing is Failing.READS_ON and len(worker.held) < self.idle_scene.ahead:
+        scene = self.idle_scene
+        if scene.failing is Failing.READS_ON and len(worker.held) < scene.ahead:
             self._take(worker)
         if worker.busy_until > self.step:
             return False
         if not worker.held:
             self._take(worker)
-        for _ in range(1 if self.idle_scene.handling else 10):
-            if not worker.held:
+        for _ in range(1 if scene.handling else 10):
+            if not worker.held or worker.busy_until > self.step:
                 break
+            worker.busy_until = self.step + scene.handling
             entry_id = worker.held.pop(0)
-            worker.busy_until = self.step + self.idle_scene.handling
             root = self.bodies[entry_id].root
             if root in self.crashers:
                 return True
-            if root not in self.poisons:
-                self._finish(worker, entry_id)
-            elif failing in (Failing.HANGS, Failing.READS_ON):
-                worker.busy_until = FOR_EVER
-                return False
-            elif failing is Failing.HANGS_LONG:
-                worker.busy_until = self.step + 3 * LIMIT
-                return False
-            elif failing is Failing.HANGS_IN_A_SLOT:
-                worker.hung.append(entry_id)
-                if len(worker.hung) == 10:
-                    worker.busy_until = FOR_EVER
+            if root in self.poisons:
+                self._fail(worker)
+            else:
+                self._finish(entry_id)
         return False
+
+    def _fail(self, worker: Worker) -> None:
+        """What a poison does to a worker that does not end."""
+        failing = self.idle_scene.failing
+        if failing in (Failing.HANGS, Failing.READS_ON):
+            worker.busy_until = FOR_EVER
+        elif failing is Failing.HANGS_LONG:
+            worker.busy_until = self.step + 3 * self.idle_scene.limit
+        elif failing is Failing.HANGS_IN_A_SLOT:
+            worker.hung += 1
+            if worker.hung == 10:
+                worker.busy_until = FOR_EVER
 
     def _take(self, worker: Worker) -> None:
         ids = [self.waiting.pop() for _ in range(min(self.idle_scene.count, len(self.waiting)))]
@@ -169,7 +177,7 @@ class IdleWorld(World):
         if not is_lost:
             worker.held += ids
 
-    def _finish(self, worker: Worker, entry_id: EntryId) -> None:
+    def _finish(self, entry_id: EntryId) -> None:
         """Acknowledge it, whoever holds it by now; a copy may wait all the same."""
         if self.pending.get(entry_id) is not None:
             self._drop(entry_id)
@@ -187,16 +195,14 @@ class IdleWorld(World):
         scene = self.idle_scene
         rules = Rules(max_retries=scene.max_retries, backoff=scene.backoff)
         until = self.step + FOLLOWED_FOR
-        while True:
-            plan = plan_attempts(crashes, chunk, rules, now=self.now)
-            released = plan
-            for owner in plan.owners:
-                released = released.after(self._settle(released, owner))
-            if not plan.following or not self._is_delivered(released, until):
-                return
-            settled = {one.entry_id for owner in plan.owners for one in owner.settlements}
-            crashes = [_without(crash, settled) for crash in crashes]
-            chunk = released.chunk
+        plan = plan_attempts(crashes, chunk, rules, now=self.now)
+        following = plan.following
+        for owner in plan.owners:
+            plan = plan.after(self._settle(plan, owner))
+        for owner in following:
+            if not self._is_delivered(plan, until):
+                break
+            plan = plan.after(self._settle(plan, owner))
 
     def _is_delivered(self, plan: AttemptPlan, until: int) -> bool:
         while self.step < until:
@@ -229,7 +235,7 @@ class IdleWorld(World):
                 continue
             suspects: list[Suspect] = []
             for entry_id, delivered in list(held.items()):
-                if self.now - delivered < LIMIT * STEP:
+                if self.now - delivered < self.idle_scene.limit * STEP:
                     continue
                 retries = self.bodies[entry_id].retries
                 if retries or self.idle_scene.max_retries == 0:
@@ -263,7 +269,7 @@ class IdleWorld(World):
 
     def _unproven(self, owner: str) -> tuple[datetime | None, bool]:
         if not self.idle_scene.is_pod:
-            return self.now + LIMIT * STEP, True
+            return self.now + self.idle_scene.limit * STEP, True
         workers = [one for one in self.processes if isinstance(one, Worker)]
         own = next(one for one in workers if one.consumer == owner)
         others = [
@@ -280,10 +286,7 @@ class IdleWorld(World):
             newest=self.now - max(held) if held else None,
             others=min(others, default=None) if tells else None,
         )
-        is_proven = progress.has_finished(LIMIT * STEP)
-        return None if is_proven else asked, progress.have_others_finished(LIMIT * STEP)
-
-
-def _without(crash: Crash, settled: set[EntryId]) -> Crash:
-    rest = tuple(one for one in crash.suspects if one.entry_id not in settled)
-    return replace(crash, suspects=rest)
+        is_proven = progress.has_finished(self.idle_scene.limit * STEP)
+        return None if is_proven else asked, progress.have_others_finished(
+            self.idle_scene.limit * STEP
+        )

@@ -202,6 +202,112 @@ def test_what_was_marked_alone_is_given_up_after_its_retries() -> None:
     assert told(plan(crash(suspect(1, charges=3, is_marked=True)))) == [(1, "dead", 4, 1)]
 
 
+# -- entries that idled past their limit, while their process goes on
+
+
+def idled(*suspects: Suspect, **changes: Any) -> Crash:
+    """A worker that lives, and that has not acknowledged these."""
+    return crash(*suspects, is_idle=True, **changes)
+
+
+def reads(*charges: int) -> list[Suspect]:
+    """One suspect of each of so many reads, a second apart."""
+    return [
+        suspect(number, charges=count, delivered=NOW - AGO + number * 1000 * MS)
+        for number, count in enumerate(charges, start=1)
+    ]
+
+
+def chunk_of(made: AttemptPlan) -> list[list[int]]:
+    """The numbers of each chunk that may follow."""
+    return [[one.entry_id.ms for one in owner.settlements] for owner in made.following]
+
+
+def test_each_suspect_of_a_read_of_its_own_failed_alone() -> None:
+    assert told(plan(idled(*reads(3, 3, 4)))) == [
+        (1, "dead", 4, 1),
+        (2, "dead", 4, 1),
+        (3, "dead", 5, 1),
+    ]
+
+
+def test_invariant_11_what_one_read_delivered_failed_together() -> None:
+    """Its worker may hang in one of them, or never have received any."""
+    together = [suspect(number, charges=9) for number in (1, 2)]
+    made = plan(idled(*together))
+    assert told(made) == [(1, "retry", 10, 0)]
+    assert chunk_of(made) == [[2]]
+    assert made.owners[0].crowd == NOW - AGO + MS
+
+
+def test_what_was_delivered_within_milliseconds_counts_as_one_read() -> None:
+    close = [suspect(number, charges=9, delivered=NOW - AGO + number * MS) for number in (1, 2, 3)]
+    assert told(plan(idled(*close))) == [(1, "retry", 10, 0)]
+
+
+def test_the_last_of_a_read_did_not_fail_alone() -> None:
+    last = idled(suspect(2, charges=5), crowd=NOW - AGO + MS)
+    assert told(plan(last)) == [(2, "retry", 6, 0)]
+
+
+def test_chunks_of_what_idled_follow_each_other_when_they_are_delivered() -> None:
+    made = plan(idled(*(suspect(number) for number in range(1, 10))))
+    assert [number for number, *_ in told(made)] == [1, 2, 3]
+    assert chunk_of(made) == [[4, 5, 6], [7, 8], [9]]
+    assert made.is_parallel
+    delivered = Chunk(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
+    assert told(plan(idled(suspect(1)), on=delivered)) == [(1, "retry", 2, 1)]
+    waiting = Chunk(
+        written="parallel 20-0",
+        under_way=frozenset({EntryId(20)}),
+        undelivered=frozenset({EntryId(20)}),
+    )
+    assert told(plan(idled(suspect(1)), on=waiting)) == []
+
+
+def test_what_a_crash_left_runs_while_nothing_else_does() -> None:
+    delivered = Chunk(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
+    assert told(plan(crash(suspect(1)), on=delivered)) == []
+    strict = chunk(20, under_way=[20])
+    assert told(plan(idled(suspect(1)), on=strict)) == []
+
+
+def test_whichever_has_waited_longer_has_its_turn() -> None:
+    older, newer = suspect(1), suspect(2, delivered=NOW - AGO / 2)
+    assert [one for one, *_ in told(plan(crash(older), idled(newer, owner="x")))] == [1]
+    assert [one for one, *_ in told(plan(idled(older), crash(newer, owner="x")))] == [1]
+    delivered = Chunk(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
+    assert told(plan(crash(older), idled(newer, owner="x"), on=delivered)) == []
+
+
+def test_a_process_that_reads_on_is_doubted_while_others_finish() -> None:
+    """It may hang, with more than one read in hand."""
+    doubted = idled(*reads(3, 6, 7), unproven_since=NOW, is_outdone=True)
+    made = plan(doubted)
+    assert [one[:3] for one in told(made) if one[1] == "dead"] == [(3, "dead", 8)]
+    nobody = idled(*reads(3, 6), unproven_since=NOW)
+    assert [action for _, action, *_ in told(plan(nobody))] == ["dead", "dead"]
+
+
+def test_others_finish_when_something_of_the_chunk_was_acknowledged() -> None:
+    doubted = idled(*reads(3, 3), unproven_since=NOW)
+    made = plan(doubted, on=chunk(20, 21, under_way=[21]))
+    assert "dead" not in [action for _, action, *_ in told(made)]
+    assert made.has_finished
+    remembered = Chunk(written="parallel finished 21-0", under_way=frozenset({EntryId(21)}))
+    assert "dead" not in [action for _, action, *_ in told(plan(doubted, on=remembered))]
+
+
+def test_the_only_suspect_of_a_process_that_reads_no_more_is_not_doubted() -> None:
+    hung = idled(*reads(3), unproven_since=NOW - AGO + 1000 * MS, is_outdone=True)
+    assert told(plan(hung)) == [(1, "dead", 4, 1)]
+
+
+def test_a_worker_that_marks_reads_ahead_and_its_reads_say_nothing() -> None:
+    first, second = (suspect(n, charges=3, is_marked=True, delivered=NOW - n * AGO) for n in (1, 2))
+    assert told(plan(idled(first, second))) == [(1, "retry", 4, 0)]
+
+
 @pytest.mark.parametrize("changes", [{"is_charged": False}, {"was_offered": True}])
 def test_what_did_not_fail_now_is_freed_as_it_was(changes: dict[str, bool]) -> None:
     rules = Rules(max_retries=3, backoff=Backoff(initial=timedelta(hours=1)))

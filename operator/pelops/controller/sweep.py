@@ -299,24 +299,20 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
     rules = decide_rules(ground.recovery)
     # What is on offer stays so until it is taken: `review_offers` repeats it.
     crashes = [_without_offers(crash) for crash in crashes]
-    chunk, until = ground.sight.chunk, monotonic() + FOLLOWED_FOR.total_seconds()
-    while True:
-        plan = plan_attempts(crashes, chunk, rules, now=ground.sight.now)
-        released = plan
-        try:
-            for owner in plan.owners:
-                released = await _settle_owner(ground, released, owner)
-        except ChunkChanged:
-            # Another replica was faster; the next look sees what is left.
-            ground.findings.waiting += plan.waiting + 1
-            return
-        if not plan.following or not await _is_delivered(ground, released, until=until):
-            break
-        settled = {one.entry_id for owner in plan.owners for one in owner.settlements}
-        crashes = [_without(crash, settled) for crash in crashes]
-        chunk = released.chunk
+    plan = plan_attempts(crashes, ground.sight.chunk, rules, now=ground.sight.now)
+    following, until = plan.following, monotonic() + FOLLOWED_FOR.total_seconds()
     ground.findings.waiting += plan.waiting
     ground.findings.under_way += len(plan.kept)
+    try:
+        for owner in plan.owners:
+            plan = await _settle_owner(ground, plan, owner)
+        for owner in following:
+            if not await _is_delivered(ground, plan, until=until):
+                break
+            plan = await _settle_owner(ground, plan, owner)
+            ground.findings.waiting -= len(owner.settlements)
+    except ChunkChanged:
+        ground.findings.waiting += 1  # another replica was faster; the next look sees what is left
 
 
 async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
@@ -333,11 +329,6 @@ async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> b
 
 def _without_offers(crash: Crash) -> Crash:
     return replace(crash, suspects=tuple(one for one in crash.suspects if not one.is_on_offer))
-
-
-def _without(crash: Crash, settled: set[EntryId]) -> Crash:
-    rest = tuple(one for one in crash.suspects if one.entry_id not in settled)
-    return replace(crash, suspects=rest)
 
 
 async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:

@@ -44,6 +44,7 @@ from pelops.domain.recovery import Action, Chunk, Suspect, read_ids
 
 MOST_CHARGES: Final = 999_999  # what the six digits of _retry_count hold
 MOST_PARALLEL: Final = 1_000  # entries of a chunk that others may join
+MOST_FOLLOWING: Final = 50  # chunks of one plan
 ONE_READ: Final = timedelta(milliseconds=5)  # what was delivered closer together counts as one read
 
 
@@ -127,7 +128,8 @@ class AttemptPlan:
     resolved: frozenset[EntryId]  # of the chunk: acknowledged, and to be forgotten
     is_parallel: bool = False  # more may join the chunk that this leaves
     has_finished: bool = False  # some of it, or of those before it, was acknowledged
-    following: int = 0  # suspects that may join it once all of it is delivered
+    # Chunks that may join it, each once all before it is delivered; `waiting` counts them.
+    following: tuple[OwnerPlan, ...] = ()
 
     @property
     def is_idle(self) -> bool:
@@ -156,7 +158,8 @@ def plan_attempts(
     seen = [replace(one, is_outdone=one.is_outdone or has_finished) for one in crashes]
     judged = _give_way([(crash, _judge(crash, rules, now)) for crash in seen])
     before = replace(chunk, under_way=under_way, undelivered=chunk.undelivered & under_way)
-    released = _release(judged, before, rules)
+    chunks = _release(judged, before, rules)
+    released, following = (chunks[0] if chunks else None), chunks[1:]
     owners = tuple(
         OwnerPlan(
             owner=crash.owner,
@@ -173,7 +176,6 @@ def plan_attempts(
     )
     taken = len(released[1]) if released else 0
     is_parallel = released[0].fails_by_read if released else chunk.is_parallel and bool(under_way)
-    staged = sum(len(cases.staged) for crash, cases in judged if crash.fails_by_read)
     return AttemptPlan(
         owners=owners,
         waiting=sum(len(cases.staged) + cases.waiting for _, cases in judged) - taken,
@@ -182,7 +184,16 @@ def plan_attempts(
         resolved=resolved,
         is_parallel=is_parallel,
         has_finished=has_finished,
-        following=staged - taken if released and is_parallel else 0,
+        following=tuple(
+            OwnerPlan(
+                owner=crash.owner,
+                cut=crash.cut,
+                settlements=settlements,
+                crowd=None,
+                is_idle=True,
+            )
+            for crash, settlements in following
+        ),
     )
 
 
@@ -275,11 +286,22 @@ def _settlement(suspect: Suspect, action: Action, charges: int, failures: int) -
 _Staged = tuple[Crash, tuple[Settlement, ...]]
 
 
-def _release(judged: _Judged, chunk: Chunk, rules: Rules) -> _Staged | None:
-    """The next chunk: of the owner whose first suspect failed least, and then is the oldest."""
+def _release(judged: _Judged, chunk: Chunk, rules: Rules) -> list[_Staged]:
+    """The next chunk, and the chunks that may follow it: all of owners that live, or one."""
     ready = _whose_turn([(crash, cases.staged) for crash, cases in judged if cases.staged], chunk)
-    if not ready:
-        return None
+    chunks: list[_Staged] = []
+    while ready and len(chunks) < MOST_FOLLOWING:
+        crash, taken = _next_chunk(ready, rules)
+        chunks.append((crash, taken))
+        if not crash.fails_by_read:
+            break
+        rest = [(one, staged[len(taken) :] if one is crash else staged) for one, staged in ready]
+        ready = [(one, staged) for one, staged in rest if staged]
+    return chunks
+
+
+def _next_chunk(ready: Sequence[_Staged], rules: Rules) -> _Staged:
+    """Of the owner whose first suspect failed least, and then is the oldest."""
     crash, staged = min(ready, key=lambda one: (one[1][0].charges, one[1][0].entry_id))
     early = [one for one in staged if one.charges < rules.max_retries]
     size = math.isqrt(len(early) - 1) + 1 if early else 1
