@@ -30,7 +30,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(autouse=True)
 def no_former_members(plane: ControlPlane) -> None:
-    """Those that were killed count as alive for half a minute."""
+    """Those that were killed count as alive for some seconds."""
     plane.kubectl("delete", "leases", "--all", "-n", MEMBERS)
 
 
