@@ -60,7 +60,8 @@ def test_a_replica_that_is_alone_decides_at_once() -> None:
     async def scenario(scene: Scene) -> None:
         assert scene.first.members.rank(KEY) == 1
         scene.first.start()
-        assert await scene.watch(STEP_S * 3) == [(pytest.approx(STEP_S), FIRST)]
+        ((begins, who),) = await scene.watch(STEP_S * 3)
+        assert who == FIRST and begins <= STEP_S
         assert scene.first.members.rank(KEY) == 0
 
     play(scenario)
@@ -74,7 +75,7 @@ def test_who_decided_goes_on_until_shortly_before_a_newcomer_begins() -> None:
         (_, was), (ends, nobody), (begins, now) = await scene.watch(2 * DURATION_S)
         assert (was, nobody, now) == (SECOND, "", FIRST)
         assert VALID_S - RENEW_S - STEP_S <= ends <= VALID_S + STEP_S
-        assert begins == pytest.approx(DURATION_S, abs=2 * STEP_S)
+        assert DURATION_S <= begins <= DURATION_S + 2 * STEP_S
 
     play(scenario)
 
@@ -178,7 +179,7 @@ def test_leases_of_the_long_dead_are_removed_whatever_their_times_say() -> None:
         scene.first.start()
         await asyncio.sleep(DURATION_S)
         await scene.first.kill()
-        await asyncio.sleep(FORGET_AFTER_S / 2)
+        await asyncio.sleep(FORGET_AFTER_S - RENEW_S)
         assert set(scene.store.leases) == {FIRST, SECOND}
         await asyncio.sleep(FORGET_AFTER_S)
         assert set(scene.store.leases) == {SECOND}

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 RENEW_S: Final = 2.0
 RETRY_S: Final = 0.5
 ANSWER_S: Final = 2.5  # a connection that hangs is given up while there is time for another one
-FORGET_AFTER_S: Final = 600.0
+FORGET_AFTER_S: Final = 30.0  # a Lease that nobody renewed, and that has run out
 LABELS: Final = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
 SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
 
