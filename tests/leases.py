@@ -114,6 +114,7 @@ class RunningReplica:
         """End at once."""
         if self._task is not None:
             self._task.cancel()
+            self.api.resume()
             await asyncio.wait({self._task})
 
     async def stop(self) -> None:

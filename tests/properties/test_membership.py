@@ -78,7 +78,6 @@ class Fleet:
             replica.api.resume()
         elif what == "stop":
             self.replicas.remove(replica)
-            replica.api.resume()
             await replica.stop()
         else:
             self.replicas.remove(replica)
@@ -115,7 +114,6 @@ async def watched(fleet: Fleet) -> AsyncIterator[None]:
         looking.cancel()
         await asyncio.wait({looking})
         for replica in fleet.replicas:
-            replica.api.resume()
             await replica.kill()
         if not looking.cancelled():
             looking.result()
