@@ -17,9 +17,10 @@ from pelops.controller.audits import Audits
 from pelops.controller.cache import WATCHED, Cache
 from pelops.controller.deletion import Deletion
 from pelops.controller.evidence import Evidence
+from pelops.controller.heap import Heap
 from pelops.controller.listening import Listening
 from pelops.controller.loop import ReconcileLoop, Resync
-from pelops.controller.members import Members
+from pelops.controller.members import ANSWER_S, Members
 from pelops.controller.memory import Memories
 from pelops.controller.observe import Observer
 from pelops.controller.pods import PodChange
@@ -71,6 +72,7 @@ class Replica:
         self._pool = ServerPool()
         self._runner: web.AppRunner | None = None
         self._api: KubeApi | None = None
+        self._member_api: KubeApi | None = None
         self._members: Members | None = None
         self._problem = "the API server was not yet asked"
         self._beat = self._clock()
@@ -98,8 +100,9 @@ class Replica:
         if self._members is not None:
             await self._members.leave()
         await self._pool.close()
-        if self._api is not None:
-            await self._api.close()
+        for api in (self._api, self._member_api):
+            if api is not None:
+                await api.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -107,10 +110,12 @@ class Replica:
         """Run until the stop event. Raises KubernetesUnavailable without a way to the cluster."""
         settings = self._settings
         api = self._api = await KubeApi.connect(settings.kubeconfig)
+        # A client of its own: requests of a busy replica would delay its renewals.
+        self._member_api = await KubeApi.connect(settings.kubeconfig, timeout_s=ANSWER_S)
         self._resync = Resync(api, self._cache, self._concern, settings.namespaces)
         watch = Watch(api, self._resync, self._hear, self._clock)
         self._members = Members(
-            api, identity=settings.identity, namespace=settings.member_namespace
+            self._member_api, identity=settings.identity, namespace=settings.member_namespace
         )
         kinds, cluster = await until_stopped(self._prepare(api, self._members), self._stop) or (
             (),
@@ -136,6 +141,7 @@ class Replica:
             listening.run(self._listeners),
             self._members.run(),
             self._keep_house(),
+            Heap().run(),
         )
         self.begin(watch)
         log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})
