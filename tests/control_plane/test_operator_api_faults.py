@@ -35,8 +35,9 @@ from tests.operators import Operators, Resources, is_ready, metrics
 MEMBERS = "pelops-system"
 REPLICAS = 4
 ASKED_S = float(os.environ.get("PELOPS_TEST_API_FAULTS_SECONDS", "0"))
-FAULTS_S = ASKED_S or 40.0
+FAULTS_S = ASKED_S or 30.0
 SEED = int(os.environ.get("PELOPS_TEST_API_FAULTS_SEED", "1"))
+LONGEST_S = 40.0 if ASKED_S else 12.0  # of a time of 403; other faults last up to a fifth
 RESTART = "restarts, answering 403"
 SETTLE_S = 8.0  # after the last fault: the longest pause and an answer that was waited for
 # Elsewhere a busy machine is not to blame the watch: only a deaf replica takes longer than these.
@@ -144,31 +145,23 @@ def scene(
             process.resume()
 
 
-@pytest.mark.timeout(400)
-def test_a_restart_of_the_api_server_that_answers_403_for_a_while_makes_nobody_deaf(
-    scene: Scene,
-) -> None:
-    scene.restart_api_server(refusing_s=20.0 if ASKED_S else 12.0)
-    _judge(scene)
-
-
 @pytest.mark.timeout(400 + FAULTS_S)
 def test_every_replica_alone_hears_of_all_after_an_api_server_that_failed_in_every_way(
     scene: Scene,
 ) -> None:
     dice = random.Random(SEED)
     ends_at = time.monotonic() + FAULTS_S
-    bag: list[str] = []
-    while time.monotonic() < ends_at:
-        if not bag:
-            bag = dice.sample((*FAULTS, RESTART), len(FAULTS) + 1)
-        fault = bag.pop()
-        print(f"{fault}", flush=True)
+    # A restart with 403 alone was enough for kopf.operator() to hang at its end: it comes first.
+    due = [*dice.sample(FAULTS, len(FAULTS)), RESTART]
+    while due or time.monotonic() < ends_at:
+        due = due or dice.sample([*FAULTS, RESTART], len(FAULTS) + 1)
+        fault = due.pop()
+        print(fault, flush=True)
         if fault == RESTART:
-            scene.restart_api_server(refusing_s=dice.uniform(2, 20 if ASKED_S else 8))
+            scene.restart_api_server(refusing_s=dice.uniform(10, LONGEST_S))
         else:
             with scene.proxy.failing(fault, cuts=dice.random() < 0.7):
-                time.sleep(dice.uniform(1, 20 if ASKED_S else 6))
+                time.sleep(dice.uniform(0.5, LONGEST_S / 5))
         time.sleep(dice.uniform(0, 2))
     _judge(scene)
 
