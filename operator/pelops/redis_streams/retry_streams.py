@@ -108,7 +108,7 @@ def _return_needs(keys: GroupKeys) -> tuple[Need, ...]:
         *(Need("type", key) for key in (keys.retry, keys.stream, keys.ledger, keys.state)),
         *(Need(command, keys.state, ("f",)) for command in ("hget", "hmget")),
         *(Need("xinfo|groups", key) for key in (keys.stream, keys.retry)),
-        *(Need("xinfo|stream", key) for key in (keys.stream, keys.retry)),
+        Need("xinfo|stream", keys.stream),
         Need("xpending", keys.retry, (keys.group, "-", "+", 1)),
         Need("xrange", keys.retry, ("-", "+")),
         *(Need("xadd", key, ("*", "f", "v")) for key in (keys.stream, keys.ledger)),
