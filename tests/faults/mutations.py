@@ -153,6 +153,14 @@ RECREATE_AT_LAST = (
     ),
 )
 
+FORGET_LOSS = (
+    Replacement(
+        file="policy/loss.py",
+        old="    if before is None or was_made_since(before, stream):\n        return None\n",
+        new="    return None\n",
+    ),
+)
+
 MUTATIONS: Mapping[str, Mutation] = {
     "move-by-owner": Mutation(
         rule="an entry moves by its cut, not by its owner",
@@ -178,6 +186,9 @@ MUTATIONS: Mapping[str, Mutation] = {
         rule="a group is made again before its lowest pending entry",
         fault="owed",
         replacements=RECREATE_AT_LAST,
+    ),
+    "forget-loss": Mutation(
+        rule="what is gone with a stream is reported", fault="vanish", replacements=FORGET_LOSS
     ),
 }
 

@@ -431,6 +431,8 @@ def test_a_creation_is_told_with_its_position_and_its_repeats(why: CreationReaso
     assert ("more than can be counted" in many) == (why != CreationReason.FIRST)
     # What was delivered since the last observation is delivered again too.
     assert ("at least 7" in told) == (why != CreationReason.FIRST)
+    nothing = tell_creation(GroupCreation(position=EntryId(3), why=why, repeats=0))
+    assert ("none is known" in nothing) == (why != CreationReason.FIRST)
 
 
 def test_a_loss_is_seen_at_the_servers_time() -> None:

@@ -168,10 +168,7 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
 
 def tell_creation(creation: GroupCreation) -> str:
     """Where a group that was missing begins, and why, for people."""
-    # What was delivered after the last observation is delivered again too, and nobody counted it.
-    number = "more than can be counted" if creation.repeats is None else f"{creation.repeats}"
-    at_least = "" if creation.repeats is None else "at least "
-    repeats = f"entries that may be delivered again: {at_least}{number}"
+    repeats = f"entries that may be delivered again: {_tell_repeats(creation.repeats)}"
     told = {
         CreationReason.FIRST: f"the group begins at {creation.position}",
         CreationReason.CONTINUES: (
@@ -188,6 +185,13 @@ def tell_creation(creation: GroupCreation) -> str:
         ),
     }
     return told[creation.why]
+
+
+def _tell_repeats(repeats: int | None) -> str:
+    # What was delivered after the last observation is delivered again too, and nobody counted it.
+    if repeats is None:
+        return "more than can be counted"
+    return f"at least {repeats}" if repeats else "none is known"
 
 
 def _is_past(moment: datetime | None, pause: timedelta, now: datetime) -> bool:
