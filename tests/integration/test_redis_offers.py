@@ -193,3 +193,16 @@ async def test_the_state_does_not_grow_while_one_offer_is_left_and_others_are_ta
         await sweep_once(server)
         sizes.append((await look(server)).offers)
     assert max(sizes[2:]) <= 2
+
+
+async def test_what_lost_its_body_while_it_was_on_offer_was_taken_by_nobody(server: Server) -> None:
+    gone, _ = await strand(server, 2)
+    await sweep_once(server)
+    await server.execute("XDEL", KEYS.stream, str(gone), key=KEYS.stream)
+    await sweep_once(server)
+    found = await sweep_once(server)
+    assert found.offers is not None and found.offers.untaken == 1
+    told = await totals(server)
+    assert (told["released"], told["payload_gone"]) == (0, 1)
+    state = await server.execute("HKEYS", KEYS.state, key=KEYS.state)
+    assert f"gone:{gone}".encode() not in state

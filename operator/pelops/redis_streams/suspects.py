@@ -25,6 +25,7 @@ from pelops.redis_streams.transport import Part
 
 _SETTLE: Final = load_script("settle_suspects", writes=True)
 _HAND_OVER: Final = load_script("hand_over", writes=True)
+MOST_SETTLED: Final = 40  # in one call: a dead letter costs the server 0.04 ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +64,7 @@ async def settle_suspects(
     Raises ChunkChanged when another replica has decided meanwhile, else as `recover_owner`.
     """
     done = Settled(chunk=plan.chunk.written)
-    size, left, locks = act.batch, owner.settlements, reasons.locks
+    size, left, locks = min(act.batch, MOST_SETTLED), owner.settlements, reasons.locks
     while True:
         piece = replace(owner, settlements=left[:size])
         some = replace(reasons, locks=locks[:size])

@@ -252,6 +252,11 @@ for _, entry in ipairs(gone) do
     acked[#acked + 1] = entry[1]
     missing[#missing + 1] = entry[1]
     missing[#missing + 1] = letter .. ' ' .. entry[1] .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    local tried = redis.call('HGET', state, 'try:' .. entry[1])
+    if string.find(tried or '', ' offered$') then
+      -- It was on offer, and nobody has taken it.
+      redis.call('HSET', state, 'gone:' .. entry[1], '1')
+    end
   else
     stays[#stays + 1] = { entry[1], 'refused' }
   end

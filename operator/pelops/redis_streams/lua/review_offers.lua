@@ -15,7 +15,7 @@
 --            not-owner | no-group key | wrong-type key type | no-permission command key
 -- Costs  linear in `most`, and in one offer at least; reads no body of the source.
 -- An entry is taken when its owner does not have it any more as the offer says: it was claimed,
--- acknowledged, or delivered anew. Only then it is recovered, so the total is counted here.
+-- acknowledged, or delivered anew; unless its body was gone, and the sweep has recorded that. Only then it is recovered, so the total is counted here.
 -- A repetition writes nothing to the ledger, and nothing to the hand-over stream as long as the former
 -- announcement waits there unread. It makes the offer the last one, so that no gap stays below it.
 -- Repeats safely: what was counted is not in an offer any more.
@@ -54,10 +54,10 @@ local function is_unread(announced)
     and not comes_before(announced, stream['first-id'])
 end
 
--- What the owner has still as it was offered. What is remembered of the tries of the others says no
+-- What the owner has still as it was offered, and how many others were taken. What is remembered of the tries of the others says no
 -- more that they are on offer: delivered once more, each may fail once more.
 local function sort_out(offer)
-  local left = {}
+  local left, count = {}, 0
   for _, id in ipairs(offer.ids) do
     local entry, at = look_in_time(function()
       return is_pending(source, group, id)
@@ -66,6 +66,8 @@ local function sort_out(offer)
       and (offer.announced == '-' or at - entry[3] < offer.before)
     if is_left then
       left[#left + 1] = id
+    elseif entry or redis.call('HDEL', state, 'gone:' .. id) == 0 then
+      count = count + 1
     end
     if entry and (withdraws or not is_left) then
       local tried = redis.call('HGET', state, 'try:' .. id)
@@ -75,7 +77,7 @@ local function sort_out(offer)
       end
     end
   end
-  return left
+  return left, count
 end
 
 local function repeat_offer(offer)
@@ -101,10 +103,10 @@ while number <= to and (looked == 0 or looked < most) do
     redis.call('HDEL', state, name)
   else
     looked = looked + #offer.ids
-    local left, all = sort_out(offer), #offer.ids
-    if #left < all then
-      taken[offer.trigger] = (taken[offer.trigger] or 0) + all - #left
-      count = count + all - #left
+    local all, left, some = #offer.ids, sort_out(offer)
+    if some > 0 then
+      taken[offer.trigger] = (taken[offer.trigger] or 0) + some
+      count = count + some
     end
     offer.ids = left
     if withdraws or #left == 0 then
