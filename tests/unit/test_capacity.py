@@ -36,8 +36,8 @@ def slow(capacity: Capacity, seconds: int) -> Capacity:
 
 def test_idle_workers_do_not_make_the_others_look_slow() -> None:
     capacity = learn(Capacity(), 60)
-    assert capacity.per_replica == pytest.approx(50, rel=0.2)
-    assert learn(capacity, 600, ready=20).per_replica == pytest.approx(50, rel=0.2)
+    assert capacity.per_replica == pytest.approx(50, rel=0.25)
+    assert learn(capacity, 600, ready=20).per_replica == pytest.approx(50, rel=0.25)
 
 
 def test_entries_that_wait_for_pods_that_do_not_read_yet_tell_nothing_of_them() -> None:
@@ -77,7 +77,7 @@ def test_a_raise_that_was_wrong_is_not_tried_again_at_once() -> None:
     capacity = learn(Capacity(), 20, is_saturated=True)
     for times in (1, 2, 4):
         capacity = learn(replace(capacity, wait_s=0.0), 60, finished=200)
-        assert (capacity.per_replica or 0) > 80
+        assert (capacity.per_replica or 0) > 70
         capacity = learn(capacity, 60, is_saturated=True)
         assert capacity.per_replica == pytest.approx(50)
         assert capacity.wait_s == times * FIRST_PATIENCE_S

@@ -9,6 +9,7 @@ import pytest
 
 from pelops.api.scaling import ScalingSpec
 from pelops.domain.scaling import Rates
+from pelops.policy.capacity import Capacity, Work, learn_capacity
 from pelops.policy.demand import judge_demand
 from pelops.policy.scaling import ScalingMemory, decide_replicas, remember_write
 from tests.builders import workload
@@ -46,6 +47,24 @@ def test_a_worked_example_is_what_the_code_does(row: list[str]) -> None:
     assert [None if one is None else ceil(one) for one in found] == [
         number(cell) for cell in row[6:]
     ]
+
+
+def test_the_story_of_the_rate_of_a_worker_is_true() -> None:
+    capacity = Capacity()
+    for row in rows("for so many seconds"):
+        busy, waits = float(row[2]), row[4] == "yes"
+        work = Work(
+            seconds=1.0,
+            finished=int(row[3]),
+            ready=int(row[1]),
+            busy=busy,
+            busy_most=ceil(busy),
+            is_saturated=waits,
+            has_room=not waits,
+        )
+        for _ in range(int(row[0])):
+            capacity = learn_capacity(capacity, work)
+        assert round(capacity.per_replica or 0) == int(row[5])
 
 
 def test_the_story_of_ten_thousand_entries_is_true() -> None:

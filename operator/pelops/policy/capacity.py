@@ -124,12 +124,13 @@ def _infer(capacity: Capacity, work: Work) -> Capacity:
 
 
 def _raise(capacity: Capacity, work: Work) -> Capacity:
-    seen, known = _least(capacity), capacity.per_replica
-    if known is None:
-        return replace(capacity, per_replica=seen)
-    most = capacity.best if capacity.wait_s > 0 else inf
-    raised = max(min(seen or 0.0, most), _return(capacity, known, work))
-    return replace(capacity, per_replica=max(known, raised))
+    known, new = capacity.per_replica, _least(capacity, reserve=1.5)
+    if known is None or new is None:
+        return replace(capacity, per_replica=known or new)
+    again = min(capacity.best, _least(capacity, reserve=1.0) or 0.0)
+    if capacity.wait_s > 0:
+        new = min(capacity.best, new)
+    return replace(capacity, per_replica=max(known, again, new, _return(capacity, known, work)))
 
 
 def _return(capacity: Capacity, known: float, work: Work) -> float:
@@ -140,20 +141,26 @@ def _return(capacity: Capacity, known: float, work: Work) -> float:
     return min(most, known * exp(min(1.0, pace * work.seconds)))
 
 
-def _least(capacity: Capacity) -> float | None:
-    """The rate that is certain though busy workers are seen only at the observations."""
+def _least(capacity: Capacity, *, reserve: float) -> float | None:
+    """The rate less a reserve, in standard deviations: busy workers are counted only now and then.
+
+    What was never proven takes more evidence than what was.
+    """
     count, seconds = capacity.inferred.count, capacity.inferred.seconds
     if count < LEAST_ENTRIES:
         return None
     idle = max(0.0, 1.0 - (capacity.present.rate() or 0.0))
-    return (count - sqrt(count)) / (seconds + sqrt(seconds * idle) + 1)
+    return (count - sqrt(count)) / (seconds + reserve * sqrt(seconds * idle) + 1)
 
 
 def _prove_by_time(capacity: Capacity) -> Capacity:
     if capacity.proven is None or capacity.stood_s < PROVEN_AFTER_S:
         return capacity
     rate = capacity.per_replica or 0.0
-    return replace(capacity, proven=rate, best=max(capacity.best, rate), stood_s=0.0)
+    capacity = replace(capacity, proven=rate, stood_s=0.0)
+    if rate <= capacity.best:
+        return capacity
+    return replace(capacity, best=rate, patience_s=FIRST_PATIENCE_S)
 
 
 def _add(tally: Tally, count: float, seconds: float, work: Work, fade_s: float) -> Tally:
