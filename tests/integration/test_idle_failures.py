@@ -127,3 +127,18 @@ async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_
     assert {number for number, _ in letters} == fleet.poisons
     assert len(letters) == ENTRIES
     assert max(failures for _, failures in letters) <= RETRIES + 3
+
+
+@pytest.mark.parametrize("how", ["hangs", "loses_reads"])
+async def test_invariant_11_neighbours_of_an_entry_that_fails_a_whole_read_are_finished(
+    server: Server, how: str
+) -> None:
+    """Its worker stops for good with all of the read, or never receives any of it."""
+    names = tuple(f"w{number}" for number in range(12))
+    await provision(server, KEYS)
+    await add_many(server, KEYS, ENTRIES)
+    fleet = Fleet(server, poisons={b"33"}, hangs=how == "hangs", loses_reads=how == "loses_reads")
+    with working(fleet, names):
+        await recover(server, names)
+    assert [number for number, _ in await letters_of(server)] == [b"33"]
+    assert len(fleet.done) == ENTRIES - 1

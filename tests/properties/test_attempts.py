@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
 from pelops.domain.recovery import Action, Chunk, Suspect, read_ids, write_ids
-from pelops.policy.attempts import Backoff, Crash, Rules, plan_attempts
+from pelops.policy.attempts import ONE_READ, Backoff, Crash, Rules, plan_attempts
 from tests.builders import NOW
 from tests.properties.crash_model import AT_ONCE, Habit, Scene, World
 
@@ -122,7 +122,7 @@ words = st.lists(
 
 
 @st.composite
-def scenes(draw: st.DrawFn) -> tuple[list[Crash], Chunk]:
+def scenes(draw: st.DrawFn, *, idles: bool = False) -> tuple[list[Crash], Chunk]:
     """Several owners that hold different entries, and what is known of the last chunk."""
     all_suspects = draw(st.lists(suspects, max_size=20, unique_by=lambda one: one.entry_id))
     owners = draw(st.integers(1, 3))
@@ -133,16 +133,19 @@ def scenes(draw: st.DrawFn) -> tuple[list[Crash], Chunk]:
             death=draw(st.sampled_from(Death)),
             suspects=tuple(all_suspects[n::owners]),
             crowd=draw(st.none() | BEFORE_NOW),
+            is_idle=idles and draw(st.booleans()),
+            unproven_since=draw(st.none() | BEFORE_NOW),
+            is_outdone=draw(st.booleans()),
         )
         for n in range(owners)
     ]
-    written = draw(words)
+    written = draw(st.sampled_from(["", "parallel ", "parallel finished "])) + draw(words)
     members = sorted(read_ids(written))
     under_way = draw(st.sets(st.sampled_from(members))) if members else set()
     return crashes, Chunk(written=written, under_way=frozenset(under_way))
 
 
-@given(scenes(), rules)
+@given(scenes() | scenes(idles=True), rules)
 def test_each_suspect_is_settled_once_or_waits(
     scene: tuple[list[Crash], Chunk], told: Rules
 ) -> None:
@@ -154,6 +157,44 @@ def test_each_suspect_is_settled_once_or_waits(
     assert len(settled) == len(set(settled))
     assert set(settled) <= set(held)
     assert len(settled) + plan.waiting == len(held)
+    following = [one.entry_id for owner in plan.following for one in owner.settlements]
+    assert len(following) == len(set(following))
+    assert set(following) <= set(held) - set(settled)
+
+
+@given(scenes(idles=True), rules)
+def test_invariant_11_of_what_idled_only_what_failed_alone_in_its_read_is_given_up(
+    scene: tuple[list[Crash], Chunk], told: Rules
+) -> None:
+    crashes, chunk = scene
+    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    for crash, owner in zip(crashes, plan.owners, strict=True):
+        for one in owner.settlements:
+            if one.action is not Action.DEAD or not crash.fails_by_read:
+                continue
+            assert one.charges > told.max_retries
+            (dead,) = (each for each in crash.suspects if each.entry_id == one.entry_id)
+            beside = [
+                other
+                for other in crash.suspects
+                if other is not dead
+                and (other.charges > 0 or told.max_retries == 0)
+                and (other.is_charged and not other.was_offered)
+                and (crash.crowd is None or other.delivered >= crash.crowd)
+                and abs(other.delivered - dead.delivered) <= ONE_READ
+            ]
+            assert beside == []
+
+
+@given(scenes(idles=True), rules)
+def test_what_a_crash_left_is_released_alone(scene: tuple[list[Crash], Chunk], told: Rules) -> None:
+    crashes, chunk = scene
+    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    for crash, owner in zip(crashes, plan.owners, strict=True):
+        releases = any(one.action is Action.RETRY for one in owner.settlements)
+        if releases and not crash.fails_by_read:
+            assert not plan.kept
+            assert not plan.following
 
 
 @given(scenes(), rules)
