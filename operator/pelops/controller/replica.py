@@ -17,6 +17,7 @@ from pelops.controller.audits import Audits
 from pelops.controller.cache import WATCHED, Cache
 from pelops.controller.deletion import Deletion
 from pelops.controller.evidence import Evidence
+from pelops.controller.heap import Heap
 from pelops.controller.listening import Listening
 from pelops.controller.loop import ReconcileLoop, Resync
 from pelops.controller.members import Members
@@ -131,6 +132,7 @@ class Replica:
             listening.run(self._listeners),
             self._members.run(),
             self._keep_house(),
+            Heap().run(),
         )
         self._problem = ""
         log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})

@@ -1,0 +1,79 @@
+"""What garbage collection looks through while the process has other things to do."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from pelops.controller.heap import THOROUGH_EVERY, Heap
+
+
+class Node:
+    """Something that can refer to itself."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+@pytest.fixture
+def heap() -> Iterator[Heap]:
+    thresholds = gc.get_threshold()
+    yield Heap()
+    gc.set_threshold(*thresholds)
+    gc.unfreeze()
+
+
+@pytest.fixture
+def full_collections() -> Iterator[list[int]]:
+    """How many there were, one after the other."""
+    seen: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        if phase == "stop" and info["generation"] == 2:
+            seen.append(info["collected"])
+
+    gc.callbacks.append(note)
+    yield seen
+    gc.callbacks.remove(note)
+
+
+def manifests(count: int) -> list[dict[str, Any]]:
+    """As a cache keeps them."""
+    return [{"metadata": {"labels": {"n": str(n)}}, "items": [{}]} for n in range(count)]
+
+
+def test_no_full_collection_happens_between_two_tidyings(
+    heap: Heap, full_collections: list[int]
+) -> None:
+    heap.tidy()
+    full_collections.clear()
+    kept = [manifests(1_000) for _ in range(100)]
+    assert len(kept) == 100
+    assert full_collections == []
+
+
+def test_what_lives_is_not_looked_through_at_the_next_tidying(heap: Heap) -> None:
+    kept = manifests(10_000)
+    heap.tidy()
+    assert len(gc.get_objects()) < len(kept)
+
+
+def test_new_garbage_is_freed_by_the_next_tidying(heap: Heap) -> None:
+    heap.tidy()
+    seen = weakref.ref(Node())
+    heap.tidy()
+    assert seen() is None
+
+
+def test_what_was_set_aside_and_is_garbage_by_now_is_freed_in_the_end(heap: Heap) -> None:
+    node = Node()
+    seen = weakref.ref(node)
+    heap.tidy()
+    del node
+    for _ in range(THOROUGH_EVERY):
+        heap.tidy()
+    assert seen() is None
