@@ -166,6 +166,24 @@ async def test_where_nobody_may_end_a_wait_newcomers_join_when_it_is_over(
             await sleepers.are_woken(name)
 
 
+async def test_a_newcomer_is_not_watched_before_the_server_was_asked_with_it(
+    empty_redis: StandaloneServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who believed it would be left alone until a look in 20 s."""
+    monkeypatch.setattr(transport, "ANSWER_TIMEOUT_S", 100.0)
+    monkeypatch.setattr(waiting, "SHORT_BLOCK_MS", 90_000)
+    async with sleeping_on(narrow(empty_redis, *RULES, "-client|unblock")) as sleepers:
+        sleepers.watch("old")
+        await sleepers.are_watched(["old"])
+        await until(lambda: blocked(empty_redis) == 1, "the connection waits")
+        sleepers.watch("new")
+        assert not sleepers.waker.is_watched("new")
+        assert sleepers.waker.is_watched("old")
+        await add(sleepers.server, "old")
+        await sleepers.are_woken("old")
+        await sleepers.are_watched(["new"])
+
+
 async def test_a_connection_of_somebody_else_is_taken_for_ours_once_at_most(
     sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

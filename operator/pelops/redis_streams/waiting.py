@@ -59,6 +59,7 @@ class Wait:
     ) -> None:
         self._server, self._masters, self._tell, self._refuse = server, masters, tell, refuse
         self._asked: dict[Token, Mapping[str, EntryId]] = {}
+        self._newcomers: set[Token] = set()  # the server was not asked with them yet
         self._changed = asyncio.Event()  # somebody came since the server was asked
         self._client_id: int | None = None  # of the connection; None: it cannot be unblocked
         self._is_blocked_alone = False  # nobody but the server ends a wait
@@ -69,8 +70,9 @@ class Wait:
         self.is_listening = False  # the server has answered, and its last answer was no error
         self._staying = asyncio.create_task(self._stay())
 
-    def __contains__(self, token: Token) -> bool:
-        return token in self._asked
+    def is_asked(self, token: Token) -> bool:
+        """Whether the server waits on its streams now, and was well when it last answered."""
+        return self.is_listening and token in self._asked and token not in self._newcomers
 
     @property
     def is_empty(self) -> bool:
@@ -85,6 +87,7 @@ class Wait:
     def add(self, token: Token, streams: Mapping[str, EntryId]) -> None:
         """Tell `token` of the first entry after any of these IDs, once."""
         self._asked[token] = streams
+        self._newcomers.add(token)
         self.streams += len(streams)
         self._changed.set()
         if self._is_waiting and (self._interruption is None or self._interruption.done()):
@@ -93,6 +96,7 @@ class Wait:
     def remove(self, token: Token) -> None:
         """Want to know no more; nothing when it does not wait here."""
         self.streams -= len(self._asked.pop(token, {}))
+        self._newcomers.discard(token)
 
     def dismiss(self) -> None:
         """End soon, unless somebody asks for something before."""
@@ -161,6 +165,7 @@ class Wait:
 
     async def _ask(self, connection: Connection) -> None:
         self._changed.clear()
+        self._newcomers.clear()
         block_ms = FIRST_BLOCK_MS
         if self.is_listening:
             block_ms = BLOCK_MS if self._can_be_unblocked else SHORT_BLOCK_MS

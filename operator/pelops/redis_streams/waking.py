@@ -133,7 +133,7 @@ class _Watch:
 
     def is_listening(self, token: Hashable) -> bool:
         wait = self._places.get(token)
-        return wait is not None and wait.is_listening and token in wait
+        return wait is not None and wait.is_asked(token)
 
     async def close(self) -> None:
         tasks = [task for wait in self._waits for task in wait.tasks()]
