@@ -17,7 +17,7 @@ from pelops.redis_streams.scripts import load_script
 
 SWEEPING = (
     *("open_sweep", "find_idle", "recover_entries", "settle_suspects", "hand_over"),
-    *("finish_sweep", "remove_consumer"),
+    *("finish_sweep", "remove_consumer", "see_progress"),
 )
 # What the operator sends without a script while it sweeps, and no script calls.
 PLAIN = ("xinfo|consumers", "pttl")
