@@ -16,15 +16,8 @@ from benchmarks.raw_redis import RawRedis, Reply
 from pelops.redis_streams.scripts import load_script
 
 SWEEPING = (
-    *(
-        "open_sweep",
-        "find_idle",
-        "recover_entries",
-        "settle_suspects",
-        "hand_over",
-        "review_offers",
-    ),
-    *("finish_sweep", "remove_consumer"),
+    *("open_sweep", "find_idle", "recover_entries", "settle_suspects", "hand_over"),
+    *("review_offers", "finish_sweep", "remove_consumer", "see_progress"),
 )
 # What the operator sends without a script while it sweeps, and no script calls.
 PLAIN = ("xinfo|consumers", "pttl")

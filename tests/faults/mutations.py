@@ -134,8 +134,7 @@ NO_SKEW = (
 COUNT_ATTEMPTS = (
     Replacement(
         file=ATTEMPTS,
-        old="    if is_alone and charges > rules.max_retries and"
-        " failures >= _needed(crash.death, rules):\n",
+        old="    if is_alone and charges > most and failures >= _needed(crash.death, rules):\n",
         new="    if charges > rules.max_retries:\n",
     ),
     Replacement(
