@@ -81,6 +81,7 @@ class Pelops:
             idle_looks=self._idle_looks,
             is_watched=is_watched,
         )
+        self._next_look -= TICK_S / 2  # to the nearest tick, not to the next one
 
     def _decide(self, world: World, backlog: Backlog) -> ScalingDecision:
         workload = WorkloadObservation(
