@@ -28,6 +28,7 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Trigger
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import DEPLOYMENT, POD, STREAM_CONSUMER_GROUP
+from pelops.policy.turn import rank_of
 from pelops.redis_streams.connection import ServerPool
 
 NAMESPACE = "default"
@@ -101,12 +102,22 @@ async def start_replicas(kubeconfig: str, count: int) -> AsyncIterator[list[Swee
         await api.close()
 
 
+class Ranked(Members):
+    """A replica that knows all others from the beginning."""
+
+    def __init__(self, identity: str, alive: frozenset[str]) -> None:
+        self.identity = identity
+        self._alive = alive
+
+    def rank(self, key: str) -> int:
+        return rank_of(self.identity, self._alive, key)
+
+
 def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> SweepingReplica:
     clock = asyncio.get_running_loop().time
     cache, pool = Cache(), ServerPool()
     targets = Targets(api, cache, clock)
-    members = Members(api, identity=identity, namespace=NAMESPACE)
-    members.alive = alive
+    members = Ranked(identity, alive)
     doors = SweepDoors(
         cache=cache,
         observer=Observer(cache, pool, Secrets(api, clock), targets, cluster=""),

@@ -110,7 +110,7 @@ def dead_member() -> dict[str, Any]:
         },
         "spec": {
             "holderIdentity": "long-dead",
-            "leaseDurationSeconds": 30,
+            "leaseDurationSeconds": 8,
             "renewTime": "2024-02-29T00:00:00.000000Z",
         },
     }

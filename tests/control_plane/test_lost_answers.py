@@ -68,7 +68,7 @@ async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
         scaled.memory, others=replace(scaled.memory.others, uid=workload.uid, written=1)
     )
     decision = ScalingDecision(replicas=3, reason=Reason.SCALED, message="", current=1)
-    scene = Scene(workload=workload, fleet=None, is_current=lambda: True)
+    scene = Scene(workload=workload, fleet=None, is_current=lambda: True, left_s=lambda: 60.0)
     await targets.scale(workload.target, 1)  # what must be asked before a write is known now
     proxy.mute()
     sending = asyncio.create_task(writes.carry_out(scaled, decision, scene))

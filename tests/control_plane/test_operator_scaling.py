@@ -21,6 +21,8 @@ from tests.operators import Operators, Resources, metrics
 
 WAIT_S = 60.0
 WINDOW_S = 10
+TAKEOVER_S = 20.0  # a Lease, a look, and a busy machine; far less than half a minute
+GROUPS = 12
 UNTIL_NEXT_LOOK_S = 15.0  # at least, of a group that is woken
 
 
@@ -74,6 +76,78 @@ def test_only_one_replica_scales_and_one_that_takes_over_keeps_the_workers_for_a
     wait_until(lambda: _scaling(others, group), timeout_s=WAIT_S, what="another to take over")
     assert group.replicas() == 2
     group.await_replicas(0)
+
+
+def test_after_a_kill_another_replica_scales_within_seconds(
+    operators: Operators, group: ScaledGroup
+) -> None:
+    operators.start(2)
+    await_members(operators, 2)
+    group.scale_by_backlog()
+    group.add(1)
+    group.await_replicas(1)
+    (first,) = wait_until(
+        lambda: _only(_scaling(operators.ports, group)), timeout_s=WAIT_S, what="one to scale"
+    )
+    operators.processes[operators.ports.index(first)].kill()
+    group.add(2 * PER_REPLICA)
+    group.await_replicas(3, timeout_s=TAKEOVER_S)
+
+
+def test_who_was_stopped_for_long_writes_nothing_that_it_decided_before(
+    operators: Operators, group: ScaledGroup
+) -> None:
+    operators.start(2)
+    await_members(operators, 2)
+    group.scale_by_backlog()
+    group.add(1)
+    group.await_replicas(1)
+    (first,) = wait_until(
+        lambda: _only(_scaling(operators.ports, group)), timeout_s=WAIT_S, what="one to scale"
+    )
+    process = operators.processes[operators.ports.index(first)]
+    others = [port for port in operators.ports if port != first]
+    process.pause()
+    try:
+        group.add(2 * PER_REPLICA)
+        group.await_replicas(3, timeout_s=TAKEOVER_S)
+        group.finish_all()
+        group.await_replicas(0)
+    finally:
+        process.resume()
+    # It believes that one worker runs and eleven entries wait, until it looks.
+    wait_until(lambda: not _scaling([first], group), timeout_s=WAIT_S, what="it to notice")
+    assert _scaling(others, group) == others
+    assert group.replicas() == 0
+
+
+def test_of_replicas_that_start_together_or_later_one_scales_each_group(
+    plane: ControlPlane,
+    operators: Operators,
+    namespace: str,
+    redis_86: StandaloneServers,
+    key_prefix: str,
+) -> None:
+    resources = Resources(plane, namespace)
+    groups = [
+        ScaledGroup(resources, redis_86, f"{key_prefix}orders-{number}", name=f"orders-{number}")
+        for number in range(GROUPS)
+    ]
+    operators.start(1)
+    for group in groups:
+        group.scale_by_backlog()
+        group.add(1)
+    for added in (0, 2):  # one joins the first, two more start together
+        operators.start(max(1, added))
+        seen: set[int] = set()
+
+        def is_divided(seen: set[int] = seen) -> bool:
+            held = [name for port in operators.ports for name in _scaled_by(port, namespace)]
+            assert len(held) == len(set(held)), "two replicas scale one group"
+            seen |= {port for port in operators.ports if _scaled_by(port, namespace)}
+            return len(seen) == len(operators.ports) and len(held) == GROUPS
+
+        wait_until(is_divided, timeout_s=WAIT_S, what="all to scale a part", every_s=0.05)
 
 
 def test_a_number_that_may_not_be_written_is_told_and_written_once_it_may(
@@ -166,8 +240,15 @@ def _scaling(ports: list[int], group: ScaledGroup) -> list[int]:
 
 
 def _only(ports: list[int]) -> list[int]:
-    """Nothing unless it is one: replicas that have just met may both scale for a moment."""
+    """Nothing unless it is one: who is succeeded tells numbers until its next look."""
     return ports if len(ports) == 1 else []
+
+
+def _scaled_by(port: int, namespace: str) -> list[str]:
+    """The groups of a namespace that a replica scales."""
+    part = f'namespace="{namespace}",part="held"'
+    lines = [line for line in _backlog(port).splitlines() if part in line]
+    return [line.partition('name="')[2].partition('"')[0] for line in lines]
 
 
 def _backlog(port: int) -> str:

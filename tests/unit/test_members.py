@@ -1,46 +1,207 @@
-"""Which Leases count as alive members."""
+"""How a replica uses its Lease and those of the others."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
-from pelops.controller.members import DURATION, alive_members
-from tests.builders import NOW
+from pelops.controller.members import FORGET_AFTER_S, RENEW_S, Members, read_lease
+from pelops.policy.membership import DURATION_S, VALID_S, SeenLease
+from pelops.policy.turn import rank_of
+from tests.leases import LeaseStore, RunningReplica
+from tests.virtual_time import run_virtually
+
+KEY = "shop/orders"
+FIRST, SECOND = sorted(("one", "two"), key=lambda name: rank_of(name, {"one", "two"}, KEY))
+STEP_S = 0.1
 
 
-def lease(holder: str | None, *, age_s: float | None) -> dict[str, Any]:
-    """A Lease that was renewed so long ago; None: never."""
-    spec: dict[str, Any] = {"leaseDurationSeconds": 30}
-    if holder is not None:
-        spec["holderIdentity"] = holder
-    if age_s is not None:
-        renewed = NOW - timedelta(seconds=age_s)
-        spec["renewTime"] = renewed.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    return {"metadata": {"name": str(holder)}, "spec": spec}
+class Scene:
+    """Two replicas, of which FIRST ranks first, and who decided when."""
+
+    def __init__(self) -> None:
+        self.store = LeaseStore()
+        self.first = RunningReplica(self.store, FIRST)
+        self.second = RunningReplica(self.store, SECOND)
+
+    async def watch(self, seconds: float) -> list[tuple[float, str]]:
+        """From when on who decided; an empty name for nobody."""
+        time = asyncio.get_running_loop().time
+        began, seen = time(), [(0.0, "")]
+        while time() - began < seconds:
+            deciding = [one.identity for one in (self.first, self.second) if one.decides(KEY)]
+            assert len(deciding) <= 1, f"{deciding} decide"
+            now = deciding[0] if deciding else ""
+            if now != seen[-1][1]:
+                seen.append((time() - began, now))
+            await asyncio.sleep(STEP_S)
+        return seen[1:]
 
 
-@pytest.mark.parametrize(
-    ("age_s", "alive"),
-    [(0.0, True), (29.999, True), (30.0, True), (30.001, False), (86400.0, False), (None, False)],
-)
-def test_a_member_is_alive_until_its_lease_has_run_out(age_s: float | None, alive: bool) -> None:
-    assert timedelta(seconds=30) == DURATION
-    assert alive_members([lease("a", age_s=age_s)], NOW) == ({"a"} if alive else set())
+def play(scenario: Callable[[Scene], Awaitable[None]]) -> None:
+    """Run a scenario in virtual time."""
+
+    async def main() -> None:
+        scene = Scene()
+        try:
+            await scenario(scene)
+        finally:
+            for one in (scene.first, scene.second):
+                one.api.resume()
+                await one.kill()
+
+    run_virtually(main())
 
 
-def test_a_clock_that_runs_ahead_makes_no_member_dead() -> None:
-    assert alive_members([lease("a", age_s=-20)], NOW) == {"a"}
+def test_a_replica_that_is_alone_decides_at_once() -> None:
+    async def scenario(scene: Scene) -> None:
+        assert scene.first.members.rank(KEY) == 1
+        scene.first.start()
+        ((begins, who),) = await scene.watch(STEP_S * 3)
+        assert who == FIRST and begins <= STEP_S
+        assert scene.first.members.rank(KEY) == 0
+
+    play(scenario)
+
+
+def test_who_decided_goes_on_until_shortly_before_a_newcomer_begins() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.second.start()
+        await asyncio.sleep(2 * DURATION_S)
+        scene.first.start()
+        (_, was), (ends, nobody), (begins, now) = await scene.watch(2 * DURATION_S)
+        assert (was, nobody, now) == (SECOND, "", FIRST)
+        assert VALID_S - RENEW_S - STEP_S <= ends <= VALID_S + STEP_S
+        assert DURATION_S <= begins <= DURATION_S + 2 * STEP_S
+
+    play(scenario)
+
+
+def test_of_two_that_start_together_one_decides_soon() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.first.start()
+        scene.second.start()
+        ((begins, who),) = await scene.watch(3 * DURATION_S)
+        assert who == FIRST
+        assert begins <= DURATION_S + 2 * STEP_S
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("how", ["killed", "paused"])
+def test_a_successor_decides_within_seconds_of_a_death_and_not_before_the_end(how: str) -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.first.start()
+        scene.second.start()
+        await asyncio.sleep(3 * DURATION_S)
+        if how == "killed":
+            await scene.first.kill()
+        else:
+            scene.first.api.pause()
+        # What was killed here is asked on: it would decide until its Lease ran out.
+        *_, (successor, who) = await scene.watch(2 * DURATION_S)
+        assert who == SECOND
+        assert VALID_S <= successor <= DURATION_S + RENEW_S + 2 * STEP_S
+
+    play(scenario)
+
+
+def test_who_was_paused_decides_nothing_when_it_goes_on() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.first.start()
+        scene.second.start()
+        await asyncio.sleep(3 * DURATION_S)
+        scene.first.api.pause()
+        await asyncio.sleep(2 * DURATION_S)
+        scene.first.api.resume()
+        assert not scene.first.decides(KEY)
+        assert scene.first.members.left_s() == 0
+        (_, was), *_, (_, last) = await scene.watch(2 * DURATION_S)
+        assert (was, last) == (SECOND, FIRST)
+
+    play(scenario)
+
+
+def test_who_leaves_in_order_is_succeeded_after_a_look() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.first.start()
+        scene.second.start()
+        await asyncio.sleep(3 * DURATION_S)
+        await scene.first.stop()
+        ((begins, who),) = await scene.watch(DURATION_S)
+        assert who == SECOND
+        assert begins <= RENEW_S + STEP_S
+
+    play(scenario)
+
+
+def test_an_outage_of_the_api_server_ends_all_decisions_and_they_begin_again_after_it() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.first.start()
+        scene.second.start()
+        await asyncio.sleep(3 * DURATION_S)
+        scene.store.is_away = True
+        (_, was), (ends, nobody) = await scene.watch(3 * DURATION_S)
+        assert (was, nobody) == (FIRST, "")
+        assert ends <= VALID_S + STEP_S
+        scene.store.is_away = False
+        # Who renews first finds the other's Lease run out, and decides until that one is back.
+        seen = await scene.watch(3 * DURATION_S)
+        (begins, _), (_, last) = seen[0], seen[-1]
+        assert begins <= DURATION_S + RENEW_S
+        assert last == FIRST
+
+    play(scenario)
+
+
+def test_a_lease_says_for_how_long_it_counts() -> None:
+    async def scenario(scene: Scene) -> None:
+        # As an older version of the operator writes it, every 10 s.
+        lease = {
+            "metadata": {"name": FIRST},
+            "spec": {"holderIdentity": FIRST, "leaseDurationSeconds": 30},
+        }
+        scene.store.put(FIRST, lease)
+        scene.second.start()
+        for _ in range(5):
+            await asyncio.sleep(10.0)
+            scene.store.put(FIRST, lease)
+            assert scene.second.members.rank(KEY) >= 1
+            assert not scene.second.decides(KEY)
+
+    play(scenario)
+
+
+def test_leases_of_the_long_dead_are_removed_whatever_their_times_say() -> None:
+    async def scenario(scene: Scene) -> None:
+        scene.second.start()
+        scene.first.start()
+        await asyncio.sleep(DURATION_S)
+        await scene.first.kill()
+        await asyncio.sleep(FORGET_AFTER_S - RENEW_S)
+        assert set(scene.store.leases) == {FIRST, SECOND}
+        await asyncio.sleep(FORGET_AFTER_S)
+        assert set(scene.store.leases) == {SECOND}
+
+    play(scenario)
 
 
 @pytest.mark.parametrize("spec", [{}, {"holderIdentity": ""}, None])
 def test_a_lease_without_a_holder_is_nobodys(spec: dict[str, Any] | None) -> None:
-    nobodys = {"metadata": {"name": "x"}, "spec": spec} if spec is not None else {"metadata": {}}
-    assert alive_members([nobodys, lease(None, age_s=0)], NOW) == set()
+    assert read_lease({"metadata": {"name": "x"}, "spec": spec}) is None
 
 
-def test_all_alive_members_count_once() -> None:
-    leases = [lease("a", age_s=1), lease("b", age_s=2), lease("b", age_s=3), lease("c", age_s=99)]
-    assert alive_members(leases, NOW) == {"a", "b"}
+def test_a_lease_that_does_not_say_how_long_it_counts_does_so_as_long_as_ours() -> None:
+    metadata = {"name": "x", "resourceVersion": "7"}
+    found = read_lease({"metadata": metadata, "spec": {"holderIdentity": "one"}})
+    assert found == SeenLease(name="x", holder="one", version="7", duration_s=DURATION_S)
+
+
+def test_members_know_themselves_before_they_see_anybody() -> None:
+    async def main() -> Members:
+        return RunningReplica(LeaseStore(), "one").members
+
+    assert run_virtually(main()).alive == {"one"}

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pelops.controller.cache import Cache
-from pelops.controller.members import Members
+from pelops.controller.members import Members, Standing
 from pelops.controller.observe import RedisView
 from pelops.controller.scale_loop import MOST, ScaleLoop
 from pelops.controller.scaler import Scaler
@@ -34,8 +34,11 @@ class Alone(Members):
     """A replica that is the only one, until it is told otherwise."""
 
     def __init__(self) -> None:
-        self.identity = "one"
-        self.alive = frozenset({"one"})
+        self.known = frozenset({"one"})
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(joins=1, is_admitted=True, members=self.known)
 
 
 @dataclass
@@ -180,7 +183,7 @@ def test_a_change_of_the_members_has_every_resource_looked_at_again() -> None:
     async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
         await asyncio.sleep(LATE_S / 4)
         scaler.turns.clear()
-        members.alive = frozenset({"one", "two"})
+        members.known = frozenset({"one", "two"})
         await asyncio.sleep(LATE_S / 4)
 
     played = play(scenario, *names("a", 3), members=members)

@@ -12,33 +12,21 @@ from pelops.controller.scaled import ScaledResources
 from pelops.controller.versions import Name
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling import NOT_DECIDED
-from pelops.policy.turn import rank_of
 from tests.builders import manifest
 
 NAME: Name = ("shop", "order-processing")
-KEY = "/".join(NAME)
 AUTO = {"scaling": {"mode": "Auto"}}
 
 
-class Ranked(Members):
-    """A replica that ranks first, until another one comes that does."""
+class Deciding(Members):
+    """A replica that decides, until another one does."""
 
     def __init__(self) -> None:
-        self.identity = "one"
-        self.alive = frozenset({"one"})
+        self.is_deciding = True
 
-    def lose(self) -> None:
-        """Have somebody else rank first for the resource."""
-        others = (f"replica-{number}" for number in range(100))
-        self.alive = next(
-            alive
-            for other in others
-            if rank_of("one", alive := frozenset({"one", other}), KEY) == 1
-        )
-
-    def win(self) -> None:
-        """Be alone again."""
-        self.alive = frozenset({"one"})
+    def decides(self, key: str) -> bool:
+        assert "/" in key, "a namespace and a name"
+        return self.is_deciding
 
 
 class Scene:
@@ -47,7 +35,7 @@ class Scene:
     def __init__(self) -> None:
         self.version = 0
         self.cache = Cache()
-        self.members = Ranked()
+        self.members = Deciding()
         self.forgotten: list[Name] = []
         self.scaled = ScaledResources(self.cache, self.members, self.forgotten.append)
 
@@ -75,16 +63,16 @@ def test_what_is_remembered_stays_while_the_resource_changes(scene: Scene) -> No
     assert second.resource.spec.scaling.max_replicas == 3
 
 
-def test_a_replica_that_loses_its_rank_forgets_and_begins_anew_when_it_has_it_again(
+def test_a_replica_that_decides_no_more_forgets_and_begins_anew_when_it_does_again(
     scene: Scene,
 ) -> None:
     scene.declare(**AUTO)
     first = scene.scaled.admit(NAME)
     assert first is not None
-    scene.members.lose()
+    scene.members.is_deciding = False
     assert scene.scaled.admit(NAME) is None
     assert (scene.forgotten, scene.scaled.get(NAME)) == ([NAME], None)
-    scene.members.win()
+    scene.members.is_deciding = True
     again = scene.scaled.admit(NAME)
     assert again is not None and again is not first
 
@@ -130,7 +118,7 @@ def test_a_decision_is_written_only_while_nobody_asks_for_anything_else(
     elif change == "deletion":
         scene.declare(metadata={"deletionTimestamp": "2026-05-04T03:02:01Z"}, **AUTO)
     elif change == "rank":
-        scene.members.lose()
+        scene.members.is_deciding = False
     assert scene.scaled.is_current(scaled) is (change == "nothing")
 
 

@@ -20,7 +20,7 @@ from pelops.controller.evidence import Evidence
 from pelops.controller.heap import Heap
 from pelops.controller.listening import Listening
 from pelops.controller.loop import ReconcileLoop, Resync
-from pelops.controller.members import Members
+from pelops.controller.members import ANSWER_S, Members
 from pelops.controller.observe import Observer
 from pelops.controller.pods import PodChange
 from pelops.controller.queue import KeyedQueue
@@ -70,6 +70,7 @@ class Replica:
         self._pool = ServerPool()
         self._runner: web.AppRunner | None = None
         self._api: KubeApi | None = None
+        self._member_api: KubeApi | None = None
         self._members: Members | None = None
         self._problem = "the API server was not yet asked"
         self._beat = self._clock()
@@ -96,8 +97,9 @@ class Replica:
         if self._members is not None:
             await self._members.leave()
         await self._pool.close()
-        if self._api is not None:
-            await self._api.close()
+        for api in (self._api, self._member_api):
+            if api is not None:
+                await api.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -105,8 +107,10 @@ class Replica:
         """Run until the stop event. Raises KubernetesUnavailable without a way to the cluster."""
         settings = self._settings
         api = self._api = await KubeApi.connect(settings.kubeconfig)
+        # A way of its own: requests of a busy replica would hold up its renewals.
+        self._member_api = await KubeApi.connect(settings.kubeconfig, timeout_s=ANSWER_S)
         self._members = Members(
-            api, identity=settings.identity, namespace=settings.member_namespace
+            self._member_api, identity=settings.identity, namespace=settings.member_namespace
         )
         kinds, cluster = await until_stopped(self._prepare(api, self._members), self._stop) or (
             (),

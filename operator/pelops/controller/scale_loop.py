@@ -126,13 +126,13 @@ class ScaleLoop:
             return AFTER_BREAK_S
 
     async def _follow_members(self) -> None:
-        """Who ranks first changes with the replicas: look at all again then."""
-        alive = self._members.alive
+        """Who decides changes with the replicas: look at all again then."""
+        standing = self._members.standing
         while is_wanted():
             await asyncio.sleep(MEMBERS_S)
-            if self._members.alive == alive:
+            if self._members.standing == standing:
                 continue
-            alive = self._members.alive
+            standing = self._members.standing
             for name in list(self._cache.resources):
                 self._queue.add(name, delay_s=random.uniform(0, MEMBERS_S))
 

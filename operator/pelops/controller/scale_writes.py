@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from pelops.controller.memory import FIRST_RETRY_S, LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S
 from pelops.controller.reporter import Reporter
@@ -36,6 +36,7 @@ class Scene:
     workload: WorkloadObservation
     fleet: Fleet | None  # None: nobody can be asked which workers are busy
     is_current: Callable[[], bool]  # whether nobody has asked for anything else meanwhile
+    left_s: Callable[[], float]  # how long this replica may write, unless its Lease is renewed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +109,7 @@ class ScaleWrites:
                 await self._victims.name_victims(scene.fleet, move.before - move.after)
             if not scene.is_current():
                 return False
-            await self._targets.scale(scene.workload.target, move.after)
+            await _finish(self._targets.scale(scene.workload.target, move.after), scene.left_s)
         return True
 
     def _note_failure(
@@ -147,6 +148,22 @@ class ScaleWrites:
             occurrence=datetime.now(UTC).isoformat(),
         )
         await self._reporter.tell(scaled.resource.metadata, happening)
+
+
+async def _finish(write: Coroutine[Any, Any, None], left_s: Callable[[], float]) -> None:
+    """Wait for a write, and give it up once another replica may be the one to write.
+
+    After a pause of this process that is so before anything else is sent.
+    """
+    writing = asyncio.create_task(write)
+    try:
+        while not writing.done():
+            if (wait_s := left_s()) <= 0:
+                raise KubernetesUnavailable("the Lease of this replica ran out during the write")
+            await asyncio.wait({writing}, timeout=wait_s)
+        writing.result()
+    finally:
+        writing.cancel()
 
 
 def _remember_try(scaled: Scaled, move: Move) -> None:

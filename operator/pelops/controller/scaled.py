@@ -1,7 +1,7 @@
 """The resources that this replica scales, and what it remembers of each between two looks.
 
-Only the replica that ranks first for a resource scales it. Whoever loses that rank forgets, so that
-nothing old decides when the rank comes back.
+Only one replica decides for a resource (`policy/membership.py`). Whoever does no longer forgets, so
+that nothing old decides when the turn comes back.
 """
 
 from __future__ import annotations
@@ -82,12 +82,16 @@ class ScaledResources:
 
     def is_current(self, scaled: Scaled) -> bool:
         """Whether what was decided may still be written: nobody else asks for anything else."""
-        if self._scaled.get(scaled.name) is not scaled or not self._ranks_first(scaled.name):
+        if self._scaled.get(scaled.name) is not scaled or not self._decides(scaled.name):
             return False
         metadata = self._cache.resources.get(scaled.name, {}).get("metadata", {})
         mine = scaled.resource.metadata
         seen = (metadata.get("uid"), metadata.get("generation"))
         return seen == (mine.uid, mine.generation) and not metadata.get("deletionTimestamp")
+
+    def left_s(self) -> float:
+        """How long a write of what was decided may take: then another replica may decide."""
+        return self._members.left_s()
 
     def _read(
         self, name: Name, manifest: Manifest | None, known: Scaled | None
@@ -95,7 +99,7 @@ class ScaledResources:
         """The resource, unless it is none that this replica scales."""
         if manifest is None or not manifest.get("spec", {}).get("scaling"):
             return None
-        if not self._ranks_first(name):
+        if not self._decides(name):
             return None
         if known is not None and known.manifest is manifest:
             return known.resource
@@ -107,8 +111,8 @@ class ScaledResources:
         is_ended = spec.suspend or resource.metadata.is_being_deleted
         return None if is_ended or not is_automatic(spec) else resource
 
-    def _ranks_first(self, name: Name) -> bool:
-        return self._members.rank("/".join(name)) == 0
+    def _decides(self, name: Name) -> bool:
+        return self._members.decides("/".join(name))
 
     def _drop(self, name: Name) -> None:
         if self._scaled.pop(name, None) is not None:

@@ -109,6 +109,7 @@ class Scaler:
             workload=workload,
             fleet=_fleet(scaled, redis, workload),
             is_current=partial(self._resources.is_current, scaled),
+            left_s=self._resources.left_s,
         )
         log.debug("%s: %s", decision.reason, decision.message, extra={"resource": "/".join(name)})
         decision = await self._doors.writes.carry_out(scaled, decision, scene)

@@ -93,7 +93,7 @@ class KubeApi:
         self._timeout_s = timeout_s
 
     @classmethod
-    async def connect(cls, kubeconfig: str | None = None) -> KubeApi:
+    async def connect(cls, kubeconfig: str | None = None, *, timeout_s: float = 30.0) -> KubeApi:
         """A client from the named kubeconfig, else from the pod's ServiceAccount.
 
         Raises:
@@ -112,7 +112,7 @@ class KubeApi:
                 f"no way to the API server: {error}; name a kubeconfig with --kubeconfig or "
                 "PELOPS_KUBECONFIG, or run as a pod with a ServiceAccount"
             ) from error
-        return cls(configuration)
+        return cls(configuration, timeout_s=timeout_s)
 
     async def close(self) -> None:
         """Close all connections. Calls under way fail."""
@@ -211,9 +211,16 @@ class KubeApi:
             resource=kind.plural,
         )
 
-    async def delete(self, address: Address, *, uid: str | None = None) -> None:
-        """Delete the object, if it still is the one with this uid; gone already is well too."""
-        body: Manifest = {"preconditions": {"uid": uid}} if uid else {}
+    async def delete(
+        self, address: Address, *, uid: str | None = None, version: str | None = None
+    ) -> None:
+        """Delete the object, if it still is the one with this uid, or of this resourceVersion.
+
+        Gone already is well too. Raises Conflict when it is another one.
+        """
+        wanted = {"uid": uid, "resourceVersion": version}
+        preconditions = {key: value for key, value in wanted.items() if value}
+        body: Manifest = {"preconditions": preconditions} if preconditions else {}
         try:
             await self._request("DELETE", address.path, body=body, resource=address.resource)
         except NotFound:
