@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
+# A busy machine is slow, and no test is about that.
+settings.register_profile("pelops", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("pelops")
+
 # Started in the background of a shell, a test run inherits an ignored SIGINT and would hand it on
 # to the programs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

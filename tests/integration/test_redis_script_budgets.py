@@ -17,10 +17,14 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action
 from pelops.policy.retention import RetentionPlan
+from pelops.redis_streams.consumers import see_progress
 from pelops.redis_streams.dead_letters import expire_letters
+from pelops.redis_streams.groups import provision_group
 from pelops.redis_streams.observing import Look, observe_groups
+from pelops.redis_streams.offers import review_offers
 from pelops.redis_streams.position import remember_position
 from pelops.redis_streams.retention import trim_stream
+from pelops.redis_streams.retry_streams import return_copies
 from pelops.redis_streams.server import Server
 from pelops.redis_streams.suspects import hand_over, settle_suspects
 from pelops.redis_streams.sweeping import finish_sweep
@@ -50,7 +54,7 @@ from tests.integration.redis_door import (
 LARGE: Final = b"x" * 1_000_000
 MANY: Final = 24
 MOST_BODIES: Final = 8  # of which a script may cost as much: 10 ms where one costs 1.25
-TRIES: Final = 3
+TRIES: Final = 5
 _ONE: Final = """
 local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 return redis.call('XADD', KEYS[2], '*', unpack(found[2]))
@@ -170,6 +174,30 @@ async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     return lambda: expire_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 
+async def _return(server: Server) -> Callable[[], Awaitable[object]]:
+    """Copies in a retry stream that is no longer asked for."""
+    await provision_group(
+        server, KEYS, start=EntryId.MIN, owner=an_owner(), with_retry=True, with_handover=True
+    )
+    for each in range(MANY):
+        marks = ("_original_id", f"1-{each + 1}", "_retry_count", 1)
+        await server.execute("XADD", KEYS.retry, "*", "f", LARGE, *marks, key=KEYS.retry)
+    return lambda: return_copies(
+        server, KEYS, an_owner(), field_prefix="_", actor="replica-1", reason="as asked"
+    )
+
+
+async def _review(server: Server) -> Callable[[], Awaitable[object]]:
+    hand_over_all = await _hand_over(server)
+    await hand_over_all()
+    return lambda: review_offers(server, an_act(), withdraws=False)
+
+
+async def _see_progress(server: Server) -> Callable[[], Awaitable[object]]:
+    await strand(server, MANY, value=LARGE)
+    return lambda: see_progress(server, KEYS.stream, KEYS.group, DEAD)
+
+
 def _of_worker(name: str, keys: tuple[str, ...], *args: object) -> Case:
     """A script of the SDK on entries of this worker, or of the dead one; `ids` are put last."""
 
@@ -201,6 +229,9 @@ CASES: Final[dict[str, Case]] = {
     "provision_group": _provision_anew,
     "trim_stream": _trim,
     "expire_letters": _expire,
+    "return_copies": _return,
+    "review_offers": _review,
+    "see_progress": _see_progress,
     "acknowledge": _of_worker("acknowledge", (KEYS.stream,), DEAD, 0),
     "keep": _of_worker("keep", _WRITING, DEAD, "_", "heartbeat"),
     "claim": _of_worker("claim", _WRITING, "me", "_", "idle", 0, "-", 500, 100, BYTES),
