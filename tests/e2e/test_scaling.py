@@ -242,7 +242,8 @@ def test_of_two_resources_on_one_group_only_the_older_scales_its_workers(
     younger.await_scaling(Reason.CONFLICT)
     older.add(2 * PER_REPLICA)
     older.await_replicas(2)
-    younger.await_seen(2 * PER_REPLICA)
+    older.await_seen(2 * PER_REPLICA)
+    assert younger.told("group").get("lag") is None, "the group is another resource's"
     assert younger.replicas() == 0
     resources.delete(older.name)
     younger.await_replicas(2)

@@ -303,6 +303,15 @@ def test_the_only_suspect_of_a_process_that_reads_no_more_is_not_doubted() -> No
     assert told(plan(hung)) == [(1, "dead", 4, 1)]
 
 
+def test_without_retries_the_only_suspect_of_a_process_is_not_doubted() -> None:
+    """Nor is that of a consumer without a pod, of which nothing is ever proven."""
+    none = Rules(max_retries=0)
+    alone = idled(*reads(0), unproven_since=NOW, is_outdone=True)
+    assert told(plan(alone, rules=none)) == [(1, "dead", 1, 1)]
+    several = idled(*reads(0, 0), unproven_since=NOW, is_outdone=True)
+    assert "dead" not in [action for _, action, *_ in told(plan(several, rules=none))]
+
+
 def test_a_worker_that_marks_reads_ahead_and_its_reads_say_nothing() -> None:
     first, second = (suspect(n, charges=3, is_marked=True, delivered=NOW - n * AGO) for n in (1, 2))
     assert told(plan(idled(first, second))) == [(1, "retry", 4, 0)]

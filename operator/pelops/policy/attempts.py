@@ -232,7 +232,7 @@ def _give_way(judged: _Judged) -> _Judged:
 def _judge(crash: Crash, rules: Rules, now: datetime) -> _Cases:
     blamed = _blamed_for_the_last(crash, rules)
     alone = _find_alone(crash, blamed)
-    doubted = _find_doubted(crash, blamed)
+    doubted = _find_doubted(crash, blamed, rules)
     settled: list[Settlement] = []
     freed: list[Settlement] = []
     staged: list[Settlement] = []
@@ -342,16 +342,18 @@ def _find_alone(crash: Crash, blamed: Sequence[Suspect]) -> set[EntryId]:
     return alone
 
 
-def _find_doubted(crash: Crash, blamed: Sequence[Suspect]) -> set[EntryId]:
+def _find_doubted(crash: Crash, blamed: Sequence[Suspect], rules: Rules) -> set[EntryId]:
     """Those that may have waited in a process that hung over another entry, and read on.
 
     Not where it finishes entries, or nobody does; nor the only suspect of a process that has asked
-    for nothing since.
+    for nothing since, or where the user wants no retries.
     """
     since = crash.unproven_since
     if since is None or not crash.is_outdone:
         return set()
     is_single = len(blamed) == 1 and crash.crowd is None
+    if is_single and rules.max_retries == 0:
+        return set()
     return {one.entry_id for one in blamed if not is_single or one.delivered < since - ONE_READ}
 
 
