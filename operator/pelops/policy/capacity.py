@@ -14,7 +14,7 @@ So idle workers, and pods that are ready and have not read yet, never make a wor
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import exp, inf, sqrt
+from math import exp, sqrt
 from typing import Final
 
 from pelops.policy.tally import Tally
