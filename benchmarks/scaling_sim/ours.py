@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from benchmarks.scaling_sim.group import StreamGroup
 from benchmarks.scaling_sim.workers import Pod
-from benchmarks.scaling_sim.world import GOLDEN, TICK_S, World
+from benchmarks.scaling_sim.world import TICK_S, World
 from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import Ahead, GroupObservation, StreamObservation, judge_lag
@@ -53,7 +54,7 @@ class Pelops:
         self._memory = ScalingMemory()
         self._next_look = TICK_S + phase
         self._idle_looks = 0
-        self._looks = 0
+        self._chance = random.Random(f"looks {phase}")  # even steps would keep pace with producers
         self._seen_added: int | None = None  # while an entry would wake us
 
     def act(self, world: World) -> None:
@@ -72,8 +73,7 @@ class Pelops:
     def _plan(self, world: World, backlog: Backlog) -> None:
         is_watched = world.replicas == 0 and backlog.is_nothing_owed
         self._seen_added = world.group.added if is_watched else None
-        self._looks += 1
-        spread = 0.85 + 0.3 * (self._looks * GOLDEN % 1.0)  # as the operator spreads its looks
+        spread = self._chance.uniform(0.8, 1.2)  # as the operator spreads its looks
         self._next_look = world.now + spread * next_look(
             backlog,
             replicas=world.replicas,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from benchmarks.scaling_sim.group import Cohort, StreamGroup
@@ -65,7 +65,7 @@ class World:
         self.samples: list[Sample] = []
         self._serial = 0
         self._ticks = 0
-        self._just_now = 0  # entries in a handler at this instant, though the tick finished them
+        self._just_now: list[Pod] = []  # at work at this instant, though the tick finished it
         self._arrived = 0
 
     def add(self, count: int, *, is_poison: bool = False) -> None:
@@ -111,7 +111,7 @@ class World:
     @property
     def in_work(self) -> int:
         """Entries that pods hold and will finish, at this instant."""
-        return sum(pod.in_work for pod in self.pods) + self._just_now
+        return sum(pod.in_work for pod in self.pods) + len(self._just_now)
 
     @property
     def owed(self) -> int:
@@ -121,8 +121,8 @@ class World:
     @property
     def holding(self) -> int:
         """How many consumers hold entries at this instant."""
-        pods = sum(pod.pending > 0 for pod in self.pods) + self._just_now
-        return min(pods, len(self.pods)) + bool(self.ownerless)
+        pods = sum(pod.pending > 0 or pod in self._just_now for pod in self.pods)
+        return pods + bool(self.ownerless)
 
     @property
     def pending(self) -> int:
@@ -134,11 +134,10 @@ class World:
         """Let one tick pass, after this tick's entries were added."""
         self._recover()
         self._deliver()
-        busy_s = 0.0
-        for pod in self.pods:
-            busy_s += self._work(pod)
-        self._look_within(busy_s)
+        spent = [(pod, self._work(pod)) for pod in self.pods]
+        self._ticks += 1
         self._deliver()  # hands are full while entries are left: they read the moment they can
+        self._look_within(spent)
         self._end_pods()
         self.pod_seconds += len(self.pods) * TICK_S
         self.now += TICK_S
@@ -156,15 +155,20 @@ class World:
             pod.receive(self.group.deliver(pod.room))
         return busy_s
 
-    def _look_within(self, busy_s: float) -> None:
-        """A look at a random instant of the tick finds as many handlers at work as were on average.
+    def _look_within(self, spent: Iterable[tuple[Pod, float]]) -> None:
+        """A look at a random instant of the tick finds a pod at work as likely as it was at work.
 
-        Else a fleet that finishes within each tick what comes in it would look idle for ever.
+        Else a fleet that finishes within each tick what comes in it would look idle for ever. Who
+        holds entries at the end of the tick, read anew, is found to hold them anyhow.
         """
-        self.busy_seconds += busy_s
-        self._ticks += 1
-        at_work = busy_s / TICK_S + self._ticks * GOLDEN % 1.0
-        self._just_now = max(0, int(at_work) - sum(pod.in_work > 0 for pod in self.pods))
+        self._just_now = []
+        passed = self._ticks * GOLDEN % 1.0
+        for pod, busy_s in spent:
+            self.busy_seconds += busy_s
+            if pod.in_work == 0:
+                before, passed = passed, passed + busy_s / TICK_S
+                if int(passed) > int(before):
+                    self._just_now.append(pod)
 
     def _started(self, added_at: float, count: int) -> None:
         self.waits[self.now - added_at] += count

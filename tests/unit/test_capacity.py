@@ -60,6 +60,31 @@ def test_workers_that_are_never_idle_return_to_the_best_rate_within_two_minutes(
     assert learn(capacity, 3600, busy=8.0, busy_most=8).per_replica == capacity.per_replica
 
 
+def hope(capacity: Capacity, seconds: int) -> Capacity:
+    """Three workers that are always busy do 40 entries per second each, and nothing waits."""
+    return learn(capacity, seconds, finished=120, ready=3, busy=3.0, busy_most=3)
+
+
+def test_a_slow_minute_is_forgotten_where_nothing_was_ever_measured_before_it() -> None:
+    before = hope(Capacity(), 240)
+    assert before.proven is None
+    capacity = slow(before, 60)
+    assert capacity.per_replica == pytest.approx(20, rel=0.05)
+    capacity = learn(capacity, 115, finished=120, busy=8.0, busy_most=8)
+    assert capacity.per_replica == pytest.approx(before.per_replica, rel=0.05)
+
+
+def test_a_hope_for_which_entries_waited_is_given_up_and_not_risen_to_again_at_once() -> None:
+    capacity = Capacity()
+    for times in (1, 2, 4):
+        capacity = hope(replace(capacity, wait_s=0.0), 400)
+        assert (capacity.per_replica or 0) > 60
+        capacity = learn(capacity, 2, finished=50, ready=1, busy=1.0, busy_most=1, has_room=False)
+        assert capacity.per_replica == pytest.approx(40, rel=0.1)
+        assert capacity.wait_s > (times - 0.1) * FIRST_PATIENCE_S
+        assert (hope(capacity, 200).per_replica or 0) < 45
+
+
 def test_workers_without_room_do_not_return_to_it() -> None:
     capacity = slow(learn(Capacity(), 60, is_saturated=True), 60)
     assert learn(capacity, 300, busy=8.0, busy_most=8, has_room=False).per_replica == pytest.approx(

@@ -14,7 +14,7 @@ So idle workers, and pods that are ready and have not read yet, never make a wor
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import exp, inf, sqrt
+from math import exp, sqrt
 from typing import Final
 
 from pelops.policy.tally import Tally
@@ -81,18 +81,17 @@ def _measure(capacity: Capacity, work: Work) -> Capacity:
     is_long = measured.count >= LEAST_ENTRIES and measured.seconds >= LEAST_S
     rate = measured.rate()
     if rate is None or not (is_long or measured.count >= ENOUGH):
-        return _end_rise(capacity)
+        return _end_rise(capacity, rate if measured.count >= LEAST_ENTRIES else None)
     known = replace(capacity, per_replica=rate, proven=rate, stood_s=0.0)
     return _judge_raise(replace(known, inferred=Tally(), present=Tally()), capacity)
 
 
-def _end_rise(capacity: Capacity) -> Capacity:
-    """A capacity that was never measured is given up as soon as there is too much to do."""
-    rate, known = capacity.measured.rate(), capacity.per_replica
-    is_hope = capacity.proven is None and capacity.measured.count >= LEAST_ENTRIES
-    if known is None or rate is None or not is_hope:
+def _end_rise(capacity: Capacity, rate: float | None) -> Capacity:
+    """A capacity that was never measured is given up as soon as entries wait."""
+    known = capacity.per_replica
+    if known is None or rate is None or capacity.proven is not None or known <= rate:
         return capacity
-    return replace(capacity, per_replica=min(known, rate))
+    return _judge_raise(replace(capacity, per_replica=rate), capacity)
 
 
 def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
@@ -101,11 +100,12 @@ def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
     It is refuted when the capacity is what it was before the raise. When it is far lower than that,
     workers became slower, which says nothing of the raise.
     """
-    rate, raised, proven = capacity.per_replica or 0.0, before.per_replica, before.proven
-    if raised is None or proven is None or raised <= WRONG * max(rate, proven):
+    rate, raised = capacity.per_replica or 0.0, before.per_replica
+    sure = before.proven or before.inferred.rate() or 0.0
+    if raised is None or raised <= WRONG * max(rate, sure):
         return replace(capacity, best=max(capacity.best, rate))
-    if rate * WRONG < proven:
-        return capacity
+    if rate * WRONG < sure:
+        return replace(capacity, best=max(capacity.best, raised))
     longer = min(LONGEST_PATIENCE_S, 2 * before.patience_s)
     return replace(capacity, best=rate, wait_s=before.patience_s, patience_s=longer)
 
@@ -120,6 +120,8 @@ def _infer(capacity: Capacity, work: Work) -> Capacity:
         wait_s=max(0.0, capacity.wait_s - work.seconds),
         stood_s=capacity.stood_s + work.seconds,
     )
+    if not work.has_room and work.busy >= work.ready:
+        capacity = _end_rise(capacity, capacity.inferred.rate())
     return _prove_by_time(_raise(capacity, work))
 
 
@@ -137,8 +139,11 @@ def _return(capacity: Capacity, known: float, work: Work) -> float:
     """Back towards the best known, for workers that are busy all the time and still have room."""
     if not work.has_room or (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
         return known
-    pace, most = (RISE, inf) if capacity.proven is None else (RETURN, capacity.best)
-    return min(most, known * exp(min(1.0, pace * work.seconds)))
+    if known < capacity.best:
+        return min(capacity.best, known * exp(min(1.0, RETURN * work.seconds)))
+    if capacity.proven is not None or capacity.wait_s > 0:
+        return known
+    return known * exp(min(1.0, RISE * work.seconds))
 
 
 def _least(capacity: Capacity, *, reserve: float) -> float | None:
