@@ -92,7 +92,7 @@ def _unknown_copies(history: History) -> Iterator[Evidence]:
 
 def _offered_twice(history: History) -> Iterator[Evidence]:
     """The ledger tells of each delivery once that it was offered, however often the offer is."""
-    known: set[tuple[Place, str, int]] = set()
+    known: dict[tuple[Place, str, int], int] = {}
     names = _name_places(history)
     for move in history.moves:
         if move.kind != "released" or move.idle_ms < 0:
@@ -100,10 +100,32 @@ def _offered_twice(history: History) -> Iterator[Evidence]:
         delivered_ms = move.at_ns // MILLISECOND_NS - move.idle_ms
         delivery = (move.place, move.consumer, delivered_ms)
         may_repeat = any(_may_undo(one, names.get(move.place, "")) for one in history.disturbances)
-        if delivery in known and not may_repeat:
+        before_ns = known.get(delivery)
+        if (
+            before_ns is not None
+            and not may_repeat
+            and not _is_read_forgotten(history, move, before_ns)
+        ):
             text = f"its delivery to {move.consumer} was offered twice"
             yield Evidence(anomaly="recovered twice", subject=move.place[1], text=text)
-        known.add(delivery)
+        known[delivery] = move.at_ns
+
+
+def _is_read_forgotten(history: History, move: Move, since_ns: int) -> bool:
+    """Whether the owner read its history after the first offer, and Redis restarted after that.
+
+    Such a read is another delivery, and it failed as well. But its time is in no append-only file:
+    after a restart the entry has the time of its first delivery again.
+    """
+    return any(
+        event.act is Act.READ
+        and event.place == move.place
+        and event.process.consumer == move.consumer
+        and since_ns < event.at_ns < one.at_ns < move.at_ns
+        for event in history.events
+        for one in history.disturbances
+        if one.kind == "redis"
+    )
 
 
 def _claimed_twice(history: History) -> Iterator[Evidence]:

@@ -67,6 +67,18 @@ def test_an_offer_of_one_delivery_that_is_told_twice_is_found() -> None:
     assert find_recovered_twice(history(moves=(first, delivered_anew))) == []
 
 
+def test_a_restart_forgets_the_time_at_which_an_owner_read_its_history() -> None:
+    first = move(2, kind="released", new_id=None)
+    repeated = replace(first, at_ns=at(5), idle_ms=first.idle_ms + 3000)
+    read, restart = event(3, Act.READ, RESTARTED), Disturbance(kind="redis", at_ns=at(4))
+    told = (first, repeated)
+    assert find_recovered_twice(history(read, moves=told, disturbances=(restart,))) == []
+    assert len(find_recovered_twice(history(read, moves=told))) == 1
+    assert len(find_recovered_twice(history(moves=told, disturbances=(restart,)))) == 1
+    later = event(4.5, Act.READ, RESTARTED)
+    assert len(find_recovered_twice(history(later, moves=told, disturbances=(restart,)))) == 1
+
+
 def test_a_copy_that_another_group_was_shown_too_is_found() -> None:
     copy = Copy(place=place(1001), at_ns=at(2), unique="a", root_id=place(1)[1], retries=1)
     shown = history(moves=(move(2),), copies=(copy,), other_groups=((at(1), at(3)),))
