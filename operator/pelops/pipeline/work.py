@@ -15,34 +15,42 @@ from dataclasses import dataclass
 from typing import Any, Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-
 from pelops.errors import PelopsError
+from pelops.pipeline.engine import DataFrame, SparkSession, is_on_driver
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
-from pelops.pipeline.failures import explain_failure
+from pelops.pipeline.failures import engine_errors, explain_failure
 from pelops.pipeline.footers import count_rows, read_parquet
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
+from pelops.pipeline.session import LONG_RUN, LazySession
 from pelops.pipeline.settings import Settings
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.watching import Watch
+from pyspark_redis_streams.errors import RedisStreamsError
 
 log: Final = logging.getLogger(__name__)
 UNFINISHED: Final = ".unfinished"
-HEAVY: Final = 2_000_000  # entries; looking at more of them is compiled, and shared by tasks
+HEAVY: Final = LONG_RUN  # entries; looking at more of them is compiled, and shared by tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run of the pipeline."""
 
-    session: SparkSession
+    spark: LazySession
     storage: Storage
     watch: Watch
     settings: Settings
     ends_at: float | None = None  # of `time.monotonic`
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the engine that works now."""
+        if is_on_driver():
+            from pelops.pipeline.arrow.session import ArrowSession
+
+            return ArrowSession(self.storage)  # type: ignore[return-value]
+        return self.spark.get()
 
     def check_time(self) -> None:
         """Raises DeadlineNear when nothing more should be begun."""
@@ -68,7 +76,11 @@ class Work:
 
     def load(self, path: str) -> DataFrame:
         """The Parquet of any path of the archive."""
-        return read_parquet(self.session, path)
+        return read_parquet(self.run.storage, self.session, path)
+
+    def count(self, path: str) -> int:
+        """The rows of the Parquet of any path of the archive, by its footers."""
+        return count_rows(self.run.storage, path)
 
 
 Content = dict[str, Any]
@@ -89,10 +101,11 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
 
 def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
     """Write a part of a stage; answers its rows."""
-    # To compile a query takes a second of CPU, which only much work wins back.
-    work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
+    if not is_on_driver():
+        # To compile a query takes a second of CPU, which only much work wins back.
+        work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
     work.run.storage.write_parquet(frame, path)
-    return count_rows(work.session, path)
+    return work.count(path)
 
 
 def write_sorted(
@@ -122,7 +135,7 @@ def _make_and_claim(
     storage.make_directory(directory)
     try:
         ours: Content = {"directory": directory, "content": make(directory)}
-    except (PelopsError, Py4JJavaError, PySparkException) as error:
+    except engine_errors() as error:
         storage.discard(directory)
         return _adopt(storage, path, error)
     except BaseException:
@@ -146,7 +159,7 @@ def _adopt(storage: Storage, path: str, error: Exception) -> Mapping[str, Any]:
         done = storage.read_json(f"{path}.json")
         if done is not None:
             return {"directory": None, "content": done}
-    if isinstance(error, PelopsError):
+    if isinstance(error, PelopsError | RedisStreamsError):
         raise error
     raise explain_failure(error, path) from error
 

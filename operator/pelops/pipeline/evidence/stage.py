@@ -13,11 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.fates import ENDING_ACTS
 from pelops.pipeline.evidence.reading import Evidence, Source, read_evidence
 from pelops.pipeline.layout import slug

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
+from pelops.pipeline.engine import on_driver
 from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
 from pelops.pipeline.report.gather_rows import (
     read_duplicates,
@@ -50,6 +51,22 @@ def gather_group(
     ]
     if not audited:
         return None
+    with on_driver(_is_small(run, audited[0][1])):
+        return _read_group(run, target, audited, find_letters)
+
+
+def _is_small(run: Run, audit: Mapping[str, Any]) -> bool:
+    """Whether the rows of a window are read without Spark."""
+    summary = _summary(audit)
+    return summary.produced + summary.archived + summary.open < run.settings.spark_from
+
+
+def _read_group(
+    run: Run,
+    target: Target,
+    audited: Sequence[tuple[WindowPlace, Mapping[str, Any]]],
+    find_letters: Callable[[], Letters | None],
+) -> GroupReport:
     place, audit = audited[0]
     summary = _summary(audit)
     times = audit.get("times", {})
