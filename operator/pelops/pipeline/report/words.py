@@ -34,6 +34,7 @@ MEANINGS: Final = {
 
 VERDICTS: Final = {
     Verdict.BALANCED: ("✓", "Balanced"),
+    Verdict.UNKNOWN: ("?", "Unknown"),
     Verdict.FINDINGS: ("!", "Findings"),
     Verdict.FAILING: ("✕", "Not accounted for"),
 }
