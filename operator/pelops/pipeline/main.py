@@ -133,7 +133,7 @@ def _work(command: str, session: SparkSession, settings: Settings) -> int:
 def _audit(run: Run) -> int:
     summaries = run_audit(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
-    page = write_report(run)
+    page = write_report(run, summaries)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")
