@@ -12,7 +12,6 @@ from pyspark_redis_streams.errors import RedisStreamsError
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
 
 # What Java and Hadoop say of a place that takes no more, each as a part of some line.
 _NO_ROOM: Final = re.compile(
@@ -75,8 +74,10 @@ def _of_spark(*names: str) -> tuple[type[Exception], ...]:
     return tuple(one for one in found if one is not None)
 
 
-def explain_failure(error: Py4JJavaError | PySparkException, path: str) -> PelopsError:
+def explain_failure(error: Exception, path: str) -> PelopsError:
     """What to raise in place of a failed write of `path`."""
+    if isinstance(error, RedisStreamsError):
+        return StageFailed(f"{path} could not be made: {type(error).__name__}: {error}")
     text = _text(error)
     meaning = _meaning(text)
     if meaning is not None:
@@ -112,7 +113,7 @@ def _meaning(text: str) -> str | None:
     return None
 
 
-def _text(error: Py4JJavaError | PySparkException) -> str:
+def _text(error: Exception) -> str:
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     parts = [str(error)]
     while java is not None and len(parts) < 20:

@@ -1,4 +1,4 @@
-"""Ctrl-C: what runs in Spark is ended first, so that the stage it belongs to can tidy up."""
+"""Ctrl-C: what runs is ended first, in Spark or here, so that its stage can tidy up."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def _work(action: Callable[[], int], answer: Future[int]) -> None:
 
 
 def _end_jobs(session: LazySession, answer: Future[int]) -> None:
+    session.interrupted.set()
     while not answer.done():
         context = session.context
-        if context is None:
-            return  # what runs has no jobs: the end of the process ends it
-        # The action may be between two jobs: then the next one is ended.
-        with suppress(Py4JError, OSError):
-            context.cancelAllJobs()
+        if context is not None:
+            # The action may be between two jobs: then the next one is ended.
+            with suppress(Py4JError, OSError):
+                context.cancelAllJobs()
         wait([answer], timeout=_CANCEL_EVERY_S)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
 from pelops.pipeline.settings import Settings
@@ -35,6 +35,7 @@ class LazySession:
         self._settings = settings
         self._found = given
         self._opening = Lock()
+        self.interrupted = Event()  # what works without Spark is to end, and to tidy up
 
     def get(self, entries: int = LONG_RUN + 1) -> SparkSession:
         """The session; `entries`: about as many are looked at in it, when it is opened for them."""

@@ -58,6 +58,11 @@ class Storage:
         self._local = LocalFiles()
         self._hadoop: HadoopFiles | None = None
 
+    def check_interrupt(self) -> None:
+        """Raises KeyboardInterrupt when what works here is to end: as a job of Spark is ended."""
+        if self.spark.interrupted.is_set():
+            raise KeyboardInterrupt
+
     def read_json(self, path: str) -> dict[str, Any] | None:
         """The object in a file; None when there is no such file. Raises ArchiveUnusable."""
         text = self.read_text(path)

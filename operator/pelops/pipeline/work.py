@@ -26,7 +26,7 @@ from pelops.pipeline.session import LONG_RUN, LazySession
 from pelops.pipeline.settings import Settings
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.watching import Watch
-from pyspark_redis_streams.errors import RedisStreamsError
+from pyspark_redis_streams.errors import NotPermitted
 
 log: Final = logging.getLogger(__name__)
 UNFINISHED: Final = ".unfinished"
@@ -53,7 +53,8 @@ class Run:
         return self.spark.get()
 
     def check_time(self) -> None:
-        """Raises DeadlineNear when nothing more should be begun."""
+        """Raises DeadlineNear when nothing more should be begun, and KeyboardInterrupt."""
+        self.storage.check_interrupt()
         if self.ends_at is not None and time.monotonic() > self.ends_at:
             raise DeadlineNear("the deadline is near: what is finished stays, the next run goes on")
 
@@ -101,6 +102,7 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
 
 def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
     """Write a part of a stage; answers its rows."""
+    work.run.storage.check_interrupt()
     if not is_on_driver():
         # To compile a query takes a second of CPU, which only much work wins back.
         work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
@@ -159,7 +161,7 @@ def _adopt(storage: Storage, path: str, error: Exception) -> Mapping[str, Any]:
         done = storage.read_json(f"{path}.json")
         if done is not None:
             return {"directory": None, "content": done}
-    if isinstance(error, PelopsError | RedisStreamsError):
+    if isinstance(error, PelopsError | NotPermitted):
         raise error
     raise explain_failure(error, path) from error
 

@@ -85,11 +85,12 @@ class Reader:
 
         schema = parse_schema(self._schema)
         reader = DefaultSource(self._options).reader(spark_schema(schema))
-        batches = [
-            pa.record_batch(batch) if not isinstance(batch, pa.RecordBatch) else batch
-            for part in reader.partitions()
-            for batch in reader.read(part)
-        ]
+        batches = []
+        for part in reader.partitions():
+            for batch in reader.read(part):
+                batches.append(batch)
+                if self._storage is not None:
+                    self._storage.check_interrupt()
         return Frame.of(pa.Table.from_batches(batches, None if batches else schema))
 
     def _files(self, path: str) -> list[str]:
