@@ -127,7 +127,7 @@ def full_group() -> GroupReport:
         exceptions=Exceptions(
             count=322,
             first=entries(),
-            path="s3a://audits/orders%3Aevents/window=412/group=order-processing/exceptions",
+            path="s3a://audits/exceptions/stream=orders%3Aevents/group=order-processing/windows=408..431/412",
         ),
         letters=Letters(
             count=214, clusters=clusters(), plan="s3a://audits/plans/order-processing.jsonl"
