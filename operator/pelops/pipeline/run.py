@@ -20,6 +20,7 @@ from pelops.domain.audit import (
 )
 from pelops.domain.naming import parse_derived_key
 from pelops.errors import PelopsError
+from pelops.pipeline.compaction import merge_closed_spans
 from pelops.pipeline.gone import find_gone
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
@@ -27,6 +28,7 @@ from pelops.pipeline.planning import plan_windows, remove_old_windows
 from pelops.pipeline.publish import publish_index, publish_windows
 from pelops.pipeline.settings import BALANCED, Settings, Target
 from pelops.pipeline.storage import Storage
+from pelops.pipeline.tables import check_layout
 from pelops.pipeline.watching import Watch
 from pelops.pipeline.window_run import archive_window, audit_window
 from pelops.pipeline.work import Run, Work
@@ -36,15 +38,20 @@ _SPARE_S: Final = 60.0  # before the deadline nothing is begun any more
 
 
 def open_run(session: SparkSession, settings: Settings) -> Run:
-    """What a run works with. Close its watch after use."""
+    """What a run works with. Close its watch after use.
+
+    Raises ArchiveUnusable for an archive of another layout.
+    """
     spare_s = _SPARE_S
     ends_at = None
     if settings.deadline is not None:
         given_s = settings.deadline.total_seconds()
         ends_at = time.monotonic() + given_s - min(spare_s, given_s / 10)
+    storage = Storage(session)
+    check_layout(storage, settings.archive)
     return Run(
         session=session,
-        storage=Storage(session),
+        storage=storage,
         watch=Watch(settings.place),
         settings=settings,
         ends_at=ends_at,
@@ -75,6 +82,7 @@ def run_audit(run: Run) -> list[AuditSummary]:
             audits = audit_window(work)
             summaries += [_summary(audits[target.group]) for target in work.plan.targets]
             recorder.record(stream)
+        merge_closed_spans(run, stream)
         remove_old_windows(run, stream)
     recorder.raise_problem()
     return summaries

@@ -33,6 +33,7 @@ from pelops.pipeline.snapshot import (
     settled_to,
     take_snapshot,
 )
+from pelops.pipeline.statuses import write_statuses
 from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
@@ -118,6 +119,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     counts = _all_counts(case, found)
     roots = follow_roots(case, counts, found.copies)
     retried = judge_retried(case)
+    write_statuses(case, found.judged)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(
