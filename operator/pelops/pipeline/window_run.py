@@ -232,11 +232,21 @@ def evidence_of(history: GroupHistory) -> Evidence:
 
 def _all_counts(case: Case, found: Reconciled) -> dict[EntryStatus, int]:
     owed, removed = case.owed, case.work.plan.removed
-    missing = max(0, owed.produced - owed.archived - sum(found.unarchived.values()))
+    unseen = max(0, owed.produced - owed.archived - sum(found.unarchived.values()))
+    beyond = min(unseen, _count_beyond(case))
+    missing = unseen - beyond
     gone = Gone(missing=missing, removed=removed, seen=_count_in_gaps(case) if missing else 0)
     rest = account_for_gone(gone, owed.window, case.history)
-    parts = (found.counts, found.unarchived, rest)
+    parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
     return {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+
+
+def _count_beyond(case: Case) -> int:
+    """Entries of the group's part whose IDs the archive cannot hold: of them nothing is known."""
+    storage, place = case.work.run.storage, case.work.place
+    content = storage.read_json(place.part("entries.json")) or {}
+    beyond: int = content.get("beyond", 0)
+    return min(beyond, max(0, case.owed.produced - case.owed.archived))
 
 
 def _count_in_gaps(case: Case) -> int:
@@ -249,7 +259,17 @@ def _findings(case: Case, counts: dict[EntryStatus, int]) -> list[AuditFinding]:
         window=owed.window, archived=owed.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
-    missing = owed.produced - owed.archived
+    beyond = _count_beyond(case)
+    if beyond:
+        found.append(
+            AuditFinding(
+                kind="ids-beyond-range",
+                count=beyond,
+                sentence=f"{beyond} of {owed.produced} entries have IDs of 2^63 milliseconds or"
+                " more, which the archive cannot hold: what became of them is not known",
+            )
+        )
+    missing = owed.produced - owed.archived - beyond
     if missing > 0:
         found.append(
             AuditFinding(
