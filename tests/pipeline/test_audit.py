@@ -43,7 +43,7 @@ def test_a_group_that_has_acknowledged_everything_balances(audited: Audited) -> 
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 30}
     assert summary.verdict is Verdict.BALANCED
-    assert summary.sentence == "30 of 30 entries were acknowledged."
+    assert summary.sentence == "30 of 30 entries were acknowledged (inferred)."
 
 
 def test_the_next_window_begins_where_the_last_one_ended(audited: Audited) -> None:

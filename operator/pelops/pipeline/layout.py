@@ -9,6 +9,9 @@
                   published.json                  its summaries are recorded in Redis
 <root>/<table>/stream=<stream>[/group=<group>]/windows=<a>..<b>/<k>/*.parquet
 <root>/statuses/date=<day>/<stream>/<group>/<a>..<b>/<k>/*.parquet
+<root>/report/audit.html /audit.json              every group of the archive, by severity
+             /<stream>/audit.html /audit.json     the report of one stream
+                      /group=<group>/clusters.json /redrive.jsonl
 
 A table is read by its own path. Spark skips names that begin with `_`. `<a>..<b>` is the span of
 windows that `<k>` belongs to: their small files are merged together, see `compaction.py`.
@@ -24,19 +27,27 @@ from urllib.parse import quote
 # Of a file's name, which may have 255 bytes, the rest is for what we put around it.
 _LONGEST: Final = 160
 _SHOWN: Final = 120
-_OURS: Final = (".json", ".claim", ".unfinished")  # what stands beside a group's directory
-VERSION: Final = 2  # of the layout; the first one had a directory for each stream
-STATUSES: Final = "statuses"
+# What stands beside the directory of a stream or of a group.
+_OURS: Final = (".json", ".html", ".claim", ".unfinished")
 REPORT: Final = "report"
+STATUSES: Final = "statuses"
+# Directories of the archive: no stream gets such a name.
+OWN_NAMES: Final = frozenset({REPORT, STATUSES})
+_EMPTY: Final = "~empty"  # a key of Redis may have no letter at all; no other name begins like this
+VERSION: Final = 2  # of the layout; the first one had a directory for each stream
 SPAN: Final = 24  # windows whose small files are merged: a day of hours
 _RECORDS: Final = "_pelops"
 
 
 def slug(name: str) -> str:
-    """A name of Redis as the name of a directory: no two are alike, and none is special."""
+    """A name of Redis as the name of a directory: no two are alike, and none is the archive's."""
+    if not name:
+        return _EMPTY
     told = quote(name, safe="").replace("~", "%7E")
     if told.startswith((".", "_")) or told.endswith(_OURS):
         told = told.replace(".", "%2E").replace("_", "%5F")
+    if told.lower() in OWN_NAMES:  # some file systems do not tell `Report` from `report`
+        told = f"%{ord(told[0]):02X}{told[1:]}"
     if len(told) <= _LONGEST:
         return told
     digest = blake2b(name.encode(), digest_size=16).hexdigest()
@@ -125,6 +136,12 @@ def _split(name: str) -> tuple[str, str]:
     parts = name.split("/")
     groups = [part for part in parts if part.startswith("group=")]
     return "_".join(part for part in parts if part not in groups), "".join(groups)
+
+
+def report_path(root: str, stream: str | None = None) -> str:
+    """Where reports lie: those of a stream, or those of all that the archive holds."""
+    base = f"{root.rstrip('/')}/{REPORT}"
+    return base if stream is None else f"{base}/{slug(stream)}"
 
 
 def window_numbers(names: list[str]) -> list[int]:

@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import AuditSummary, Verdict, parse_summary
+from pelops.domain.audit import (
+    AuditSummary,
+    Verdict,
+    parse_summary,
+    worst_certainty,
+    worst_verdict,
+)
 from pelops.domain.naming import parse_derived_key
 from pelops.errors import PelopsError
 from pelops.pipeline.compaction import merge_closed_spans
@@ -20,7 +26,7 @@ from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import plan_windows, remove_old_windows
 from pelops.pipeline.publish import publish_index, publish_windows
-from pelops.pipeline.settings import Settings, Target
+from pelops.pipeline.settings import BALANCED, Settings, Target
 from pelops.pipeline.status_table import write_windows
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import check_layout
@@ -117,9 +123,13 @@ class _Recorder:
 
 
 def exit_code(settings: Settings, summaries: Sequence[AuditSummary]) -> int:
-    """0 when every entry is accounted for and none needs a look."""
-    found = any(summary.verdict is not Verdict.BALANCED for summary in summaries)
-    return settings.findings_exit if found else 0
+    """0 when every group is balanced, by acknowledgements that are as certain as is required."""
+    verdict = worst_verdict([one.verdict for one in summaries]) or Verdict.BALANCED
+    certainty = worst_certainty(one.certainty for one in summaries)
+    if verdict in {Verdict.FINDINGS, Verdict.FAILING}:
+        return settings.findings_exit
+    enough = worst_certainty([certainty, settings.require]) is settings.require
+    return BALANCED if verdict is Verdict.BALANCED and enough else settings.unproven_exit
 
 
 def find_targets(run: Run) -> dict[str, list[Target]]:

@@ -101,7 +101,7 @@ class Storage:
         try:
             return self._link(unfinished, path)
         except ArchiveUnusable:
-            # Another run that has ended removes what is unfinished, ours too: then its file is there.
+            # Another run that ends removes what is unfinished, ours too: then its file is there.
             if self.exists(path):
                 return False
             raise
