@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import uuid4
 
@@ -70,8 +71,14 @@ class HadoopFiles:
         unfinished = self._write_beside(path, content)
         try:
             return self._link(unfinished, path)
+        except ArchiveUnusable:
+            # Another run that ends removes what is unfinished, ours too: then its file is there.
+            if self.exists(path):
+                return False
+            raise
         finally:
-            self.remove(unfinished)
+            with suppress(ArchiveUnusable):
+                self.remove(unfinished)
 
     def list_names(self, path: str) -> list[str]:
         """Names in a directory, in order; none when there is no such directory."""
@@ -92,6 +99,10 @@ class HadoopFiles:
             return sorted(found)
 
         return self._ask(directory, "list", names, [])
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, or of all files in a directory."""
+        return self._do(path, "read", lambda f, place: int(f.getContentSummary(place).getLength()))
 
     def exists(self, path: str) -> bool:
         return self._do(path, "read", lambda files, place: bool(files.exists(place)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -14,6 +15,8 @@ from uuid import uuid4
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
 
 _SCHEME: Final = "file:"
+_HERE: Final = -100  # AT_FDCWD: paths are from where the process is
+_RENAME_EXCHANGE: Final = 2
 # Where these are set, a path without a scheme is what Hadoop's configuration makes of it.
 _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT")
 _TAKEN: Final = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR}
@@ -59,6 +62,11 @@ class LocalFiles:
         unfinished = self._write_beside(path, content)
         try:
             return link_exclusively(unfinished, path)
+        except ArchiveUnusable:
+            # Another run that ends removes what is unfinished, ours too: then its file is there.
+            if self.exists(path):
+                return False
+            raise
         finally:
             unfinished.unlink(missing_ok=True)
 
@@ -71,6 +79,21 @@ class LocalFiles:
                 return []
         # Checksums that Hadoop keeps beside its files are none of the archive's.
         return sorted(name for name in names if not _is_checksum(name))
+
+    def list_files(self, directory: str) -> list[str]:
+        """The files of a directory and those in it, by their paths from there."""
+        base = plain_path(directory)
+        with _explained("list", directory):
+            files = [one for one in base.rglob("*") if one.is_file()]
+        return sorted(str(one.relative_to(base)) for one in files if not _is_checksum(one.name))
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, or of all files in a directory."""
+        place = plain_path(path)
+        with _explained("read", path):
+            if place.is_file():
+                return place.stat().st_size
+            return sum(one.stat().st_size for one in place.rglob("*") if one.is_file())
 
     def exists(self, path: str) -> bool:
         with _explained("read", path):
@@ -130,6 +153,15 @@ def link_exclusively(source: Path, target: str) -> bool:
         except FileExistsError:
             return False
     return True
+
+
+def exchange(one: str, other: str) -> bool:
+    """Let two files or directories change places in one step; False where that cannot be done."""
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)  # of Linux alone
+    if call is None:
+        return False
+    first, second = (os.fsencode(plain_path(path)) for path in (one, other))
+    return bool(call(_HERE, first, _HERE, second, _RENAME_EXCHANGE) == 0)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
-from pelops.pipeline.settings import Settings
+from pelops.pipeline.settings import Settings, TableFormat
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -105,7 +105,18 @@ def session_options(settings: Settings, entries: int = LONG_RUN + 1) -> dict[str
         of_java.append(f"-Djava.io.tmpdir={os.environ['TMPDIR']}")
     if of_java:
         options["spark.driver.extraJavaOptions"] = " ".join(of_java)
-    return options | _s3_options(settings)
+    return options | _s3_options(settings) | _table_options(settings)
+
+
+def _table_options(settings: Settings) -> dict[str, str]:
+    """What Delta Lake asks of a session; the catalogs of Iceberg are the user's to name."""
+    table = settings.status_table
+    if table is None or table.format is not TableFormat.DELTA:
+        return {}
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
 
 
 def _s3_options(settings: Settings) -> dict[str, str]:

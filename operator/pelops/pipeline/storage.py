@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from pelops.pipeline.engine import is_on_driver
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
-from pelops.pipeline.local_files import LocalFiles, is_local, plain_path
+from pelops.pipeline.local_files import LocalFiles, exchange, is_local, plain_path
 from pelops.pipeline.part_names import plain_name
 from pelops.pipeline.session import LazySession, as_lazy
 
@@ -43,6 +43,8 @@ class Files(Protocol):
     def write(self, path: str, content: bytes) -> None: ...
     def create(self, path: str, content: bytes) -> bool: ...
     def list_names(self, path: str) -> list[str]: ...
+    def list_files(self, directory: str) -> list[str]: ...
+    def size(self, path: str) -> int: ...
     def exists(self, path: str) -> bool: ...
     def remove(self, path: str) -> None: ...
     def rename(self, source: str, target: str) -> None: ...
@@ -78,12 +80,15 @@ class Storage:
 
     def read_text(self, path: str) -> str | None:
         """The text of a file; None when there is none."""
-        content = self.read_bytes(path)
+        content = self._of(path).read(path)
         return None if content is None else content.decode("utf-8", "replace")
 
-    def read_bytes(self, path: str) -> bytes | None:
-        """The bytes of a file; None when there is none."""
-        return self._of(path).read(path)
+    def read_bytes(self, path: str) -> bytes:
+        """All of a file. Raises ArchiveUnusable."""
+        content = self._of(path).read(path)
+        if content is None:
+            raise ArchiveUnusable(f"cannot read {path}: No such file or directory")
+        return content
 
     def write_text(self, path: str, text: str) -> None:
         """Replace a file as a whole."""
@@ -107,6 +112,18 @@ class Storage:
     def list_names(self, path: str) -> list[str]:
         """Names in a directory, in order; none when there is no such directory."""
         return self._of(path).list_names(path)
+
+    def list_files(self, directory: str) -> list[str]:
+        """The files of a directory and those in it, by their paths from there."""
+        return self._of(directory).list_files(directory)
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, or of all files in a directory."""
+        return self._of(path).size(path)
+
+    def exchange(self, one: str, other: str) -> bool:
+        """Let two directories change places in one step; False where the store has no such step."""
+        return is_local(one) and is_local(other) and exchange(one, other)
 
     def exists(self, path: str) -> bool:
         return self._of(path).exists(path)
@@ -137,8 +154,14 @@ class Storage:
         """
         if not self._of(path).renames_whole(path):
             self._move_files(directory, path)
-        elif not self.exists(path):
-            self._rename_once(directory, path)
+        else:
+            self.put_file_in_place(directory, path)
+
+    def put_file_in_place(self, source: str, target: str) -> None:
+        """Move a file that is complete to where readers look for it. Safe to repeat."""
+        if not self.exists(target):
+            self.make_directory(target.rpartition("/")[0])
+            self._rename_once(source, target)
 
     def write_parquet(self, frame: DataFrame, path: str) -> None:
         """Write a directory of Parquet in place of what was there.
@@ -198,7 +221,7 @@ class Storage:
 
     def _move_files(self, directory: str, path: str) -> None:
         """An object is removed only when it was copied: what is left to move is what is there."""
-        names = self._on_hadoop().list_files(directory)
+        names = self.list_files(directory)
         if not names and not self.exists(directory) and not self.exists(path):
             raise ArchiveUnusable(f"{path} was removed while it was made")
         self.make_directory(path)

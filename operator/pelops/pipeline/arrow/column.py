@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pelops.pipeline.arrow.types import parse_type
+from pelops.pipeline.arrow.types import MOMENT, parse_type
 from pelops.pipeline.arrow.values import (
     Value,
     align,
@@ -295,6 +296,8 @@ def scalar(value: Any) -> pa.Scalar:
         return pa.scalar(value)
     if isinstance(value, int):
         return pa.scalar(value, pa.int32() if -(2**31) <= value < 2**31 else pa.int64())
+    if isinstance(value, datetime):
+        return pa.scalar(value, MOMENT)
     return pa.scalar(value)
 
 

@@ -29,7 +29,7 @@ from pelops.pipeline.arrow.grouping import (
     list_array,
     values_of_groups,
 )
-from pelops.pipeline.arrow.types import parse_return
+from pelops.pipeline.arrow.types import MOMENT, parse_return
 from pelops.pipeline.arrow.values import (
     Value,
     align,
@@ -105,6 +105,27 @@ def concat_ws(separator: str, *columns: Given) -> Column:
     def evaluate(scope: Scope) -> Value:
         parts = [cast(one.array(scope), pa.string()) for one in given]
         return pc.binary_join_element_wise(*parts, separator, null_handling="skip")
+
+    return Column(evaluate)
+
+
+def concat(*columns: Given) -> Column:
+    """Texts put together; null where one is."""
+    given = [named(one) for one in columns]
+
+    def evaluate(scope: Scope) -> Value:
+        parts = [cast(one.array(scope), pa.string()) for one in given]
+        return pc.binary_join_element_wise(*parts, "", null_handling="emit_null")
+
+    return Column(evaluate)
+
+
+def timestamp_millis(value: Given) -> Column:
+    """The moment that so many milliseconds since 1970 are."""
+    given = named(value)
+
+    def evaluate(scope: Scope) -> Value:
+        return given.array(scope).cast(pa.timestamp("ms", "UTC")).cast(MOMENT)
 
     return Column(evaluate)
 

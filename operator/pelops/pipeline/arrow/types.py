@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+MOMENT: Final = pa.timestamp("us", "UTC")
 _PLAIN: Final = {
+    "timestamp": MOMENT,
     "bigint": pa.int64(),
     "long": pa.int64(),
     "int": pa.int32(),

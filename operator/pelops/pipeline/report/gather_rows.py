@@ -11,7 +11,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.engine import Column, DataFrame, Row, unite
 from pelops.pipeline.engine import functions as F  # noqa: N812
-from pelops.pipeline.layout import WindowPlace, slug
+from pelops.pipeline.layout import WindowPlace, slug, statuses_path
 from pelops.pipeline.report.model import (
     AgeBand,
     Duplicate,
@@ -121,7 +121,7 @@ def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
         count=total,
         counts=counts,
         first=tuple(map(_read_entry, first)),
-        path=place.of_group(group, "").rstrip("/"),
+        path=statuses_path(place.root),
     )
 
 
