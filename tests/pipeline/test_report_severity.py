@@ -148,7 +148,7 @@ def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:
     told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.LOST: 1}, findings=())
     (one,) = list_findings(GroupReport(summary=told))
     assert (one.kind, one.count) == ("lost", 1)
-    assert one.sentence == "1 entry is lost."
+    assert one.sentence.startswith("Gone, and proven")
 
 
 def test_a_failure_is_worse_than_all_that_was_found() -> None:
