@@ -130,7 +130,7 @@ def _head(report: Report, verdict: Verdict) -> Html:
         ),
         tag(
             "h1",
-            build_badge(verdict, certainty_of_all(report)),
+            build_badge(verdict, certainty_of_all(report), is_whole=True),
             " ",
             tag("bdi", headline_of(report)),
         ),
@@ -152,7 +152,7 @@ def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -
     names = {part.name for part in shown}
     opened = next((one.part for one in line.findings if one.part in names), "") if alone else ""
     body = [
-        tag("p", tag("bdi", line.sentence), class_="sentence"),
+        tag("p", tag("bdi", group.summary.sentence), class_="sentence"),
         build_finding_list(line.findings, anchor, names),
         _when(group),
         _outcomes(group),
@@ -164,7 +164,9 @@ def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -
     if alone:
         label = f"Group {line.group} of stream {line.stream}"
         return tag("section", tag("h2", name), body, class_="group", id=anchor, aria_label=label)
-    head = tag("summary", tag("h2", name), " ", build_badge(line.verdict, line.certainty))
+    head = tag(
+        "summary", tag("h2", name), " ", build_badge(line.verdict, line.certainty, is_whole=False)
+    )
     is_open = is_open and line.verdict is not Verdict.BALANCED
     return tag("details", head, body, class_="group", id=anchor, open="" if is_open else None)
 

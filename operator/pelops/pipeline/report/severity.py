@@ -65,6 +65,8 @@ _PARTS_OF_KINDS: Final = {
 # Entries of earlier windows that were stuck then are counted again while they still are, and dead
 # letters that are still there by the part of dead letters.
 _PASSING: Final = frozenset({Severity.STUCK, Severity.DEAD_LETTERED})
+# What was gone before the first window is told with that one alone.
+_OF_THE_FIRST: Final = frozenset({"removed-before-archive"})
 # Totals of several groups, in words.
 _TOTALS: Final = {
     Severity.LOST: "lost",
@@ -127,7 +129,7 @@ def line_of(group: GroupReport, href: str = "") -> GroupLine:
         window=summary.window.number,
         closed=summary.window.at,
         produced=summary.produced,
-        acknowledged=sum(summary.counts.get(status, 0) for status in ACKNOWLEDGED),
+        open=summary.open,
         href=href,
     )
 
@@ -289,7 +291,7 @@ def _of_earlier_windows(group: GroupReport) -> Iterator[Finding]:
     windows: dict[str, list[int]] = defaultdict(list)
     for summary in group.earlier:
         for one in _of_summary(summary):
-            if one.severity not in _PASSING:
+            if one.severity not in _PASSING and one.kind not in _OF_THE_FIRST:
                 kind = _split(one.kind)[0]
                 sums[kind] += one.count
                 windows[kind].append(summary.window.number)
