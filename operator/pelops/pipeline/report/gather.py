@@ -43,7 +43,7 @@ def gather_group(
     run: Run, target: Target, find_letters: Callable[[], Letters | None]
 ) -> GroupReport | None:
     """The group in its newest window that was audited; None when there is none."""
-    audited = list(islice(_audits(run, target), EARLIER + 1))
+    audited = list(islice(find_audits(run, target), EARLIER + 1))
     if not audited:
         return None
     with on_driver(_is_small(run, audited[0][1])):
@@ -93,7 +93,7 @@ def find_groups(run: Run, stream: str, targets: Sequence[Target]) -> list[Target
     return list(found.values())
 
 
-def _audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
+def find_audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
     """The windows in which a group was audited, the newest first."""
     for place in _windows(run, target.stream):
         audit = run.storage.read_json(place.of_group(target.group, "audit.json"))

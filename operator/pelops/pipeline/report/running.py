@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from pelops import __version__
@@ -20,7 +21,7 @@ from pelops.pipeline.engine import SparkSession
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
-from pelops.pipeline.report.gather import find_groups, gather_group
+from pelops.pipeline.report.gather import find_audits, find_groups, gather_group
 from pelops.pipeline.report.links import DOCUMENT, PAGE, page_of
 from pelops.pipeline.report.model import Finding, GroupLine, GroupReport, Letters, Report
 from pelops.pipeline.report.page import render_page
@@ -87,9 +88,9 @@ def _write(run: Run, found: Mapping[str, Sequence[Target]], *, must_find: bool =
 
     Every report is replaced as a whole, so that it is safe to repeat.
     """
-    groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
-    if must_find and not any(groups.values()):
+    if must_find and not any(map(partial(_is_audited, run), chain.from_iterable(found.values()))):
         raise WrongSettings(f"nothing of this was audited into {run.settings.archive}")
+    groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
     for stream, gathered in groups.items():
         if gathered:
             _write_one(run, replace(_basis(run), groups=tuple(gathered), stream=stream))
@@ -179,6 +180,10 @@ def _gather(run: Run, stream: str, targets: Sequence[Target]) -> list[GroupRepor
         elif target.group in mine:
             log.warning("%s / %s was not audited yet", target.stream, target.group)
     return found
+
+
+def _is_audited(run: Run, target: Target) -> bool:
+    return next(find_audits(run, target), None) is not None
 
 
 def _letters(run: Run, target: Target) -> Letters | None:
