@@ -32,8 +32,12 @@ class Owed:
 
     @property
     def after(self) -> EntryId:
-        """Entries after it are the group's, also those that were gone before the first archive."""
-        if not self.removed:
+        """Entries after it are the group's, also those that were gone before the first archive.
+
+        After a break of the stream only the counters tell of such entries: what other evidence says
+        of lower IDs may be of the stream before.
+        """
+        if not self.removed or self.window.number:
             return self.window.from_id
         return self.begin or EntryId.MIN
 

@@ -299,6 +299,9 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
         window=balance.window, archived=owed.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
+    found += [
+        AuditFinding(kind="stream-in-doubt", count=1, sentence=why) for why in case.work.plan.doubts
+    ]
     missing = owed.produced - owed.archived
     if missing > 0:
         found.append(
