@@ -32,6 +32,7 @@ from pelops.pipeline.settings import (
     Settings,
     read_settings,
 )
+from pelops.pipeline.status_table import check_table
 from pelops.pipeline.ticking import progress_told
 from pelops.pipeline.triage_run import run_triage
 from pelops.pipeline.watching import Watch
@@ -122,6 +123,7 @@ def _work(command: str, session: SparkSession, settings: Settings) -> int:
     run = open_run(session, settings)
     try:
         check_names(run)
+        check_table(run)
         if command == "archive":
             print(f"{run_archive(run)} entries archived")
             return BALANCED
@@ -133,7 +135,7 @@ def _work(command: str, session: SparkSession, settings: Settings) -> int:
 def _audit(run: Run) -> int:
     summaries = run_audit(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
-    page = write_report(run)
+    page = write_report(run, summaries)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")

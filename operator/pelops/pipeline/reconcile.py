@@ -113,6 +113,7 @@ class Reconciled:
         EntryStatus, int
     ]  # of those gone before the archive that something tells of
     copies: int  # archived entries that are copies
+    judged: tuple[DataFrame, ...]  # all of them, and those gone that something tells of; lazy
 
 
 def reconcile_window(case: Case) -> Reconciled:
@@ -124,10 +125,11 @@ def reconcile_window(case: Case) -> Reconciled:
     entries = case.work.read("entries")
     if case.owed.left_out:
         entries = entries.where(~at_or_before(window.from_id))
-    found = _found_below(case, entries, in_window, size).unionByName(
-        _found_above(case, entries, in_window, size)
-    )
-    judged = judge(case, found)
+    is_known_enough = case.position_was_read and not case.has_files
+    above = _found_above(case, entries, in_window, size)
+    every = judge(case, _found_below(case, entries, in_window, size, "left").unionByName(above))
+    looked_at = _found_below(case, entries, in_window, size, "inner").unionByName(above)
+    judged = judge(case, looked_at) if is_known_enough else every
     path = f"{case.directory}/exceptions"
     is_heavy = archived + size > HEAVY
     chosen = judged.where(is_exception()).select(*KEPT)
@@ -139,10 +141,12 @@ def reconcile_window(case: Case) -> Reconciled:
     rest = archived - sum(counts.values())
     inferred = EntryStatus.ACKNOWLEDGED_INFERRED
     counts[inferred] = counts.get(inferred, 0) + rest
+    gone = _judge_unarchived(case, known, entries if case.has_files else kept)
     return Reconciled(
         counts=counts,
-        unarchived=_unarchived(case, known, entries if case.has_files else kept),
+        unarchived={} if gone is None else count_statuses(gone),
         copies=entries.where(F.col("root_ms").isNotNull()).count(),
+        judged=(every,) if gone is None else (every, gone),
     )
 
 
@@ -227,16 +231,17 @@ def _packed(ms: str, seq: str) -> Column:
     return F.shiftleft(ms, 20).bitwiseXOR(F.col(seq))
 
 
-def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
-    """Entries that the group had passed before the archive: only what is known needs a look.
+def _found_below(
+    case: Case, entries: DataFrame, known: DataFrame, size: int, how: str
+) -> DataFrame:
+    """Entries that the group had passed before the archive: to count, only what is known is needed.
 
-    With append-only files each of them does, since they tell of each; and when the position does
-    not hold, since then it does not tell that what is not pending was acknowledged.
+    With append-only files each of them is, since they tell of each; and when the position does not
+    hold, since then it does not tell that what is not pending was acknowledged.
     """
     below = entries.where(at_or_before(case.reached_before))
-    is_known_enough = case.position_was_read and not case.has_files
     return (
-        join_known(below, known, size, "inner" if is_known_enough else "left")
+        join_known(below, known, size, how)
         .withColumn("is_present", F.lit(case.is_reached_still))
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
@@ -257,13 +262,13 @@ def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
     )
 
 
-def _unarchived(
+def _judge_unarchived(
     case: Case, known: DataFrame, archived_already: DataFrame
-) -> dict[EntryStatus, int]:
-    """Statuses of entries that were gone before the archive, and are pending or were acted on."""
+) -> DataFrame | None:
+    """Entries that were gone before the archive, and are pending or were acted on."""
     owed = case.owed
     if owed.archived >= owed.produced and not owed.removed:
-        return {}
+        return None
     if case.has_files:
         named = read_covered(case.work, case.target.group, owed.after)
         named = named.where(at_or_before(owed.window.to_id))
@@ -286,14 +291,14 @@ def _unarchived(
     path = f"{case.directory}/unarchived"
     judged = judge(case, facts)
     write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
-    return count_statuses(judged)
+    return judged
 
 
 def last_acts(case: Case, stream: str) -> DataFrame:
     """The last act on each entry of a stream of the group that ended it."""
     acts = case.work.read(f"acts/{case.group_part}")
     kinds = [str(kind) for kind in ENDING_ACTS]
-    ours = acts.where(F.col("kind").isin(kinds) & (F.col("stream") == stream))
+    ours = acts.where(F.col("kind").isin(kinds) & (F.col("in_stream") == stream))
     last = F.max_by(
         F.struct("kind", "new_ms", "new_seq", "reason", "event_ms", "idle_ms"),
         F.struct("event_ms", "event_seq"),

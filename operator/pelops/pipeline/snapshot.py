@@ -190,7 +190,8 @@ def _pending_frame(work: Work, stream: str, group: str) -> DataFrame:
         "missingStream": "empty",
         **work.run.watch.place.options,
     }
-    return work.session.read.format("redis_streams").schema(PENDING).options(**given).load()
+    frame = work.session.read.format("redis_streams").schema(PENDING).options(**given).load()
+    return frame.where(F.col("ms").isNotNull() & F.col("seq").isNotNull())
 
 
 def _with_bodies(work: Work, frame: DataFrame, stream: str, look: StreamLook) -> DataFrame:

@@ -40,6 +40,7 @@ from pelops.pipeline.snapshot import (
     settled_to,
     take_snapshot,
 )
+from pelops.pipeline.statuses import write_statuses
 from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
@@ -140,6 +141,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     counts, balance = _balance(case, found)
     roots = follow_roots(case, counts, found.copies)
     retried = judge_retried(case)
+    write_statuses(case, found.judged)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(
@@ -261,7 +263,9 @@ def evidence_of(history: GroupHistory) -> Evidence:
 def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Balance]:
     """The statuses of all entries, and the window that they add up to."""
     owed, told = case.owed, sum(found.unarchived.values())
-    missing = max(0, owed.produced - owed.archived + owed.removed - told)
+    unseen = max(0, owed.produced - owed.archived + owed.removed - told)
+    beyond = min(unseen, _count_beyond(case))
+    missing = unseen - beyond
     gone = Gone(
         missing=missing,
         removed=case.work.plan.removed,
@@ -269,9 +273,10 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
         undelivered=_count_undelivered(case, missing),
     )
     rest = account_for_gone(gone, owed.whole, case.history)
-    parts = (found.counts, found.unarchived, rest)
+    parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
     counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
-    balance = close_balance(owed, counts)
+    unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)
+    balance = close_balance(owed, sum(counts.values()), unaccounted)
     counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
     return counts, balance
 
@@ -286,7 +291,16 @@ def _count_undelivered(case: Case, missing: int) -> int:
     known = work.read("entries").where(ahead & ~at_or_before(window.from_id)).count()
     if work.run.storage.exists(path):
         known += work.load(path).where(ahead).count()
+    known += _count_beyond(case)
     return count_undelivered(case.snapshot, window, known=known, missing=missing)
+
+
+def _count_beyond(case: Case) -> int:
+    """Entries of the group's part whose IDs the archive cannot hold: of them nothing is known."""
+    storage, place = case.work.run.storage, case.work.place
+    content = storage.read_json(place.part("entries.json")) or {}
+    beyond: int = content.get("beyond", 0)
+    return min(beyond, max(0, case.owed.produced - case.owed.archived))
 
 
 def _count_in_gaps(case: Case) -> int:
@@ -302,7 +316,17 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
     found += [
         AuditFinding(kind="stream-in-doubt", count=1, sentence=why) for why in case.work.plan.doubts
     ]
-    missing = owed.produced - owed.archived
+    beyond = _count_beyond(case)
+    if beyond:
+        found.append(
+            AuditFinding(
+                kind="ids-beyond-range",
+                count=beyond,
+                sentence=f"{beyond} of {owed.produced} entries have IDs of 2^63 milliseconds or"
+                " more, which the archive cannot hold: what became of them is not known",
+            )
+        )
+    missing = owed.produced - owed.archived - beyond
     if missing > 0:
         found.append(
             AuditFinding(
