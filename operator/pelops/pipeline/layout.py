@@ -9,8 +9,8 @@
                   published.json                  its summaries are recorded in Redis
 <root>/<table>/stream=<stream>[/group=<group>]/windows=<a>..<b>/<k>/*.parquet
 <root>/statuses/date=<day>/<stream>/<group>/<a>..<b>/<k>/*.parquet
-<root>/report/audit.html /audit.json              every group of the archive, by severity
-             /<stream>/audit.html /audit.json     the report of one stream
+<root>/report/audit.html /audit.json               every group of the archive, by severity
+             /<stream>/audit.html /audit.json      the report of one stream
                       /group=<group>/clusters.json /redrive.jsonl
 
 A table is read by its own path. Spark skips names that begin with `_`. `<a>..<b>` is the span of
@@ -29,14 +29,12 @@ _LONGEST: Final = 160
 _SHOWN: Final = 120
 # What stands beside the directory of a stream or of a group.
 _OURS: Final = (".json", ".html", ".claim", ".unfinished")
-REPORT: Final = "report"
-STATUSES: Final = "statuses"
-# Directories of the archive: no stream gets such a name.
-OWN_NAMES: Final = frozenset({REPORT, STATUSES})
-_EMPTY: Final = "~empty"  # a key of Redis may have no letter at all; no other name begins like this
 VERSION: Final = 2  # of the layout; the first one had a directory for each stream
+STATUSES: Final = "statuses"
+REPORT: Final = "report"
 SPAN: Final = 24  # windows whose small files are merged: a day of hours
 _RECORDS: Final = "_pelops"
+_EMPTY: Final = "~empty"  # a key of Redis may have no letter at all; no other name begins like this
 
 
 def slug(name: str) -> str:
@@ -46,8 +44,6 @@ def slug(name: str) -> str:
     told = quote(name, safe="").replace("~", "%7E")
     if told.startswith((".", "_")) or told.endswith(_OURS):
         told = told.replace(".", "%2E").replace("_", "%5F")
-    if told.lower() in OWN_NAMES:  # some file systems do not tell `Report` from `report`
-        told = f"%{ord(told[0]):02X}{told[1:]}"
     if len(told) <= _LONGEST:
         return told
     digest = blake2b(name.encode(), digest_size=16).hexdigest()
