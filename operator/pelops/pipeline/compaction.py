@@ -54,7 +54,7 @@ def merge_span(storage: Storage, place: WindowPlace, numbers: list[int]) -> None
     """Merge the files of one span, which `place` begins."""
     base = stream_path(place.root, place.stream)
     for name in storage.list_names(base):
-        if name.startswith(_MERGING):  # of a run that died
+        if name.endswith(UNFINISHED):  # of a run that died
             storage.remove(f"{base}/{name}")
     for unit in find_units(storage, place):
         merge_unit(storage, unit, f"{base}/{_MERGING}{uuid4().hex}{UNFINISHED}")
@@ -130,11 +130,11 @@ def _closed_spans(run: Run, stream: str, names: list[str]) -> Iterator[WindowPla
 
 def _fold_markers(storage: Storage, place: WindowPlace) -> None:
     """The markers of a window's stages into one file: nobody waits for them any more."""
-    names = [
-        name
-        for name in storage.list_names(place.path)
-        if name.endswith(".json") and name not in _KEPT
-    ]
+    found = storage.list_names(place.path)
+    for name in found:
+        if name.endswith(UNFINISHED):  # of a run that died
+            storage.remove(place.record(name))
+    names = [name for name in found if name.endswith(".json") and name not in _KEPT]
     if not names:
         return
     contents = {name.removesuffix(".json"): storage.read_json(place.part(name)) for name in names}
