@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.bookmarks import milliseconds
 from pelops.pipeline.engine import Column, DataFrame, unite
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS
@@ -178,7 +179,7 @@ def _rows(case: Case, judged: DataFrame, stream: str) -> DataFrame:
         "added_at": _time(F.col("ms")),
         "delivered_at": _time(last_delivery),
         "acted_at": _time(F.col("act_at_ms")),
-        "audited_at": F.lit(case.work.plan.window.at),
+        "audited_at": _time(F.lit(milliseconds(case.work.plan.window.at)).cast("bigint")),
         "consumer": F.col("consumer"),
         "deliveries": F.col("delivery_count"),
         "retry_count": F.col("retry_count"),
@@ -207,7 +208,7 @@ def _delivered(case: Case) -> Column:
 
 
 def _id(ms: str, seq: str) -> Column:
-    return F.when(F.col(ms).isNotNull(), F.concat(F.col(ms), F.lit("-"), F.col(seq)))
+    return F.when(F.col(ms).isNotNull(), F.concat_ws("-", ms, seq))
 
 
 def _time(ms: Column) -> Column:
