@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.utils import is_remote
 
 import pyspark_redis_streams
+from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.settings import Settings
 
 _LOOPBACK: Final = "127.0.0.1"
@@ -20,7 +22,11 @@ _PARTITIONS: Final = 8  # of a shuffle: what is shuffled is small
 
 
 def open_session(settings: Settings) -> SparkSession:
-    """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
+    """A session on the chosen master; one that exists, as under spark-submit, is used as it is.
+
+    Raises WrongSettings where the session would be one of Spark Connect.
+    """
+    _refuse_connect(settings)
     _let_workers_import()
     options = session_options(settings)
     if "spark.driver.bindAddress" in options:
@@ -37,6 +43,7 @@ def open_session(settings: Settings) -> SparkSession:
 def session_options(settings: Settings) -> dict[str, str]:
     """What the session is made with; what spark-submit was told wins where it concerns the JVM."""
     options = {
+        "spark.api.mode": "classic",  # whatever SPARK_API_MODE says
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(_PARTITIONS),
         "spark.ui.enabled": "false",
@@ -68,6 +75,23 @@ def _s3_options(settings: Settings) -> dict[str, str]:
     if settings.s3_region:
         options["spark.hadoop.fs.s3a.endpoint.region"] = settings.s3_region
     return options
+
+
+def _refuse_connect(settings: Settings) -> None:
+    server = os.environ.get("SPARK_REMOTE")
+    if settings.master and settings.master.startswith("sc://"):
+        problem = f"--master {settings.master} names a server of Spark Connect"
+    elif server:
+        problem = f"SPARK_REMOTE names a server of Spark Connect, {server}"
+    elif is_remote():
+        problem = "this program has a session of Spark Connect"
+    else:
+        return
+    raise WrongSettings(
+        f"{problem}, but the pipeline needs a classic session: it moves files and orders their"
+        " rows through Java. Unset SPARK_REMOTE, and give the URL of a cluster by --master, use"
+        " spark-submit, or leave --master out to run on this machine"
+    )
 
 
 def _is_submitted() -> bool:
