@@ -47,7 +47,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # of a query that ends when it has read what there was
         self._waiting_since = time.monotonic()
         self._first: dict[str, Any] | None = None  # where the query began, if it does now
-        self._end: dict[str, Any] = {}  # of the newest micro-batch that Spark knows
+        self._reached: Offsets = {}  # the end of the newest micro-batch
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the settings alone: links to servers stay with the driver."""
@@ -75,10 +75,9 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Before 4.2 Spark does not say where it begins: it then goes to the ends of the streams.
         """
         if start is None:
-            self._end = self._ends_of_streams(self._end)
-            return self._end
+            return self._ends_of_streams()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        begin = parse_offsets(start)
+        begin = self._reached = parse_offsets(start)
         self._show_progress(begin)
         step = self._finder().next_positions(begin, self._target, most)
         if self._waits_for_more(step.available):
@@ -95,15 +94,17 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, position in moved.items():
             if is_first or stream not in begin:
                 moved[stream] = replace(position, since=step.begins[stream])
-        return _render(unmoved | moved)
+        self._reached = unmoved | moved
+        return _render(self._reached)
 
-    def _ends_of_streams(self, end: dict[str, Any]) -> dict[str, Any]:
-        known = parse_offsets(end)
+    def _ends_of_streams(self) -> dict[str, Any]:
+        known = self._reached
         ends = self._finder().tails(known)
         moved = {s: at for s, at in ends.items() if s not in known or at.id != known[s].id}
-        if not moved:
-            return end
-        return _render({s: replace(position, since=None) for s, position in known.items()} | moved)
+        if moved:
+            unmoved = {stream: replace(at, since=None) for stream, at in known.items()}
+            self._reached = unmoved | moved
+        return _render(self._reached)
 
     def _waits_for_more(self, available: int) -> bool:
         least = self._options.min_entries_per_trigger
@@ -117,12 +118,20 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the streams end now: `added` less that of the query's offset is its lag."""
-        return _render(self._finder().tails({}))
+        """Where the streams end now, and how many entries of each the query has not planned yet.
+
+        Spark shows it as `latestOffset` of the source in the progress of the query, and has no
+        other place there that a Python data source can fill.
+        """
+        tails = self._finder().tails(self._reached)
+        shown = _render(tails)
+        for stream in shown.keys() & self._reached.keys():
+            shown[stream]["lag"] = max(0, tails[stream].added - self._reached[stream].added)
+        return shown
 
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        self._end = end
+        self._reached = parse_offsets(end)
         if start == end:
             return []  # before 4.2, a query that is started again tells so what it has reached
         spans = self._finder().spans_between(parse_offsets(start), parse_offsets(end))

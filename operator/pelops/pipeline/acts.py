@@ -16,12 +16,13 @@ from pyspark.sql import functions as F  # noqa: N812
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive import LAST_HELD
 from pelops.pipeline.layout import slug
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
 
 _ACT: Final = (
-    "kind STRING, stream STRING, ms BIGINT, seq BIGINT, new_ms BIGINT, new_seq BIGINT,"
+    "kind STRING, in_stream STRING, ms BIGINT, seq BIGINT, new_ms BIGINT, new_seq BIGINT,"
     " root_ms BIGINT, root_seq BIGINT, retry_count INT, deliveries BIGINT, idle_ms BIGINT,"
     " reason STRING, consumer STRING, event_ms BIGINT, event_seq BIGINT"
 )
@@ -100,7 +101,7 @@ def _read_events(work: Work, ledger: str, after: EntryId, last: EntryId) -> Data
     given = {
         "stream": ledger,
         "startingId": f"({after}",
-        "endingId": str(last),
+        "endingId": str(min(last, LAST_HELD)),
         "duplicateFields": "first",
         "failOnDataLoss": "false",
         "missingStream": "empty",
@@ -108,7 +109,8 @@ def _read_events(work: Work, ledger: str, after: EntryId, last: EntryId) -> Data
         **work.run.watch.place.options,
     }
     reader = work.session.read.format("redis_streams").options(**given)
-    return reader.schema("ms BIGINT, seq BIGINT, fields MAP<BINARY, BINARY>").load()
+    events = reader.schema("ms BIGINT, seq BIGINT, fields MAP<BINARY, BINARY>").load()
+    return events.where(F.col("seq").isNotNull())
 
 
 def _acts_of(events: DataFrame) -> DataFrame:

@@ -13,7 +13,7 @@ from pelops.pipeline.bookmarks import Bookmark, milliseconds, moment
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.settings import Payload, Target
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +40,16 @@ class Plan:
     def end(self) -> Bookmark:
         """Where the next window begins."""
         return Bookmark(at_id=self.window.to_id, added=self.window.to_added, at=self.window.at)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the archive begins with it: what was removed before is in no window."""
+        return self.window.number == 0
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it begins with the first entry that was left."""
+        return self.is_first or bool(self.breaks)
 
     @property
     def produced(self) -> int:
@@ -72,7 +82,8 @@ def parse_plan(found: Mapping[str, Any], path: str) -> Plan:
     try:
         if found["version"] != VERSION:
             raise ArchiveUnusable(
-                f"{path} is of version {found['version']}, and this release reads {VERSION}"
+                f"{path} has version {found['version']}; this release reads version {VERSION}. "
+                "Give a new directory to --archive, or read this one with the release that made it"
             )
         return _parse(found)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidSpec) as error:

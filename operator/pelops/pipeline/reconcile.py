@@ -23,8 +23,9 @@ from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import loss_seen, loss_watched
 from pelops.pipeline.owed import Owed
+from pelops.pipeline.positions import find_position_doubt
 from pelops.pipeline.settings import Target
-from pelops.pipeline.snapshot import PENDING, Snapshot
+from pelops.pipeline.snapshot import PENDING, LastLook, Snapshot
 from pelops.pipeline.work import HEAVY, Work, write_sorted
 from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES
 
@@ -46,7 +47,7 @@ class Case:
     snapshot: Snapshot
     history: GroupHistory
     owed: Owed  # the group's part of the window
-    last_position: EntryId  # where the group was when the window before was looked at
+    last_look: LastLook  # the group when the window before was looked at
     directory: str  # what is found is written here
 
     @property
@@ -77,10 +78,30 @@ class Case:
             return False
         if not self.reached_before <= before.position <= after.position:
             return False
-        if before.position < self.last_position and not self.work.plan.breaks:
+        if before.position < self.last_look.position:
             return False
+        if self.position_doubt is not None and self.last_look.group is None:
+            return False  # nobody knows where it was before it was set: it may have been ahead
         new = [d for d in self.history.of(LedgerKind.GROUP_CREATED) if not _is_first(d)]
         return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
+
+    @property
+    def position_doubt(self) -> str | None:
+        """Why entries up to the position may never have been delivered; None when they were."""
+        before = self.snapshot.before
+        if before is None:
+            return None
+        return find_position_doubt(
+            before,
+            self.last_look,
+            max_deleted=self.snapshot.stream.max_deleted,
+            created_at=self.owed.begin,
+        )
+
+    @property
+    def position_was_read(self) -> bool:
+        """Whether what is not pending below the position was delivered."""
+        return self.position_holds and self.position_doubt is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +113,23 @@ class Reconciled:
         EntryStatus, int
     ]  # of those gone before the archive that something tells of
     copies: int  # archived entries that are copies
+    judged: tuple[DataFrame, ...]  # all of them, and those gone that something tells of; lazy
 
 
 def reconcile_window(case: Case) -> Reconciled:
     """Give every archived entry its status, and write those that are not acknowledged."""
     window, archived = case.owed.window, case.owed.archived
-    in_window = known_entries(case).where(within(window.from_id, window.to_id))
+    known = known_entries(case).where(within(case.owed.after, window.to_id))
+    in_window = known.where(within(window.from_id, window.to_id))
     size = case.snapshot.pending + case.history.rows
     entries = case.work.read("entries")
     if case.owed.left_out:
         entries = entries.where(~at_or_before(window.from_id))
-    found = _found_below(case, entries, in_window, size).unionByName(
-        _found_above(case, entries, in_window, size)
-    )
-    judged = judge(case, found)
+    is_known_enough = case.position_was_read and not case.has_files
+    above = _found_above(case, entries, in_window, size)
+    every = judge(case, _found_below(case, entries, in_window, size, "left").unionByName(above))
+    looked_at = _found_below(case, entries, in_window, size, "inner").unionByName(above)
+    judged = judge(case, looked_at) if is_known_enough else every
     path = f"{case.directory}/exceptions"
     is_heavy = archived + size > HEAVY
     chosen = judged.where(is_exception()).select(*KEPT)
@@ -117,10 +141,12 @@ def reconcile_window(case: Case) -> Reconciled:
     rest = archived - sum(counts.values())
     inferred = EntryStatus.ACKNOWLEDGED_INFERRED
     counts[inferred] = counts.get(inferred, 0) + rest
+    gone = _judge_unarchived(case, known, entries if case.has_files else kept)
     return Reconciled(
         counts=counts,
-        unarchived=_unarchived(case, in_window, entries if case.has_files else kept),
+        unarchived={} if gone is None else count_statuses(gone),
         copies=entries.where(F.col("root_ms").isNotNull()).count(),
+        judged=(every,) if gone is None else (every, gone),
     )
 
 
@@ -155,11 +181,17 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("stuck_after_ms", F.lit(case.target.stuck_after_ms).cast("bigint"))
         .withColumn("is_reached", at_or_before(reached))
         .withColumn("is_reached_after", at_or_before(reached_after))
-        .withColumn("position_holds", F.col("covered") | F.lit(case.position_holds))
+        .withColumn("position_holds", F.col("covered") | _position_holds(case))
         .withColumn("loss_seen", loss_seen(case.history))
         .withColumn("loss_watched", loss_watched(case.history))
     )
     return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
+
+
+def _position_holds(case: Case) -> Column:
+    """Of what lies below the position, also whether reads have moved it there."""
+    below, above = F.lit(case.position_was_read), F.lit(case.position_holds)
+    return F.when(F.col("is_reached"), below).otherwise(above)
 
 
 def is_exception() -> Column:
@@ -199,16 +231,17 @@ def _packed(ms: str, seq: str) -> Column:
     return F.shiftleft(ms, 20).bitwiseXOR(F.col(seq))
 
 
-def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
-    """Entries that the group had passed before the archive: only what is known needs a look.
+def _found_below(
+    case: Case, entries: DataFrame, known: DataFrame, size: int, how: str
+) -> DataFrame:
+    """Entries that the group had passed before the archive: to count, only what is known is needed.
 
-    With append-only files each of them does, since they tell of each; and when the position does
-    not hold, since then it does not tell that what is not pending was acknowledged.
+    With append-only files each of them is, since they tell of each; and when the position does not
+    hold, since then it does not tell that what is not pending was acknowledged.
     """
     below = entries.where(at_or_before(case.reached_before))
-    is_known_enough = case.position_holds and not case.has_files
     return (
-        join_known(below, known, size, "inner" if is_known_enough else "left")
+        join_known(below, known, size, how)
         .withColumn("is_present", F.lit(case.is_reached_still))
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
@@ -229,16 +262,16 @@ def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
     )
 
 
-def _unarchived(
+def _judge_unarchived(
     case: Case, known: DataFrame, archived_already: DataFrame
-) -> dict[EntryStatus, int]:
-    """Statuses of entries that were gone before the archive, and are pending or were acted on."""
-    if case.owed.archived >= case.owed.produced:
-        return {}
+) -> DataFrame | None:
+    """Entries that were gone before the archive, and are pending or were acted on."""
+    owed = case.owed
+    if owed.archived >= owed.produced and not owed.removed:
+        return None
     if case.has_files:
-        window = case.owed.window
-        named = read_covered(case.work, case.target.group)
-        named = named.where(within(window.from_id, window.to_id))
+        named = read_covered(case.work, case.target.group, owed.after)
+        named = named.where(at_or_before(owed.window.to_id))
         known = known.join(named, list(IDS), "full_outer")
     rows = known.join(archived_already.select(*IDS), list(IDS), "left_anti")
     missing = [
@@ -258,14 +291,14 @@ def _unarchived(
     path = f"{case.directory}/unarchived"
     judged = judge(case, facts)
     write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
-    return count_statuses(judged)
+    return judged
 
 
 def last_acts(case: Case, stream: str) -> DataFrame:
     """The last act on each entry of a stream of the group that ended it."""
     acts = case.work.read(f"acts/{case.group_part}")
     kinds = [str(kind) for kind in ENDING_ACTS]
-    ours = acts.where(F.col("kind").isin(kinds) & (F.col("stream") == stream))
+    ours = acts.where(F.col("kind").isin(kinds) & (F.col("in_stream") == stream))
     last = F.max_by(
         F.struct("kind", "new_ms", "new_seq", "reason", "event_ms", "idle_ms"),
         F.struct("event_ms", "event_seq"),

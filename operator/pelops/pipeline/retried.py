@@ -103,7 +103,7 @@ def _acted_on(case: Case) -> DataFrame:
     stream = derive_keys(case.work.plan.stream, case.target.group).retry
     ends = case.work.plan.retries[case.target.group]
     acts = case.work.read(f"acts/{case.group_part}")
-    ours = acts.where((F.col("stream") == stream) & within(*ends)).coalesce(1)
+    ours = acts.where((F.col("in_stream") == stream) & within(*ends)).coalesce(1)
     return ours.groupBy(*IDS).agg(*(F.max(name).alias(name) for name in _ROOT))
 
 

@@ -11,6 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from pelops.domain.audit import Certainty
 from pelops.domain.audit_record import check_audit_name
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
@@ -18,7 +19,8 @@ from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.place import Place, read_place
 
 STUCK_AFTER_MS: Final = 300_000
-BALANCED, BROKEN, UNUSABLE, FOUND, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
+# Exit codes.
+BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 class Payload(StrEnum):
@@ -58,6 +60,21 @@ class Table:
         return f"{name} of {re.split('[?;]', url.rpartition('@')[2], maxsplit=1)[0]}"
 
 
+class TableFormat(StrEnum):
+    """Format of a table that statuses are written to, beside the archive's own."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTable:
+    """A table of statuses outside of the archive."""
+
+    format: TableFormat
+    name: str  # a path or a table of Spark's catalog; of Iceberg a table
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One run."""
@@ -74,9 +91,12 @@ class Settings:
     deadline: timedelta | None = None
     aof_path: str | None = None
     findings_exit: int = FOUND
+    unproven_exit: int = UNPROVEN  # the verdict is unknown, or less certain than `require`
+    require: Certainty = Certainty.INFERRED  # the least that counts as balanced
     business_key: str | None = None  # a field of the entries
     sent: Table | None = None
     effects: Table | None = None
+    status_table: StatusTable | None = None
     master: str | None = None
     memory_mib: int | None = None
     s3_endpoint: str | None = None
@@ -107,9 +127,15 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         deadline=told.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
         aof_path=chosen.aof_path or told.text("PELOPS_AUDIT_AOF_PATH"),
         findings_exit=told.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
+        unproven_exit=told.number("PELOPS_AUDIT_FINDINGS_EXIT", UNPROVEN),
+        require=Certainty(chosen.require),
         business_key=chosen.business_key,
         sent=_read_table(chosen, chosen.sent, chosen.sent_ms),
         effects=_read_table(chosen, chosen.effects),
+        status_table=_read_status_table(
+            chosen.statuses_format or told.text("PELOPS_AUDIT_STATUSES_FORMAT"),
+            chosen.statuses_table or told.text("PELOPS_AUDIT_STATUSES_TABLE"),
+        ),
         master=chosen.master,
         memory_mib=told.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
         s3_endpoint=told.text("PELOPS_AUDIT_S3_ENDPOINT"),
@@ -229,6 +255,27 @@ def _read_payload(text: str | None) -> Payload:
         raise WrongSettings(
             f"PELOPS_AUDIT_PAYLOAD is {text!r}; it must be one of {', '.join(Payload)}"
         ) from error
+
+
+def _read_status_table(form: str | None, name: str | None) -> StatusTable | None:
+    """None: the archive's own table, of Parquet, is all."""
+    known = ["parquet", *TableFormat]
+    if form is not None and form not in known:
+        raise WrongSettings(
+            f"PELOPS_AUDIT_STATUSES_FORMAT is {form!r}; it must be one of {', '.join(known)}"
+        )
+    if form in (None, "parquet"):
+        if name is not None:
+            raise WrongSettings("--statuses-table needs --statuses-format delta or iceberg")
+        return None
+    if name is None:
+        raise WrongSettings(f"--statuses-format {form} needs --statuses-table PATH or TABLE")
+    if form == TableFormat.ICEBERG and "/" in name:
+        raise WrongSettings(
+            f"--statuses-table {name} is a path; of Iceberg it must be a table of one of Spark's "
+            "catalogs: CATALOG.DATABASE.TABLE"
+        )
+    return StatusTable(format=TableFormat(form), name=name)
 
 
 def _read_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
@@ -11,17 +11,18 @@ from pelops.domain.audit import (
     EXPECTED_STATUSES,
     AuditFinding,
     AuditSummary,
+    Certainty,
     EntryStatus,
     Evidence,
     RecoveryTimes,
-    Verdict,
     Window,
     build_summary,
+    decide_verdict,
+    find_certainty,
+    worst_certainty,
 )
 
 _WORDS: Final = {
-    EntryStatus.ACKNOWLEDGED_PROVEN: "acknowledged for certain",
-    EntryStatus.ACKNOWLEDGED_INFERRED: "acknowledged",
     EntryStatus.IN_FLIGHT: "in flight",
     EntryStatus.STUCK: "stuck",
     EntryStatus.UNDELIVERED: "not delivered yet",
@@ -29,14 +30,14 @@ _WORDS: Final = {
     EntryStatus.REQUEUED: "requeued",
     EntryStatus.PAYLOAD_GONE: "pending without a body",
     EntryStatus.LOST: "lost",
-    EntryStatus.INDETERMINATE: "gone for a reason that nobody knows",
+    EntryStatus.INDETERMINATE: "indeterminate",
 }
 _FINDINGS: Final = {
     EntryStatus.STUCK: "{n} entries are pending for longer than the limit",
     EntryStatus.DEAD_LETTERED: "{n} entries were given up and lie among the dead letters",
     EntryStatus.PAYLOAD_GONE: "{n} pending entries were trimmed: nobody can process them",
     EntryStatus.LOST: "{n} entries were gone before they were delivered",
-    EntryStatus.INDETERMINATE: "of {n} entries nobody can tell whether they were processed",
+    EntryStatus.INDETERMINATE: "nothing tells whether {n} entries were acknowledged",
 }
 
 
@@ -56,6 +57,8 @@ class Told:
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
     evidence: Evidence
+    removed_before: int = 0  # gone before the first archive, and nothing tells what became of them
+    position_doubt: str | None = None  # why what lies below the position may not be acknowledged
     findings: tuple[AuditFinding, ...] = ()  # beside those that the counts tell
     failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
 
@@ -64,7 +67,8 @@ def build_group_summary(told: Told) -> AuditSummary:
     """The summary that is recorded. Raises InvalidSpec when it does not balance."""
     findings = (
         *told.failures,
-        *_of_counts(told.counts),
+        *_of_counts(told),
+        *_of_removed(told),
         *_of_earlier(told),
         *told.findings,
     )
@@ -81,7 +85,8 @@ def build_group_summary(told: Told) -> AuditSummary:
             lost_earlier=told.settled.get(EntryStatus.LOST, 0),
             stuck_earlier=told.stuck_earlier,
             findings=findings,
-            verdict=_verdict(told, findings),
+            verdict=decide_verdict(findings, told.failures),
+            certainty=_certainty(told),
             sentence=_sentence(told, produced),
             oldest_stuck=_span(told.oldest_stuck_ms),
             recovery=_recovery(told.recovery_ms),
@@ -96,7 +101,9 @@ class Grounds:
     """What an audit of one group had to rest on."""
 
     evidence: Evidence
-    has_position: bool  # the position held still
+    has_position: bool  # the position went forward only
+    position_doubt: str | None  # why it may have passed entries that were never delivered
+    removed_before: int  # see `Told`
     has_hashes: bool
     lacks_key: bool  # tables were to be compared, and no business key was archived
     audited_from: int  # the first window that was audited for the group
@@ -131,7 +138,14 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
 
 
 def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
-    if not grounds.has_position:
+    if grounds.removed_before:
+        yield f"{_removed_before(grounds.removed_before)} They are in no window."
+    if grounds.position_doubt is not None:
+        yield (
+            f"What lies below the group's position may never have been delivered: "
+            f"{grounds.position_doubt}. Without other evidence it is indeterminate."
+        )
+    elif not grounds.has_position:
         yield "The group's position did not hold still: what rests on it is indeterminate."
     if not grounds.has_hashes:
         yield "The payloads were not hashed: duplicates are found by root and business key only."
@@ -147,18 +161,39 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
         )
 
 
-def _verdict(told: Told, findings: Sequence[AuditFinding]) -> Verdict:
-    if told.failures:
-        return Verdict.FAILING
-    return Verdict.FINDINGS if findings else Verdict.BALANCED
+def _certainty(told: Told) -> Certainty:
+    """Of the window's entries, and of earlier ones that came to an end."""
+    if told.removed_before:
+        return Certainty.UNKNOWN
+    return worst_certainty([find_certainty(told.counts), find_certainty(told.settled)])
 
 
-def _of_counts(counts: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
+def _of_counts(told: Told) -> Iterator[AuditFinding]:
     for status in EntryStatus:
-        count = counts.get(status, 0)
+        count = told.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
             sentence = _FINDINGS[status].format(n=count)
+            if status is EntryStatus.INDETERMINATE and told.position_doubt is not None:
+                sentence += f": {told.position_doubt}"
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
+
+
+def _of_removed(told: Told) -> Iterator[AuditFinding]:
+    if told.removed_before:
+        yield AuditFinding(
+            kind="removed-before-archive",
+            count=told.removed_before,
+            sentence=_removed_before(told.removed_before).removesuffix("."),
+        )
+
+
+def _removed_before(count: int) -> str:
+    entries = "1 entry was" if count == 1 else f"{count} entries were"
+    them = "it" if count == 1 else "them"
+    return (
+        f"{entries} added and removed before the first archive, and nothing tells what became of "
+        f"{them}."
+    )
 
 
 def _of_earlier(told: Told) -> Iterator[AuditFinding]:
@@ -185,24 +220,38 @@ def _sentence(told: Told, produced: int) -> str:
     if told.failures:
         return f"Not accounted for: {told.failures[0].sentence}"
     earlier = _of_earlier_windows(told)
+    if told.removed_before:
+        earlier += f" {_removed_before(told.removed_before)}"
     if produced == 0:
         return f"Nothing was added.{earlier}"
-    acknowledged = EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED
-    done = sum(told.counts.get(status, 0) for status in acknowledged)
     parts = [
-        f"{told.counts[status]} are {_WORDS[status]}"
+        f"{_are(told.counts[status])} {_WORDS[status]}"
         for status in EntryStatus
-        if status not in acknowledged and told.counts.get(status)
+        if status in _WORDS and told.counts.get(status)
     ]
-    head = f"{done} of {produced} entries were acknowledged"
-    return ", ".join([head, *parts]) + f".{earlier}"
+    return ", ".join([_acknowledged(told.counts, produced), *parts]) + f".{earlier}"
+
+
+def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:
+    """How many were acknowledged, and whether that is proven or inferred."""
+    proven = counts.get(EntryStatus.ACKNOWLEDGED_PROVEN, 0)
+    inferred = counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
+    of = "1 entry was" if produced == 1 else f"{produced} entries were"
+    told = f"{proven + inferred} of {of} acknowledged"
+    if proven and inferred:
+        return f"{told} ({proven} proven, {inferred} inferred)"
+    return f"{told} ({'proven' if proven else 'inferred'})" if proven or inferred else told
+
+
+def _are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
 
 
 def _of_earlier_windows(told: Told) -> str:
     lost = told.settled.get(EntryStatus.LOST, 0)
     parts = [
-        *([f"{lost} are lost by now"] if lost else []),
-        *([f"{told.stuck_earlier} are stuck"] if told.stuck_earlier else []),
+        *([f"{_are(lost)} lost by now"] if lost else []),
+        *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -11,7 +12,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.id_columns import IDS
-from pelops.pipeline.layout import stream_path, window_numbers
+from pelops.pipeline.layout import stream_path, table_unit, window_numbers
 from pelops.pipeline.reconcile import Case
 from pelops.pipeline.settings import Table
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
@@ -92,11 +93,12 @@ def _of_window(work: Work, sent: DataFrame) -> DataFrame:
 
 
 def _archived_keys(work: Work) -> DataFrame:
-    base = stream_path(work.run.settings.archive, work.plan.stream)
+    storage, place = work.run.storage, work.place
     keys = work.read("entries").select("key")
-    for number in window_numbers(work.run.storage.list_names(base)):
-        path = f"{base}/window={number}/entries"
-        if number != work.plan.window.number and work.run.storage.exists(path):
+    numbers = window_numbers(storage.list_names(stream_path(place.root, place.stream)))
+    units = dict.fromkeys(table_unit(replace(place, number=one), "entries") for one in numbers)
+    for path in (f"{unit}/{part}" for unit in units for part in storage.list_names(unit)):
+        if path != place.part("entries"):
             frame = work.load(path)
             if "key" in frame.columns:
                 keys = keys.unionAll(frame.select("key"))

@@ -10,12 +10,19 @@ from pelops.domain.entry_id import EntryId
 from pelops.pipeline.acts import GroupHistory, read_acts, read_history
 from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
 from pelops.pipeline.duplicates import find_duplicates
-from pelops.pipeline.evidence.stage import archive_evidence
+from pelops.pipeline.evidence.stage import archive_evidence, read_created
 from pelops.pipeline.id_columns import at_or_before
 from pelops.pipeline.identities import Counted, find_violations
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import count_in_gaps
-from pelops.pipeline.owed import Owed, find_owed
+from pelops.pipeline.owed import (
+    Balance,
+    Owed,
+    Removed,
+    close_balance,
+    find_owed,
+    read_first_position,
+)
 from pelops.pipeline.plan import render_window
 from pelops.pipeline.reconcile import (
     Case,
@@ -28,15 +35,16 @@ from pelops.pipeline.roots import follow_roots
 from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.snapshot import (
     Snapshot,
-    read_last_position,
+    read_last_look,
     read_snapshot,
     settled_to,
     take_snapshot,
 )
+from pelops.pipeline.statuses import write_statuses
 from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
-from pelops.pipeline.unarchived import Gone, account_for_gone
+from pelops.pipeline.unarchived import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.work import Content, Work, clean, run_stage
 
 AUDIT_VERSION = 1
@@ -55,21 +63,16 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     archived = archive_window(work)
     snapshot = take_snapshot(work)
     acts = read_acts(work)
-    if work.run.settings.aof_path is not None:
-        archive_evidence(work, work.run.settings.aof_path, after=settled_to(work, "lowest_open"))
+    evidence = _archive_evidence(work)
     find_duplicates(work)
     if work.run.settings.sent is not None and work.plan.business_key is not None:
         compare_sent(work, work.run.settings.sent)
-    audits = {
-        target.group: _audit_group(
-            work,
-            target,
-            archived,
-            read_snapshot(snapshot, target.group),
-            read_history(acts, target.group),
-        )
-        for target in work.plan.targets
-    }
+    audits = {}
+    for target in work.plan.targets:
+        look, history = read_snapshot(snapshot, target.group), read_history(acts, target.group)
+        created = None if evidence is None else read_created(evidence, target.group)
+        owed = _owed(work, look, history, archived, created)
+        audits[target.group] = _audit_group(work, target, owed, look, history)
     work.run.storage.create_json(
         work.place.part("manifest.json"), _manifest(work, archived, audits)
     )
@@ -77,8 +80,17 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     return {group: content["audit"] for group, content in audits.items()}
 
 
+def _archive_evidence(work: Work) -> Content | None:
+    path = work.run.settings.aof_path
+    if path is None:
+        return None
+    # Of the first window also what was gone before it.
+    after = EntryId.MIN if work.plan.is_first else settled_to(work, "lowest_open")
+    return archive_evidence(work, path, after=after)
+
+
 def _audit_group(
-    work: Work, target: Target, archived: int, snapshot: Snapshot, history: GroupHistory
+    work: Work, target: Target, owed: Owed, snapshot: Snapshot, history: GroupHistory
 ) -> Content:
     name = f"group={slug(target.group)}"
 
@@ -88,8 +100,8 @@ def _audit_group(
             target=target,
             snapshot=snapshot,
             history=history,
-            owed=_owed(work, history, archived),
-            last_position=read_last_position(work, target.group),
+            owed=owed,
+            last_look=read_last_look(work, target.group),
             directory=directory,
         )
         audit, again = _judge(case)
@@ -103,11 +115,22 @@ def _audit_group(
     return run_stage(work, name, make)
 
 
-def _owed(work: Work, history: GroupHistory, archived: int) -> Owed:
+def _owed(
+    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: EntryId | None
+) -> Owed:
+    plan = work.plan
+
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    return find_owed(work.plan.window, work.plan.stream, history, archived, count_until)
+    gone = Removed(entries=plan.window.from_added, max_deleted=look.stream.max_deleted)
+    return find_owed(
+        plan.window,
+        archived,
+        count_until,
+        begin=read_first_position(plan.stream, history) or created,
+        removed=gone if plan.begins_anew else None,
+    )
 
 
 def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
@@ -115,17 +138,19 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     found = reconcile_window(case)
     again = reopen(case)
     times = measure_times(case)
-    counts = _all_counts(case, found)
+    counts, balance = _balance(case, found)
     roots = follow_roots(case, counts, found.copies)
     retried = judge_retried(case)
+    write_statuses(case, found.judged)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(
         Told(
             stream=plan.stream,
             group=case.target.group,
-            window=case.owed.window,
+            window=balance.window,
             archived=case.owed.archived,
+            removed_before=balance.unknown_before,
             counts=counts,
             settled=again.settled,
             stuck_earlier=again.stuck_earlier,
@@ -134,13 +159,18 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             recovery_ms=recovery_of(times),
             retention_margin=plan.retention_margin,
             evidence=evidence,
-            findings=tuple([*_findings(case, counts), *_of_tables(compared)]),
+            position_doubt=case.position_doubt,
+            findings=tuple([*_findings(case, counts, balance), *_of_tables(compared)]),
             failures=tuple(_failures(case)),
         )
     )
     told = {
         "copies": found.copies,
         "before_the_group": case.owed.left_out,
+        "removed_before": {
+            "entries": case.owed.removed,
+            "unknown": balance.unknown_before,
+        },
         "retried": {status.value: n for status, n in sorted(retried.items()) if n},
         "roots": {status.value: n for status, n in sorted(roots.counts.items())},
         "settled": {status.value: n for status, n in sorted(again.settled.items())},
@@ -161,6 +191,8 @@ def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[
             Grounds(
                 evidence=summary.evidence,
                 has_position=case.position_holds,
+                position_doubt=case.position_doubt,
+                removed_before=told["removed_before"]["unknown"],
                 has_hashes=plan.payload is not Payload.NONE,
                 lacks_key=bool(settings.sent or settings.effects) and plan.business_key is None,
                 audited_from=audited_from,
@@ -228,26 +260,68 @@ def evidence_of(history: GroupHistory) -> Evidence:
     return Evidence.LEDGER if history.exists and history.bookmarks else Evidence.NONE
 
 
-def _all_counts(case: Case, found: Reconciled) -> dict[EntryStatus, int]:
-    owed, removed = case.owed, case.work.plan.removed
-    missing = max(0, owed.produced - owed.archived - sum(found.unarchived.values()))
-    gone = Gone(missing=missing, removed=removed, seen=_count_in_gaps(case) if missing else 0)
-    rest = account_for_gone(gone, owed.window, case.history)
-    parts = (found.counts, found.unarchived, rest)
-    return {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Balance]:
+    """The statuses of all entries, and the window that they add up to."""
+    owed, told = case.owed, sum(found.unarchived.values())
+    unseen = max(0, owed.produced - owed.archived + owed.removed - told)
+    beyond = min(unseen, _count_beyond(case))
+    missing = unseen - beyond
+    gone = Gone(
+        missing=missing,
+        removed=case.work.plan.removed,
+        seen=_count_in_gaps(case) if missing else 0,
+        undelivered=_count_undelivered(case, missing),
+    )
+    rest = account_for_gone(gone, owed.whole, case.history)
+    parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
+    counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+    balance = close_balance(owed, counts)
+    counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
+    return counts, balance
+
+
+def _count_undelivered(case: Case, missing: int) -> int:
+    """Of what is missing, entries that the group's counters show were never delivered."""
+    look, window = case.snapshot.before, case.owed.window
+    if not missing or look is None or look.position >= window.to_id or not case.position_holds:
+        return 0
+    work, ahead = case.work, ~at_or_before(look.position)
+    path = f"{case.directory}/unarchived"
+    known = work.read("entries").where(ahead & ~at_or_before(window.from_id)).count()
+    if work.run.storage.exists(path):
+        known += work.load(path).where(ahead).count()
+    return count_undelivered(case.snapshot, window, known=known, missing=missing)
+
+
+def _count_beyond(case: Case) -> int:
+    """Entries of the group's part whose IDs the archive cannot hold: of them nothing is known."""
+    storage, place = case.work.run.storage, case.work.place
+    content = storage.read_json(place.part("entries.json")) or {}
+    beyond: int = content.get("beyond", 0)
+    return min(beyond, max(0, case.owed.produced - case.owed.archived))
 
 
 def _count_in_gaps(case: Case) -> int:
     return count_in_gaps(case.history, case.work.load(f"{case.directory}/exceptions"))
 
 
-def _findings(case: Case, counts: dict[EntryStatus, int]) -> list[AuditFinding]:
+def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> list[AuditFinding]:
     owed = case.owed
     counted = Counted(
-        window=owed.window, archived=owed.archived, counts=counts, pending_in_window=0
+        window=balance.window, archived=owed.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
-    missing = owed.produced - owed.archived
+    beyond = _count_beyond(case)
+    if beyond:
+        found.append(
+            AuditFinding(
+                kind="ids-beyond-range",
+                count=beyond,
+                sentence=f"{beyond} of {owed.produced} entries have IDs of 2^63 milliseconds or"
+                " more, which the archive cannot hold: what became of them is not known",
+            )
+        )
+    missing = owed.produced - owed.archived - beyond
     if missing > 0:
         found.append(
             AuditFinding(
