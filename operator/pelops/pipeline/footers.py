@@ -6,7 +6,7 @@ A job costs a tenth of a second whatever it does; a footer is read in a millisec
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
@@ -18,14 +18,29 @@ _SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
 _SUFFIX: Final = ".parquet"
 
 
+class TableFile(NamedTuple):
+    """What a file holds, by its footer, and its size."""
+
+    rows: int
+    bytes: int
+
+
 def count_rows(session: SparkSession, directory: str) -> int:
     """The rows of all files of a directory. Raises ArchiveUnusable."""
-    return sum(_count(session, file) for file in _files(session, directory))
+    return sum(file.rows for file in describe_files(session, directory).values())
+
+
+def describe_files(session: SparkSession, directory: str) -> dict[str, TableFile]:
+    """Each Parquet file of a directory, by its name. Raises ArchiveUnusable."""
+    return {
+        str(one.getPath().getName()): TableFile(_count(session, one.getPath()), int(one.getLen()))
+        for one in _list(session, directory)
+    }
 
 
 def read_parquet(session: SparkSession, directory: str) -> DataFrame:
     """A directory that the pipeline has written. Raises ArchiveUnusable when there is none."""
-    files = _files(session, directory)
+    files = [one.getPath() for one in _list(session, directory)]
     schema = _schema(session, files[0]) if files else None
     if schema is None:
         raise ArchiveUnusable(f"{directory} is missing or empty: remove the window, or its stage")
@@ -59,17 +74,19 @@ def _open(session: SparkSession, file: Any) -> Any:
         raise ArchiveUnusable(f"cannot read {file}: {_told(error)}") from error
 
 
-def _files(session: SparkSession, directory: str) -> list[Any]:
+def _list(session: SparkSession, directory: str) -> list[Any]:
+    """The Parquet files, in order, as Hadoop describes them."""
     jvm: Any = session._jvm
     place = jvm.org.apache.hadoop.fs.Path(directory)
     try:
         files = place.getFileSystem(session._jsc.hadoopConfiguration())
         if not files.exists(place):
             return []
-        found = [one.getPath() for one in files.listStatus(place)]
+        found = list(files.listStatus(place))
     except Py4JJavaError as error:
         raise ArchiveUnusable(f"cannot list {directory}: {_told(error)}") from error
-    return sorted((one for one in found if one.getName().endswith(_SUFFIX)), key=str)
+    tables = (one for one in found if one.getPath().getName().endswith(_SUFFIX))
+    return sorted(tables, key=lambda one: str(one.getPath()))
 
 
 def _told(error: Py4JJavaError) -> str:

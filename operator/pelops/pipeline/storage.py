@@ -109,6 +109,15 @@ class Storage:
 
         return self._ask(path, "list", names, [])
 
+    def list_sizes(self, path: str) -> dict[str, int]:
+        """The bytes of each file in a directory, by its name; nothing without a directory."""
+
+        def sizes(files: Any, place: Any) -> dict[str, int]:
+            found = files.listStatus(place)
+            return {str(one.getPath().getName()): int(one.getLen()) for one in found}
+
+        return self._ask(path, "list", sizes, {})
+
     def exists(self, path: str) -> bool:
         return self._do(path, "read", lambda files, place: bool(files.exists(place)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -18,6 +18,7 @@ from pelops.domain.audit import (
     Window,
     build_summary,
 )
+from pelops.policy.classification import Why
 
 _WORDS: Final = {
     EntryStatus.ACKNOWLEDGED_PROVEN: "acknowledged for certain",
@@ -27,17 +28,28 @@ _WORDS: Final = {
     EntryStatus.UNDELIVERED: "not delivered yet",
     EntryStatus.DEAD_LETTERED: "dead-lettered",
     EntryStatus.REQUEUED: "requeued",
-    EntryStatus.PAYLOAD_GONE: "pending without a body",
+    EntryStatus.PAYLOAD_GONE: "without their body",
     EntryStatus.LOST: "lost",
     EntryStatus.INDETERMINATE: "gone for a reason that nobody knows",
 }
 _FINDINGS: Final = {
     EntryStatus.STUCK: "{n} entries are pending for longer than the limit",
     EntryStatus.DEAD_LETTERED: "{n} entries were given up and lie among the dead letters",
-    EntryStatus.PAYLOAD_GONE: "{n} pending entries were trimmed: nobody can process them",
-    EntryStatus.LOST: "{n} entries were gone before they were delivered",
+    EntryStatus.PAYLOAD_GONE: "the bodies of {n} pending entries were deleted or trimmed: workers "
+    "that do not hold them already cannot process them",
+    EntryStatus.LOST: "{n} entries are lost: {how}",
     EntryStatus.INDETERMINATE: "of {n} entries nobody can tell whether they were processed",
 }
+
+
+# How entries are lost; of those without a record the operator counted them in a gap.
+_HOW: Final = {
+    Why.DROPPED: "{n} were delivered, and dropped without an acknowledgement: their consumer or "
+    "group was deleted, or a claim found no body",
+    Why.SKIPPED: "{n} were passed without a delivery: the group's position was moved, or they were "
+    "gone by then",
+}
+_GONE: Final = "{n} were gone before they were delivered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +65,9 @@ class Told:
     stuck_earlier: int
     open: int
     oldest_stuck_ms: int | None
+    bodiless_earlier: int = 0  # of earlier windows: pending, and their bodies are gone
+    lost: Mapping[str, int] = field(default_factory=dict)  # by what decided it, where that is known
+    dropped: int = 0  # at most so many went with deleted consumers, and count as acknowledged
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
     evidence: Evidence
@@ -64,7 +79,8 @@ def build_group_summary(told: Told) -> AuditSummary:
     """The summary that is recorded. Raises InvalidSpec when it does not balance."""
     findings = (
         *told.failures,
-        *_of_counts(told.counts),
+        *_of_counts(told),
+        *_of_dropped(told),
         *_of_earlier(told),
         *told.findings,
     )
@@ -153,12 +169,32 @@ def _verdict(told: Told, findings: Sequence[AuditFinding]) -> Verdict:
     return Verdict.FINDINGS if findings else Verdict.BALANCED
 
 
-def _of_counts(counts: Mapping[EntryStatus, int]) -> Iterator[AuditFinding]:
+def _of_counts(told: Told) -> Iterator[AuditFinding]:
     for status in EntryStatus:
-        count = counts.get(status, 0)
+        count = told.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
-            sentence = _FINDINGS[status].format(n=count)
+            sentence = _FINDINGS[status].format(n=count, how="; ".join(_how_lost(told)))
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
+
+
+def _how_lost(told: Told) -> Iterator[str]:
+    ways = {why: told.lost.get(why, 0) for why in _HOW}
+    gone = told.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
+    if gone:
+        yield _GONE.format(n=gone)
+    yield from (_HOW[why].format(n=n) for why, n in ways.items() if n)
+
+
+def _of_dropped(told: Told) -> Iterator[AuditFinding]:
+    if told.dropped:
+        yield AuditFinding(
+            kind="pending-dropped",
+            count=told.dropped,
+            sentence=f"consumers were deleted (XGROUP DELCONSUMER) with up to {told.dropped} "
+            "entries pending: those that were not acknowledged by then are not delivered again, "
+            "and count as acknowledged. Find them by what their processing leaves behind, or audit "
+            "with append-only files",
+        )
 
 
 def _of_earlier(told: Told) -> Iterator[AuditFinding]:
@@ -169,6 +205,13 @@ def _of_earlier(told: Told) -> Iterator[AuditFinding]:
             count=told.stuck_earlier,
             sentence=f"{told.stuck_earlier} entries of earlier windows are pending for longer than "
             "the limit",
+        )
+    if told.bodiless_earlier:
+        yield AuditFinding(
+            kind="payload-gone-earlier",
+            count=told.bodiless_earlier,
+            sentence=f"{told.bodiless_earlier} entries of earlier windows are pending, and their "
+            "bodies are gone",
         )
     for status in (EntryStatus.LOST, EntryStatus.PAYLOAD_GONE, EntryStatus.INDETERMINATE):
         count = told.settled.get(status, 0)
@@ -195,6 +238,8 @@ def _sentence(told: Told, produced: int) -> str:
         if status not in acknowledged and told.counts.get(status)
     ]
     head = f"{done} of {produced} entries were acknowledged"
+    if told.dropped:
+        head += f" (up to {told.dropped} of them may be dropped: their consumers were deleted)"
     return ", ".join([head, *parts]) + f".{earlier}"
 
 

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
@@ -20,10 +20,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from pelops.errors import PelopsError
+from pelops.pipeline.damage import FILES, find_damage
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
 from pelops.pipeline.failures import explain_failure
-from pelops.pipeline.footers import count_rows, read_parquet
+from pelops.pipeline.footers import TableFile, describe_files, read_parquet
 from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.part_names import plain_name
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.settings import Settings
 from pelops.pipeline.storage import Storage
@@ -43,6 +45,8 @@ class Run:
     watch: Watch
     settings: Settings
     ends_at: float | None = None  # of `time.monotonic`
+    # Files that were written for a stage whose marker is still to come, by their paths.
+    written: dict[str, TableFile] = field(default_factory=dict)
 
     def check_time(self) -> None:
         """Raises DeadlineNear when nothing more should be begun."""
@@ -79,11 +83,16 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
     storage, path = work.run.storage, work.place.part(name)
     done = storage.read_json(f"{path}.json")
     if done is not None:
+        for one in find_damage(storage, work.place, name, done):
+            raise ArchiveUnusable(
+                f"{one}: put it back; or remove {path} and {path}.json, and the next run makes "
+                "them again from what Redis still holds"
+            )
         return done
     claim: Mapping[str, Any] | None = storage.read_json(f"{path}.claim")
     if claim is None:
         work.run.check_time()
-        claim = _make_and_claim(storage, path, make)
+        claim = _make_and_claim(work.run, path, make)
     return _finish(storage, path, claim)
 
 
@@ -92,7 +101,15 @@ def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = Fals
     # To compile a query takes a second of CPU, which only much work wins back.
     work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
     work.run.storage.write_parquet(frame, path)
-    return count_rows(work.session, path)
+    files = describe_files(work.session, path)
+    work.run.written.update({f"{path}/{name}": file for name, file in files.items()})
+    return sum(file.rows for file in files.values())
+
+
+def remove_part(work: Work, path: str) -> None:
+    """Remove a part that a stage needs no longer, before its marker."""
+    work.run.storage.remove(path)
+    _take_written(work.run, path)
 
 
 def write_sorted(
@@ -114,14 +131,16 @@ def clean(work: Work) -> None:
             storage.remove(work.place.part(name))
 
 
-def _make_and_claim(
-    storage: Storage, path: str, make: Callable[[str], Content]
-) -> Mapping[str, Any]:
-    began = time.monotonic()
+def _make_and_claim(run: Run, path: str, make: Callable[[str], Content]) -> Mapping[str, Any]:
+    began, storage = time.monotonic(), run.storage
     directory = f"{path}.{uuid4().hex}{UNFINISHED}"
     storage.make_directory(directory)
     try:
-        ours: Content = {"directory": directory, "content": make(directory)}
+        content = make(directory)
+        content[FILES] = {
+            plain_name(name): file._asdict() for name, file in _take_written(run, directory).items()
+        }
+        ours: Content = {"directory": directory, "content": content}
     except (PelopsError, Py4JJavaError, PySparkException) as error:
         storage.discard(directory)
         return _adopt(storage, path, error)
@@ -138,6 +157,13 @@ def _make_and_claim(
     theirs = storage.read_json(f"{path}.claim")
     # The other may have finished and removed its claim meanwhile: then its marker tells.
     return theirs or {"directory": None, "content": storage.read_json(f"{path}.json")}
+
+
+def _take_written(run: Run, directory: str) -> dict[str, TableFile]:
+    """The files that this run has written into a directory, by their paths in it; once."""
+    begin = f"{directory}/"
+    paths = sorted(path for path in run.written if path.startswith(begin))
+    return {path.removeprefix(begin): run.written.pop(path) for path in paths}
 
 
 def _adopt(storage: Storage, path: str, error: Exception) -> Mapping[str, Any]:
