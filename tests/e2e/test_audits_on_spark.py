@@ -97,7 +97,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     assert (first["verdict"], first["produced"], first["stuck"]) == ("balanced", 100, 0)
     assert first["sentence"].startswith("50 of 100 entries were acknowledged")
     assert told_columns(resources) == [AUDIT, "0", "balanced", "0", "0", "0"]
-    assert list(archive.glob("*/window=*/manifest.json"))
+    assert list(archive.glob("_pelops/*/window=*/manifest.json"))
     assert "SPARK_LOCAL_IP" not in logs_of(resources, "now"), "it looks for another address"
 
     # Trimming passes both what the group is owed and what is not archived yet.
@@ -163,12 +163,16 @@ def _await_schedule(resources: Resources, schedule: str) -> None:
 
 def _newest_window(archive: Path) -> int:
     """Its number. A run closes a window at each bookmark of the operator, and at its own."""
-    return max(int(path.name.removeprefix("window=")) for path in archive.glob("*/window=*"))
+    return max(
+        int(path.name.removeprefix("window=")) for path in archive.glob("_pelops/*/window=*")
+    )
 
 
 def _produced(archive: Path) -> int:
     """Entries that all windows together account for."""
-    found = [json.loads(path.read_text()) for path in archive.glob("*/window=*/*/audit.json")]
+    found = [
+        json.loads(path.read_text()) for path in archive.glob("_pelops/*/window=*/*/audit.json")
+    ]
     return sum(int(one["summary"]["produced"]) for one in found)
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from local_cluster.processes import free_port
+from local_cluster.processes import free_port, wait_until
 from local_cluster.redis_servers import SentinelServers, ServerOptions
 from pelops.domain.endpoint import build_endpoint
 from pelops.domain.entry_id import EntryId
@@ -33,6 +33,31 @@ async def test_a_sentinel_failover_is_followed(empty_sentinel: SentinelServers) 
         port = empty_sentinel.master().port
         await server.execute("SET", "{orders:events}:seen", "x", writes=True)
         assert empty_sentinel.cli("GET", "{orders:events}:seen", port=port) == "x"
+
+
+async def test_a_failover_that_a_sentinel_gave_up_is_asked_for_again(
+    empty_sentinel: SentinelServers,
+) -> None:
+    before = empty_sentinel.master_address()
+    replicas = [one for one in empty_sentinel.servers if one.port != before[1]]
+    for replica in replicas:
+        replica.cli("ACL", "SETUSER", "default", "-slaveof", "-replicaof")
+    failover = asyncio.create_task(asyncio.to_thread(empty_sentinel.failover))
+    try:
+        for is_under_way in (True, False):
+            await asyncio.to_thread(_await_failover_under_way, empty_sentinel, is_under_way)
+    finally:
+        for replica in replicas:
+            replica.cli("ACL", "SETUSER", "default", "+slaveof", "+replicaof")
+    assert await failover != before
+
+
+def _await_failover_under_way(servers: SentinelServers, wanted: bool) -> None:
+    def is_as_wanted() -> bool:
+        flags = servers.sentinels[0].cli("SENTINEL", "MASTER", servers.sentinel_master or "")
+        return ("failover_in_progress" in flags) == wanted
+
+    wait_until(is_as_wanted, timeout_s=60, what=f"failover under way: {wanted}")
 
 
 async def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(

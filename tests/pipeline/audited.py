@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -21,6 +22,15 @@ from pelops.pipeline.settings import Settings, Target
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"
+
+
+def is_made_by(stage: str, part: str) -> bool:
+    """Whether a stage makes this part of a table, by its path in the archive."""
+    table = part.partition("/")[0]
+    if stage.startswith("group="):
+        of_others = ("acts", "evidence", "letters", "retries", "snapshot_")
+        return f"/{stage}/" in f"/{part}/" and not table.startswith(of_others)
+    return table == stage or table.startswith(f"{stage}_")
 
 
 class Audited:
@@ -122,6 +132,21 @@ class Audited:
 
     def place(self, number: int = 0) -> WindowPlace:
         return WindowPlace(root=str(self.archive), stream=self.stream, number=number)
+
+    def remove_window(self, number: int) -> None:
+        """Take a window out of the archive, as if it had not been audited."""
+        shutil.rmtree(self.place(number).path, ignore_errors=True)
+        for part in self.archive.glob(f"*/**/*..*/{number}"):
+            shutil.rmtree(part)
+
+    def remove_stage(self, stage: str, number: int = 0) -> None:
+        """Take a stage out of a window: its marker, its records, and its parts of tables."""
+        place = self.place(number)
+        Path(place.record(f"{stage}.json")).unlink(missing_ok=True)
+        shutil.rmtree(place.record(stage), ignore_errors=True)
+        for part in self.archive.glob(f"*/**/*..*/{number}"):
+            if is_made_by(stage, str(part.relative_to(self.archive))):
+                shutil.rmtree(part)
 
     def rows(self, part: str, number: int = 0) -> list[dict[str, Any]]:
         """The rows of a part of the group's results."""

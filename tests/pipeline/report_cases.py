@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from pelops.domain.audit import (
+    EXPECTED_STATUSES,
     AuditFinding,
     AuditSummary,
     EntryStatus,
@@ -14,6 +15,7 @@ from pelops.domain.audit import (
     Verdict,
     Window,
     build_summary,
+    decide_verdict,
 )
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.report.model import (
@@ -27,6 +29,7 @@ from pelops.pipeline.report.model import (
     GroupReport,
     Letters,
     Report,
+    Source,
     Spread,
     Timeline,
     Unproven,
@@ -83,11 +86,13 @@ def summary(counts: dict[EntryStatus, int], **changes: object) -> AuditSummary:
 def full_group() -> GroupReport:
     told = summary(
         COUNTS,
-        open=3_322,
+        open=3_326,
+        stuck_earlier=6,
         archived=250_065,
         verdict=Verdict.FINDINGS,
-        sentence="99.95 % of 250\u202f067 entries are on their way or done; 2 are lost, 37 are "
-        "stuck and 214 are dead letters.",
+        sentence="245514 of 250067 entries were acknowledged (181204 proven, 64310 inferred), 412 "
+        "are in flight, 37 are stuck, 2871 are not delivered yet, 214 are dead-lettered, 948 are "
+        "requeued, 3 are pending without a body, 2 are lost, 66 are indeterminate.",
         findings=(
             AuditFinding(
                 kind="lost",
@@ -125,9 +130,20 @@ def full_group() -> GroupReport:
             AgeBand(at_least=timedelta(hours=6), below=None, entries=0),
         ),
         exceptions=Exceptions(
-            count=322,
+            count=329,
+            counts={
+                Source.WINDOW: {
+                    EntryStatus.STUCK: 37,
+                    EntryStatus.DEAD_LETTERED: 214,
+                    EntryStatus.PAYLOAD_GONE: 3,
+                    EntryStatus.INDETERMINATE: 66,
+                    EntryStatus.LOST: 2,
+                },
+                Source.EARLIER: {EntryStatus.STUCK: 6},
+                Source.COPY: {EntryStatus.DEAD_LETTERED: 1},
+            },
             first=entries(),
-            path="s3a://audits/orders%3Aevents/window=412/group=order-processing/exceptions",
+            path="s3a://audits/exceptions/stream=orders%3Aevents/group=order-processing/windows=408..431/412",
         ),
         letters=Letters(
             count=214, clusters=clusters(), plan="s3a://audits/plans/order-processing.jsonl"
@@ -275,3 +291,44 @@ def _earlier(number: int) -> AuditSummary:
     counts = {**COUNTS, EntryStatus.LOST: 0, EntryStatus.STUCK: 412 - number}
     told = summary(counts, verdict=Verdict.FINDINGS, sentence="Some are stuck.")
     return replace(told, window=window(number, told.produced))
+
+
+def many_groups(number: int = 200) -> tuple[GroupReport, ...]:
+    """So many groups of forty streams: most are balanced, some are of every other kind."""
+    return tuple(_one_of_many(n) for n in range(number))
+
+
+def _one_of_many(n: int) -> GroupReport:
+    counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 900 + n, EntryStatus.IN_FLIGHT: n % 5}
+    if n % 3:
+        counts[EntryStatus.ACKNOWLEDGED_INFERRED] = 40
+    for every, status in (
+        (31, EntryStatus.LOST), (23, EntryStatus.PAYLOAD_GONE), (11, EntryStatus.STUCK),
+        (13, EntryStatus.DEAD_LETTERED), (17, EntryStatus.INDETERMINATE),
+    ):  # fmt: skip
+        if n % every == every - 1:
+            counts[status] = 1 + n % 7
+    bad = {status: count for status, count in counts.items() if status in _BAD and count}
+    verdict = decide_verdict(
+        [AuditFinding(kind=s.replace("_", "-"), count=c, sentence="") for s, c in bad.items()]
+    )
+    told = summary(
+        counts,
+        stream=f"shop:{n % 40:02d}:events",
+        group=f"team-{n // 40}-consumers",
+        verdict=verdict,
+        sentence=f"{900 + n} of {sum(counts.values())} entries were acknowledged.",
+        evidence=Evidence.LEDGER,
+    )
+    total = sum(bad.values())
+    return GroupReport(
+        summary=told,
+        timeline=timeline(),
+        stuck_ages=(),
+        exceptions=Exceptions(count=total, counts={Source.WINDOW: bad}, first=()),
+        letters=Letters(count=0, clusters=()),
+        duplicates=Duplicates(entries=0, first=()),
+    )
+
+
+_BAD = set(EntryStatus) - EXPECTED_STATUSES

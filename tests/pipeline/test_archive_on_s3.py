@@ -17,7 +17,7 @@ from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.layout import slug, stream_path
-from tests.pipeline.audited import FIRST_MS, GROUP
+from tests.pipeline.audited import FIRST_MS, GROUP, is_made_by
 from tests.pipeline.s3_parts import PartMissing, provide_jars, provide_server
 from tests.pipeline.s3_store import BUCKET, S3Store
 
@@ -43,7 +43,7 @@ class Case:
 
     @property
     def window(self) -> str:
-        """Of the first window, the names of its objects."""
+        """Of the first window, the names of its records."""
         return f"{stream_path(self.prefix, self.stream)}/window=0"
 
     def audit(self, name: str, **variables: str) -> Process:
@@ -61,11 +61,11 @@ class Case:
 
         Bytes; of Parquet the rows, since Java lists the encodings in a footer in any order.
         """
-        found = self.store.files(self.window)
+        found = self.store.files(self.prefix)
         return {
             name: pq.read_table(BytesIO(data)) if name.endswith(".parquet") else data
             for name, data in found.items()
-            if name not in {"plan.json", "snapshot.json"}
+            if Path(name).name not in {"plan.json", "snapshot.json"} and "report/" not in name
         }
 
 
@@ -127,7 +127,7 @@ def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case:
     code, said = end_of(first)
     case.store.start()
     assert code == 1, said[-3000:]
-    assert f"{case.archive}/{slug(case.stream)}/window=0/" in errors(said)[-1]
+    assert f"{case.archive}/_pelops/stream={slug(case.stream)}/window=0/" in errors(said)[-1]
     assert "the store cannot be reached" in errors(said)[-1]
     assert "Traceback" not in said
 
@@ -136,13 +136,17 @@ def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case:
         assert code == 0, said[-3000:]
         assert f"{ENTRIES} of {ENTRIES} produced" in said
     files = case.files()
-    assert f"group={slug(GROUP)}/audit.json" in files
-    assert "entries/part-00000.parquet" in files
+    records = f"_pelops/stream={slug(case.stream)}/window=0"
+    entries = f"entries/stream={slug(case.stream)}/windows=0..23/0"
+    assert f"{records}/group={slug(GROUP)}/audit.json" in files
+    assert f"{entries}/part-00000.parquet" in files
     assert not [name for name in files if ".unfinished" in name or name.endswith(".claim")]
     assert f"report: {case.archive}/report/audit.html" in said
 
+    for name in files:
+        if is_made_by("entries", name) or is_made_by(f"group={slug(GROUP)}", name):
+            case.store.remove(f"{case.prefix}/{name}")
     for stage in ("entries", f"group={slug(GROUP)}"):
-        case.store.remove(f"{case.window}/{stage}")
         case.store.remove(f"{case.window}/{stage}.json")
     case.store.remove(f"{case.window}/manifest.json")
     code, said = end_of(case.audit("again"))

@@ -43,7 +43,7 @@ def test_a_group_that_has_acknowledged_everything_balances(audited: Audited) -> 
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 30}
     assert summary.verdict is Verdict.BALANCED
-    assert summary.sentence == "30 of 30 entries were acknowledged."
+    assert summary.sentence == "30 of 30 entries were acknowledged (inferred)."
 
 
 def test_the_next_window_begins_where_the_last_one_ended(audited: Audited) -> None:
@@ -224,7 +224,7 @@ def test_payloads_are_archived_only_when_asked_for_and_old_windows_go(audited: A
     audited.add(2, name=b"\xff\x00", empty="")
     audited.audit_one()
     columns = audited.session.read.parquet(audited.place().part("entries")).columns
-    assert columns == ["ms", "seq", "bytes", "root_ms", "root_seq", "retry_count", "hash"]
+    assert columns == ["ms", "seq", "bytes", "root_ms", "root_seq", "retry_count", "hash", "as_of"]
     audited.add(1, name=b"\xff\x00", empty="")
     audited.audit_one(payload=Payload.FULL, retention=timedelta())
     (row,) = audited.session.read.parquet(audited.place(1).part("entries")).collect()

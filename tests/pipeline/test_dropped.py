@@ -1,4 +1,4 @@
-"""Pending entries that go with their consumer, and those whose bodies went: what is said of them."""
+"""What is said of pending entries that go with their consumer, or whose bodies went."""
 
 from __future__ import annotations
 

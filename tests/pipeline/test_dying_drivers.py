@@ -81,7 +81,7 @@ def test_a_driver_killed_in_every_stage_leaves_what_a_quiet_run_makes(
     for stage in STAGES:
         kill_amid(audited, stage, tmp_path / "driver.log")
     killed = audited.audit()[0]
-    shutil.rmtree(audited.place(1).path, ignore_errors=True)
+    audited.remove_window(1)
     files = audited.files()
 
     plan = Path(audited.place().part("plan.json"))
@@ -90,7 +90,7 @@ def test_a_driver_killed_in_every_stage_leaves_what_a_quiet_run_makes(
     plan.parent.mkdir(parents=True)
     plan.write_bytes(kept)
     assert audited.audit()[0] == killed
-    shutil.rmtree(audited.place(1).path, ignore_errors=True)
+    audited.remove_window(1)
     quiet = audited.files()
     assert not [name for name in files if ".unfinished" in name or ".claim" in name]
     assert files.keys() == quiet.keys()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.pipeline.layout import slug
+from pelops.pipeline.layout import report_path, slug, stream_path
 from pelops.pipeline.report.running import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import Target
@@ -19,7 +19,7 @@ ODD = "\U0001f600 new\nline\t%41 : {} / .. \\ * ? [a], ' \" <b>é</b> & $x"
 LONG = "é%" * 100  # 300 bytes
 AT_MOST = 255 - len("group=.claim.") - 32 - len(".unfinished") - len("..crc")
 
-names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
+names = st.text(st.characters(codec="utf-8"), max_size=300)
 
 
 @given(names, names)
@@ -30,11 +30,25 @@ def test_names_are_alike_as_directories_only_when_they_are_alike(one: str, other
     assert slug(one)[0] not in "._"
 
 
-@pytest.mark.parametrize("name", ["..", ".", "_x", "a.json", "b.claim", "c.unfinished", "x" * 300])
+OWN = ["..", ".", "", "_x", "a.json", "audit.html", "b.claim", "c.unfinished", "x" * 300]
+
+
+@pytest.mark.parametrize("name", [*OWN, "report", "Report", "statuses"])
 def test_no_name_is_that_of_another_file_of_the_archive(name: str) -> None:
     told = slug(name)
-    assert told != name
-    assert not told.endswith((".json", ".claim", ".unfinished"))
+    assert told and told != name
+    assert not told.endswith((".json", ".html", ".claim", ".unfinished"))
+    assert told.lower() not in {"report", "statuses"}
+
+
+@pytest.mark.parametrize("name", ["report", "audit.html", "audit.json", ""])
+def test_a_stream_of_any_name_stays_out_of_the_reports_of_others(name: str) -> None:
+    reports = report_path("/archive")
+    assert Path(stream_path("/archive", name)).parent == Path("/archive")
+    assert not Path(stream_path("/archive", name)).is_relative_to(reports)
+    of_stream = Path(report_path("/archive", name))
+    assert of_stream.parent == Path(reports)
+    assert of_stream.name not in {"audit.html", "audit.json"}
 
 
 def test_a_long_name_shows_its_beginning_and_is_still_its_own() -> None:

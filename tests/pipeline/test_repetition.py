@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -29,13 +28,12 @@ def test_a_run_that_died_at_any_stage_is_repeated_to_the_same_bytes(audited: Aud
     for stage in (*STAGES, "entries"):
         (window / "manifest.json").unlink()
         for done in (stage, STAGES[0]):
-            shutil.rmtree(window / done, ignore_errors=True)
-            (window / f"{done}.json").unlink(missing_ok=True)
+            audited.remove_stage(done)
         # What a killed run leaves: half of a directory that nobody claimed.
         (window / f"{stage}.0.unfinished").mkdir()
         # The interrupted window is finished first; then a new one is closed.
         assert audited.audit()[0] == before
-        shutil.rmtree(audited.place(1).path)
+        audited.remove_window(1)
         assert audited.files() == files, stage
 
 

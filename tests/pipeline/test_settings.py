@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from pelops.domain.audit import AuditSummary, Verdict
 from pelops.pipeline import settings
 from pelops.pipeline.arguments import add_arguments
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.main import main
+from pelops.pipeline.run import exit_code
 from pelops.pipeline.settings import Payload, Settings, Table, read_settings
+from tests.audits import a_summary
 
 ENVIRONMENT = {
     "PELOPS_REDIS_URL": "redis://redis:6379/1",
@@ -46,7 +49,28 @@ def test_the_environment_that_the_operator_sets_is_understood() -> None:
     assert (target.stream, target.group, target.stuck_after_ms) == ("orders", "mail", 5000)
     assert settings.archive == "s3a://bucket/prefix"
     assert (settings.payload, settings.findings_exit) == (Payload.NONE, 0)
+    assert settings.unproven_exit == 0
     assert settings.window is not None and settings.window.total_seconds() == 900
+
+
+@pytest.mark.parametrize(
+    ("arguments", "summaries", "code"),
+    [
+        ((), [], 0),
+        ((), [a_summary()], 0),
+        (("--require", "proven"), [a_summary()], 4),
+        (("--require", "proven"), [a_summary(acknowledged_proven=10, verdict=Verdict.BALANCED)], 0),
+        ((), [a_summary(), a_summary(indeterminate=1, verdict=Verdict.UNKNOWN)], 4),
+        ((), [a_summary(indeterminate=1, verdict=Verdict.UNKNOWN), a_summary(lost=1)], 3),
+        ((), [a_summary(verdict=Verdict.FAILING)], 3),
+    ],
+)
+def test_the_exit_code_tells_balanced_from_unknown_from_findings(
+    arguments: tuple[str, ...], summaries: list[AuditSummary], code: int
+) -> None:
+    by_hand = read(*arguments, PELOPS_AUDIT_FINDINGS_EXIT=None)
+    assert exit_code(by_hand, summaries) == code
+    assert exit_code(read(*arguments), summaries) == 0
 
 
 def test_no_password_reaches_the_plans_of_spark() -> None:

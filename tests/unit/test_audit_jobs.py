@@ -96,7 +96,7 @@ def test_a_pod_that_failed_shows_the_end_of_its_log() -> None:
 
 def test_settings_that_cannot_be_used_are_not_tried_again() -> None:
     (rule,) = job()["spec"]["jobTemplate"]["spec"]["podFailurePolicy"]["rules"]
-    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2, 3])
+    assert (rule["action"], rule["onExitCodes"]["values"]) == ("FailJob", [2, 3, 4])
 
 
 def test_the_environment_says_everything_and_holds_no_secret() -> None:

@@ -12,13 +12,16 @@ from pelops.domain.audit import (
     SENTENCE_LIMIT,
     SUMMARY_LIMIT,
     AuditFinding,
+    Certainty,
     EntryStatus,
     RecoveryTimes,
     Verdict,
     build_summary,
+    decide_verdict,
     parse_summary,
     render_summary,
     render_summary_text,
+    worst_certainty,
     worst_verdict,
 )
 from pelops.domain.audit_record import AuditRecord, check_audit_name
@@ -97,7 +100,7 @@ def broken(**changes: Any) -> str:
         (broken(findings={}), "findings is no list"),
         (broken(findings=[1]), "findings holds"),
         (broken(findings=[{"kind": "x"}]), r"findings\[\].count"),
-        (broken(verdict="fine"), "verdict is none of balanced, findings, failing"),
+        (broken(verdict="fine"), "verdict is none of balanced, unknown, findings"),
         (broken(sentence=None), "sentence is no text"),
         (broken(retention_margin="1"), "retention_margin is no number"),
     ],
@@ -121,8 +124,49 @@ def test_fields_of_a_later_release_do_no_harm() -> None:
 
 def test_the_worst_verdict_is_that_of_all() -> None:
     assert worst_verdict([]) is None
-    assert worst_verdict([Verdict.BALANCED, Verdict.FINDINGS]) is Verdict.FINDINGS
+    assert worst_verdict([Verdict.BALANCED, Verdict.UNKNOWN]) is Verdict.UNKNOWN
+    assert worst_verdict([Verdict.UNKNOWN, Verdict.FINDINGS]) is Verdict.FINDINGS
     assert worst_verdict([Verdict.FAILING, Verdict.FINDINGS]) is Verdict.FAILING
+
+
+def finding(kind: str) -> AuditFinding:
+    return AuditFinding(kind=kind, count=1, sentence="One.")
+
+
+def test_what_only_cannot_be_told_is_neither_balanced_nor_a_finding_to_look_at() -> None:
+    unknown, lost = finding("indeterminate"), finding("lost")
+    assert decide_verdict([]) is Verdict.BALANCED
+    assert decide_verdict([unknown]) is Verdict.UNKNOWN
+    assert decide_verdict([unknown, lost]) is Verdict.FINDINGS
+    assert decide_verdict([unknown], [finding("epoch-break")]) is Verdict.FAILING
+
+
+@pytest.mark.parametrize(
+    ("counts", "certainty"),
+    [
+        ({}, Certainty.INFERRED),
+        ({"acknowledged_proven": 10}, Certainty.PROVEN),
+        ({"acknowledged_proven": 9}, Certainty.INFERRED),
+        ({"undelivered": 10}, Certainty.PROVEN),
+        ({"indeterminate": 1}, Certainty.UNKNOWN),
+    ],
+)
+def test_an_audit_is_as_certain_as_its_counts(counts: dict[str, int], certainty: Certainty) -> None:
+    assert a_summary(**counts).certainty is certainty
+
+
+def test_an_audit_is_no_more_certain_than_what_it_settled_of_earlier_windows() -> None:
+    told = a_summary(acknowledged_proven=10, certainty=Certainty.INFERRED)
+    assert told.certainty is Certainty.INFERRED
+    assert parse_summary(render_summary_text(told)) == told
+    certainties = [Certainty.PROVEN, Certainty.UNKNOWN, Certainty.INFERRED]
+    assert worst_certainty(certainties) is Certainty.UNKNOWN
+
+
+def test_a_summary_of_an_earlier_release_is_as_certain_as_its_counts() -> None:
+    old = render_summary(a_summary(acknowledged_proven=10))
+    del old["certainty"]
+    assert parse_summary(json.dumps(old)).certainty is Certainty.PROVEN
 
 
 @pytest.mark.parametrize("name", ["shop/nightly", "nightly", "a.b_c-9/x"])

@@ -45,7 +45,32 @@ def _parser() -> argparse.ArgumentParser:
     env = commands.add_parser("env", help="the environment that workers of a resource need")
     env.add_argument("--file", "-f", type=Path, required=True, help="a StreamConsumerGroup")
     env.set_defaults(run=_run_env)
+
+    audit = commands.add_parser("audit", help="answers from the archive of an audit")
+    _add_lookup(audit.add_subparsers(required=True, metavar="COMMAND"))
     return parser
+
+
+def _add_lookup(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    lookup = commands.add_parser(
+        "lookup",
+        help="everything that happened to one entry",
+        description="Everything that happened to one entry and its copies, over all windows.",
+    )
+    add = lookup.add_argument
+    add("--archive", required=True, metavar="PATH", help="a directory, or s3a://BUCKET/PREFIX")
+    asked = lookup.add_mutually_exclusive_group(required=True)
+    asked.add_argument("--id", metavar="ID", help="ID of the entry, of a copy or its dead letter")
+    asked.add_argument("--root", metavar="ID", help="ID of the entry that a producer added")
+    asked.add_argument(
+        "--field",
+        metavar="KEY=VALUE",
+        help="value of a field: of the business key, or of any where payloads are archived in full",
+    )
+    add("--stream", help="default: every stream of the archive")
+    add("--group", help="default: every group")
+    add("--json", action="store_true", help="print JSON")
+    lookup.set_defaults(run=_run_lookup)
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:
@@ -86,6 +111,42 @@ def _run_env(arguments: argparse.Namespace) -> str:
     except UnicodeDecodeError as error:
         raise InvalidSpec(f"{arguments.file} is no UTF-8 text") from error
     return render_environment(text)
+
+
+def _run_lookup(arguments: argparse.Namespace) -> str:
+    try:
+        from pelops.pipeline.archive_files import ArchiveFiles
+        from pelops.pipeline.lookup import (
+            Question,
+            look_up,
+            read_field,
+            render_histories,
+            render_history,
+        )
+    except ModuleNotFoundError as error:
+        raise InvalidSpec(
+            f"the archive cannot be read without {error.name}: "
+            "pip install 'pelops-operator[spark]', or pyarrow alone"
+        ) from error
+    from pelops.domain.entry_id import parse_entry_id
+
+    asked = Question(
+        entry=None if arguments.id is None else parse_entry_id(arguments.id),
+        root=None if arguments.root is None else parse_entry_id(arguments.root),
+        field=None if arguments.field is None else read_field(arguments.field),
+        stream=arguments.stream,
+        group=arguments.group,
+    )
+    found = look_up(ArchiveFiles(arguments.archive), asked)
+    if arguments.json:
+        return json.dumps([render_history(one) for one in found], indent=2, ensure_ascii=False)
+    if not found:
+        what = arguments.id or arguments.root or arguments.field
+        raise InvalidSpec(
+            f"{arguments.archive} holds no entry {what}: it may have been added after the last "
+            "audit, removed before the first one, or lie in a window that retention has removed"
+        )
+    return render_histories(found)
 
 
 def _quote(word: str) -> str:

@@ -8,7 +8,7 @@ made, and is not believed when it is read.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -59,11 +59,23 @@ class Verdict(StrEnum):
     """An audit in a word, from best to worst."""
 
     BALANCED = "balanced"  # every entry is accounted for, and none needs a look
+    UNKNOWN = "unknown"  # none needs a look, but the end of at least one entry cannot be told
     FINDINGS = "findings"  # every entry is accounted for, and some need a look
     FAILING = "failing"  # the audit could not see what it needs to account for them
 
 
+class Certainty(StrEnum):
+    """What the acknowledgements of an audit rest on, from best to worst."""
+
+    PROVEN = "proven"  # evidence shows each of them
+    INFERRED = "inferred"  # of some only that they were delivered and are no longer pending
+    UNKNOWN = "unknown"  # of at least one entry nothing tells whether it was acknowledged
+
+
 _SEVERITY: Final = {verdict: place for place, verdict in enumerate(Verdict)}
+_DOUBT: Final = {certainty: place for place, certainty in enumerate(Certainty)}
+# Findings of these kinds say only that the end of entries cannot be told.
+UNKNOWN_KINDS: Final = frozenset({"indeterminate", "indeterminate-later"})
 
 
 class Evidence(StrEnum):
@@ -118,6 +130,7 @@ class AuditSummary:
     stuck_earlier: int = 0  # of earlier windows: pending for longer than the limit
     findings: tuple[AuditFinding, ...] = ()
     verdict: Verdict
+    certainty: Certainty = Certainty.PROVEN  # also of what was settled of earlier windows
     sentence: str
     oldest_stuck: timedelta | None = None
     recovery: RecoveryTimes | None = None
@@ -133,6 +146,8 @@ class AuditSummary:
 
 def build_summary(summary: AuditSummary) -> AuditSummary:
     """The summary with every status counted and its texts cut to what may be recorded.
+
+    It is never more certain than its counts are.
 
     Raises InvalidSpec when its statuses do not add up to what was produced, when more was archived
     than produced, or when the window goes backward.
@@ -150,6 +165,7 @@ def build_summary(summary: AuditSummary) -> AuditSummary:
     return replace(
         summary,
         counts=counts,
+        certainty=worst_certainty([summary.certainty, find_certainty(counts)]),
         sentence=shorten(summary.sentence, SENTENCE_LIMIT),
         findings=tuple(
             replace(finding, sentence=shorten(finding.sentence, SENTENCE_LIMIT))
@@ -184,6 +200,7 @@ def render_summary(summary: AuditSummary) -> dict[str, Any]:
             for one in summary.findings
         ],
         "verdict": summary.verdict.value,
+        "certainty": summary.certainty.value,
         "sentence": summary.sentence,
         "oldest_stuck_s": None if summary.oldest_stuck is None else _seconds(summary.oldest_stuck),
         "time_to_recovery_ms": None
@@ -233,6 +250,7 @@ def parse_summary(text: str | bytes) -> AuditSummary:
             stuck_earlier=fields.number("stuck_earlier"),
             findings=_parse_findings(fields.content.get("findings")),
             verdict=fields.word("verdict", Verdict),
+            certainty=_parse_certainty(fields),
             sentence=fields.text("sentence"),
             oldest_stuck=_parse_span(fields.ratio("oldest_stuck_s"), timedelta(seconds=1)),
             recovery=_parse_recovery(fields),
@@ -247,6 +265,31 @@ def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
     return max(verdicts, key=_SEVERITY.__getitem__, default=None)
 
 
+def decide_verdict(
+    findings: Sequence[AuditFinding], failures: Sequence[AuditFinding] = ()
+) -> Verdict:
+    """The verdict that findings lead to; failures are why entries cannot be accounted for."""
+    if failures:
+        return Verdict.FAILING
+    if any(one.kind not in UNKNOWN_KINDS for one in findings):
+        return Verdict.FINDINGS
+    return Verdict.UNKNOWN if findings else Verdict.BALANCED
+
+
+def find_certainty(counts: Mapping[EntryStatus, int]) -> Certainty:
+    """How certain the acknowledgements are that entries of these statuses stand for."""
+    if counts.get(EntryStatus.INDETERMINATE):
+        return Certainty.UNKNOWN
+    if counts.get(EntryStatus.ACKNOWLEDGED_INFERRED):
+        return Certainty.INFERRED
+    return Certainty.PROVEN
+
+
+def worst_certainty(certainties: Iterable[Certainty]) -> Certainty:
+    """The certainty of all of them together."""
+    return max(certainties, key=_DOUBT.__getitem__, default=Certainty.PROVEN)
+
+
 def _parse_window(fields: JsonFields) -> Window:
     return Window(
         number=fields.number("number"),
@@ -256,6 +299,13 @@ def _parse_window(fields: JsonFields) -> Window:
         to_added=fields.number("to_added"),
         at=_EPOCH + min(fields.number("at_ms"), _LAST_MS) * _MILLISECOND,
     )
+
+
+def _parse_certainty(fields: JsonFields) -> Certainty:
+    """Summaries of earlier releases lack it: then the counts alone decide."""
+    if "certainty" not in fields.content:
+        return Certainty.PROVEN
+    return fields.word("certainty", Certainty)
 
 
 def _parse_counts(fields: JsonFields) -> dict[EntryStatus, int]:

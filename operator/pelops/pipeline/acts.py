@@ -22,7 +22,7 @@ from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
 
 _ACT: Final = (
-    "kind STRING, stream STRING, target STRING, ms BIGINT, seq BIGINT, new_ms BIGINT,"
+    "kind STRING, in_stream STRING, target STRING, ms BIGINT, seq BIGINT, new_ms BIGINT,"
     " new_seq BIGINT, root_ms BIGINT, root_seq BIGINT, retry_count INT, deliveries BIGINT,"
     " idle_ms BIGINT, reason STRING, consumer STRING, event_ms BIGINT, event_seq BIGINT"
 )

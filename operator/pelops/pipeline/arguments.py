@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from pelops.domain.audit import Certainty
 from pelops.pipeline.settings import Payload
 
 TABLE_FORMATS: Final = ("parquet", "csv", "json", "orc", "jdbc")
@@ -18,9 +19,10 @@ variables without an argument:
   PELOPS_AUDIT_DEADLINE_SECONDS  when to stop, with what is finished
   PELOPS_AUDIT_MEMORY_MIB        memory of the machine; three quarters are for Java
   PELOPS_AUDIT_S3_ENDPOINT, PELOPS_AUDIT_S3_REGION
-  PELOPS_AUDIT_FINDINGS_EXIT     the exit code of an audit with findings, in place of 3
+  PELOPS_AUDIT_FINDINGS_EXIT     the exit code of an audit that is not balanced, in place of 3 and 4
 
-exit codes: 0 done, and an audit found nothing to look at; 3 an audit with findings;
+exit codes: 0 done, and every audited group is balanced; 3 an audit with findings;
+4 no findings, but the end of some entries cannot be told, or is less certain than --require asks;
 2 wrong settings; 1 the run broke: repeat it; 130 interrupted
 """
 
@@ -70,6 +72,13 @@ def _add_how_to_audit(parser: _Group) -> None:
         "--aof-path",
         metavar="DIR",
         help="directory with append-only files (PELOPS_AUDIT_AOF_PATH)",
+    )
+    add(
+        "--require",
+        choices=[Certainty.INFERRED.value, Certainty.PROVEN.value],
+        default=Certainty.INFERRED.value,
+        help="what acknowledgements must rest on for exit code 0; default inferred: delivered and "
+        "no longer pending",
     )
     add("--master", metavar="URL", help="where Spark runs; default local[*]")
 

@@ -63,4 +63,4 @@ def _told_by_group(work: Work) -> Iterator[DataFrame]:
         )
         # An act on a copy names the root of it as well.
         is_copy = F.struct("root_ms", "root_seq") < F.struct("ms", "seq")
-        yield acts.where((F.col("stream") == stream) & is_copy).select(*IDS, *ROOT)
+        yield acts.where((F.col("in_stream") == stream) & is_copy).select(*IDS, *ROOT)

@@ -6,18 +6,13 @@ files are missing or cut: none is opened, however much they hold.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pelops.pipeline.layout import WindowPlace, slug
 from pelops.pipeline.storage import Storage
 
 FILES: Final = "files"  # of a marker: {path in the stage: {"rows": ..., "bytes": ...}}
-_STAGES: Final = (
-    "entries", "retries", "letters", "snapshot", "acts", "evidence", "copies", "duplicates",
-    "truth",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,50 +29,23 @@ class Damage:
 
 
 def find_damage(
-    storage: Storage, place: WindowPlace, stage: str, marker: Mapping[str, Any]
+    storage: Storage, directory_of: Callable[[str], str], stage: str, marker: Mapping[str, Any]
 ) -> Iterator[Damage]:
     """Files that a stage's marker names, and that are missing or of another size.
 
-    Raises ArchiveUnusable.
+    `directory_of` tells where a part of a stage lies. Raises ArchiveUnusable.
     """
     parts: dict[str, dict[str, Mapping[str, int]]] = {}
     for path, told in marker.get(FILES, {}).items():
         part, _, name = path.rpartition("/")
         parts.setdefault(part, {})[name] = told
     for part, named in sorted(parts.items()):
-        directory = place.part(f"{stage}/{part}" if part else stage)
+        directory = directory_of(f"{stage}/{part}" if part else stage)
         sizes = storage.list_sizes(directory)
         for name, told in sorted(named.items()):
             problem = _problem(told, sizes.get(name))
             if problem is not None:
                 yield Damage(stage=stage, part=part, path=f"{directory}/{name}", problem=problem)
-
-
-def find_damage_of_window(storage: Storage, place: WindowPlace) -> list[Damage]:
-    """What is damaged of a window that was audited to its end. Raises ArchiveUnusable."""
-    manifest = storage.read_json(place.part("manifest.json"))
-    if manifest is None:
-        return [_without_marker(place, "manifest")]
-    found: list[Damage] = []
-    for stage in _STAGES:
-        found += find_damage(storage, place, stage, storage.read_json(_marker(place, stage)) or {})
-    for group in manifest["groups"]:
-        stage = f"group={slug(group)}"
-        marker = storage.read_json(_marker(place, stage))
-        found += (
-            [_without_marker(place, stage)]
-            if marker is None
-            else find_damage(storage, place, stage, marker)
-        )
-    return found
-
-
-def _marker(place: WindowPlace, stage: str) -> str:
-    return place.part(f"{stage}.json")
-
-
-def _without_marker(place: WindowPlace, stage: str) -> Damage:
-    return Damage(stage=stage, part="", path=_marker(place, stage), problem="is missing")
 
 
 def _problem(told: Mapping[str, int], size: int | None) -> str | None:

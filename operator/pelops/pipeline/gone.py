@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from pelops.pipeline.layout import slug, window_numbers
+from pelops.pipeline.layout import records_path, slug, stream_path, window_numbers
 from pelops.pipeline.plan import Plan, parse_plan
 from pelops.pipeline.settings import Target
 from pelops.pipeline.work import Run
@@ -75,10 +75,10 @@ def _set_of_letters(pattern: str, at: int) -> tuple[str, int]:
 
 def _newest_plans(run: Run) -> Iterator[Plan]:
     """The newest plan of every stream of the archive."""
-    storage, root = run.storage, run.settings.archive.rstrip("/")
-    for name in storage.list_names(root):
-        for number in reversed(window_numbers(storage.list_names(f"{root}/{name}"))):
-            path = f"{root}/{name}/window={number}/plan.json"
+    storage, base = run.storage, records_path(run.settings.archive)
+    for name in storage.list_names(base):
+        for number in reversed(window_numbers(storage.list_names(f"{base}/{name}"))):
+            path = f"{base}/{name}/window={number}/plan.json"
             found = storage.read_json(path)
             if found is not None:
                 yield parse_plan(found, path)
@@ -87,7 +87,7 @@ def _newest_plans(run: Run) -> Iterator[Plan]:
 
 def _is_told(run: Run, plan: Plan, group: str) -> bool:
     """Whether the newest windows say that it is missing."""
-    base = f"{run.settings.archive.rstrip('/')}/{slug(plan.stream)}"
+    base = stream_path(run.settings.archive, plan.stream)
     for number in range(plan.window.number, plan.window.number - _TIMES, -1):
         told = run.storage.read_json(f"{base}/window={number}/group={slug(group)}.json") or {}
         findings = told.get("audit", {}).get("summary", {}).get("findings", [])

@@ -1,13 +1,20 @@
-"""Where each part of the archive lies.
+"""Where each part of the archive lies: the only module that knows paths.
 
-<root>/<stream>/window=<k>/plan.json           made once, before anything else
-                          /entries /entries.json     a stage, and the marker that it is complete
-                          /present /present.json
-                          /groups.json
-                          /group=<group>/pending /acts /letters /retry /exceptions /settled /open
-                                        /audit.json
-                          /manifest.json       made last
-                          /published.json      its summaries are recorded in Redis
+<root>/_pelops/layout.json                        the version of the layout
+              /stream=<stream>/window=<k>/        records of a window, all of them JSON
+                  plan.json                       made once, before anything else
+                  <stage>.json                    the marker that a stage is complete
+                  group=<group>/audit.json
+                  manifest.json                   made last
+                  published.json                  its summaries are recorded in Redis
+<root>/<table>/stream=<stream>[/group=<group>]/windows=<a>..<b>/<k>/*.parquet
+<root>/statuses/date=<day>/<stream>/<group>/<a>..<b>/<k>/*.parquet
+<root>/report/audit.html /audit.json               every group of the archive, by severity
+             /<stream>/audit.html /audit.json      the report of one stream
+                      /group=<group>/clusters.json /redrive.jsonl
+
+A table is read by its own path. Spark skips names that begin with `_`. `<a>..<b>` is the span of
+windows that `<k>` belongs to: their small files are merged together, see `compaction.py`.
 """
 
 from __future__ import annotations
@@ -20,11 +27,20 @@ from urllib.parse import quote
 # Of a file's name, which may have 255 bytes, the rest is for what we put around it.
 _LONGEST: Final = 160
 _SHOWN: Final = 120
-_OURS: Final = (".json", ".claim", ".unfinished")  # what stands beside a group's directory
+# What stands beside the directory of a stream or of a group.
+_OURS: Final = (".json", ".html", ".claim", ".unfinished")
+VERSION: Final = 2  # of the layout; the first one had a directory for each stream
+STATUSES: Final = "statuses"
+REPORT: Final = "report"
+SPAN: Final = 24  # windows whose small files are merged: a day of hours
+_RECORDS: Final = "_pelops"
+_EMPTY: Final = "~empty"  # a key of Redis may have no letter at all; no other name begins like this
 
 
 def slug(name: str) -> str:
-    """A name of Redis as the name of a directory: no two are alike, and none is special."""
+    """A name of Redis as the name of a directory: no two are alike, and none is the archive's."""
+    if not name:
+        return _EMPTY
     told = quote(name, safe="").replace("~", "%7E")
     if told.startswith((".", "_")) or told.endswith(_OURS):
         told = told.replace(".", "%2E").replace("_", "%5F")
@@ -36,7 +52,7 @@ def slug(name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowPlace:
-    """The directory of one window of one stream."""
+    """Where one window of one stream lies."""
 
     root: str
     stream: str
@@ -44,6 +60,7 @@ class WindowPlace:
 
     @property
     def path(self) -> str:
+        """The directory of the window's records."""
         return f"{stream_path(self.root, self.stream)}/window={self.number}"
 
     @property
@@ -51,15 +68,76 @@ class WindowPlace:
         """The place of the window before it; window 0 has none."""
         return replace(self, number=self.number - 1)
 
-    def part(self, name: str) -> str:
+    @property
+    def span(self) -> str:
+        """The windows with which it is merged."""
+        first = self.number - self.number % SPAN
+        return f"{first}..{first + SPAN - 1}"
+
+    def record(self, name: str) -> str:
+        """A file of the window that is no table."""
         return f"{self.path}/{name}"
 
+    def part(self, name: str) -> str:
+        """The window's part of a table, by the name that it has in its stage; or a record.
+
+        `snapshot/group=<group>/pending` is the window's part of the table `snapshot_pending`.
+        """
+        if name.endswith(".json"):
+            return self.record(name)
+        return f"{table_unit(self, *_split(name))}/{self.number}"
+
     def of_group(self, group: str, name: str) -> str:
-        return f"{self.path}/group={slug(group)}/{name}"
+        return self.part(f"group={slug(group)}/{name}")
+
+    def statuses(self, group: str, day: str) -> str:
+        """The window's part of the table of statuses; `group` is a directory: `group=<group>`.
+
+        No directory below the day is a partition: the rows name their stream and group.
+        """
+        base = f"{statuses_path(self.root)}/date={day}/{slug(self.stream)}"
+        return f"{base}/{group.removeprefix('group=')}/{self.span}/{self.number}"
+
+
+def records_path(root: str) -> str:
+    """What the archive holds beside its tables."""
+    return f"{root.rstrip('/')}/{_RECORDS}"
+
+
+def layout_path(root: str) -> str:
+    """The file that names the layout of the archive."""
+    return f"{records_path(root)}/layout.json"
+
+
+def table_unit(place: WindowPlace, table: str, group: str = "") -> str:
+    """The directory of a table that holds the window's part, and those it is merged with.
+
+    `group` is a directory: `group=<group>`, or empty for tables of the stream as a whole.
+    """
+    base = f"{place.root.rstrip('/')}/{table}/stream={slug(place.stream)}"
+    return f"{base}{'/' + group if group else ''}/windows={place.span}"
 
 
 def stream_path(root: str, stream: str) -> str:
-    return f"{root.rstrip('/')}/{slug(stream)}"
+    """The directory of the records of a stream's windows."""
+    return f"{records_path(root)}/stream={slug(stream)}"
+
+
+def statuses_path(root: str) -> str:
+    return f"{root.rstrip('/')}/{STATUSES}"
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A name in a stage as the name of its table, and the directory of its group, if it has one."""
+    parts = name.split("/")
+    groups = [part for part in parts if part.startswith("group=")]
+    return "_".join(part for part in parts if part not in groups), "".join(groups)
+
+
+def report_path(root: str, stream: str | None = None) -> str:
+    """Where reports lie: those of a stream, or those of all that the archive holds."""
+    base = f"{root.rstrip('/')}/{REPORT}"
+    return base if stream is None else f"{base}/{slug(stream)}"
 
 
 def window_numbers(names: list[str]) -> list[int]:

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
 from pelops.errors import PelopsError
 from pelops.pipeline.arguments import VARIABLES, add_arguments
 from pelops.pipeline.checking import check_names
@@ -50,7 +50,8 @@ _COMMANDS: Final = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; answers the exit code.
 
-    0 balanced, 3 findings, 2 bad settings, 1 broken, 130 interrupted.
+    0 balanced, 3 findings, 4 unknown or less certain than required, 2 bad settings, 1 broken, 130
+    interrupted.
     """
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s"
@@ -132,7 +133,7 @@ def _work(command: str, session: SparkSession, settings: Settings) -> int:
 def _audit(run: Run) -> int:
     summaries = run_audit(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
-    page = write_report(run)
+    page = write_report(run, summaries)
     for summary in summaries:
         print(render_table(summary))
     print(f"report: {page}")
@@ -153,10 +154,17 @@ def render_table(summary: AuditSummary) -> str:
         f"  {'-' * 35}",
         f"  {'all together':<22} {total:>12} of {summary.produced} produced",
         *_open(summary),
-        f"  {summary.verdict.value}: {summary.sentence}",
+        f"  {_verdict(summary)}: {summary.sentence}",
         *(f"  - {one.sentence}" for one in summary.findings),
     ]
     return "\n".join(rows)
+
+
+def _verdict(summary: AuditSummary) -> str:
+    """Balanced is never said without what it rests on."""
+    if summary.verdict is Verdict.BALANCED:
+        return f"{summary.verdict.value}, {summary.certainty.value}"
+    return summary.verdict.value
 
 
 def _open(summary: AuditSummary) -> list[str]:

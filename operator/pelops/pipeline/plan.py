@@ -13,7 +13,7 @@ from pelops.pipeline.bookmarks import Bookmark, milliseconds, moment
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.settings import Payload, Target
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,8 @@ def parse_plan(found: Mapping[str, Any], path: str) -> Plan:
     try:
         if found["version"] != VERSION:
             raise ArchiveUnusable(
-                f"{path} is of version {found['version']}, and this release reads {VERSION}"
+                f"{path} has version {found['version']}; this release reads version {VERSION}. "
+                "Give a new directory to --archive, or read this one with the release that made it"
             )
         return _parse(found)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidSpec) as error:

@@ -12,9 +12,10 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.bookmarks import Bookmark, milliseconds, moment, read_bookmark
-from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
+from pelops.pipeline.layout import SPAN, WindowPlace, stream_path, window_numbers
 from pelops.pipeline.plan import Plan, parse_plan, render_plan
 from pelops.pipeline.settings import Target
+from pelops.pipeline.tables import find_units, mark_layout
 from pelops.pipeline.watching import StreamLook, Watch
 from pelops.pipeline.windows import beginning, close_windows, find_break
 from pelops.pipeline.work import Run
@@ -68,11 +69,29 @@ def remove_old_windows(run: Run, stream: str) -> list[int]:
     newest = read_plan(run, stream, numbers[-1])
     for number in numbers[:-2]:
         plan = read_plan(run, stream, number)
-        too_old = plan and newest and newest.window.at - plan.window.at > run.settings.retention
-        if too_old:
-            run.storage.remove(f"{base}/window={number}")
+        # Without a plan it is what a run has left that died while it removed the window.
+        if plan is None or _is_older(plan, newest, run.settings.retention):
+            _remove_window(run, stream, number)
             removed.append(number)
     return removed
+
+
+def _is_older(plan: Plan, newest: Plan | None, retention: timedelta) -> bool:
+    return newest is not None and newest.window.at - plan.window.at > retention
+
+
+def _remove_window(run: Run, stream: str, number: int) -> None:
+    """The manifest goes first and the plan last: whoever finds the plan removes the rest."""
+    place = WindowPlace(root=run.settings.archive, stream=stream, number=number)
+    run.storage.remove(place.part("manifest.json"))
+    is_last = number % SPAN == SPAN - 1  # what is merged goes with the last of it
+    for unit in find_units(run.storage, place):
+        run.storage.remove(unit if is_last else f"{unit}/{number}")
+    plan = place.part("plan.json")
+    for name in run.storage.list_names(place.path):
+        if f"{place.path}/{name}" != plan:
+            run.storage.remove(f"{place.path}/{name}")
+    run.storage.remove(place.path)
 
 
 def read_plan(run: Run, stream: str, number: int) -> Plan | None:
@@ -147,6 +166,7 @@ def _new_plans(
 def _make(run: Run, plan: Plan) -> Plan:
     """The plan that counts: this one, or that of a run that was faster."""
     path = _place(run, plan).part("plan.json")
+    mark_layout(run.storage, run.settings.archive)
     if run.storage.create_json(path, render_plan(plan)):
         return plan
     theirs = read_plan(run, plan.stream, plan.window.number)

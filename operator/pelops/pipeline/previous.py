@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import DataFrame
 
 from pelops.domain.audit import AuditFinding
-from pelops.pipeline.damage import Damage, find_damage_of_window
+from pelops.pipeline.damage import Damage, find_damage
 from pelops.pipeline.footers import count_rows
 from pelops.pipeline.layout import slug
+from pelops.pipeline.plan import parse_plan
 from pelops.pipeline.work import Work
+
+_STAGES: Final = (
+    "entries", "retries", "letters", "snapshot", "acts", "evidence", "copies", "duplicates",
+    "truth",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +36,7 @@ class Previous:
         """What the marker of a stage says; empty without one."""
         if not self.exists:
             return {}
-        return self.work.run.storage.read_json(self.work.place.before.part(f"{stage}.json")) or {}
+        return self.work.run.storage.read_json(_marker(self.work, stage)) or {}
 
     def table(self, group: str, name: str) -> DataFrame | None:
         """A table of a group's results; None when it holds nothing, or cannot be trusted."""
@@ -48,12 +55,13 @@ class Previous:
         found = [one for one in self.damage if one.stage not in others]
         if not found:
             return []
-        number, place = self.work.plan.window.number, self.work.place
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        number = self.work.plan.window.number
+        more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+        root = f"{self.work.place.root.rstrip('/')}/"
         sentence = (
-            f"the archive is damaged: of window {number - 1} {found[0]}{more}. What was open there "
-            "may not be looked at again. Put the files back, remove manifest.json, published.json "
-            f"and every group=* of {place.path}, and audit again"
+            f"the archive is damaged: what window {number - 1} left open may not be looked at "
+            f"again. Restore the files from a backup, remove all that the archive has of window "
+            f"{number}, and audit again. In the archive {str(found[0]).removeprefix(root)}{more}"
         )
         return [AuditFinding(kind="archive-damaged", count=len(found), sentence=sentence)]
 
@@ -62,8 +70,34 @@ def look_back(work: Work) -> Previous:
     """The window before, and what is damaged of it. Raises ArchiveUnusable."""
     if work.plan.window.number == 0:
         return Previous(work=work)
-    damage = find_damage_of_window(work.run.storage, work.place.before)
-    return Previous(work=work, damage=tuple(damage))
+    return Previous(work=work, damage=tuple(_find_damage(work)))
+
+
+def _find_damage(work: Work) -> Iterator[Damage]:
+    """What is damaged of the window before, which was audited to its end."""
+    storage, place = work.run.storage, work.place.before
+    plan = storage.read_json(place.record("plan.json"))
+    manifest = storage.read_json(place.record("manifest.json"))
+    if plan is None or manifest is None:
+        yield _without_marker(work, "manifest")
+        return
+    before = Work(run=work.run, plan=parse_plan(plan, place.record("plan.json")), place=place)
+    groups = [_stage(group) for group in manifest["groups"]]
+    for stage in (*_STAGES, *groups):
+        marker = storage.read_json(_marker(work, stage))
+        if marker is not None:
+            yield from find_damage(storage, before.target, stage, marker)
+        elif stage in groups:
+            yield _without_marker(work, stage)
+
+
+def _without_marker(work: Work, stage: str) -> Damage:
+    return Damage(stage=stage, part="", path=_marker(work, stage), problem="is missing")
+
+
+def _marker(work: Work, stage: str) -> str:
+    """The marker of a stage of the window before."""
+    return work.place.before.record(f"{stage}.json")
 
 
 def _stage(group: str) -> str:

@@ -16,6 +16,7 @@ from pelops.domain.audit import AuditSummary, parse_summary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.acts import read_history
+from pelops.pipeline.compaction import read_marker
 from pelops.pipeline.layout import WindowPlace, slug
 from pelops.pipeline.place import Place
 from pelops.pipeline.plan import Plan
@@ -74,9 +75,9 @@ def _place(run: Run, plan: Plan) -> WindowPlace:
 
 
 def _publications(run: Run, plan: Plan, place: WindowPlace) -> list[Publication]:
-    acts = run.storage.read_json(place.part("acts.json")) or {}
+    acts = read_marker(run.storage, place, "acts")
     audits = {
-        target.group: run.storage.read_json(place.part(f"group={slug(target.group)}.json")) or {}
+        target.group: read_marker(run.storage, place, f"group={slug(target.group)}")
         for target in plan.targets
     }
     return [

@@ -96,6 +96,7 @@ class Reconciled:
 
     archived: Tally  # of archived entries
     gone: Tally  # of those gone before the archive that something tells of
+    judged: tuple[DataFrame, ...]  # all of them; lazy
 
     @property
     def counts(self) -> Mapping[EntryStatus, int]:
@@ -148,10 +149,11 @@ def reconcile_window(case: Case) -> Reconciled:
     entries = case.work.read("entries")
     if case.owed.left_out:
         entries = entries.where(~at_or_before(window.from_id))
-    found = _found_below(case, entries, in_window, size).unionByName(
-        _found_above(case, entries, in_window, size)
-    )
-    judged = judge(case, found)
+    is_known_enough = case.position_holds and not case.has_files
+    above = _found_above(case, entries, in_window, size)
+    every = judge(case, _found_below(case, entries, in_window, size, "left").unionByName(above))
+    known = _found_below(case, entries, in_window, size, "inner").unionByName(above)
+    judged = judge(case, known) if is_known_enough else every
     path = f"{case.directory}/exceptions"
     is_heavy = archived + size > HEAVY
     chosen = with_roots(case, judged.where(is_exception())).select(*KEPT)
@@ -164,8 +166,12 @@ def reconcile_window(case: Case) -> Reconciled:
     inferred = Kind(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
     tally[inferred] += archived - tally.total() - copies
     tally[inferred._replace(is_copy=True)] += copies
+    gone = _judge_unarchived(case, in_window, entries if case.has_files else kept)
+    every = with_roots(case, every)
     return Reconciled(
-        archived=tally, gone=_unarchived(case, in_window, entries if case.has_files else kept)
+        archived=tally,
+        gone=Counter() if gone is None else count_kinds(gone),
+        judged=(every,) if gone is None else (every, gone),
     )
 
 
@@ -285,16 +291,17 @@ def _packed(ms: str, seq: str) -> Column:
     return F.shiftleft(ms, 20).bitwiseXOR(F.col(seq))
 
 
-def _found_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
-    """Entries that the group had passed before the archive: only what is known needs a look.
+def _found_below(
+    case: Case, entries: DataFrame, known: DataFrame, size: int, how: str
+) -> DataFrame:
+    """Entries that the group had passed before the archive: to count, only what is known is needed.
 
-    With append-only files each of them does, since they tell of each; and when the position does
-    not hold, since then it does not tell that what is not pending was acknowledged.
+    With append-only files each of them is, since they tell of each; and when the position does not
+    hold, since then it does not tell that what is not pending was acknowledged.
     """
     below = entries.where(at_or_before(case.reached_before))
-    is_known_enough = case.position_holds and not case.has_files
     return (
-        join_known(below, known, size, "inner" if is_known_enough else "left")
+        join_known(below, known, size, how)
         .withColumn("is_present", F.lit(case.is_reached_still))
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
@@ -323,10 +330,12 @@ def _archived_copies(case: Case) -> int:
     return ours.where("archived").count()
 
 
-def _unarchived(case: Case, known: DataFrame, archived_already: DataFrame) -> Tally:
+def _judge_unarchived(
+    case: Case, known: DataFrame, archived_already: DataFrame
+) -> DataFrame | None:
     """Entries that were gone before the archive, and are pending, were acted on, or are copies."""
     if case.owed.archived >= case.owed.produced:
-        return Counter()
+        return None
     window, named = case.owed.window, []
     if case.has_files:
         named.append(read_covered(case.work, case.target.group))
@@ -353,14 +362,14 @@ def _unarchived(case: Case, known: DataFrame, archived_already: DataFrame) -> Ta
     path = f"{case.directory}/unarchived"
     judged = with_roots(case, judge(case, facts))
     write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
-    return count_kinds(judged)
+    return judged
 
 
 def last_acts(case: Case, stream: str) -> DataFrame:
     """The last act on each entry of a stream of the group that ended it."""
     acts = case.work.read(f"acts/{case.group_part}")
     kinds = [str(kind) for kind in ENDING_ACTS]
-    ours = acts.where(F.col("kind").isin(kinds) & (F.col("stream") == stream))
+    ours = acts.where(F.col("kind").isin(kinds) & (F.col("in_stream") == stream))
     last = F.max_by(
         F.struct("kind", "new_ms", "new_seq", "reason", "event_ms", "idle_ms"),
         F.struct("event_ms", "event_seq"),

@@ -122,7 +122,7 @@ def _named(case: Case) -> DataFrame:
     made = acts.where(is_made).select(
         F.col("new_ms").alias("ms"), F.col("new_seq").alias("seq"), *_ROOT
     )
-    told = made.unionByName(acts.where(F.col("stream") == stream).select(*IDS, *_ROOT))
+    told = made.unionByName(acts.where(F.col("in_stream") == stream).select(*IDS, *_ROOT))
     told = told.where(within(*case.work.plan.retries[case.target.group]))
     return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in _ROOT))
 

@@ -11,16 +11,24 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import AuditSummary, Verdict, parse_summary
+from pelops.domain.audit import (
+    AuditSummary,
+    Verdict,
+    parse_summary,
+    worst_certainty,
+    worst_verdict,
+)
 from pelops.domain.naming import parse_derived_key
 from pelops.errors import PelopsError
+from pelops.pipeline.compaction import merge_closed_spans
 from pelops.pipeline.gone import find_gone
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import plan_windows, remove_old_windows
 from pelops.pipeline.publish import publish_index, publish_windows
-from pelops.pipeline.settings import Settings, Target
+from pelops.pipeline.settings import BALANCED, Settings, Target
 from pelops.pipeline.storage import Storage
+from pelops.pipeline.tables import check_layout
 from pelops.pipeline.watching import Watch
 from pelops.pipeline.window_run import archive_window, audit_window
 from pelops.pipeline.work import Run, Work
@@ -30,15 +38,20 @@ _SPARE_S: Final = 60.0  # before the deadline nothing is begun any more
 
 
 def open_run(session: SparkSession, settings: Settings) -> Run:
-    """What a run works with. Close its watch after use."""
+    """What a run works with. Close its watch after use.
+
+    Raises ArchiveUnusable for an archive of another layout.
+    """
     spare_s = _SPARE_S
     ends_at = None
     if settings.deadline is not None:
         given_s = settings.deadline.total_seconds()
         ends_at = time.monotonic() + given_s - min(spare_s, given_s / 10)
+    storage = Storage(session)
+    check_layout(storage, settings.archive)
     return Run(
         session=session,
-        storage=Storage(session),
+        storage=storage,
         watch=Watch(settings.place),
         settings=settings,
         ends_at=ends_at,
@@ -69,6 +82,7 @@ def run_audit(run: Run) -> list[AuditSummary]:
             audits = audit_window(work)
             summaries += [_summary(audits[target.group]) for target in work.plan.targets]
             recorder.record(stream)
+        merge_closed_spans(run, stream)
         remove_old_windows(run, stream)
     recorder.raise_problem()
     return summaries
@@ -104,9 +118,13 @@ class _Recorder:
 
 
 def exit_code(settings: Settings, summaries: Sequence[AuditSummary]) -> int:
-    """0 when every entry is accounted for and none needs a look."""
-    found = any(summary.verdict is not Verdict.BALANCED for summary in summaries)
-    return settings.findings_exit if found else 0
+    """0 when every group is balanced, by acknowledgements that are as certain as is required."""
+    verdict = worst_verdict([one.verdict for one in summaries]) or Verdict.BALANCED
+    certainty = worst_certainty(one.certainty for one in summaries)
+    if verdict in {Verdict.FINDINGS, Verdict.FAILING}:
+        return settings.findings_exit
+    enough = worst_certainty([certainty, settings.require]) is settings.require
+    return BALANCED if verdict is Verdict.BALANCED and enough else settings.unproven_exit
 
 
 def find_targets(run: Run) -> dict[str, list[Target]]:

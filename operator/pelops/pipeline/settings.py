@@ -11,6 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from pelops.domain.audit import Certainty
 from pelops.domain.audit_record import check_audit_name
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
@@ -18,7 +19,8 @@ from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.place import Place, read_place
 
 STUCK_AFTER_MS: Final = 300_000
-BALANCED, BROKEN, UNUSABLE, FOUND, INTERRUPTED = 0, 1, 2, 3, 130  # exit codes
+# Exit codes.
+BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
 class Payload(StrEnum):
@@ -74,6 +76,8 @@ class Settings:
     deadline: timedelta | None = None
     aof_path: str | None = None
     findings_exit: int = FOUND
+    unproven_exit: int = UNPROVEN  # the verdict is unknown, or less certain than `require`
+    require: Certainty = Certainty.INFERRED  # the least that counts as balanced
     business_key: str | None = None  # a field of the entries
     sent: Table | None = None
     effects: Table | None = None
@@ -107,6 +111,8 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         deadline=told.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
         aof_path=chosen.aof_path or told.text("PELOPS_AUDIT_AOF_PATH"),
         findings_exit=told.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
+        unproven_exit=told.number("PELOPS_AUDIT_FINDINGS_EXIT", UNPROVEN),
+        require=Certainty(chosen.require),
         business_key=chosen.business_key,
         sent=_read_table(chosen, chosen.sent, chosen.sent_ms),
         effects=_read_table(chosen, chosen.effects),

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
 from pelops.pipeline.failures import explain_failure, explain_storage, is_missing
 from pelops.pipeline.footer_order import order_footer
-from pelops.pipeline.local_links import link_exclusively, plain_path
+from pelops.pipeline.local_links import exchange, link_exclusively, plain_path, read_file
 from pelops.pipeline.part_names import plain_name
 
 log: Final = logging.getLogger(__name__)
@@ -78,7 +78,9 @@ class Storage:
     def write_text(self, path: str, text: str) -> None:
         """Replace a file as a whole."""
         if not self._is_renamed_whole(path):
-            self._do(path, "write", lambda files, place: _fill(files.create(place, True), text))
+            self._do(
+                path, "write", lambda files, place: _fill(files.create(place, True), text.encode())
+            )
             return
         unfinished = self._write_beside(path, text)
         self._replace(unfinished, path)
@@ -101,6 +103,37 @@ class Storage:
         finally:
             self.discard(unfinished)
 
+    def read_bytes(self, path: str) -> bytes:
+        """All of a file. Raises ArchiveUnusable."""
+        if self._scheme(path) == _LOCAL:
+            return read_file(path)
+
+        def read(files: Any, place: Any) -> bytes:
+            stream = files.open(place)
+            try:
+                return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+            finally:
+                stream.close()
+
+        return self._do(path, "read", read)
+
+    def write_bytes(self, path: str, data: bytes) -> None:
+        """Write a file that nobody reads yet."""
+
+        def write(files: Any, place: Any) -> None:
+            files.mkdirs(place.getParent())
+            _fill(files.create(place, True), data)
+
+        self._do(path, "write", write)
+
+    def size(self, path: str) -> int:
+        """The bytes of a file, or of all files in a directory."""
+        return self._do(path, "read", lambda f, place: int(f.getContentSummary(place).getLength()))
+
+    def exchange(self, one: str, other: str) -> bool:
+        """Let two directories change places in one step; False where the store has no such step."""
+        return self._scheme(one) == _LOCAL and exchange(one, other)
+
     def list_names(self, path: str) -> list[str]:
         """Names in a directory, in order; none when there is no such directory."""
 
@@ -117,6 +150,18 @@ class Storage:
             return {str(one.getPath().getName()): int(one.getLen()) for one in found}
 
         return self._ask(path, "list", sizes, {})
+
+    def list_files(self, directory: str) -> list[str]:
+        """The files of a directory and those in it, by their paths from there."""
+
+        def names(files: Any, place: Any) -> list[str]:
+            base = str(files.makeQualified(place).toString())
+            found, each = [], files.listFiles(place, True)
+            while each.hasNext():
+                found.append(str(each.next().getPath().toString())[len(base) + 1 :])
+            return sorted(found)
+
+        return self._ask(directory, "list", names, [])
 
     def exists(self, path: str) -> bool:
         return self._do(path, "read", lambda files, place: bool(files.exists(place)))
@@ -149,8 +194,14 @@ class Storage:
         """
         if not self._is_renamed_whole(path):
             self._move_files(directory, path)
-        elif not self.exists(path):
-            self._rename_once(directory, path)
+        else:
+            self.put_file_in_place(directory, path)
+
+    def put_file_in_place(self, source: str, target: str) -> None:
+        """Move a file that is complete to where readers look for it. Safe to repeat."""
+        if not self.exists(target):
+            self.make_directory(target.rpartition("/")[0])
+            self._rename_once(source, target)
 
     def write_parquet(self, frame: DataFrame, path: str) -> None:
         """Write a directory of Parquet in place of what was there.
@@ -194,7 +245,7 @@ class Storage:
 
     def _move_files(self, directory: str, path: str) -> None:
         """An object is removed only when it was copied: what is left to move is what is there."""
-        names = self._list_files(directory)
+        names = self.list_files(directory)
         if not names and not self.exists(directory) and not self.exists(path):
             raise ArchiveUnusable(f"{path} was removed while it was made")
         self.make_directory(path)
@@ -216,22 +267,10 @@ class Storage:
             if not self.exists(target):
                 raise
 
-    def _list_files(self, directory: str) -> list[str]:
-        """The files of a directory and those in it, by their paths from there."""
-
-        def names(files: Any, place: Any) -> list[str]:
-            base = str(files.makeQualified(place).toString())
-            found, each = [], files.listFiles(place, True)
-            while each.hasNext():
-                found.append(str(each.next().getPath().toString())[len(base) + 1 :])
-            return sorted(found)
-
-        return self._ask(directory, "list", names, [])
-
     def _create_object(self, path: str, text: str) -> bool:
         def create(files: Any, place: Any) -> None:
             builder = files.createFile(place).recursive().overwrite(False)
-            _fill(builder.must(_ONLY_IF_ABSENT, True).build(), text)
+            _fill(builder.must(_ONLY_IF_ABSENT, True).build(), text.encode())
 
         for left in reversed(range(_TRIES)):
             try:
@@ -253,7 +292,7 @@ class Storage:
 
         def write(files: Any, place: Any) -> None:
             files.mkdirs(place.getParent())
-            _fill(files.create(place, True), text)
+            _fill(files.create(place, True), text.encode())
 
         self._do(unfinished, "write", write)
         return unfinished
@@ -301,7 +340,7 @@ def render_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1, sort_keys=True) + "\n"
 
 
-def _fill(stream: Any, text: str) -> None:
-    stream.write(bytearray(text.encode()))
+def _fill(stream: Any, data: bytes) -> None:
+    stream.write(bytearray(data))
     # Not after a write that failed: an object appears when its stream is closed, half or whole.
     stream.close()

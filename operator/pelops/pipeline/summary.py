@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
@@ -11,18 +11,19 @@ from pelops.domain.audit import (
     EXPECTED_STATUSES,
     AuditFinding,
     AuditSummary,
+    Certainty,
     EntryStatus,
     Evidence,
     RecoveryTimes,
-    Verdict,
     Window,
     build_summary,
+    decide_verdict,
+    find_certainty,
+    worst_certainty,
 )
 from pelops.policy.classification import Why
 
 _WORDS: Final = {
-    EntryStatus.ACKNOWLEDGED_PROVEN: "acknowledged for certain",
-    EntryStatus.ACKNOWLEDGED_INFERRED: "acknowledged",
     EntryStatus.IN_FLIGHT: "in flight",
     EntryStatus.STUCK: "stuck",
     EntryStatus.UNDELIVERED: "not delivered yet",
@@ -30,7 +31,7 @@ _WORDS: Final = {
     EntryStatus.REQUEUED: "requeued",
     EntryStatus.PAYLOAD_GONE: "without their body",
     EntryStatus.LOST: "lost",
-    EntryStatus.INDETERMINATE: "gone for a reason that nobody knows",
+    EntryStatus.INDETERMINATE: "indeterminate",
 }
 _FINDINGS: Final = {
     EntryStatus.STUCK: "{n} entries are pending for longer than the limit",
@@ -38,7 +39,7 @@ _FINDINGS: Final = {
     EntryStatus.PAYLOAD_GONE: "the bodies of {n} pending entries were deleted or trimmed: workers "
     "that do not hold them already cannot process them",
     EntryStatus.LOST: "{n} entries are lost: {how}",
-    EntryStatus.INDETERMINATE: "of {n} entries nobody can tell whether they were processed",
+    EntryStatus.INDETERMINATE: "nothing tells whether {n} entries were acknowledged",
 }
 
 
@@ -97,7 +98,8 @@ def build_group_summary(told: Told) -> AuditSummary:
             lost_earlier=told.settled.get(EntryStatus.LOST, 0),
             stuck_earlier=told.stuck_earlier,
             findings=findings,
-            verdict=_verdict(told, findings),
+            verdict=decide_verdict(findings, told.failures),
+            certainty=_certainty(told),
             sentence=_sentence(told, produced),
             oldest_stuck=_span(told.oldest_stuck_ms),
             recovery=_recovery(told.recovery_ms),
@@ -163,10 +165,9 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
         )
 
 
-def _verdict(told: Told, findings: Sequence[AuditFinding]) -> Verdict:
-    if told.failures:
-        return Verdict.FAILING
-    return Verdict.FINDINGS if findings else Verdict.BALANCED
+def _certainty(told: Told) -> Certainty:
+    """Of the window's entries, and of earlier ones that came to an end."""
+    return worst_certainty([find_certainty(told.counts), find_certainty(told.settled)])
 
 
 def _of_counts(told: Told) -> Iterator[AuditFinding]:
@@ -230,24 +231,37 @@ def _sentence(told: Told, produced: int) -> str:
     earlier = _of_earlier_windows(told)
     if produced == 0:
         return f"Nothing was added.{earlier}"
-    acknowledged = EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED
-    done = sum(told.counts.get(status, 0) for status in acknowledged)
     parts = [
-        f"{told.counts[status]} are {_WORDS[status]}"
+        f"{_are(told.counts[status])} {_WORDS[status]}"
         for status in EntryStatus
-        if status not in acknowledged and told.counts.get(status)
+        if status in _WORDS and told.counts.get(status)
     ]
-    head = f"{done} of {produced} entries were acknowledged"
+    head = _acknowledged(told.counts, produced)
     if told.dropped:
-        head += f" (up to {told.dropped} of them may be dropped: their consumers were deleted)"
+        head += f", up to {told.dropped} of them perhaps dropped with a deleted consumer"
     return ", ".join([head, *parts]) + f".{earlier}"
+
+
+def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:
+    """How many were acknowledged, and whether that is proven or inferred."""
+    proven = counts.get(EntryStatus.ACKNOWLEDGED_PROVEN, 0)
+    inferred = counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
+    of = "1 entry was" if produced == 1 else f"{produced} entries were"
+    told = f"{proven + inferred} of {of} acknowledged"
+    if proven and inferred:
+        return f"{told} ({proven} proven, {inferred} inferred)"
+    return f"{told} ({'proven' if proven else 'inferred'})" if proven or inferred else told
+
+
+def _are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
 
 
 def _of_earlier_windows(told: Told) -> str:
     lost = told.settled.get(EntryStatus.LOST, 0)
     parts = [
-        *([f"{lost} are lost by now"] if lost else []),
-        *([f"{told.stuck_earlier} are stuck"] if told.stuck_earlier else []),
+        *([f"{_are(lost)} lost by now"] if lost else []),
+        *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.checking import check_letters
 from pelops.pipeline.clusters import Cluster
-from pelops.pipeline.layout import slug
+from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import render_clusters
 from pelops.pipeline.run import find_targets, open_run
 from pelops.pipeline.settings import Payload, Settings, Target
@@ -53,7 +53,7 @@ def triage_target(run: Run, target: Target) -> tuple[Triage, str]:
         triage = triage_letters(letters, field_prefix=target.field_prefix)
         if run.settings.payload is not Payload.FULL:
             triage = replace(triage, clusters=tuple(map(_without_payload, triage.clusters)))
-        base = f"{run.settings.archive}/report/{slug(target.stream)}/group={slug(target.group)}"
+        base = f"{report_path(run.settings.archive, target.stream)}/group={slug(target.group)}"
         header = start_header(target.stream, target.group, keys.dead_letter, at=datetime.now(UTC))
         lines = plan_lines(*plan_redrive(triage, header))
         run.storage.write_lines(lines, f"{base}/redrive.jsonl")

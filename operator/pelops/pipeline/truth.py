@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -9,9 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.compaction import read_marker
+from pelops.pipeline.damage import find_damage
+from pelops.pipeline.errors import ArchiveUnusable, WrongSettings
 from pelops.pipeline.id_columns import IDS
-from pelops.pipeline.layout import stream_path, window_numbers
+from pelops.pipeline.layout import stream_path, table_unit, window_numbers
 from pelops.pipeline.reconcile import Case
 from pelops.pipeline.settings import Table
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
@@ -92,15 +96,33 @@ def _of_window(work: Work, sent: DataFrame) -> DataFrame:
 
 
 def _archived_keys(work: Work) -> DataFrame:
-    base = stream_path(work.run.settings.archive, work.plan.stream)
+    storage, place = work.run.storage, work.place
     keys = work.read("entries").select("key")
-    for number in window_numbers(work.run.storage.list_names(base)):
-        path = f"{base}/window={number}/entries"
-        if number != work.plan.window.number and work.run.storage.exists(path):
+    numbers = window_numbers(storage.list_names(stream_path(place.root, place.stream)))
+    _check_entries(work, numbers)
+    units = dict.fromkeys(table_unit(replace(place, number=one), "entries") for one in numbers)
+    for path in (f"{unit}/{part}" for unit in units for part in storage.list_names(unit)):
+        if path != place.part("entries"):
             frame = work.load(path)
             if "key" in frame.columns:
                 keys = keys.unionAll(frame.select("key"))
     return keys
+
+
+def _check_entries(work: Work, numbers: Sequence[int]) -> None:
+    """Raises ArchiveUnusable for a file that is missing: its entries would seem never to arrive."""
+    storage = work.run.storage
+    for number in numbers:
+        place = replace(work.place, number=number)
+        if place.span in storage.list_names(table_unit(place, "entries")):
+            continue  # merged: its own file is not there any more
+        for one in find_damage(
+            storage, place.part, "entries", read_marker(storage, place, "entries")
+        ):
+            raise ArchiveUnusable(
+                f"{one}: its entries would count as sent and never arrived; restore it, or run "
+                "without --sent"
+            )
 
 
 def _examples(work: Work, path: str) -> list[str]:

@@ -35,6 +35,7 @@ from pelops.pipeline.snapshot import (
     settled_to,
     take_snapshot,
 )
+from pelops.pipeline.statuses import write_statuses
 from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
@@ -144,6 +145,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     roots = follow_roots(case, judged)
     identities = [*_identities(case, judged), *roots.identities]
     dropped = _dropped(case, judged)
+    write_statuses(case, found.judged)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(

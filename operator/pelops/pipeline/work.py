@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,13 +18,14 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.errors import PelopsError
 from pelops.pipeline.damage import FILES, find_damage
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
 from pelops.pipeline.failures import explain_failure
 from pelops.pipeline.footers import TableFile, describe_files, read_parquet
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.layout import STATUSES, WindowPlace
 from pelops.pipeline.part_names import plain_name
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.settings import Settings
@@ -33,6 +34,7 @@ from pelops.pipeline.watching import Watch
 
 log: Final = logging.getLogger(__name__)
 UNFINISHED: Final = ".unfinished"
+AS_OF: Final = "as_of"  # column of every table: the window whose archive or audit made the row
 HEAVY: Final = 2_000_000  # entries; looking at more of them is compiled, and shared by tasks
 
 
@@ -72,35 +74,49 @@ class Work:
 
     def load(self, path: str) -> DataFrame:
         """The Parquet of any path of the archive."""
-        return read_parquet(self.session, path)
+        return read_parquet(self.session, path).drop(AS_OF)
+
+    def target(self, name: str) -> str:
+        """Where a part of a stage, or a file of it, is put in place."""
+        group, _, part = name.partition("/")
+        if part == STATUSES:
+            return self.place.statuses(group, self.plan.window.at.date().isoformat())
+        return self.place.part(name)
 
 
 Content = dict[str, Any]
 
 
 def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
-    """What the stage's marker says; `make` fills a directory unless that is done already."""
-    storage, path = work.run.storage, work.place.part(name)
-    done = storage.read_json(f"{path}.json")
+    """What the stage's marker says; `make` fills a directory unless that is done already.
+
+    Each directory of Parquet in it becomes a part of a table; a file of JSON, a record.
+    """
+    storage = work.run.storage
+    done = storage.read_json(work.place.record(f"{name}.json"))
     if done is not None:
-        for one in find_damage(storage, work.place, name, done):
+        for one in find_damage(storage, work.target, name, done):
             raise ArchiveUnusable(
-                f"{one}: put it back; or remove {path} and {path}.json, and the next run makes "
-                "them again from what Redis still holds"
+                f"{one}: put it back; or remove the stage's marker {work.place.record(name)}.json "
+                "and what is left of its parts, and the next run makes them again from what Redis "
+                "still holds"
             )
         return done
-    claim: Mapping[str, Any] | None = storage.read_json(f"{path}.claim")
+    claim: Mapping[str, Any] | None = storage.read_json(work.place.record(f"{name}.claim"))
     if claim is None:
         work.run.check_time()
-        claim = _make_and_claim(work.run, path, make)
-    return _finish(storage, path, claim)
+        claim = _make_and_claim(work, name, make)
+    return _finish(work, name, claim)
 
 
 def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
     """Write a part of a stage; answers its rows."""
     # To compile a query takes a second of CPU, which only much work wins back.
     work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
-    work.run.storage.write_parquet(frame, path)
+    # Other programs read the tables, and not all of them know INT96.
+    work.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    told = frame.withColumn(AS_OF, F.lit(work.plan.window.number))
+    work.run.storage.write_parquet(told, path)
     files = describe_files(work.session, path)
     work.run.written.update({f"{path}/{name}": file for name, file in files.items()})
     return sum(file.rows for file in files.values())
@@ -128,35 +144,37 @@ def clean(work: Work) -> None:
     storage = work.run.storage
     for name in storage.list_names(work.place.path):
         if name.endswith((UNFINISHED, ".claim")):
-            storage.remove(work.place.part(name))
+            storage.remove(work.place.record(name))
 
 
-def _make_and_claim(run: Run, path: str, make: Callable[[str], Content]) -> Mapping[str, Any]:
-    began, storage = time.monotonic(), run.storage
-    directory = f"{path}.{uuid4().hex}{UNFINISHED}"
+def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Mapping[str, Any]:
+    storage, began = work.run.storage, time.monotonic()
+    directory = work.place.record(f"{name}.{uuid4().hex}{UNFINISHED}")
     storage.make_directory(directory)
     try:
         content = make(directory)
-        content[FILES] = {
-            plain_name(name): file._asdict() for name, file in _take_written(run, directory).items()
-        }
-        ours: Content = {"directory": directory, "content": content}
+        files = storage.list_files(directory)
+        written = _take_written(work.run, directory)
+        content[FILES] = {plain_name(path): told._asdict() for path, told in written.items()}
     except (PelopsError, Py4JJavaError, PySparkException) as error:
         storage.discard(directory)
-        return _adopt(storage, path, error)
+        return _adopt(work, name, error)
     except BaseException:
         storage.discard(directory)
         raise
     log.info(
-        "%s: done in %.1f s", path.rpartition("/")[2], time.monotonic() - began,
-        extra={"rows": ours["content"].get("rows", "")},
-    )  # fmt: skip
-    if storage.create_json(f"{path}.claim", ours):
+        "%s: done in %.1f s",
+        name,
+        time.monotonic() - began,
+        extra={"rows": content.get("rows", "")},
+    )
+    ours: Content = {"directory": directory, "content": content, **_parts_of(files)}
+    if storage.create_json(work.place.record(f"{name}.claim"), ours):
         return ours
     storage.remove(directory)
-    theirs = storage.read_json(f"{path}.claim")
+    theirs = storage.read_json(work.place.record(f"{name}.claim"))
     # The other may have finished and removed its claim meanwhile: then its marker tells.
-    return theirs or {"directory": None, "content": storage.read_json(f"{path}.json")}
+    return theirs or _finished(storage.read_json(work.place.record(f"{name}.json")))
 
 
 def _take_written(run: Run, directory: str) -> dict[str, TableFile]:
@@ -166,23 +184,45 @@ def _take_written(run: Run, directory: str) -> dict[str, TableFile]:
     return {path.removeprefix(begin): run.written.pop(path) for path in paths}
 
 
-def _adopt(storage: Storage, path: str, error: Exception) -> Mapping[str, Any]:
+def _parts_of(files: Sequence[str]) -> Content:
+    """What a stage has made, by paths in its directory: parts of tables, and records."""
+    tables = {path.rpartition("/")[0] for path in files if path.endswith(".parquet")}
+    return {
+        "tables": sorted(tables),
+        "records": sorted(path for path in files if path.endswith(".json")),
+    }
+
+
+def _finished(content: Content | None) -> Content:
+    return {"directory": None, "content": content}
+
+
+def _adopt(work: Work, name: str, error: Exception) -> Mapping[str, Any]:
     """What another run has made: one that ends cleans up, and what others make goes with it."""
     with suppress(ArchiveUnusable):
-        done = storage.read_json(f"{path}.json")
+        done = work.run.storage.read_json(work.place.record(f"{name}.json"))
         if done is not None:
-            return {"directory": None, "content": done}
+            return _finished(done)
     if isinstance(error, PelopsError):
         raise error
-    raise explain_failure(error, path) from error
+    raise explain_failure(error, work.place.record(name)) from error
 
 
-def _finish(storage: Storage, path: str, claim: Mapping[str, Any]) -> Content:
-    directory, content = claim["directory"], claim["content"]
+def _finish(work: Work, name: str, claim: Mapping[str, Any]) -> Content:
+    """Put in place what was made, and mark it: also what a run that died had made and claimed."""
+    storage, directory, content = work.run.storage, claim["directory"], claim["content"]
     if content is None:
-        raise ArchiveUnusable(f"{path} was removed while it was made: let one run work at a time")
+        raise ArchiveUnusable(
+            f"{work.place.record(name)} was removed while it was made: let one run work at a time"
+        )
     if directory is not None:
-        storage.put_in_place(directory, path)
-    storage.create_json(f"{path}.json", content)
-    storage.remove(f"{path}.claim")
+        for part in claim["tables"]:
+            made = f"{directory}/{part}" if part else directory
+            storage.put_in_place(made, work.target(f"{name}/{part}" if part else name))
+        for part in claim["records"]:
+            storage.put_file_in_place(f"{directory}/{part}", work.target(f"{name}/{part}"))
+    storage.create_json(work.place.record(f"{name}.json"), content)
+    if directory is not None:
+        storage.remove(directory)
+    storage.remove(work.place.record(f"{name}.claim"))
     return dict(content)

@@ -9,28 +9,46 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from pelops.domain.audit import EntryStatus, render_summary
+from pelops.domain.audit import Certainty, EntryStatus, Verdict, parse_summary, render_summary
 from pelops.domain.entry_id import EntryId
+from pelops.domain.json_fields import JsonFields, load_json_object
+from pelops.errors import InvalidSpec
 from pelops.pipeline.clusters import Cluster, LetterExample, ValueHead
+from pelops.pipeline.report.links import anchor_of
 from pelops.pipeline.report.model import (
     AgeBand,
     CountCheck,
     Duplicate,
     ExceptionalEntry,
+    Finding,
+    GroupLine,
     GroupReport,
     Report,
+    Severity,
     Spread,
     Timeline,
+)
+from pelops.pipeline.report.severity import (
+    ACKNOWLEDGED,
+    certainty_of,
+    certainty_of_all,
+    list_findings,
+    sentence_of,
+    sentence_of_all,
+    verdict_of,
+    verdict_of_all,
 )
 
 KIND: Final = "pelops.audit-report"
 VERSION: Final = 1
+_MOST_READ: Final = 64 * 1024 * 1024  # bytes
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -44,9 +62,13 @@ def render_document(report: Report) -> str:
         "at_ms": _ms(report.at),
         "pelops": report.pelops,
         "archive": report.archive,
-        "verdict": report.verdict.value,
-        "sentence": report.sentence,
+        "stream": report.stream,
+        "verdict": verdict_of_all(report).value,
+        "certainty": certainty_of_all(report),
+        "sentence": sentence_of_all(report),
         "groups": [_group(group) for group in report.groups],
+        "others": [_line(one) for one in report.others],
+        "unread": list(report.unread),
     }
     # Half of a surrogate pair cannot be written but as an escape.
     return json.dumps(content, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False) + "\n"
@@ -60,8 +82,115 @@ def read_schema() -> dict[str, Any]:
     return schema
 
 
+def read_lines(text: str, page: str) -> list[GroupLine]:
+    """The groups of a document, for an overview that links to its page.
+
+    Raises InvalidSpec when it is no document of this version.
+    """
+    return [_read_group(one, page) for one in _objects(_open(text), "groups")]
+
+
+def read_all_lines(text: str) -> list[GroupLine]:
+    """Every group of a document, also those that it only links to. Raises InvalidSpec."""
+    return [*read_lines(text, ""), *map(_read_line, _objects(_open(text), "others"))]
+
+
+def _open(text: str) -> JsonFields:
+    fields = load_json_object(text, "the report", limit=_MOST_READ)
+    if fields.text("kind") != KIND or fields.number("version") != VERSION:
+        raise InvalidSpec(f"it is no {KIND} of version {VERSION}")
+    return fields
+
+
+def _read_group(fields: JsonFields, page: str) -> GroupLine:
+    summary = parse_summary(json.dumps(fields.inner("summary").content))
+    return GroupLine(
+        stream=summary.stream,
+        group=summary.group,
+        verdict=fields.word("verdict", Verdict),
+        certainty=_certainty(fields),
+        sentence=fields.text("sentence", _MOST_READ),
+        findings=_findings(fields),
+        window=summary.window.number,
+        closed=summary.window.at,
+        produced=summary.produced,
+        acknowledged=sum(summary.counts.get(status, 0) for status in ACKNOWLEDGED),
+        href=f"{page}#{anchor_of(summary.stream, summary.group)}",
+    )
+
+
+def _read_line(fields: JsonFields) -> GroupLine:
+    return GroupLine(
+        stream=fields.text("stream", _MOST_READ),
+        group=fields.text("group", _MOST_READ),
+        verdict=fields.word("verdict", Verdict),
+        certainty=_certainty(fields),
+        sentence=fields.text("sentence", _MOST_READ),
+        findings=_findings(fields),
+        window=fields.number("window"),
+        closed=_EPOCH + min(fields.number("closed_ms"), _LAST_MS) * _MILLISECOND,
+        produced=fields.number("produced"),
+        acknowledged=fields.number("acknowledged"),
+        href=fields.text("page", _MOST_READ),
+    )
+
+
+def _certainty(fields: JsonFields) -> Certainty | None:
+    absent = fields.content.get("certainty") is None
+    return None if absent else fields.word("certainty", Certainty)
+
+
+def _findings(fields: JsonFields) -> tuple[Finding, ...]:
+    return tuple(map(_read_finding, _objects(fields, "findings")))
+
+
+def _objects(fields: JsonFields, name: str) -> list[JsonFields]:
+    found = fields.content.get(name)
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise InvalidSpec(f"{fields.at}{name} is no list of objects")
+    return [JsonFields(content=one, at=f"{fields.at}{name}[].") for one in found]
+
+
+def _read_finding(fields: JsonFields) -> Finding:
+    return Finding(
+        severity=fields.word("severity", Severity),
+        kind=fields.text("kind", 64),
+        count=fields.number("count"),
+        sentence=fields.text("sentence", _MOST_READ),
+    )
+
+
+def _line(one: GroupLine) -> dict[str, Any]:
+    return {
+        "stream": one.stream,
+        "group": one.group,
+        "verdict": one.verdict.value,
+        "certainty": one.certainty,
+        "sentence": one.sentence,
+        "findings": [_finding(finding) for finding in one.findings],
+        "window": one.window,
+        "closed_ms": _ms(one.closed),
+        "produced": one.produced,
+        "acknowledged": one.acknowledged,
+        "page": one.href,
+    }
+
+
+def _finding(one: Finding) -> dict[str, Any]:
+    return {
+        "severity": one.severity.value,
+        "kind": one.kind,
+        "count": one.count,
+        "sentence": one.sentence,
+    }
+
+
 def _group(group: GroupReport) -> dict[str, Any]:
     return {
+        "verdict": verdict_of(group).value,
+        "certainty": certainty_of(group),
+        "sentence": sentence_of(group),
+        "findings": [_finding(one) for one in list_findings(group)],
         "summary": render_summary(group.summary),
         "earlier": [render_summary(one) for one in group.earlier],
         "checks": [_check(one) for one in group.checks],
@@ -98,6 +227,7 @@ def _exceptions(group: GroupReport) -> dict[str, Any] | None:
     return {
         "count": found.count,
         "path": found.path,
+        "counts": {source.value: _counts(counts) for source, counts in found.counts.items()},
         "first": [_exceptional(one) for one in found.first],
     }
 
@@ -105,6 +235,7 @@ def _exceptions(group: GroupReport) -> dict[str, Any] | None:
 def _exceptional(one: ExceptionalEntry) -> dict[str, Any]:
     return {
         "id": str(one.entry_id),
+        "source": one.source.value,
         "status": one.status.value,
         "why": one.why,
         "consumer": one.consumer,
@@ -213,7 +344,7 @@ def _check(one: CountCheck) -> dict[str, Any]:
     return {"name": one.name, "expected": one.expected, "found": one.found, "holds": one.holds}
 
 
-def _counts(counts: dict[EntryStatus, int]) -> dict[str, int]:
+def _counts(counts: Mapping[EntryStatus, int]) -> dict[str, int]:
     return {status.value: count for status, count in counts.items() if count}
 
 

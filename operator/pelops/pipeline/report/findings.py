@@ -9,8 +9,15 @@ from pelops.pipeline.clusters import MOST_RETRIES, Cluster, LetterExample, Value
 from pelops.pipeline.report.charts import build_meter
 from pelops.pipeline.report.markup import Child, Html, one_line, show_bytes, tag
 from pelops.pipeline.report.model import Comparison, Duplicates, GroupReport, Letters
-from pelops.pipeline.report.numbers import show_count, show_ms, show_share, show_size
-from pelops.pipeline.report.sections import build_part, show_empty, show_unseen
+from pelops.pipeline.report.numbers import (
+    count_entries,
+    count_of,
+    show_count,
+    show_ms,
+    show_share,
+    show_size,
+)
+from pelops.pipeline.report.sections import Part
 from pelops.pipeline.report.tables import (
     Cell,
     Table,
@@ -22,33 +29,34 @@ from pelops.pipeline.report.tables import (
 
 MOST_CLUSTERS: Final = 10  # that are told in full; the table has MOST_LISTED
 MOST_LISTED: Final = 50
-MOST_OPEN: Final = 3
+MOST_OPEN: Final = 1
 _NUMBERS: Final = "number"
 _VALUE_SHOWN: Final = 160  # characters
 _GLYPHS: Final = {"redrive": "↻", "inspect": "?", "discard": "∅"}
 
 
-def build_letters_part(anchor: str, group: GroupReport) -> Html:
+def build_letters_part(anchor: str, group: GroupReport) -> Part:
     """Dead letters in clusters, the largest with examples."""
-    letters, title = group.letters, "Dead letters"
-    if letters is None:
-        return build_part(anchor, title, show_unseen("Dead letters were not looked at."))
-    if not letters.count:
-        return build_part(anchor, title, show_empty("There are no dead letters."))
+    letters, title, name = group.letters, "Dead letters", "letters"
+    if letters is None or not letters.count:
+        return Part(name=name, title=title, nothing="dead letters", is_unseen=letters is None)
     told = [
-        _cluster(f"{anchor}-{place}", place, cluster, letters.count)
+        _cluster(f"{anchor}-{name}-{place}", place, cluster, letters.count)
         for place, cluster in enumerate(letters.clusters[:MOST_CLUSTERS], 1)
     ]
-    return build_part(anchor, title, _lead(letters), _overview(anchor, letters), told)
+    of = count_of(len(letters.clusters), "cluster")
+    plan = (
+        tag("p", "The redrive plan is ", tag("code", letters.plan), ".") if letters.plan else None
+    )
+    body = [plan, _overview(f"{anchor}-{name}", letters), told]
+    return Part(name=name, title=title, gist=f"{show_count(letters.count)} in {of}", body=body)
 
 
-def build_duplicates_part(anchor: str, duplicates: Duplicates | None) -> Html:
+def build_duplicates_part(duplicates: Duplicates | None) -> Part:
     """Entries that came more than once."""
-    title = "Duplicates"
-    if duplicates is None:
-        return build_part(anchor, title, show_unseen("Duplicates were not looked for."))
-    if not duplicates.entries:
-        return build_part(anchor, title, show_empty("No entry came twice."))
+    title, name = "Duplicates", "duplicates"
+    if duplicates is None or not duplicates.entries:
+        return Part(name=name, title=title, nothing="duplicates", is_unseen=duplicates is None)
     rows = [
         [
             code_cell(one_line(one.key, 120)),
@@ -67,11 +75,11 @@ def build_duplicates_part(anchor: str, duplicates: Duplicates | None) -> Html:
         rows=rows,
         kinds=(None, None, _NUMBERS, None),
     )
-    lead = tag("p", f"{show_count(duplicates.entries)} beyond the first of each.")
-    return build_part(anchor, title, lead, build_table(table))
+    gist = f"{count_entries(duplicates.entries)} beyond the first of each"
+    return Part(name=name, title=title, gist=gist, body=build_table(table))
 
 
-def build_comparisons_part(anchor: str, comparisons: Sequence[Comparison]) -> Html | None:
+def build_comparisons_part(comparisons: Sequence[Comparison]) -> Part | None:
     """What the user's own table says; None when there was none."""
     if not comparisons:
         return None
@@ -93,14 +101,13 @@ def build_comparisons_part(anchor: str, comparisons: Sequence[Comparison]) -> Ht
         rows=rows,
         kinds=(None, _NUMBERS, None, None),
     )
-    return build_part(anchor, "Compared with your own table", build_table(table))
-
-
-def _lead(letters: Letters) -> Html:
-    known = len(letters.clusters)
-    of = "one cluster" if known == 1 else f"{show_count(known)} clusters"
-    plan = [" The redrive plan is ", tag("code", letters.plan), "."] if letters.plan else None
-    return tag("p", f"{show_count(letters.count)} in {of}.", plan)
+    found = sum(one.count for one in comparisons)
+    return Part(
+        name="compared",
+        title="Compared with your own table",
+        gist=count_of(found, "difference"),
+        body=build_table(table),
+    )
 
 
 def _overview(anchor: str, letters: Letters) -> Html:
@@ -130,7 +137,7 @@ def _overview_row(anchor: str, place: int, one: Cluster, most: int) -> list[Cell
 
 def _cluster(anchor: str, place: int, cluster: Cluster, whole: int) -> Html:
     facts: list[tuple[str, Child]] = [
-        ("Letters", f"{show_count(cluster.letters)} ({show_share(cluster.letters, whole)} of all)"),
+        ("Letters", f"{show_count(cluster.letters)}, {show_share(cluster.letters, whole)} of all"),
         ("First seen", show_ms(cluster.first_seen_ms)),
         ("Last seen", show_ms(cluster.last_seen_ms)),
         (
@@ -145,7 +152,8 @@ def _cluster(anchor: str, place: int, cluster: Cluster, whole: int) -> Html:
         ("Cluster", tag("code", cluster.signature.cluster)),
     ]
     listed = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    head = tag("h4", tag("span", f"{place}", class_="place"), " ", tag("bdi", _headline(cluster)))
+    title = tag("h4", tag("span", f"{place}", class_="place"), " ", tag("bdi", _headline(cluster)))
+    head = tag("summary", title, tag("span", show_count(cluster.letters), class_="gist"))
     advice = tag("p", _action(cluster), " ", cluster.advice.reason, class_="advice")
     # The first one of the largest clusters is worth its space.
     examples = [
@@ -153,8 +161,8 @@ def _cluster(anchor: str, place: int, cluster: Cluster, whole: int) -> Html:
         for number, one in enumerate(cluster.examples)
     ]
     return tag(
-        "article", head, advice, tag("dl", listed, class_="facts"), examples or None,
-        class_="cluster", id=anchor,
+        "details", head, advice, tag("dl", listed, class_="facts"), examples or None,
+        class_="cluster", id=anchor, open="" if place <= MOST_OPEN else None,
     )  # fmt: skip
 
 
@@ -198,7 +206,7 @@ def _example(one: LetterExample, *, is_open: bool) -> Html:
         tag("dl", pairs, class_="payload")
         if pairs
         else tag("p", "It has no fields, or they were not archived."),
-        tag("p", f"and {show_count(more)} more fields") if more > 0 and pairs else None,
+        tag("p", f"and {count_of(more, 'more field')}") if more > 0 and pairs else None,
         class_="example",
         open="" if is_open else None,
     )

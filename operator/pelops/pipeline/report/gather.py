@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import islice
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
 from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
+from pelops.pipeline.plan import parse_plan
 from pelops.pipeline.report.gather_rows import (
     read_duplicates,
     read_exceptions,
@@ -40,14 +42,7 @@ def gather_group(
     run: Run, target: Target, find_letters: Callable[[], Letters | None]
 ) -> GroupReport | None:
     """The group in its newest window that was audited; None when there is none."""
-    base = stream_path(run.settings.archive, target.stream)
-    audited = [
-        (place, audit)
-        for number in reversed(window_numbers(run.storage.list_names(base)))
-        for place in [WindowPlace(root=run.settings.archive, stream=target.stream, number=number)]
-        for audit in [run.storage.read_json(place.of_group(target.group, "audit.json"))]
-        if audit is not None
-    ]
+    audited = list(islice(_audits(run, target), EARLIER + 1))
     if not audited:
         return None
     place, audit = audited[0]
@@ -55,7 +50,7 @@ def gather_group(
     times = audit.get("times", {})
     return GroupReport(
         summary=summary,
-        earlier=tuple(_summary(one) for _, one in reversed(audited[1 : EARLIER + 1])),
+        earlier=tuple(_summary(one) for _, one in reversed(audited[1:])),
         checks=_checks(summary),
         roots={EntryStatus(name): count for name, count in audit.get("roots", {}).items()},
         timeline=read_timeline(run, place, target.group),
@@ -68,6 +63,31 @@ def gather_group(
         spreads=tuple(_spreads(times)),
         comparisons=tuple(_comparisons(audit)),
     )
+
+
+def find_groups(run: Run, stream: str, targets: Sequence[Target]) -> list[Target]:
+    """The groups of a stream that its newest windows were audited for, beside those of this run."""
+    found = {target.group: target for target in targets}
+    for place in islice(_windows(run, stream), EARLIER + 1):
+        path = place.part("plan.json")
+        plan = run.storage.read_json(path)
+        for target in () if plan is None else parse_plan(plan, path).targets:
+            found.setdefault(target.group, target)
+    return list(found.values())
+
+
+def _audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
+    """The windows in which a group was audited, the newest first."""
+    for place in _windows(run, target.stream):
+        audit = run.storage.read_json(place.of_group(target.group, "audit.json"))
+        if audit is not None:
+            yield place, audit
+
+
+def _windows(run: Run, stream: str) -> Iterator[WindowPlace]:
+    names = run.storage.list_names(stream_path(run.settings.archive, stream))
+    for number in reversed(window_numbers(names)):
+        yield WindowPlace(root=run.settings.archive, stream=stream, number=number)
 
 
 def _summary(audit: Mapping[str, Any]) -> AuditSummary:

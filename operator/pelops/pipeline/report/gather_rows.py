@@ -20,6 +20,7 @@ from pelops.pipeline.report.model import (
     Duplicates,
     ExceptionalEntry,
     Exceptions,
+    Source,
     Timeline,
     Unproven,
 )
@@ -46,10 +47,23 @@ _WORST: Final = (
     EntryStatus.STUCK,
     EntryStatus.DEAD_LETTERED,
 )
+# Tables of a group that keep entries one by one; some are there only where they hold any.
+_TABLES: Final = {
+    "exceptions": Source.WINDOW,
+    "unarchived": Source.WINDOW,
+    "settled": Source.EARLIER,
+    "retried": Source.COPY,
+}
+_OF_ENTRY: Final = {
+    "ms": "bigint", "seq": "bigint", "status": "string", "why": "string", "reason": "string",
+    "consumer": "string", "idle_ms": "bigint", "act_idle_ms": "bigint", "delivery_count": "bigint",
+    "root_ms": "bigint", "root_seq": "bigint",
+}  # fmt: skip
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
     Why.PASSED_MEANWHILE: "Delivered while the audit looked, and gone after it.",
-    Why.TRIMMED_MEANWHILE: "Trimmed between archive and delivery: nobody knows in what order.",
+    Why.CONSUMER_DELETED: "Pending until its consumer was deleted: acknowledged, or dropped.",
+    Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
 }
 
 
@@ -96,28 +110,57 @@ def read_stuck_ages(run: Run, place: WindowPlace, group: str) -> tuple[AgeBand, 
 
 
 def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
-    """Entries that need a look, of this window and of earlier ones that are still open."""
-    path = place.of_group(group, "exceptions")
+    """Entries that need a look, from every table of the group: none is left out of a verdict."""
     expected = [str(status) for status in EXPECTED_STATUSES]
-    still = run.session.read.parquet(place.of_group(group, "open"))
-    older = still.where(F.col("window") != place.number)
-    rows = run.session.read.parquet(path).unionByName(older)
-    worth = rows.where(~F.col("status").isin(expected))
+    worth = _kept(run, place, group).where(~F.col("status").isin(expected))
+    counts: dict[Source, dict[EntryStatus, int]] = {}
+    for row in worth.groupBy("source", "status").count().collect():
+        of_source = counts.setdefault(Source(row["source"]), {})
+        of_source[EntryStatus(row["status"])] = row["count"]
+    total = sum(sum(found.values()) for found in counts.values())
     order = F.array_position(F.array(*(F.lit(str(one)) for one in _WORST)), F.col("status"))
-    first = worth.orderBy(order, "ms", "seq").limit(MOST_ENTRIES).collect()
-    return Exceptions(count=worth.count(), first=tuple(map(_read_entry, first)), path=path)
+    first = worth.orderBy(order, "ms", "seq").limit(MOST_ENTRIES).collect() if total else []
+    return Exceptions(
+        count=total,
+        counts=counts,
+        first=tuple(map(_read_entry, first)),
+        path=place.of_group(group, "").rstrip("/"),
+    )
+
+
+def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
+    """Every entry that was kept one by one, with the source that it is of."""
+    found = [
+        _load(run, place.of_group(group, name), source)
+        for name, source in _TABLES.items()
+        if run.storage.exists(place.of_group(group, name))
+    ]
+    found.append(
+        _load(run, place.of_group(group, "open"), Source.EARLIER, F.col("window") != place.number)
+    )
+    return reduce(DataFrame.unionAll, found)
+
+
+def _load(run: Run, path: str, source: Source, where: Column | None = None) -> DataFrame:
+    frame = run.session.read.parquet(path)
+    chosen = frame if where is None else frame.where(where)
+    known = set(frame.columns)
+    columns = [
+        F.col(name) if name in known else F.lit(None).cast(kind).alias(name)
+        for name, kind in _OF_ENTRY.items()
+    ]
+    return chosen.select(*columns, F.lit(str(source)).alias("source"))
 
 
 def read_indeterminate(run: Run, place: WindowPlace, group: str) -> list[Unproven]:
-    """Why nobody can tell what became of some entries of this window."""
-    rows = run.session.read.parquet(place.of_group(group, "exceptions"))
-    unsure = rows.where(F.col("status") == str(EntryStatus.INDETERMINATE))
+    """Why nothing shows what became of some entries."""
+    unsure = _kept(run, place, group).where(F.col("status") == str(EntryStatus.INDETERMINATE))
     counted = unsure.groupBy("why").count().orderBy("why").collect()
     return [
         Unproven(
             why=row["why"],
             entries=row["count"],
-            sentence=_INDETERMINATE.get(row["why"], "Nothing tells what became of them."),
+            sentence=_INDETERMINATE.get(row["why"], "Nothing shows what became of them."),
         )
         for row in counted
     ]
@@ -173,6 +216,7 @@ def _read_entry(row: Row) -> ExceptionalEntry:
         consumer=row["consumer"] or "",
         idle=None if idle_ms is None or idle_ms < 0 else timedelta(milliseconds=idle_ms),
         deliveries=row["delivery_count"],
+        source=Source(row["source"]),
         root_id=None if row["root_ms"] is None else EntryId(row["root_ms"], row["root_seq"]),
     )
 

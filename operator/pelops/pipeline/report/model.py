@@ -6,14 +6,45 @@ what is empty was looked at, and nothing was found.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from pelops.domain.audit import AuditSummary, EntryStatus, Verdict, worst_verdict
+from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.clusters import Cluster
-from pelops.pipeline.report.numbers import show_count
+
+
+class Severity(StrEnum):
+    """How grave a finding is, from worst to least."""
+
+    FAILING = "failing"  # the entries cannot be accounted for
+    LOST = "lost"
+    PAYLOAD_GONE = "payload_gone"
+    STUCK = "stuck"
+    DEAD_LETTERED = "dead_lettered"
+    OTHER = "other"
+    UNKNOWN = "unknown"  # nothing is known to be wrong, and nothing shows that it is well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that somebody should look at, from whichever table of the audit it came."""
+
+    severity: Severity
+    kind: str  # a word for programs
+    count: int
+    sentence: str
+    part: str = ""  # of the group's report, that shows more of it
+
+
+class Source(StrEnum):
+    """Where an entry that was kept one by one belongs."""
+
+    WINDOW = "window"  # the window of the report
+    EARLIER = "earlier"  # windows before it: settled since, or stuck until now
+    COPY = "copy"  # copies in the group's own retry stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +78,15 @@ class ExceptionalEntry:
     idle: timedelta | None = None
     deliveries: int | None = None
     root_id: EntryId | None = None  # of a copy
+    source: Source = Source.WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exceptions:
-    """Entries that were kept one by one."""
+    """Entries that were kept one by one and need a look, from all tables of the audit."""
 
     count: int
+    counts: Mapping[Source, Mapping[EntryStatus, int]] = field(default_factory=dict)
     first: tuple[ExceptionalEntry, ...]  # what is worst, first
     path: str = ""  # where all of them are, as Parquet
 
@@ -151,46 +184,31 @@ class GroupReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLine:
+    """One group in an overview: its verdict, and what it has of each severity."""
+
+    stream: str
+    group: str
+    verdict: Verdict
+    certainty: Certainty | None  # of `balanced`; None for every other verdict
+    sentence: str
+    findings: tuple[Finding, ...]  # the worst first
+    window: int
+    closed: datetime
+    produced: int
+    acknowledged: int
+    href: str = ""  # of the part of a page that tells more
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What one run of an audit found."""
+    """What one run of an audit found, and what the archive has beside it."""
 
     audit: str  # its name
     at: datetime
     pelops: str  # version of the program
     archive: str  # where the evidence is
     groups: tuple[GroupReport, ...] = ()
-
-    @property
-    def verdict(self) -> Verdict:
-        """The worst of all groups'; `balanced` when there is none."""
-        return worst_verdict([one.summary.verdict for one in self.groups]) or Verdict.BALANCED
-
-    @property
-    def sentence(self) -> str:
-        """The verdict for people."""
-        if not self.groups:
-            return "There was no group to audit."
-        if len(self.groups) == 1:
-            return self.groups[0].summary.sentence
-        return _sentence_of_many([one.summary for one in self.groups])
-
-
-def _sentence_of_many(summaries: Sequence[AuditSummary]) -> str:
-    produced = sum(one.produced for one in summaries)
-    told = {
-        "lost": EntryStatus.LOST,
-        "stuck": EntryStatus.STUCK,
-        "dead letters": EntryStatus.DEAD_LETTERED,
-        "without payload": EntryStatus.PAYLOAD_GONE,
-        "of unknown fate": EntryStatus.INDETERMINATE,
-    }
-    sums = {name: sum(one.counts.get(of, 0) for one in summaries) for name, of in told.items()}
-    parts = [f"{show_count(count)} {name}" for name, count in sums.items() if count]
-    failing = sum(one.verdict is Verdict.FAILING for one in summaries)
-    end = _join(parts) if parts else "all of them as they should be"
-    tail = f"; {failing} of the groups could not be accounted for" if failing else ""
-    return f"{len(summaries)} groups, {show_count(produced)} entries: {end}{tail}."
-
-
-def _join(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    stream: str | None = None  # the report of one stream; None: of all that the archive holds
+    others: tuple[GroupLine, ...] = ()  # groups of the archive that have a report of their own
+    unread: tuple[str, ...] = ()  # reports of the archive that cannot be read

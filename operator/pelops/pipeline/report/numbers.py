@@ -17,6 +17,16 @@ def show_count(number: int) -> str:
     return f"{number:,}".replace(",", THIN)
 
 
+def count_of(number: int, one: str, many: str | None = None) -> str:
+    """`1 entry`, `2 entries`: the plural is `many`, or `one` with an s."""
+    return f"{show_count(number)} {one if number == 1 else many or f'{one}s'}"
+
+
+def count_entries(number: int) -> str:
+    """`1 entry`, `2 entries`."""
+    return count_of(number, "entry", "entries")
+
+
 def show_share(part: int, whole: int) -> str:
     """A part in percent. Only nothing is `0 %`, and only all of it is `100 %`."""
     if whole <= 0 or part <= 0:
@@ -48,6 +58,26 @@ def show_span(span: timedelta | None) -> str:
 def show_moment(moment: datetime) -> str:
     """`2026-01-31 12:00:00 UTC`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def show_period(start: datetime | None, end: datetime) -> str:
+    """`2026-01-31 12:00:00 to 12:15:00 UTC (15 min)`; `closed ...` when no start is known."""
+    if start is None or start > end:
+        return f"closed {show_moment(end)}"
+    begin, close = start.astimezone(UTC), end.astimezone(UTC)
+    shown = "%H:%M:%S" if begin.date() == close.date() else "%Y-%m-%d %H:%M:%S"
+    span = show_span(end - start)
+    return f"{begin:%Y-%m-%d %H:%M:%S} to {close.strftime(shown)} UTC ({span})"
+
+
+def show_rate(count: int, span: timedelta) -> str:
+    """`278 a second`, `4.2 a minute`: in the shortest unit in which it is at least one."""
+    seconds = span / timedelta(seconds=1)
+    for unit, of_it in (("second", 1), ("minute", 60), ("hour", 3600)):
+        rate = count * of_it / seconds
+        if rate >= 1:
+            return f"{show_count(round(rate)) if rate >= 10 else f'{rate:.1f}'} a {unit}"
+    return f"{count * 86_400 / seconds:.1f} a day"
 
 
 def show_ms(ms: int) -> str:

@@ -1,47 +1,74 @@
 """One HTML page that holds all it needs: it can be mailed, archived, printed, and read offline.
 
 No script runs on it and nothing is fetched; the page itself forbids both to the browser, should an
-escape ever be missing.
+escape ever be missing. What is long is folded: the verdict, what needs a look and the groups by
+severity come first, and the rest is a click away.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
+from typing import Final
 
-from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, Verdict
+from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
+from pelops.pipeline.report.charts import build_balance, build_swatch, is_widened
 from pelops.pipeline.report.findings import (
     build_comparisons_part,
     build_duplicates_part,
     build_letters_part,
 )
-from pelops.pipeline.report.markup import Html, join, one_line, tag
-from pelops.pipeline.report.model import GroupReport, Report
-from pelops.pipeline.report.numbers import show_count, show_moment, show_ms, show_share, show_span
+from pelops.pipeline.report.links import anchor_of, link_to
+from pelops.pipeline.report.markup import Child, Html, join, tag
+from pelops.pipeline.report.model import GroupLine, GroupReport, Report
+from pelops.pipeline.report.numbers import (
+    count_entries,
+    count_of,
+    show_count,
+    show_moment,
+    show_period,
+    show_rate,
+    show_share,
+    show_span,
+)
+from pelops.pipeline.report.overview import build_badge, build_finding_list, build_overview
 from pelops.pipeline.report.sections import (
+    Part,
     build_balance_part,
     build_exceptions_part,
     build_stuck_part,
     build_unproven_part,
 )
-from pelops.pipeline.report.tables import Cell, Table, build_table, number_cell
+from pelops.pipeline.report.severity import (
+    ACKNOWLEDGED,
+    certainty_of_all,
+    line_of,
+    sentence_of_all,
+    sort_lines,
+    verdict_of_all,
+)
 from pelops.pipeline.report.time_sections import build_history_part, build_timeline_part
 from pelops.pipeline.report.words import EVIDENCE, TITLES, VERDICTS
 
-_ACKNOWLEDGED = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
-_TILES = (
-    EntryStatus.STUCK,
-    EntryStatus.DEAD_LETTERED,
-    EntryStatus.LOST,
-    EntryStatus.INDETERMINATE,
-)
+MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
+MOST_UNFOLDED: Final = 2  # groups of which the gravest part is open
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ON_THEIR_WAY: Final = {
+    EntryStatus.IN_FLIGHT: "in flight",
+    EntryStatus.UNDELIVERED: "not delivered yet",
+    EntryStatus.REQUEUED: "requeued as copies",
+}
 
 
 def render_page(report: Report) -> str:
     """The whole page. Equal reports give equal bytes."""
     style = _style()
+    verdict = verdict_of_all(report)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -49,41 +76,67 @@ def render_page(report: Report) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{VERDICTS[report.verdict][1]}: {report.audit}"),
+        tag("title", f"{VERDICTS[verdict][1]}: {report.audit}"),
         Html(f"<style>{style}</style>"),
     )
-    body = tag("body", _skip(), _head(report), _main(report), _foot(report))
+    body = tag("body", _skip(), _head(report, verdict), _main(report), _foot(report))
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
 def _main(report: Report) -> Html:
-    anchors = [f"group-{place}" for place in range(1, len(report.groups) + 1)]
-    alone = len(report.groups) == 1
-    parts = [
-        _group(anchor, group, alone=alone)
-        for anchor, group in zip(anchors, report.groups, strict=True)
+    groups = {anchor_of(one.summary.stream, one.summary.group): one for one in report.groups}
+    lines = sort_lines([*(line_of(one, anchor) for anchor, one in groups.items()), *report.others])
+    detailed = [one for one in lines if one.href in groups]
+    if report.stream is None and len({one.stream for one in lines}) > 1:
+        detailed = detailed[:MOST_DETAILED]
+    kept = {one.href for one in detailed}
+    alone = len(lines) == len(detailed) == 1
+    overview = None if alone else build_overview([_linked(one, kept, groups) for one in lines])
+    shown = [
+        _group(one, groups[one.href], alone=alone, is_open=place < MOST_UNFOLDED)
+        for place, one in enumerate(detailed)
     ]
-    overview = _overview(report, anchors) if len(report.groups) > 1 else None
-    return tag(
-        "div",
-        _navigation(report, anchors),
-        tag("main", overview, parts, id="content"),
-        class_="columns",
-    )
+    return tag("main", overview, shown, id="content")
+
+
+def _linked(line: GroupLine, kept: set[str], groups: Mapping[str, GroupReport]) -> GroupLine:
+    if line.href not in groups:
+        return line
+    if line.href in kept:
+        return replace(line, href=f"#{line.href}")
+    return replace(line, href=link_to(line.stream, line.group))
 
 
 def _skip() -> Html:
     return tag("a", "Skip to the content", href="#content", class_="skip")
 
 
-def _head(report: Report) -> Html:
+def _head(report: Report, verdict: Verdict) -> Html:
+    whose = None if report.stream is None else join([" of stream ", tag("bdi", report.stream)])
+    back = (
+        None
+        if report.stream is None
+        else [" · ", tag("a", "All streams of this archive", href="../audit.html")]
+    )
+    unread = [
+        tag("p", "This report of the archive cannot be read: ", tag("code", path), class_="broken")
+        for path in report.unread
+    ]
     return tag(
         "header",
-        tag("p", "Pelops audit ", tag("bdi", report.audit), class_="eyebrow"),
-        tag("h1", _badge(report.verdict), " ", tag("bdi", report.sentence)),
-        tag("p", show_moment(report.at), class_="meta"),
-        class_=f"top {report.verdict}",
-    )
+        tag(
+            "p", "Pelops audit ", tag("bdi", report.audit), whose, " · ", show_moment(report.at),
+            back, class_="eyebrow",
+        ),
+        tag(
+            "h1",
+            build_badge(verdict, certainty_of_all(report)),
+            " ",
+            tag("bdi", sentence_of_all(report)),
+        ),
+        unread,
+        class_=f"top {verdict}",
+    )  # fmt: skip
 
 
 def _foot(report: Report) -> Html:
@@ -91,149 +144,184 @@ def _foot(report: Report) -> Html:
     return tag("footer", tag("p", f"Pelops {report.pelops}.", kept))
 
 
-def _navigation(report: Report, anchors: list[str]) -> Html:
-    links = [
-        tag("li", tag("a", _name(group.summary), href=f"#{anchor}"), _parts_of(anchor, group))
-        for anchor, group in zip(anchors, report.groups, strict=True)
-    ]
-    return tag("nav", tag("ul", links), aria_label="Contents", class_="contents")
-
-
-def _parts_of(anchor: str, group: GroupReport) -> Html:
-    named = [
-        ("balance", "Balance"),
-        ("time", "Over time"),
-        ("stuck", "Stuck"),
-        ("letters", "Dead letters"),
-        ("duplicates", "Duplicates"),
-        ("unproven", "Not proven"),
-        ("entries", "Entries to look at"),
-        *([("compared", "Your own table")] if group.comparisons else []),
-        *([("windows", "Windows")] if group.earlier else []),
-    ]
-    return tag("ul", [tag("li", tag("a", text, href=f"#{anchor}-{part}")) for part, text in named])
-
-
-def _overview(report: Report, anchors: list[str]) -> Html:
-    shown = (EntryStatus.STUCK, EntryStatus.DEAD_LETTERED, EntryStatus.LOST)
-    rows = [
-        [
-            Cell(shown=tag("a", _name(one), href=f"#{anchor}"), copied=f"{one.group} {one.stream}"),
-            Cell(shown=_badge(one.verdict), copied=one.verdict),
-            number_cell(show_count(one.produced), one.produced),
-            *(number_cell(show_count(one.counts.get(s, 0)), one.counts.get(s, 0)) for s in shown),
-            number_cell(show_count(one.open), one.open),
-        ]
-        for anchor, one in zip(anchors, (group.summary for group in report.groups), strict=True)
-    ]
-    table = Table(
-        caption="All groups",
-        headings=("Group", "Verdict", "Produced", *(TITLES[s] for s in shown), "Open"),
-        rows=rows,
-        kinds=(None, None, *["number"] * 5),
-    )
-    return tag("section", tag("h2", "Groups"), build_table(table), class_="group", id="groups")
-
-
-def _group(anchor: str, group: GroupReport, *, alone: bool) -> Html:
+def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -> Html:
     """`alone`: verdict and sentence stand at the top of the page already."""
-    summary = group.summary
-    head = tag(
-        "h2", tag("bdi", summary.group), tag("small", " reads ", tag("bdi", summary.stream)), " ",
-        None if alone else _badge(summary.verdict),
-    )  # fmt: skip
-    return tag(
-        "section",
-        head,
-        None if alone else tag("p", tag("bdi", summary.sentence), class_="sentence"),
-        _tiles(summary),
-        _findings(summary),
-        _facts(summary),
-        build_balance_part(f"{anchor}-balance", group),
-        build_timeline_part(f"{anchor}-time", group),
-        build_stuck_part(f"{anchor}-stuck", group),
-        build_letters_part(f"{anchor}-letters", group),
-        build_duplicates_part(f"{anchor}-duplicates", group.duplicates),
-        build_unproven_part(f"{anchor}-unproven", group),
-        build_exceptions_part(f"{anchor}-entries", group),
-        build_comparisons_part(f"{anchor}-compared", group.comparisons),
-        build_history_part(f"{anchor}-windows", group),
-        class_="group",
-        id=anchor,
-        aria_label=f"Group {summary.group} of stream {summary.stream}",
-    )
-
-
-def _tiles(summary: AuditSummary) -> Html:
-    acknowledged = sum(summary.counts.get(status, 0) for status in _ACKNOWLEDGED)
-    tiles = [
-        _tile("Produced", show_count(summary.produced), "in this window", "plain"),
-        _tile(
-            "Acknowledged",
-            show_share(acknowledged, summary.produced),
-            show_count(acknowledged),
-            EntryStatus.ACKNOWLEDGED_PROVEN,
-        ),
+    anchor = line.href
+    parts = list(_parts(anchor, group))
+    shown = [part for part in parts if part.body is not None]
+    names = {part.name for part in shown}
+    worst = next((one.part for one in line.findings if one.part in names), "")
+    opened = worst if is_open else ""
+    body = [
+        None if alone else tag("p", tag("bdi", line.sentence), class_="sentence"),
+        build_finding_list(line.findings, anchor, names),
+        _when(group),
+        _outcomes(group),
+        [_fold(anchor, part, is_open=part.name == opened) for part in shown],
+        _rest(parts),
+        _facts(group.summary),
     ]
-    for status in _TILES:
-        count = summary.counts.get(status, 0)
-        kind = status.value if count else "none"
-        tiles.append(
-            _tile(TITLES[status], show_count(count), show_share(count, summary.produced), kind)
-        )
-    return tag("dl", tiles, class_="tiles")
+    name = join([tag("bdi", line.group), " ", tag("small", "reads ", tag("bdi", line.stream))])
+    badge = None if alone else build_badge(line.verdict, line.certainty)
+    label = f"Group {line.group} of stream {line.stream}"
+    if alone or line.verdict is not Verdict.BALANCED:
+        head = tag("h2", name, " ", badge)
+        return tag("section", head, body, class_="group", id=anchor, aria_label=label)
+    head = tag("summary", tag("h2", name, " ", badge))
+    return tag("details", head, body, class_="group", id=anchor)
 
 
-def _tile(title: str, number: str, note: str, kind: str) -> Html:
-    return tag(
-        "div", tag("dt", title), tag("dd", number, tag("small", note)), class_=f"tile {kind}"
+def _parts(anchor: str, group: GroupReport) -> Iterator[Part]:
+    made = (
+        build_exceptions_part(group),
+        build_letters_part(anchor, group),
+        build_stuck_part(group),
+        build_comparisons_part(group.comparisons),
+        build_duplicates_part(group.duplicates),
+        build_balance_part(group),
+        build_unproven_part(group),
+        build_timeline_part(group),
+        build_history_part(group),
     )
+    return (part for part in made if part is not None)
 
 
-def _findings(summary: AuditSummary) -> Html | None:
-    if not summary.findings:
+def _fold(anchor: str, part: Part, *, is_open: bool) -> Html:
+    gist = tag("span", part.gist, class_="gist") if part.gist else None
+    head = tag("summary", tag("h3", part.title), gist)
+    return tag(
+        "details", head, tag("div", part.body, class_="within"),
+        class_="part", id=f"{anchor}-{part.name}", open="" if is_open else None,
+    )  # fmt: skip
+
+
+def _rest(parts: Sequence[Part]) -> Child:
+    """Parts that have nothing to show, in a line each for what was looked at and what was not."""
+    empty = [part for part in parts if part.body is None]
+    told = {
+        "Looked for, and none found: ": [one.nothing for one in empty if not one.is_unseen],
+        "Not looked for: ": [one.nothing for one in empty if one.is_unseen],
+    }
+    return [
+        tag("p", lead, ", ".join(names), ".", class_="rest")
+        for lead, names in told.items()
+        if names
+    ]
+
+
+def _when(group: GroupReport) -> Html:
+    """The window in one line."""
+    summary = group.summary
+    window, begin = summary.window, _begin(group)
+    told = [f"Window {show_count(window.number)}: {show_period(begin, window.at)}"]
+    told.append(count_entries(summary.produced))
+    if begin is not None and summary.produced and window.at > begin:
+        told.append(f"{show_rate(summary.produced, window.at - begin)} on average")
+    return tag("p", " · ".join(told), class_="window")
+
+
+def _begin(group: GroupReport) -> datetime | None:
+    """When the window before was closed; of the first one, when its first entry was added."""
+    window = group.summary.window
+    if group.earlier and group.earlier[-1].window.number == window.number - 1:
+        return group.earlier[-1].window.at
+    if group.timeline is not None and group.timeline.start <= window.at:
+        return group.timeline.start
+    return None
+
+
+def _outcomes(group: GroupReport) -> Child:
+    """What became of what was added, as a sentence, a bar and its legend: all of it, together."""
+    summary = group.summary
+    roots = {status: n for status, n in (group.roots or {}).items() if n}
+    counts = roots or {status: n for status, n in summary.counts.items() if n}
+    whole = sum(counts.values())
+    if not whole:
+        return tag("p", "Nothing was added in this window.", class_="lead")
+    copies = summary.produced - whole if roots else 0
+    legend = [
+        tag(
+            "li", build_swatch(status), tag("b", show_count(counts[status])), " ",
+            TITLES[status].lower(), tag("small", show_share(counts[status], whole)),
+        )
+        for status in TITLES if counts.get(status)
+    ]  # fmt: skip
+    label = f"Outcomes of {count_entries(whole)}; the list below has the numbers"
+    note = "Shares too small to be seen are drawn wider than they are."
+    return [
+        tag("p", _progress(counts, whole, is_roots=bool(roots)), _copies(copies), class_="lead"),
+        build_balance(counts, label),
+        tag("ul", legend, class_="legend", aria_label="Outcomes"),
+        tag("p", note, class_="note") if is_widened(counts) else None,
+    ]
+
+
+def _progress(counts: Mapping[EntryStatus, int], whole: int, *, is_roots: bool) -> str:
+    """How much is done, what the rest is, and what of it needs a look: they add up."""
+    done = sum(counts.get(status, 0) for status in ACKNOWLEDGED)
+    what = count_of(whole, "entry", "entries")
+    users = " that users added" if is_roots else ""
+    if done == whole:
+        were = "The one entry" if whole == 1 else f"All {what}"
+        return f"{were}{users} {'was' if whole == 1 else 'were'} acknowledged."
+    on_way = {word: counts.get(status, 0) for status, word in _ON_THEIR_WAY.items()}
+    moving = sum(on_way.values())
+    unknown = counts.get(EntryStatus.INDETERMINATE, 0)
+    look = whole - done - moving - unknown
+    were = "was" if done == 1 else "were"
+    told = [f"{show_count(done)} of {what}{users} ({show_share(done, whole)}) {were} acknowledged"]
+    if moving:
+        names = ", ".join(f"{show_count(n)} {word}" for word, n in on_way.items() if n)
+        told.append(f"{count_of(moving, 'is', 'are')} on the way ({names})")
+    if unknown:
+        told.append(f"{count_of(unknown, 'is', 'are')} indeterminate")
+    if look:
+        told.append(f"{count_of(look, 'needs', 'need')} a look")
+    return f"{'; '.join(told)}."
+
+
+def _copies(copies: int) -> str | None:
+    if copies <= 0:
         return None
-    return tag("ul", map(_finding, summary.findings), class_="told", aria_label="Findings")
-
-
-def _finding(one: AuditFinding) -> Html:
-    # The status that it is about gives its colour; any other word gives none.
-    word = one.kind.replace("-", "_")
-    status = word if word in set(EntryStatus) else None
-    head = tag("b", f"{show_count(one.count)} {one_line(one.kind, 60)}")
-    return tag("li", head, tag("bdi", one.sentence), class_=status)
+    return (
+        f" The stream holds {count_of(copies, 'copy', 'copies')} of requeued entries beside them."
+    )
 
 
 def _facts(summary: AuditSummary) -> Html:
     window = summary.window
-    span = f"{window.from_id} → {window.to_id}"
-    facts: list[tuple[str, Html]] = [
-        ("Window", join([f"{show_count(window.number)}, closed {show_moment(window.at)}"])),
-        ("Entries", tag("code", span)),
-        ("Last entry", join(show_ms(window.to_id.ms))),
-        ("Archived", join(f"{show_count(summary.archived)} of {show_count(summary.produced)}")),
-        ("Still open", join(f"{show_count(summary.open)}, of this and earlier windows")),
-        ("Evidence", join(EVIDENCE[summary.evidence])),
+    facts: list[tuple[str, Child]] = [
+        ("Evidence", EVIDENCE[summary.evidence]),
+        ("IDs", [tag("code", str(window.from_id)), " to ", tag("code", str(window.to_id))]),
+        ("Archive", _show_margin(summary)),
+        ("Still open", f"{count_entries(summary.open)} of this and earlier windows"),
     ]
     if summary.recovery is not None:
         times = summary.recovery
         told = f"{show_span(times.p50)} for half of them, {show_span(times.p99)} for 99 %"
-        facts.append(("Recovered after", join(told)))
-    if summary.retention_margin is not None:
-        percent = f"{round(100 * summary.retention_margin)}\u202f%"
-        facts.append(("Ahead of trimming", join(f"{percent} of what the stream retains")))
+        facts.append(("Recovered after", told))
     rows = [tag("div", tag("dt", name), tag("dd", value)) for name, value in facts]
-    return tag("dl", rows, class_="facts wide")
+    return tag("dl", rows, class_="facts")
 
 
-def _name(summary: AuditSummary) -> Html:
-    return join([tag("bdi", summary.group), " ", tag("small", tag("bdi", summary.stream))])
-
-
-def _badge(verdict: Verdict) -> Html:
-    glyph, word = VERDICTS[verdict]
-    mark = tag("span", glyph, aria_hidden="true")
-    return tag("span", mark, " ", word, class_=f"badge {verdict}")
+def _show_margin(summary: AuditSummary) -> str:
+    """How far the archive is ahead of trimming, in words."""
+    missing, margin = summary.produced - summary.archived, summary.retention_margin
+    if missing > 0:
+        were = "was" if missing == 1 else "were"
+        return (
+            f"behind trimming: {count_entries(missing)} of this window {were} removed before they "
+            "could be archived; audit more often, or retain more"
+        )
+    if margin is None or margin >= 1:
+        return "complete: nothing was removed before it was archived"
+    if margin < 0:
+        return (
+            "behind trimming when this run began: entries were removed before they could be "
+            "archived; audit more often, or retain more"
+        )
+    room = show_share(round(1000 * margin), 1000)
+    return f"complete; when this run began, {room} of what the stream held was archived already"
 
 
 @cache

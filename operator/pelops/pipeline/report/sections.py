@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from pelops.domain.audit import AuditSummary, EntryStatus
-from pelops.pipeline.report.charts import (
-    build_balance,
-    build_meter,
-    build_swatch,
-    is_widened,
-)
+from pelops.pipeline.report.charts import build_meter, build_swatch
 from pelops.pipeline.report.markup import Child, Html, join, one_line, tag
 from pelops.pipeline.report.model import (
+    AgeBand,
     CountCheck,
     ExceptionalEntry,
     GroupReport,
+    Source,
 )
-from pelops.pipeline.report.numbers import show_count, show_share, show_span
+from pelops.pipeline.report.numbers import (
+    count_entries,
+    count_of,
+    show_count,
+    show_share,
+    show_span,
+)
 from pelops.pipeline.report.tables import (
     Cell,
     Table,
@@ -28,102 +32,120 @@ from pelops.pipeline.report.tables import (
     number_cell,
     text_cell,
 )
-from pelops.pipeline.report.words import MEANINGS, TITLES
+from pelops.pipeline.report.words import MEANINGS, REASONS, TITLES
 
 _NUMBERS: Final = "number"
+_SOURCES: Final = {
+    Source.WINDOW: "",
+    Source.EARLIER: "earlier window: ",
+    Source.COPY: "copy in the retry stream: ",
+}
+MOST_AT_ONCE: Final = 10  # rows of a long table that are seen before it is unfolded
 
 
-def build_part(anchor: str, title: str, *children: Child) -> Html:
-    """A part of a group under its heading, which can be linked to."""
-    link = tag("a", "#", href=f"#{anchor}", class_="anchor", aria_label=f"Link to: {title}")
-    return tag("section", tag("h3", title, " ", link), *children, id=anchor, class_="part")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a group's report: folded under its title, or one word where it has nothing."""
+
+    name: str  # the end of its anchor
+    title: str
+    gist: str = ""  # of what is in it, beside its title
+    body: Child = None  # None: there is nothing to show
+    nothing: str = ""  # what was looked for, where there is nothing
+    is_unseen: bool = False  # it was not looked for
 
 
-def show_empty(sentence: str) -> Html:
-    """In place of a table: it was looked at, and nothing is there."""
-    return tag(
-        "p", tag("span", "✓", class_="tick", aria_hidden="true"), " ", sentence, class_="empty"
+def build_balance_part(group: GroupReport) -> Part:
+    """Produced = the sum of all statuses, as a table; then every other count."""
+    summary = group.summary
+    table = _balance_table(summary) if summary.produced else None
+    return Part(
+        name="balance",
+        title="Balance",
+        gist=f"what became of {count_entries(summary.produced)}",
+        body=[table, _roots(group), _checks(group.checks)],
     )
 
 
-def show_unseen(sentence: str) -> Html:
-    """In place of a table: it was not looked at."""
-    return tag("p", sentence, class_="unseen-part")
-
-
-def build_balance_part(anchor: str, group: GroupReport) -> Html:
-    """Produced = the sum of all statuses, as a bar and as a table; then every other count."""
-    summary = group.summary
-    if not summary.produced:
-        body: Child = show_empty("Nothing was produced in this window.")
-    else:
-        label = f"Balance of {show_count(summary.produced)} entries; the table has the numbers"
-        note = "Shares too small to be seen are drawn wider than they are."
-        body = [
-            build_balance(summary.counts, label),
-            tag("p", note, class_="note") if is_widened(summary.counts) else None,
-            _balance_table(summary),
-        ]
-    return build_part(anchor, "Balance", body, _roots(group), _checks(group.checks))
-
-
-def build_stuck_part(anchor: str, group: GroupReport) -> Html:
+def build_stuck_part(group: GroupReport) -> Part:
     """How old what is stuck is."""
     stuck = group.summary.counts.get(EntryStatus.STUCK, 0)
+    earlier = group.summary.stuck_earlier
     bands = [band for band in group.stuck_ages or () if band.entries]
-    if not stuck and not bands:
-        return build_part(anchor, "Stuck", show_empty("Nothing is stuck."))
+    title, name = "Ages of stuck entries", "stuck"
+    if not stuck and not earlier and not bands:
+        return Part(
+            name=name, title=title, nothing="stuck entries", is_unseen=group.stuck_ages is None
+        )
     oldest = group.summary.oldest_stuck
-    lead = tag(
-        "p",
-        f"{show_count(stuck)} of this window {_are(stuck)} stuck",
-        f"; the oldest for {show_span(oldest)}." if oldest is not None else ".",
-    )
-    return build_part(anchor, "Stuck", lead, _bands(group) if bands else None)
+    gist = f"the oldest for {show_span(oldest)}" if oldest is not None else ""
+    whose = f"{count_entries(stuck)} of this window {_are(stuck)} stuck"
+    more = f", and {show_count(earlier)} of earlier windows" if earlier else ""
+    lead = tag("p", f"{whose}{more}.")
+    return Part(name=name, title=title, gist=gist, body=[lead, _bands(bands) if bands else None])
 
 
-def build_unproven_part(anchor: str, group: GroupReport) -> Html:
+def build_unproven_part(group: GroupReport) -> Part:
     """What could not be proven, and why."""
-    title, unproven = "What could not be proven", group.unproven
+    unproven, title = group.unproven, "What could not be proven"
     inferred = group.summary.counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
-    lead = tag("p", f"{show_count(inferred)} acknowledgements are inferred, not proven.")
-    if inferred and not unproven:
-        return build_part(anchor, title, lead)
-    if not unproven:
-        return build_part(anchor, title, show_empty("Everything that is said here is proven."))
+    told = f"{count_of(inferred, 'acknowledgement')} {_are(inferred)} inferred"
+    if not inferred and not unproven:
+        return Part(name="unproven", title=title, nothing="statements without proof")
+    lead = tag("p", f"{told}: {MEANINGS[EntryStatus.ACKNOWLEDGED_INFERRED]}.") if inferred else None
     rows = [
         [
-            code_cell(one.why),
-            number_cell("-", "") if one.entries is None else _count_cell(one.entries),
             text_cell(one_line(one.sentence, 600)),
+            number_cell("", "") if one.entries is None else _count_cell(one.entries),
         ]
         for one in unproven
     ]
     table = Table(
         caption="What could not be proven, and what would have proven it",
-        headings=("Why", "Entries", "What that means"),
+        headings=("What", "Entries"),
         rows=rows,
-        kinds=(None, _NUMBERS, None),
+        kinds=(None, _NUMBERS),
     )
-    return build_part(anchor, title, lead if inferred else None, build_table(table))
+    return Part(
+        name="unproven",
+        title=title,
+        gist=told if inferred else count_of(len(unproven), "limit"),
+        body=[lead, build_table(table) if rows else None],
+    )
 
 
-def build_exceptions_part(anchor: str, group: GroupReport) -> Html:
+def build_exceptions_part(group: GroupReport) -> Part:
     """Entries that somebody may have to look at, one by one."""
-    found, title = group.exceptions, "Entries to look at"
-    if found is None:
-        return build_part(anchor, title, show_unseen("Entries were not listed for this window."))
-    if not found.count:
-        return build_part(anchor, title, show_empty("No entry needs a look."))
-    where = [" All of them are in ", tag("code", found.path), "."] if found.path else None
-    lead = tag("p", f"{show_count(len(found.first))} of {show_count(found.count)}.", where)
+    found, title, name = group.exceptions, "Entries to look at", "entries"
+    if found is None or not found.count:
+        return Part(
+            name=name, title=title, nothing="entries to look at one by one",
+            is_unseen=found is None,
+        )  # fmt: skip
+    listed = len(found.first)
+    gist = count_entries(found.count)
+    if listed < found.count:
+        gist += f", the worst {show_count(listed)} listed" if listed > 1 else ", the worst listed"
+    where = tag("p", "All of them are in ", tag("code", found.path), ".") if found.path else None
     table = Table(
-        caption="Entries that need a look",
+        caption="Entries that need a look, the worst first",
         headings=("Entry", "Status", "Why", "Consumer", "Idle", "Deliveries"),
         rows=[_exception_row(one) for one in found.first],
         kinds=(None, None, None, None, _NUMBERS, _NUMBERS),
     )
-    return build_part(anchor, title, lead, build_table(table))
+    return Part(name=name, title=title, gist=gist, body=[build_long_table(table), where])
+
+
+def build_long_table(table: Table, at_once: int = MOST_AT_ONCE) -> Child:
+    """A table of which the rows after the first ones are folded."""
+    if len(table.rows) <= at_once + 2:
+        return build_table(table)
+    rest = replace(table, rows=table.rows[at_once:], caption=f"{table.caption}, continued")
+    more = tag("summary", f"Show {show_count(len(rest.rows))} more")
+    return [
+        build_table(replace(table, rows=table.rows[:at_once])),
+        tag("details", more, build_table(rest), class_="more"),
+    ]
 
 
 def _count_cell(count: int) -> Cell:
@@ -194,7 +216,7 @@ def _checks(checks: Sequence[CountCheck]) -> Html | None:
             text_cell(one.name),
             number_cell(show_count(one.expected), one.expected),
             number_cell(show_count(one.found), one.found),
-            Cell(shown=_mark(one.holds), copied="yes" if one.holds else "no"),
+            Cell(shown=_mark(one), copied="yes" if one.holds else "no"),
         ]
         for one in checks
     ]
@@ -208,12 +230,14 @@ def _checks(checks: Sequence[CountCheck]) -> Html | None:
     return build_table(table)
 
 
-def _mark(holds: bool) -> Html:
-    return tag("span", "✓ yes" if holds else "✕ no", class_="holds" if holds else "broken")
+def _mark(one: CountCheck) -> Html:
+    """No tick: those belong to a verdict."""
+    if one.holds:
+        return tag("span", "equal")
+    return tag("span", f"differs by {show_count(abs(one.expected - one.found))}", class_="broken")
 
 
-def _bands(group: GroupReport) -> Html:
-    bands = group.stuck_ages or ()
+def _bands(bands: Sequence[AgeBand]) -> Html:
     most = max(band.entries for band in bands)
     rows = [
         [
@@ -251,11 +275,16 @@ def _exception_row(one: ExceptionalEntry) -> list[Cell]:
             shown=tag("span", build_swatch(one.status), TITLES[one.status], class_="status"),
             copied=one.status.value,
         ),
-        text_cell(one_line(one.why, 200)),
+        text_cell(_why(one)),
         code_cell(one_line(one.consumer, 100)),
         number_cell(show_span(one.idle), idle_s),
         number_cell(deliveries, "" if one.deliveries is None else one.deliveries),
     ]
+
+
+def _why(one: ExceptionalEntry) -> str:
+    why = REASONS.get(one.why, one_line(one.why, 200))
+    return f"{_SOURCES[one.source]}{why}"
 
 
 def _entry(one: ExceptionalEntry) -> Iterator[Html]:

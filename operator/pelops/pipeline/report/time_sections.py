@@ -6,49 +6,65 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from pelops.domain.audit import EntryStatus
+from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.pipeline.report.charts import build_balance, build_meter, build_timeline
 from pelops.pipeline.report.markup import Child, Html
 from pelops.pipeline.report.model import GroupReport, Spread
-from pelops.pipeline.report.numbers import show_count, show_moment, show_span
-from pelops.pipeline.report.sections import build_part, show_unseen
+from pelops.pipeline.report.numbers import count_of, show_count, show_moment, show_span
+from pelops.pipeline.report.sections import Part
 from pelops.pipeline.report.tables import Cell, Table, build_table, number_cell, text_cell
-from pelops.pipeline.report.words import TITLES
+from pelops.pipeline.report.words import TITLES, VERDICTS
 
 _NUMBERS: Final = "number"
+_SHOWN: Final = (EntryStatus.LOST, EntryStatus.STUCK, EntryStatus.DEAD_LETTERED)
 
 
-def build_timeline_part(anchor: str, group: GroupReport) -> Html:
+def build_timeline_part(group: GroupReport) -> Part:
     """Arrivals, recoveries and dead letters over time, and how long things took."""
     timeline = group.timeline
-    drawn: Child = show_unseen("No timeline was computed for this window.")
+    body: list[Child] = [_spreads(group.spreads), _deliveries(group)]
     if timeline is not None:
-        drawn = build_timeline(timeline)
-    return build_part(anchor, "Over time", drawn, _spreads(group.spreads), _deliveries(group))
+        body.insert(0, build_timeline(timeline))
+    elif not any(body):
+        return Part(name="time", title="Over time", nothing="times", is_unseen=True)
+    recovery = group.summary.recovery
+    gist = f"recovered within {show_span(recovery.p99)} (99 %)" if recovery is not None else ""
+    return Part(name="time", title="Over time", gist=gist, body=body)
 
 
-def build_history_part(anchor: str, group: GroupReport) -> Html | None:
+def build_history_part(group: GroupReport) -> Part | None:
     """Windows before this one; None when there are none."""
     if not group.earlier:
         return None
-    shown = (EntryStatus.STUCK, EntryStatus.DEAD_LETTERED, EntryStatus.LOST)
-    rows = [
-        [
-            number_cell(str(one.window.number), one.window.number),
-            text_cell(show_moment(one.window.at)),
-            number_cell(show_count(one.produced), one.produced),
-            *(number_cell(show_count(one.counts.get(s, 0)), one.counts.get(s, 0)) for s in shown),
-            Cell(shown=build_balance(one.counts, one.sentence), copied=one.verdict, kind="bar"),
-        ]
-        for one in (*group.earlier, group.summary)
-    ]
+    rows = [_window_row(one) for one in (group.summary, *reversed(group.earlier))]
     table = Table(
-        caption="The windows up to this one",
-        headings=("Window", "Closed", "Produced", *(TITLES[status] for status in shown), "Balance"),
+        caption="This window and those before it, the newest first",
+        headings=(
+            "Window",
+            "Closed",
+            "Verdict",
+            "Entries",
+            *(TITLES[status] for status in _SHOWN),
+            "Outcomes",
+        ),
         rows=rows,
-        kinds=(_NUMBERS, None, _NUMBERS, _NUMBERS, _NUMBERS, _NUMBERS, "bar"),
+        kinds=(_NUMBERS, "when", None, _NUMBERS, *[_NUMBERS] * len(_SHOWN), "bar"),
     )
-    return build_part(anchor, "Windows", build_table(table))
+    gist = f"{count_of(len(group.earlier), 'window')} before this one"
+    return Part(name="windows", title="Windows", gist=gist, body=build_table(table))
+
+
+def _window_row(one: AuditSummary) -> list[Cell]:
+    counts = (one.counts.get(status, 0) for status in _SHOWN)
+    return [
+        number_cell(str(one.window.number), one.window.number),
+        text_cell(show_moment(one.window.at)),
+        # The word without its sign: a tick belongs to the verdict of the group.
+        Cell(shown=VERDICTS[one.verdict][1], copied=one.verdict),
+        number_cell(show_count(one.produced), one.produced),
+        *(number_cell(show_count(count), count) for count in counts),
+        Cell(shown=build_balance(one.counts, one.sentence), copied=one.verdict, kind="bar"),
+    ]
 
 
 def _spreads(spreads: Sequence[Spread]) -> Html | None:

@@ -11,7 +11,7 @@
 --            not-owner       uid, cluster, namespace, name, created_ms, held_until_ms, each or false
 --            no-permission   command, key
 -- Costs  linear in the pending entries of the group, which Redis frees before it answers, and in at
---        most 625 entries or 640 KB of the retry stream.
+--        most 500 entries or 500 KB of the retry stream.
 -- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
 -- its dead letters stay. Dying before the last line leaves the record, and the next run goes on.
 
@@ -57,7 +57,7 @@ local function count_left(retry)
   if not ours then
     return seen and seen['length'] or 0
   end
-  return ours['pending'] + (count_ahead(retry, seen, ours['last-delivered-id'], 500, 512000) or 0)
+  return ours['pending'] + (count_ahead(retry, seen, ours['last-delivered-id'], DEEP, DEEP * 1024) or 0)
 end
 
 local left = count_left(KEYS[4])

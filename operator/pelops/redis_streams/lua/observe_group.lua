@@ -21,8 +21,8 @@
 --          for each further stream, as for the first: {stream or false, group or false},
 --          {{consumer, pending, idle_ms} ...}, or false: not asked for, forbidden, or more than 200
 -- Costs  XINFO GROUPS is linear in the stream's groups, HMGET in the fields, counting in at most 80
---        entries or 80 KB, and 625 entries or 640 KB where the reported lag cannot be true or deep
---        is asked for; XPENDING is linear in the group's consumers, of which there are 2,000 at most
+--        entries or 80 KB, and 500 entries or 500 KB where the reported lag cannot be true or deep
+--        is asked for; XPENDING is linear in the group's consumers, of which there are 500 at most
 --        where it is called, and XINFO CONSUMERS in 200 at most; all else is constant. Nothing is
 --        linear in the stream's length.
 -- Repeats safely: it only reads.
@@ -35,7 +35,7 @@ end
 local function count(key, stream, group)
   local lag = group['lag'] or -1
   local is_deep = tonumber(ARGV[2]) % 2 == 1 or lag < 0 or lag > stream['length']
-  local limit = is_deep and 500 or 64
+  local limit = is_deep and DEEP or 64
   local counted, is_all, first =
     count_ahead(key, stream, group['last-delivered-id'], limit, limit * 1024)
   return counted and { counted, is_all and 1 or 0, first or false } or false
@@ -45,7 +45,7 @@ local function count_holding(key, group)
   if group['pending'] == 0 then
     return 0
   end
-  return group['consumers'] <= 2000 and #redis.call('XPENDING', key, ARGV[1])[4]
+  return group['consumers'] <= 500 and #redis.call('XPENDING', key, ARGV[1])[4]
 end
 
 local function look(key, kind)

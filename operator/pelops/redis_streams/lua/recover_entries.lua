@@ -238,8 +238,12 @@ for _, one in ipairs(plan) do
   end
 end
 
-local missing = {}
-for _, entry in ipairs(gone) do
+local missing, tries = {}, {}
+for i, entry in ipairs(gone) do
+  tries[i] = 'try:' .. entry[1]
+end
+tries = #gone > 0 and redis.call('HMGET', state, unpack(tries))
+for i, entry in ipairs(gone) do
   local letter = add_dead_letter(dead_letter, entry[1], {}, 0, prefix, {
     stream = source, group = group, consumer = owner, deliveries = entry[4], retries = 0,
     reason = 'PayloadGone', error = 'the entry was deleted or trimmed before it was acknowledged',
@@ -252,8 +256,7 @@ for _, entry in ipairs(gone) do
     acked[#acked + 1] = entry[1]
     missing[#missing + 1] = entry[1]
     missing[#missing + 1] = letter .. ' ' .. entry[1] .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
-    local tried = redis.call('HGET', state, 'try:' .. entry[1])
-    if string.find(tried or '', ' offered$') then
+    if string.find(tries[i] or '', ' offered$') then
       -- It was on offer, and nobody has taken it.
       redis.call('HSET', state, 'gone:' .. entry[1], '1')
     end

@@ -45,7 +45,7 @@ local is_counted_on = deleted == '0-0' or comes_before(deleted, position)
 if not is_counted_on or comes_before(seen['last-generated-id'], position) then
   return { 'unsure' }
 end
-local remaining, is_all = count_ahead(stream, seen, position, 500, 500 * 1024)
+local remaining, is_all = count_ahead(stream, seen, position, DEEP, DEEP * 1024)
 if not remaining or not is_all or remaining > added then
   return { 'unsure' }
 end

@@ -1,0 +1,111 @@
+"""The top of a report: the verdict of all, what needs a look, and every group by severity."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pelops.domain.audit import Certainty, Verdict
+from pelops.pipeline.report.markup import Child, Html, join, one_line, tag
+from pelops.pipeline.report.model import Finding, GroupLine
+from pelops.pipeline.report.numbers import count_of, show_count, show_moment, show_share
+from pelops.pipeline.report.sections import build_long_table
+from pelops.pipeline.report.severity import name_of
+from pelops.pipeline.report.tables import Cell, Table, number_cell
+from pelops.pipeline.report.words import VERDICTS
+
+MOST_NAMED: Final = 4  # findings of a group, in a row
+MOST_ROWS: Final = 15  # groups that are seen before the table is unfolded
+_NUMBERS: Final = "number"
+
+
+def build_badge(verdict: Verdict, certainty: Certainty | None) -> Html:
+    """The verdict in a word. The only place of a tick: `balanced` alone has one."""
+    glyph, word = VERDICTS[verdict]
+    mark = tag("span", glyph, aria_hidden="true")
+    told = f"{word}, {certainty}" if certainty else word
+    return tag("span", mark, " ", told, class_=f"badge {verdict}")
+
+
+def build_finding_list(found: Sequence[Finding], anchor: str, parts: set[str]) -> Html | None:
+    """What needs a look, the worst first, each with its link to the part that shows more."""
+    if not found:
+        return None
+    rows = [_finding(one, anchor if one.part in parts else "") for one in found]
+    return tag("ul", rows, class_="told", aria_label="Findings")
+
+
+def build_overview(lines: Sequence[GroupLine]) -> Html:
+    """Groups that need a look, the worst first; then, folded, those that are balanced."""
+    worse = [one for one in lines if one.verdict is not Verdict.BALANCED]
+    balanced = [one for one in lines if one.verdict is Verdict.BALANCED]
+    body: list[Child] = []
+    if worse:
+        body += [build_long_table(_table(worse, "Groups, the worst first", "Found"), MOST_ROWS)]
+    if balanced:
+        body += [_folded(balanced, is_alone=not worse)]
+    return tag(
+        "nav",
+        tag("h2", "Groups", class_="unseen"),
+        body,
+        aria_label="Groups",
+        class_="overview",
+        id="groups",
+    )
+
+
+def _folded(balanced: Sequence[GroupLine], *, is_alone: bool) -> Html:
+    summary = tag("summary", count_of(len(balanced), "balanced group"))
+    table = build_long_table(_table(balanced, "Balanced groups", "Balanced"), MOST_ROWS)
+    is_open = is_alone and len(balanced) <= MOST_ROWS
+    return tag("details", summary, table, class_="folded", open="" if is_open else None)
+
+
+def _finding(one: Finding, anchor: str) -> Html:
+    name = one_line(name_of(one), 90)
+    head = tag("a", name, href=f"#{anchor}-{one.part}") if anchor else name
+    return tag("li", tag("b", head), tag("bdi", one.sentence), class_=one.severity.value)
+
+
+def _table(lines: Sequence[GroupLine], caption: str, heading: str) -> Table:
+    rows = [
+        [
+            Cell(shown=_name(one), copied=f"{one.group} {one.stream}", kind="name"),
+            Cell(shown=_found(one), copied=_copied(one)),
+            number_cell(show_count(one.produced), one.produced),
+            number_cell(show_share(one.acknowledged, one.produced), one.acknowledged),
+            Cell(shown=show_moment(one.closed), copied=show_moment(one.closed), kind="when"),
+        ]
+        for one in lines
+    ]
+    return Table(
+        caption=caption,
+        headings=("Group", heading, "Entries", "Acknowledged", "Window closed"),
+        rows=rows,
+        kinds=(None, None, _NUMBERS, _NUMBERS, "when"),
+    )
+
+
+def _name(one: GroupLine) -> Html:
+    named = tag("bdi", one_line(one.group, 120))
+    link = tag("a", named, href=one.href) if one.href else named
+    return join([link, tag("small", tag("bdi", one_line(one.stream, 120)))])
+
+
+def _found(one: GroupLine) -> Child:
+    if one.verdict is Verdict.BALANCED:
+        return one.certainty or ""
+    if not one.findings:
+        return VERDICTS[one.verdict][1]
+    named = [
+        tag("span", one_line(name_of(found), 60), class_=f"chip {found.severity}")
+        for found in one.findings[:MOST_NAMED]
+    ]
+    more = len(one.findings) - MOST_NAMED
+    rest = tag("small", f"and {show_count(more)} more") if more > 0 else None
+    return [[chip, " "] for chip in [*named, rest] if chip is not None]
+
+
+def _copied(one: GroupLine) -> str:
+    told = ", ".join(name_of(found) for found in one.findings)
+    return f"{one.verdict}: {told}" if told else f"{one.verdict} {one.certainty or ''}".strip()

@@ -1,0 +1,90 @@
+"""Histories by hand: `python -m tests.pipeline.oracle --seed 7 --shrink`.
+
+Lives the histories of some numbers, prints what their audits say that is untrue, and ends with 1
+when anything is. With --shrink, each kind is shown by the smallest history that shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from local_cluster.java import require_java
+from tests.pipeline.oracle.findings import kinds_of
+from tests.pipeline.oracle.histories import History, make_history, parse_history
+from tests.pipeline.oracle.lives import Options, live, shrink
+from tests.spark.driver import build_session
+
+
+@contextmanager
+def open_session() -> Iterator[SparkSession]:
+    """The session of the tests."""
+    os.environ["JAVA_HOME"] = str(require_java())
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    packages = Path(__file__).parents[3] / "operator"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
+    session = build_session()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _tell(spark: SparkSession, history: History, chosen: argparse.Namespace) -> bool:
+    options = Options(has_page=not chosen.no_page, node=100 if chosen.scale > 1 else 5)
+    began = time.monotonic()
+    found = live(spark, history, options)
+    took_s = time.monotonic() - began
+    print(
+        f"seed {history.seed}: {len(history.acts)} acts, {took_s:.1f} s, {len(found)} untrue",
+        flush=True,
+    )
+    for one in found:
+        print(f"  {one}", flush=True)
+    if chosen.shrink:
+        for kind in kinds_of(found):
+            if chosen.kind is None or kind == chosen.kind:
+                _show_smallest(spark, history, options, kind)
+    return bool(found)
+
+
+def _show_smallest(spark: SparkSession, history: History, options: Options, kind: str) -> None:
+    def fails(smaller: History) -> bool:
+        try:
+            return kind in kinds_of(live(spark, smaller, options))
+        except AssertionError:
+            return False
+
+    smallest = shrink(history, fails)
+    print(f"  smallest for {kind}:\n{smallest}\n{json.dumps(smallest.render())}", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, action="append", default=[])
+    parser.add_argument("--seeds", type=int, default=0, help="the first so many numbers")
+    parser.add_argument("--from-seed", type=int, default=0)
+    parser.add_argument("--history", type=Path, help="a file with a history as JSON")
+    parser.add_argument("--scale", type=int, default=1, help="times the entries")
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--kind", help="shrink for this kind only")
+    parser.add_argument("--no-page", action="store_true")
+    chosen = parser.parse_args()
+    seeds = [*chosen.seed, *range(chosen.from_seed, chosen.from_seed + chosen.seeds)]
+    histories = [make_history(seed, scale=chosen.scale) for seed in seeds]
+    if chosen.history is not None:
+        histories.append(parse_history(json.loads(chosen.history.read_text())))
+    with open_session() as spark:
+        return int(any([_tell(spark, history, chosen) for history in histories]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,433 @@
+"""What of an audit is untrue: everything it says is held against the books."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus, Verdict
+from pelops.domain.entry_id import EntryId
+from pelops.policy.classification import OPEN_STATUSES
+from tests.pipeline.oracle.books import NEVER_DELIVERED, GroupBook, Mark, State, StreamBook
+from tests.pipeline.oracle.histories import Files
+from tests.pipeline.oracle.told import Told
+from tests.pipeline.oracle.world import Sight, World
+
+_S = EntryStatus
+_DONE: Final = {_S.ACKNOWLEDGED_PROVEN, _S.ACKNOWLEDGED_INFERRED}
+_OPEN: Final = {_S.IN_FLIGHT, _S.STUCK, _S.UNDELIVERED}
+_NOT_FINAL: Final = {*_OPEN, _S.PAYLOAD_GONE}
+_BEFORE_THE_FIRST: Final = re.compile(r"before .*(first|archive)|(removed|gone) before")
+_SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Untrue:
+    """Something that an audit says and that is not so."""
+
+    kind: str  # the same for the same defect, so that a history can be made smaller
+    group: str
+    window: int
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.group}, window {self.window}: {self.what}"
+
+
+@dataclass(slots=True)
+class Record:
+    """What was said of a group until now, by its entries; and what was true at the last audit."""
+
+    told: dict[bytes, EntryStatus] = field(default_factory=dict)
+    true: dict[bytes, EntryStatus] = field(default_factory=dict)
+    roots: dict[bytes, EntryStatus] = field(default_factory=dict)
+    sight: Sight | None = None
+    breaks: int = 0
+    audited_from: EntryId | None = None  # where the first window began
+    archived: set[bytes] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """The books, and what anybody could see, when an audit was made."""
+
+    world: World
+    group: str
+    sight: Sight
+    record: Record
+
+    @property
+    def book(self) -> GroupBook:
+        return self.world.book(self.group)
+
+    @property
+    def stream(self) -> StreamBook:
+        return self.world.main
+
+    def judge(self, runs: Sequence[Told]) -> list[Untrue]:
+        """What is untrue in the windows of one run, in order."""
+        found: list[Untrue] = []
+        for told in runs:
+            found += self._judge_window(told)
+            self._remember(told.summary.window.to_id)
+        self._remember(EntryId.MAX)
+        self.record.sight, self.record.breaks = self.sight, self.world.breaks
+        return found
+
+    def _judge_window(self, told: Told) -> Iterator[Untrue]:
+        window = told.summary.window
+        places = self._within(window.from_id, window.to_id)
+
+        def untrue(kind: str, what: str) -> Untrue:
+            return Untrue(kind=kind, group=self.group, window=window.number, what=what)
+
+        if self.record.audited_from is None or self._is_broken():
+            self.record.audited_from = window.from_id
+        yield from self._check_amounts(told, places, untrue)
+        yield from self._check_named(told, places, untrue)
+        yield from self._check_unnamed(told, places, untrue)
+        yield from self._check_open(told, untrue)
+        yield from self._check_verdict(told, places, untrue)
+        yield from self._check_sentences(told, places, untrue)
+        yield from self._check_roots(told, places, untrue)
+        yield from self._check_retried(told, untrue)
+        self.record.told |= told.named
+        self.record.told |= told.settled
+        yield from self._check_final(untrue)
+
+    # What was produced.
+
+    def _check_amounts(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+        summary, number = told.summary, told.summary.window.number
+        hidden = len(places) - summary.produced
+        if number > 0 and hidden and not self._is_broken():
+            yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
+        if hidden < 0 and number == 0:
+            yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
+        told_of = " ".join([told.limits, *(one.sentence for one in summary.findings)])
+        if hidden > 0 and not _BEFORE_THE_FIRST.search(told_of):
+            yield untrue(
+                "before-the-first", f"{hidden} entries are in no count, and nothing says so"
+            )
+        names = {self.stream.ids[place] for place in places}
+        strange = [one for one in told.named if one not in names]
+        if strange and not self._is_broken():
+            yield untrue("strange", f"names {_show(strange)}, not in the window")
+        if self._is_broken() and summary.verdict is not Verdict.FAILING:
+            yield untrue("break-unseen", "the stream went and came anew, and nothing says so")
+
+    # Every entry.
+
+    def _check_named(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+        wrong: dict[tuple[EntryStatus, str], list[bytes]] = {}
+        for place in places:
+            entry_id = self.stream.ids[place]
+            status = told.named.get(entry_id)
+            if status is not None and not self.accepts(place, status):
+                wrong.setdefault((status, self._truth(place)), []).append(entry_id)
+        for (status, truth), ids in wrong.items():
+            yield untrue(f"status:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
+        for entry_id, status in told.settled.items():
+            known = self.stream.places.get(entry_id)
+            if known is not None and not self.accepts(known, status):
+                kind = f"settled:{status.value}:{self._truth(known)}"
+                yield untrue(kind, f"{entry_id.decode()} told {status.value}")
+
+    def accepts(self, place: int, told: EntryStatus) -> bool:
+        """Whether it may be said: it is so, it was so for good, or nobody could know better."""
+        book, marks = self.book, Mark(self.book.marks[place])
+        is_before = State(book.states[place]) is State.BEFORE_GROUP
+        if told is book.status(place) and not (told is _S.LOST and (marks or is_before)):
+            return told is not _S.ACKNOWLEDGED_PROVEN or self._has_files
+        if told is _S.ACKNOWLEDGED_PROVEN:
+            return bool(marks & Mark.DONE) and self._has_files
+        if told is _S.ACKNOWLEDGED_INFERRED:
+            return bool(marks & (Mark.DONE | Mark.UNRECORDED)) or self.is_excused(place)
+        if told is _S.INDETERMINATE:
+            return is_before or not self._is_covered(place)
+        known = {
+            _S.REQUEUED: Mark.REQUEUED,
+            _S.DEAD_LETTERED: Mark.DEAD_LETTERED,
+            _S.PAYLOAD_GONE: Mark.LETTER_WITHOUT_BODY,
+        }
+        return bool(marks & known.get(told, Mark(0)))
+
+    def is_excused(self, place: int) -> bool:
+        """Whether what was not acknowledged looks as if it was, to all who could look.
+
+        The documented limits: a pending record that went with its consumer or by a claim; a
+        position that was moved by hand and has been read from since, which nobody watched.
+        """
+        book, state = self.book, State(self.book.states[place])
+        if state is State.UNRECORDED:
+            return True
+        if self._is_covered(place):
+            return False
+        if state is State.CLAIMED_AWAY:
+            return True
+        if state is State.DROPPED:
+            return place not in book.told_by_ledger
+        if state in {State.SKIPPED, State.DESTROYED, State.BEFORE_GROUP}:
+            return not self._is_position_in_doubt()
+        return False
+
+    def _is_position_in_doubt(self) -> bool:
+        """Whether anybody can see that the position did not come where it is by deliveries."""
+        before = self.record.sight
+        went_back = before is not None and self.sight.position < before.position
+        is_new = self.sight.entries_read is None or not self.sight.consumers
+        return is_new or went_back or self.group in self.world.told
+
+    # What is only counted.
+
+    def _check_unnamed(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+        names = {self.stream.ids[place] for place in places}
+        counted = Counter(told.summary.counts)
+        counted.subtract(Counter(status for one, status in told.named.items() if one in names))
+        rest = [place for place in places if self.stream.ids[place] not in told.named]
+        for status in EntryStatus:
+            most = sum(1 for place in rest if self.accepts(place, status))
+            number = counted[status]
+            if self._is_broken():
+                continue
+            if number < 0:
+                yield untrue(f"count:{status.value}:less", f"{-number} named and not counted")
+            elif number > most:
+                truths = Counter(self._truth(place) for place in rest).most_common(4)
+                what = f"{number} only counted, of {most} possible; in truth {truths}"
+                yield untrue(f"count:{status.value}:more", what)
+
+    # What is open, and what was final and is not.
+
+    def _check_open(self, told: Told, untrue: Report) -> Iterator[Untrue]:
+        window = told.summary.window
+        begin = self.record.audited_from or EntryId.MIN
+        true = {
+            self.stream.ids[place]: self.book.status(place)
+            for place in self._within(begin, window.to_id)
+            if self._is_open(place)
+        }
+        closed = {one for one, status in self.record.told.items() if status not in _NOT_FINAL}
+        forgotten = [one for one in true if one not in told.open and one not in closed]
+        if forgotten and self.book.exists:
+            yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
+        extra = [one for one, status in told.open.items() if true.get(one) is not status]
+        if extra:
+            yield untrue("open:untrue", f"{_show(extra)} told open")
+        copies = sum(1 for status in told.retried.values() if status in OPEN_STATUSES)
+        most = len(told.open) + copies
+        if told.summary.open != most:
+            what = f"{told.summary.open} told open, of {len(told.open)} entries, {copies} copies"
+            yield untrue("open:count", what)
+        stuck = [
+            one
+            for one, status in true.items()
+            if status is _S.STUCK
+            and self.stream.places[one] < self.stream.upto(window.from_id.ms, window.from_id.seq)
+            and one in told.open
+        ]
+        if told.summary.stuck_earlier != len(stuck):
+            what = f"{told.summary.stuck_earlier} stuck of earlier windows, in truth {len(stuck)}"
+            yield untrue("open:stuck-earlier", what)
+
+    def _check_final(self, untrue: Report) -> Iterator[Untrue]:
+        """What was said once and is not open is still so."""
+        stale: dict[tuple[EntryStatus, str], list[bytes]] = {}
+        for entry_id, status in self.record.told.items():
+            place = self.stream.places.get(entry_id)
+            if place is None or status in _OPEN or status is _S.INDETERMINATE:
+                continue
+            was = self.record.true.get(entry_id)
+            is_same = was is None or was is self.book.status(place)
+            # What was wrong at once is told at once.
+            if not is_same and not self.accepts(place, status):
+                stale.setdefault((status, self._truth(place)), []).append(entry_id)
+        for (status, truth), ids in stale.items():
+            yield untrue(f"stale:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
+
+    # Verdict and sentences.
+
+    def _check_verdict(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+        summary = told.summary
+        if summary.verdict is not Verdict.BALANCED:
+            return
+        bad = Counter(self._truth(place) for place in self._needing_a_look(told, places))
+        if bad:
+            kinds = "+".join(sorted(bad))
+            yield untrue(f"balanced:{kinds}", f"balanced, and in truth {dict(bad)}")
+        if summary.counts[_S.INDETERMINATE]:
+            yield untrue("balanced:indeterminate", "balanced, and some are indeterminate")
+        claims = sum(summary.counts[one] for one in _DONE)
+        has_read = self.sight.consumers or self.sight.entries_read is not None
+        if claims and self.sight.exists and not has_read and not self._has_files:
+            yield untrue("balanced:never-read", "balanced, and nobody has ever read")
+        if summary.counts[_S.ACKNOWLEDGED_INFERRED] and "infer" not in summary.sentence:
+            yield untrue("balanced:inferred-untold", f"says {summary.sentence!r}")
+
+    def _needing_a_look(self, told: Told, places: Sequence[int]) -> Iterator[int]:
+        """Entries that somebody should look at, as far as anybody could know.
+
+        Those of the window, those added before the first one, and those of earlier windows that
+        have come to a bad end since the last audit or are stuck.
+        """
+        window = told.summary.window
+        for place in self._within(EntryId.MIN, window.to_id):
+            entry_id = self.stream.ids[place]
+            status = self.book.status(place)
+            if status in EXPECTED_STATUSES or self.is_excused(place):
+                continue
+            if State(self.book.states[place]) is State.BEFORE_GROUP:
+                continue  # nobody owes it
+            if Mark(self.book.marks[place]) & (Mark.DONE | Mark.UNRECORDED):
+                continue
+            is_new = self.record.true.get(entry_id) is not status or status is _S.STUCK
+            if place in places or is_new:
+                yield place
+
+    def _check_sentences(
+        self, told: Told, places: Sequence[int], untrue: Report
+    ) -> Iterator[Untrue]:
+        summary = told.summary
+        yield from self._check_numbers(summary, untrue)
+        gone = sum(
+            1
+            for place in range(len(self.stream))
+            if self.book.status(place) is _S.LOST
+            and State(self.book.states[place]) in NEVER_DELIVERED
+        )
+        for one in summary.findings:
+            says = re.search(r"before (they|it) (were|was) delivered|never delivered", one.sentence)
+            if says and one.count > gone:
+                yield untrue("sentence:delivered", f"{one.sentence!r}: {gone} were not delivered")
+            if one.kind == "payload-gone" and "trimmed:" in one.sentence and not self._trimmed():
+                yield untrue("sentence:trimmed", f"{one.sentence!r}: nothing was trimmed")
+
+    def _check_numbers(self, summary: AuditSummary, untrue: Report) -> Iterator[Untrue]:
+        found = re.search(r"(\d+) of (\d+) entries were acknowledged", summary.sentence)
+        if found:
+            done = sum(summary.counts[one] for one in _DONE)
+            if (int(found[1]), int(found[2])) != (done, summary.produced):
+                yield untrue("sentence:numbers", summary.sentence)
+
+    def _trimmed(self) -> int:
+        return self.stream.trimmed
+
+    # What users added, through all copies.
+
+    def _check_roots(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+        if self._is_broken():
+            return
+        users = [place for place in places if place not in self.stream.copies]
+        counts = told.root_counts
+        hidden = len(places) - told.summary.produced
+        if not hidden and sum(counts.values()) != len(users):
+            what = f"{sum(counts.values())} roots, and users added {len(users)}"
+            yield untrue("roots:sum", what)
+        for status in EntryStatus:
+            most = sum(1 for place in users if self._accepts_root(place, status))
+            if counts.get(status, 0) > most:
+                ends = Counter(self.book.end_of_root(place).value for place in users)
+                what = f"{counts[status]} {status.value}, of {most} possible; in truth {ends}"
+                yield untrue(f"roots:{status.value}", what)
+        for one in told.roots:
+            place = self.stream.places.get(one.root)
+            if place is not None and not self._accepts_root(place, one.status):
+                truth = self.book.end_of_root(place).value
+                what = f"{one.root.decode()} ends {one.status.value}"
+                yield untrue(f"root:{one.status.value}:{truth}", what)
+
+    def _accepts_root(self, place: int, told: EntryStatus) -> bool:
+        """Whether this may be said of what became of an entry and its copies."""
+        if self.accepts(place, told) and told is not _S.REQUEUED:
+            return True
+        judge, at, seen = self, place, 0
+        while State(judge.book.states[at]) is State.REQUEUED and at in judge.book.following:
+            stream, at = judge.book.following[at]
+            judge, seen = _Copies(judge.world, judge.group, judge.sight, judge.record, stream), 1
+            if judge.accepts(at, told) and told is not _S.REQUEUED:
+                return True
+        return bool(seen) and told is _S.INDETERMINATE and not self._is_covered(place)
+
+    def _check_retried(self, told: Told, untrue: Report) -> Iterator[Untrue]:
+        stream = self.world.retry(self.group)
+        judge = _Copies(self.world, self.group, self.sight, self.record, stream)
+        for entry_id, status in told.retried.items():
+            place = stream.places.get(entry_id)
+            if place is not None and not judge.accepts(place, status):
+                kind = f"retried:{status.value}:{judge._truth(place)}"
+                yield untrue(kind, f"{entry_id.decode()} told {status.value}")
+
+    # What anybody could know.
+
+    @property
+    def _has_files(self) -> bool:
+        return self.world.history.files is not Files.NONE
+
+    def _is_covered(self, place: int) -> bool:
+        """Whether append-only files have seen all of an entry's life."""
+        return self._has_files and place >= self.world.covered_from
+
+    def _is_open(self, place: int) -> bool:
+        """Whether it has not come to an end."""
+        state = State(self.book.states[place])
+        waits = state is State.WAITING and bool(self.stream.bodies[place])
+        return waits or state is State.HELD
+
+    def _is_broken(self) -> bool:
+        return self.record.sight is not None and self.record.breaks != self.world.breaks
+
+    def _truth(self, place: int) -> str:
+        state = State(self.book.states[place])
+        gone = (
+            "" if self.stream.bodies[place] or state not in {State.WAITING, State.HELD} else "-gone"
+        )
+        done = "-done" if self.book.marks[place] & Mark.DONE and state != State.ACKNOWLEDGED else ""
+        return f"{state.name.lower()}{gone}{done}"
+
+    def _within(self, after: EntryId, last: EntryId) -> range:
+        """Places of the entries after the first ID, up to the second."""
+        start, end = self.stream.upto(after.ms, after.seq), self.stream.upto(last.ms, last.seq)
+        return range(start, max(start, end))
+
+    def _remember(self, last: EntryId) -> None:
+        """What was true up to an entry, when it was said."""
+        self.record.true |= {
+            self.stream.ids[place]: self.book.status(place)
+            for place in self._within(EntryId.MIN, last)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies(Judge):
+    """The same of copies in the retry stream, which append-only files are not asked about."""
+
+    of: StreamBook
+
+    @property
+    def book(self) -> GroupBook:
+        return self.of.group(self.group)
+
+    @property
+    def stream(self) -> StreamBook:
+        return self.of
+
+    @property
+    def _has_files(self) -> bool:
+        return self.of is self.world.main and self.world.history.files is not Files.NONE
+
+
+Report = Callable[[str, str], Untrue]
+
+
+def _show(ids: Iterable[bytes]) -> str:
+    listed = [one.decode() for one in ids]
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+def kinds_of(found: Iterable[Untrue]) -> Mapping[str, int]:
+    """How often each kind was found."""
+    return Counter(one.kind for one in found)

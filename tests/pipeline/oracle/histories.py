@@ -1,0 +1,179 @@
+"""Random histories as data: a history is made from a number, and stays one when acts are dropped.
+
+An act names no entry: it takes what there is when its turn comes, so any part of a history can be
+lived, and a failing one can be made small.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+
+class Files(StrEnum):
+    """What append-only files the audits are given."""
+
+    NONE = "none"
+    WHOLE = "whole"
+    REWRITTEN = "rewritten"  # the server may begin new ones
+
+
+class Kind(StrEnum):
+    """What is done."""
+
+    ADD = "add"
+    READ = "read"
+    READ_WITHOUT_RECORD = "read-without-record"
+    ACKNOWLEDGE = "acknowledge"
+    WORK = "work"  # read and acknowledge
+    DRAIN = "drain"  # read and acknowledge all there is, also what is pending
+    DELETE_PENDING = "delete-pending"
+    DELETE_UNDELIVERED = "delete-undelivered"
+    DELETE_DONE = "delete-done"
+    TRIM = "trim"  # the oldest go, whoever needs them
+    TRIM_DONE = "trim-done"  # as careful users trim
+    RETENTION = "retention"  # as the operator trims
+    DELETE_CONSUMER = "delete-consumer"
+    DESTROY = "destroy"
+    CREATE = "create"
+    SET_POSITION = "set-position"
+    CLAIM = "claim"
+    CLAIM_BODYLESS = "claim-bodyless"
+    LET_IDLE = "let-idle"
+    RECOVER = "recover"
+    RECOVER_TO_RETRY = "recover-to-retry"
+    DEAD_LETTER = "dead-letter"
+    WORK_ON_COPIES = "work-on-copies"  # of the retry stream
+    RECOVER_COPIES = "recover-copies"
+    FLUSH = "flush"
+    DELETE_STREAM = "delete-stream"
+    RESTART_EMPTY = "restart-empty"
+    PROVISION = "provision"  # the operator makes what is missing
+    REWRITE = "rewrite"  # of append-only files
+    ARCHIVE = "archive"
+    AUDIT = "audit"
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One step; `pick` chooses among what there is."""
+
+    kind: Kind
+    number: int = 0
+    group: int = 0
+    pick: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind.value}({self.number}, group={self.group}, pick={self.pick})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All that is done, in order, and where."""
+
+    seed: int
+    groups: int
+    has_operator: bool
+    files: Files
+    start: str  # where groups begin: `0`, `$`, or `middle`
+    acts: tuple[Act, ...]
+    server: str = "8.6"
+
+    def without(self, dropped: range) -> History:
+        acts = tuple(act for at, act in enumerate(self.acts) if at not in dropped)
+        return replace(self, acts=acts)
+
+    def render(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        return asdict(self) | {"acts": [[a.kind, a.number, a.group, a.pick] for a in self.acts]}
+
+    def __str__(self) -> str:
+        head = (
+            f"seed {self.seed}: groups={self.groups} operator={self.has_operator} "
+            f"files={self.files.value} start={self.start} server={self.server}"
+        )
+        return "\n".join([head, *(f"  {act}" for act in self.acts)])
+
+
+def parse_history(found: dict[str, Any]) -> History:
+    """What `History.render` made."""
+    acts = tuple(Act(Kind(kind), *rest) for kind, *rest in found["acts"])
+    return History(**(found | {"acts": acts, "files": Files(found["files"])}))
+
+
+_ANYWHERE: Final[dict[Kind, int]] = {
+    Kind.ADD: 14,
+    Kind.READ: 14,
+    Kind.ACKNOWLEDGE: 12,
+    Kind.WORK: 12,
+    Kind.DRAIN: 4,
+    Kind.READ_WITHOUT_RECORD: 1,
+    Kind.DELETE_PENDING: 4,
+    Kind.DELETE_UNDELIVERED: 4,
+    Kind.DELETE_DONE: 3,
+    Kind.TRIM: 3,
+    Kind.TRIM_DONE: 3,
+    Kind.DELETE_CONSUMER: 3,
+    Kind.DESTROY: 1,
+    Kind.CREATE: 2,
+    Kind.SET_POSITION: 2,
+    Kind.CLAIM: 3,
+    Kind.CLAIM_BODYLESS: 2,
+    Kind.LET_IDLE: 2,
+    Kind.FLUSH: 1,
+    Kind.DELETE_STREAM: 1,
+    Kind.ARCHIVE: 1,
+}
+_BY_OPERATOR: Final[dict[Kind, int]] = {
+    Kind.RETENTION: 6,
+    Kind.RECOVER: 8,
+    Kind.RECOVER_TO_RETRY: 3,
+    Kind.DEAD_LETTER: 4,
+    Kind.WORK_ON_COPIES: 4,
+    Kind.RECOVER_COPIES: 2,
+    Kind.PROVISION: 3,
+}
+# After a disaster nothing else is seen of what came before: most histories have none.
+_DISASTERS: Final = {Kind.FLUSH, Kind.DELETE_STREAM, Kind.RESTART_EMPTY}
+_MISHAPS: Final = {Kind.DESTROY, Kind.CREATE, Kind.SET_POSITION}
+
+
+def make_history(seed: int, *, scale: int = 1, server: str = "8.6") -> History:
+    """The history of this number; with `scale` the same acts on so many times the entries."""
+    chance = random.Random(seed)
+    history = History(
+        seed=seed,
+        groups=chance.choice((1, 1, 1, 2, 3)),
+        has_operator=chance.random() < 0.6,
+        files=chance.choice((Files.NONE, Files.NONE, Files.WHOLE, Files.WHOLE, Files.REWRITTEN)),
+        start=chance.choice(("0", "0", "0", "$", "middle")),
+        acts=(),
+        server=server,
+    )
+    return replace(history, acts=tuple(_acts(history, chance, scale)))
+
+
+def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
+    weights = dict(_ANYWHERE) | (_BY_OPERATOR if history.has_operator else {})
+    if history.files is Files.NONE:
+        weights[Kind.RESTART_EMPTY] = 1
+    if history.files is Files.REWRITTEN:
+        weights[Kind.REWRITE] = 3
+    if chance.random() < 0.7:
+        weights = {kind: weight for kind, weight in weights.items() if kind not in _DISASTERS}
+    if chance.random() < 0.5:
+        weights = {kind: weight for kind, weight in weights.items() if kind not in _MISHAPS}
+    kinds, chances = list(weights), list(weights.values())
+    for _ in range(chance.choice((1, 2, 2, 3))):
+        yield Act(Kind.ADD, chance.randrange(20, 80) * scale)
+        for kind in chance.choices(kinds, chances, k=chance.randrange(3, 22)):
+            yield Act(
+                kind,
+                chance.choice((2, 5, 10, 20, 40)) * scale,
+                chance.randrange(history.groups),
+                chance.randrange(1000),
+            )
+        yield Act(Kind.AUDIT)

@@ -1,0 +1,147 @@
+"""What the page of an audit says: numbers, ticks and sentences, held against the books."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Final
+
+from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus, Verdict
+from pelops.pipeline.report.words import VERDICTS
+from tests.pipeline.oracle.findings import Judge, Untrue
+from tests.pipeline.oracle.told import Told
+
+_SPACES: Final = re.compile(r"[\s\u202f\u00a0]+")
+_BLOCKS: Final = {
+    *("p", "h1", "h2", "h3", "h4", "li", "tr", "td", "th", "caption", "dt", "dd", "pre", "summary"),
+    *("section", "header", "footer", "div", "nav", "title", "article", "details"),
+}
+_REASSURING: Final = re.compile(
+    r"no entry needs a look|all of them as they should be|nothing needs a look", re.IGNORECASE
+)
+
+
+class _Texts(HTMLParser):
+    """The text of each block, and of each `pre` as it stands."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.blocks: list[str] = []
+        self.copies: list[str] = []  # tables as tab-separated text
+        self._parts: list[str] = []
+        self._is_copy = self._is_hidden = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in _BLOCKS:
+            self._end()
+        self._is_copy = self._is_copy or tag == "pre"
+        self._is_hidden = self._is_hidden or tag == "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "pre":
+            self.copies.append("".join(self._parts))
+            self._is_copy, self._parts = False, []
+        if tag in _BLOCKS:
+            self._end()
+        self._is_hidden = self._is_hidden and tag != "style"
+
+    def handle_data(self, data: str) -> None:
+        if not self._is_hidden:
+            self._parts.append(data)
+
+    def _end(self) -> None:
+        text = _SPACES.sub(" ", "".join(self._parts)).strip()
+        if text:
+            self.blocks.append(text)
+        self._parts = []
+
+
+def check_page(
+    path: Path, judges: Sequence[Judge], told: Mapping[str, Sequence[Told]]
+) -> list[Untrue]:
+    """What the page says of the newest windows of all groups, and is untrue."""
+    newest = [told[judge.group][-1] for judge in judges if told[judge.group]]
+    if not newest:
+        return []
+    texts = _Texts()
+    texts.feed(path.read_text())
+    return list(_check(texts, judges, newest))
+
+
+def _check(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) -> Iterator[Untrue]:
+    def untrue(kind: str, what: str) -> Untrue:
+        return Untrue(
+            kind=f"page:{kind}", group="*", window=newest[0].summary.window.number, what=what
+        )
+
+    needing = [_needing(judge, one) for judge, one in zip(judges, newest, strict=True)]
+    for text in texts.blocks:
+        if _REASSURING.search(text):
+            # Of several groups one may be well.
+            is_of_all = len(newest) == 1 or "as they should" in text
+            if any(needing) if is_of_all else all(needing):
+                yield untrue("reassures", f"{text!r} beside {needing}")
+        share = re.search(r"-\d[\d ]* ?%", text)
+        if share:
+            yield untrue("share", repr(text))
+        if "Everything that is said here is proven" in text and all(map(_is_inferred, newest)):
+            yield untrue("proven", repr(text))
+    word = VERDICTS[Verdict.BALANCED][1]
+    heads = [text for text in texts.blocks[:8] if re.search(rf"\b{word}\b", text)]
+    if heads and any(one.summary.verdict is not Verdict.BALANCED for one in newest):
+        yield untrue("verdict", f"{heads[0]!r}, and a group is not")
+    yield from _check_amounts(texts, judges, newest)
+    yield from _check_copies(texts, newest)
+
+
+def _check_amounts(
+    texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]
+) -> Iterator[Untrue]:
+    """A stream that several groups share has its entries once."""
+    most = max(one.summary.window.to_added - one.summary.window.from_added for one in newest)
+    for text in texts.blocks:
+        found = re.search(r"\d+ groups?, (\d[\d ]*) entries", text)
+        if found and int(found[1].replace(" ", "")) > most:
+            what = f"{text!r}: the window of the stream has {most}"
+            yield Untrue(
+                kind="page:shared", group="*", window=newest[0].summary.window.number, what=what
+            )
+            return
+
+
+def _check_copies(texts: _Texts, newest: Sequence[Told]) -> Iterator[Untrue]:
+    """The tables of statuses, as they are copied, hold the numbers of the summaries."""
+    number = newest[0].summary.window.number
+    tables = [dict(_rows(copy)) for copy in texts.copies]
+    balances = [t for t in tables if "Produced" in t and EntryStatus.LOST.value in t]
+    wanted = [one for one in newest if one.summary.produced]
+    if len(balances) != len(wanted):
+        return
+    for table, one in zip(balances, sorted(wanted, key=lambda one: one.summary.group), strict=True):
+        counts = {status: one.summary.counts[status] for status in EntryStatus}
+        shown = {status: int(table.get(status.value, "0")) for status in EntryStatus}
+        if shown != counts or int(table["Produced"]) != one.summary.produced:
+            yield Untrue(
+                kind="page:balance", group=one.summary.group, window=number,
+                what=f"shows {shown}, counted {counts}",
+            )  # fmt: skip
+
+
+def _rows(copy: str) -> Iterator[tuple[str, str]]:
+    for line in copy.split("\n"):
+        cells = line.split("\t")
+        if len(cells) >= 2:
+            yield cells[0], cells[1]
+
+
+def _needing(judge: Judge, told: Told) -> int:
+    """Entries of the newest window that are said to need a look, or do."""
+    counts = told.summary.counts
+    said = sum(counts[status] for status in EntryStatus if status not in EXPECTED_STATUSES)
+    return said + told.summary.lost_earlier + told.summary.stuck_earlier
+
+
+def _is_inferred(told: Told) -> bool:
+    return bool(told.summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED])
