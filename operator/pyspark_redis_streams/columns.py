@@ -17,7 +17,7 @@ from pyspark_redis_streams.errors import BadValue
 from pyspark_redis_streams.layout import Flat, values_by_field
 from pyspark_redis_streams.options import ReadOptions
 from pyspark_redis_streams.pages import Entry
-from pyspark_redis_streams.raw_fields import raw_converter, raw_pairs
+from pyspark_redis_streams.raw_fields import raw_converter, raw_pairs, shown_texts
 from pyspark_redis_streams.schemas import Column, Source, entry_columns
 
 _NUMBERS = (Source.MS, Source.SEQ, Source.TS)
@@ -126,10 +126,13 @@ class BatchBuilder:
         try:
             return numbers.cast(wanted)
         except pa.ArrowInvalid as error:
+            if self._arrow.field(column.name).nullable:
+                return pc.if_else(pc.less(numbers, _TOO_LARGE), numbers, None).cast(wanted)
             row = pc.index(pc.greater_equal(numbers, _TOO_LARGE), True).as_py()
             raise BadValue(
                 f"column '{column.name}' is too narrow: stream '{self._stream_of(row)}' has IDs"
-                f" whose {column.name} is 2^63 or more; declare it as DECIMAL(20, 0)"
+                f" whose {column.name} is 2^63 or more; declare it as DECIMAL(20, 0), or leave"
+                " NOT NULL out to have null there"
             ) from error
 
     def _converter(self, column: Column, arrow: pa.DataType) -> Callable[[pa.Array], Converted]:
@@ -137,6 +140,8 @@ class BatchBuilder:
             return converter_for(column.name, column.type, arrow, self._options.timestamp_unit)
         if column.source is Source.FIELDS:
             return raw_converter(arrow)
+        if column.source is Source.ROOT:
+            return shown_texts
         return lambda raw: (raw.cast(arrow), [])
 
     def _settle(self, arrays: list[pa.Array], bad: dict[int, str]) -> pa.RecordBatch:

@@ -50,7 +50,7 @@ def converter_for(name: str, wanted: DataType, arrow: pa.DataType, unit: str) ->
     if isinstance(wanted, StringType):
         return lambda raw: _with_repair(raw, lambda part: part.cast(arrow))
     if isinstance(wanted, _NUMBERS):
-        return lambda raw: _with_repair(raw, lambda part: part.cast(pa.string()).cast(arrow))
+        return lambda raw: _with_repair(raw, lambda part: _numbers(part, arrow))
     if isinstance(wanted, TimestampType | TimestampNTZType):
         return lambda raw: _with_repair(raw, lambda part: _timestamps(part, arrow, unit))
     if isinstance(wanted, _JSON):
@@ -90,13 +90,41 @@ def _good_pieces(
     return _good_pieces(raw, start, middle, cast, bad) + _good_pieces(raw, middle, end, cast, bad)
 
 
+def _numbers(raw: pa.Array, arrow: pa.DataType) -> pa.Array:
+    """Numbers as Spark's CAST reads them where Arrow differs: "+5" is one, "0x10" is none."""
+    text = raw.cast(pa.string())
+    if pa.types.is_integer(arrow) and _may_be_hexadecimal(text):
+        raise pa.ArrowInvalid("hexadecimal")
+    try:
+        return text.cast(arrow)
+    except pa.ArrowInvalid:
+        bare = pc.replace_substring_regex(text, r"^\+([0-9.])", r"\1")
+        if bare.equals(text):
+            raise
+        return bare.cast(arrow)
+
+
+def _may_be_hexadecimal(text: pa.Array) -> bool:
+    """A look at all bytes at once, which costs nothing beside the cast."""
+    data = text.buffers()[2]
+    if data is None or not len(text):
+        return False
+    offsets = text.buffers()[1]
+    begin, end = (
+        int.from_bytes(offsets[4 * at : 4 * at + 4].to_pybytes(), "little")
+        for at in (text.offset, text.offset + len(text))
+    )
+    bytes_ = data[begin:end].to_pybytes()
+    return b"x" in bytes_ or b"X" in bytes_
+
+
 def _timestamps(raw: pa.Array, arrow: pa.DataType, unit: str) -> pa.Array:
     """Whole numbers count from 1970 in `unit`; all else is ISO 8601, without a zone UTC."""
-    text = raw.cast(pa.string())
     try:
-        return text.cast(pa.int64()).cast(pa.timestamp(unit)).cast(pa.timestamp("us")).cast(arrow)
+        whole = _numbers(raw, pa.int64())
+        return whole.cast(pa.timestamp(unit)).cast(pa.timestamp("us")).cast(arrow)
     except pa.ArrowInvalid:
-        pass
+        text = raw.cast(pa.string())
     if arrow.tz is not None and not _has_zone(text):
         return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(arrow)
     return text.cast(arrow)

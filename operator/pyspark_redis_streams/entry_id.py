@@ -7,7 +7,7 @@ from typing import NamedTuple, Self
 
 LARGEST_PART = 2**64 - 1
 
-_SHAPE = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
+_SHAPE = re.compile(r"([0-9]{1,20})(?:-([0-9]{1,20}))?")
 
 
 class EntryId(NamedTuple):

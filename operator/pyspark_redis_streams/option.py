@@ -33,6 +33,14 @@ ENTRIES = frozenset({View.ENTRIES})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Alias:
+    """The name that Spark's Kafka source has for an option, and the values that mean the same."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
     """One option: its name as documented; names are compared without regard to case."""
 
@@ -42,3 +50,4 @@ class Option:
     sentence: str
     uses: frozenset[Use] = field(default=READS)
     views: frozenset[View] = field(default=ENTRIES)
+    kafka: Alias | None = None

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,20}")  # as Spark's CAST reads whole numbers
+_OFFSET: Final = re.compile(r"(?:UTC|GMT|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?")
+_SPAN: Final = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
+_MS_OF: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000,
+                 "d": 86_400_000}  # fmt: skip
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +60,40 @@ def _read_json_names(text: str) -> list[str]:
     return list(names)
 
 
-def _read_moment(text: str) -> int:
+def _read_moment(text: str) -> int | datetime:
+    """Milliseconds since 1970; a time that names no zone as it is, for `milliseconds`."""
     stripped = text.strip()
-    if stripped.isascii() and stripped.isdigit() and int(stripped) < 2**64:
-        return int(stripped)
+    if _WHOLE.fullmatch(stripped) and int(stripped) < 2**64:
+        return max(0, int(stripped))
     try:
         moment = datetime.fromisoformat(stripped)
     except ValueError as error:
         raise ValueError("must be milliseconds since 1970 or an ISO 8601 time") from error
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return max(0, int(aware.timestamp() * 1000))  # no ID is older than 1970
+    return milliseconds(moment) if moment.tzinfo else moment
+
+
+def milliseconds(moment: datetime) -> int:
+    """The first millisecond since 1970 that is not before an aware moment."""
+    return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))  # no ID is older than 1970
+
+
+def _read_zone(text: str) -> tzinfo:
+    stripped = text.strip()
+    found = _OFFSET.fullmatch(stripped)
+    try:
+        if found is None:
+            return UTC if stripped in ("Z", "UTC", "GMT") else ZoneInfo(stripped)
+        size = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return timezone(-size if found[1] == "-" else size)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError("must be a time zone, such as Europe/Berlin, +01:00 or UTC") from error
+
+
+def _read_span(text: str) -> int:
+    found = _SPAN.fullmatch(text.strip().lower())
+    if found is None or found[2] not in _MS_OF or not int(found[1]):
+        raise ValueError("must be a time such as 500ms, 30s, 15m or 1h")
+    return int(found[1]) * _MS_OF[found[2]]
 
 
 def whole(smallest: int, largest: int | None = None) -> Kind:
@@ -69,10 +102,9 @@ def whole(smallest: int, largest: int | None = None) -> Kind:
     wanted = wanted if largest is None else f"{wanted} and at most {largest}"
 
     def read(text: str) -> int:
-        try:
-            number = int(text.strip())
-        except ValueError as error:
-            raise ValueError(wanted) from error
+        if not _WHOLE.fullmatch(text.strip()):
+            raise ValueError(wanted)
+        number = int(text.strip())
         if number < smallest or (largest is not None and number > largest):
             raise ValueError(wanted)
         return number
@@ -112,4 +144,6 @@ TEXT = Kind(name="text", read=_read_text)
 FLAG = Kind(name="true \\| false", read=_read_flag)
 NAMES = Kind(name="names", read=_read_names)
 MOMENT = Kind(name="time", read=_read_moment)
+ZONE = Kind(name="time zone", read=_read_zone)
+SPAN = Kind(name="time span", read=_read_span)  # in milliseconds
 PORT = whole(1, 65535)

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 from pyspark_redis_streams.connection_options import CONNECTION
-from pyspark_redis_streams.option import EVERY_USE, EVERY_VIEW, Option, Use, View
-from pyspark_redis_streams.option_kinds import FLAG, MOMENT, TEXT, choice, choices, whole
+from pyspark_redis_streams.option import EVERY_USE, EVERY_VIEW, Alias, Option, Use, View
+from pyspark_redis_streams.option_kinds import (
+    FLAG,
+    MOMENT,
+    SPAN,
+    TEXT,
+    ZONE,
+    choice,
+    choices,
+    whole,
+)
 from pyspark_redis_streams.selection_options import SELECTION
 
 _RANGE = (
@@ -14,6 +23,7 @@ _RANGE = (
         default=None,
         sentence="`earliest`, `latest`, an ID (included), `(ID` (excluded), or JSON"
         ' `{"stream": ID}`; default `earliest`, of a streaming read `latest`.',
+        kafka=Alias(name="startingOffsets", kind=choice("earliest", "latest")),
     ),
     Option(
         name="startingTimestamp",
@@ -28,6 +38,7 @@ _RANGE = (
         uses=frozenset({Use.READ}),
         sentence="`latest`, an ID (included), `(ID` (excluded), or JSON; default `latest`, as of"
         " planning.",
+        kafka=Alias(name="endingOffsets", kind=choice("latest")),
     ),
     Option(
         name="endingTimestamp",
@@ -35,6 +46,13 @@ _RANGE = (
         default=None,
         uses=frozenset({Use.READ}),
         sentence="Entries before this time.",
+    ),
+    Option(
+        name="timeZone",
+        kind=ZONE,
+        default=None,
+        sentence="Zone of a `startingTimestamp` or `endingTimestamp` that names none: that of the"
+        " session, to agree with filters on `ts`.",
     ),
     Option(
         name="failOnDataLoss",
@@ -132,8 +150,9 @@ _PACE = (
         kind=FLAG,
         default="false",
         uses=frozenset({Use.READ}),
-        sentence="Let filters on `id`, `ms`, `ts` and `stream` narrow the read; needs"
-        " `spark.sql.python.filterPushdown.enabled`, and a DataFrame loaded for this query alone.",
+        sentence="Let filters on `id`, `ms`, `ts` and `stream` narrow the read, on a Spark that"
+        " keeps narrowed reads apart (none up to 4.3: there it has no effect) and with"
+        " `spark.sql.python.filterPushdown.enabled`.",
     ),
 )
 
@@ -144,6 +163,7 @@ _STREAMING = (
         default=None,
         uses=frozenset({Use.STREAM}),
         sentence="Most entries of one micro-batch, over all streams.",
+        kafka=Alias(name="maxOffsetsPerTrigger", kind=whole(1)),
     ),
     Option(
         name="limitMode",
@@ -159,6 +179,7 @@ _STREAMING = (
         default=None,
         uses=frozenset({Use.STREAM}),
         sentence="Wait for so many entries before a micro-batch, up to `maxTriggerDelayMs`.",
+        kafka=Alias(name="minOffsetsPerTrigger", kind=whole(1)),
     ),
     Option(
         name="maxTriggerDelayMs",
@@ -166,6 +187,7 @@ _STREAMING = (
         default="900000",
         uses=frozenset({Use.STREAM}),
         sentence="Longest wait for `minEntriesPerTrigger`.",
+        kafka=Alias(name="maxTriggerDelay", kind=SPAN),
     ),
     Option(
         name="progressGroup",

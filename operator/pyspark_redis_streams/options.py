@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pyspark_redis_streams.entry_id import parse_entry_id
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.option import Option, Use, View
+from pyspark_redis_streams.option import Alias, Option, Use, View
+from pyspark_redis_streams.option_kinds import milliseconds
 from pyspark_redis_streams.option_table import OPTIONS
 from pyspark_redis_streams.servers import ServerSettings, read_server_settings
 
 # What a streaming write is given for Spark itself, and hands on to the sink all the same.
 _OF_SPARK = frozenset({"checkpointlocation"})
 
-_BY_NAME = {option.name.lower(): option for option in OPTIONS}
+_BY_NAME: dict[str, tuple[str, Option]] = {
+    name.lower(): (name, option)
+    for option in OPTIONS
+    for name in (option.name, *([option.kafka.name] if option.kafka else []))
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +69,7 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
         OptionError: names the option, what was given, and what is allowed.
     """
     values = _parse_values(given, {use} if use else {Use.READ, Use.STREAM})
+    _settle_moments(values)
     view = View(values["view"])
     _refuse_options_of_other_views(given, view)
     _refuse_what_excludes_another(values)
@@ -70,7 +77,7 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
         raise OptionError("option 'group' is missing: view 'pending' reads one consumer group")
     if use is Use.STREAM and view is not View.ENTRIES:
         raise OptionError(f"option 'view' is '{view}': readStream has the view 'entries' only")
-    return _build_read_options(values, view)
+    return _build_read_options(values, view, given)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,11 +122,13 @@ def _check_min_id(text: str | None) -> None:
         raise OptionError(f"option 'minId' is '{text}': {error}") from error
 
 
-def _build_read_options(values: dict[str, Any], view: View) -> ReadOptions:
+def _build_read_options(
+    values: dict[str, Any], view: View, given: Mapping[str, str]
+) -> ReadOptions:
     return ReadOptions(
         server=read_server_settings(values),
         view=view,
-        streams=_named_streams(values),
+        streams=_named_streams(values, given),
         stream_pattern=values["streamPattern"],
         allow_missing=values["missingStream"] == "empty",
         starting_id=values["startingId"],
@@ -151,11 +160,12 @@ def _build_read_options(values: dict[str, Any], view: View) -> ReadOptions:
     )
 
 
-def _named_streams(values: dict[str, Any]) -> tuple[str, ...]:
+def _named_streams(values: dict[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
     ways = ("stream", "streams", "streamPattern", "path", "paths")
     used = [name for name in ways if values[name] is not None]
     if len(used) != 1:
-        found = f"both '{used[0]}' and '{used[1]}' are given" if used else "none is given"
+        written = [_written(name, given) for name in used]
+        found = f"both '{written[0]}' and '{written[1]}' are given" if used else "none is given"
         by_load = " ('path' is what `load` was given)" if "path" in used else ""
         raise OptionError(
             f"options 'stream', 'streams' and 'streamPattern': {found}; give exactly one{by_load}"
@@ -163,6 +173,12 @@ def _named_streams(values: dict[str, Any]) -> tuple[str, ...]:
     if used[0] in ("streams", "paths"):
         return tuple(values[used[0]])
     return () if used[0] == "streamPattern" else (values[used[0]],)
+
+
+def _written(name: str, given: Mapping[str, str]) -> str:
+    """The option's name, or that of Kafka when it was given by that one."""
+    alias = _BY_NAME[name.lower()][1].kafka
+    return alias.name if alias is not None and _find(given, name) is None else name
 
 
 def _parse_values(given: Mapping[str, str], uses: set[Use]) -> dict[str, Any]:
@@ -177,42 +193,82 @@ def _parse_values(given: Mapping[str, str], uses: set[Use]) -> dict[str, Any]:
 
 
 def _parse_value(option: Option, given: Mapping[str, str]) -> Any:
+    text = _find(given, option.name)
+    if option.kafka is not None:
+        theirs = _find(given, option.kafka.name)
+        if theirs is not None:
+            return _parse_alias(option, option.kafka, theirs, text)
+    text = option.default if text is None else text
+    return None if text is None else _read(option, option.name, option.kind.read, text)
+
+
+def _find(given: Mapping[str, str], name: str) -> str | None:
     # Spark's mapping finds a name in any case, but lists its names in lower case only.
-    text = given.get(option.name, given.get(option.name.lower(), option.default))
-    if text is None:
-        return None
+    found = given.get(name, given.get(name.lower()))
+    return None if found is None else str(found)
+
+
+def _parse_alias(option: Option, alias: Alias, theirs: str, ours: str | None) -> Any:
+    value = _read(option, alias.name, alias.kind.read, theirs)
+    if ours is not None:
+        own = _read(option, option.name, option.kind.read, ours)
+        if own != value and str(own).lower() != str(value).lower():
+            raise OptionError(
+                f"options '{option.name}' ('{ours}') and '{alias.name}' ('{theirs}') are two names"
+                " of one option and differ: give one of them"
+            )
+    return value
+
+
+def _read(option: Option, name: str, read: Callable[[str], Any], text: str) -> Any:
     try:
-        return option.kind.read(str(text))
+        return read(text)
     except ValueError as error:
-        shown = "" if "password" in option.name.lower() else f" is '{text}' but"
-        raise OptionError(f"option '{option.name}'{shown} {error}. {option.sentence}") from error
+        shown = "" if "password" in name.lower() else f" is '{text}' but"
+        also = "" if name == option.name else f" Option '{option.name}' takes more:"
+        raise OptionError(f"option '{name}'{shown} {error}.{also} {option.sentence}") from error
 
 
-def _refuse_unknown(name: str, uses: set[Use]) -> None:
-    option = _BY_NAME.get(name.lower())
+def _refuse_unknown(given: str, uses: set[Use]) -> None:
+    name, option = _BY_NAME.get(given.lower(), (given, None))
     if option is None:
-        raise OptionError(f"unknown option '{name}'{_nearest(name, uses)}")
+        raise OptionError(f"unknown option '{given}'{_nearest(given, uses)}")
     if not option.uses & uses:
         allowed = " and ".join(sorted(option.uses))
-        raise OptionError(f"option '{option.name}' is for {allowed} only. {option.sentence}")
+        raise OptionError(f"option '{name}' is for {allowed} only. {option.sentence}")
 
 
 def _nearest(name: str, uses: set[Use]) -> str:
     alike = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.6)
     if alike:
-        return f": did you mean '{_BY_NAME[alike[0]].name}'?"
+        return f": did you mean '{_BY_NAME[alike[0]][0]}'?"
     known = ", ".join(option.name for option in OPTIONS if option.uses & uses)
     return f"; there are {known}"
 
 
 def _refuse_options_of_other_views(given: Mapping[str, str], view: View) -> None:
-    for name in given:
-        option = _BY_NAME[name.lower()]
+    for one in given:
+        name, option = _BY_NAME[one.lower()]
         if view not in option.views:
             allowed = ", ".join(f"'{allowed}'" for allowed in sorted(option.views))
             raise OptionError(
-                f"option '{option.name}' has no meaning for view '{view}', only for {allowed}"
+                f"option '{name}' has no meaning for view '{view}', only for {allowed}"
             )
+
+
+def _settle_moments(values: dict[str, Any]) -> None:
+    """Times as milliseconds. Spark does not tell a Python data source the session's time zone."""
+    for name in ("startingTimestamp", "endingTimestamp"):
+        moment = values[name]
+        if not isinstance(moment, datetime):
+            continue
+        if values["timeZone"] is None:
+            raise OptionError(
+                f"option '{name}' is '{moment}', which names no time zone: write it with one"
+                f" ('{moment.isoformat()}Z' for UTC), or set option 'timeZone' to that of the"
+                " session, spark.conf.get('spark.sql.session.timeZone')"
+            )
+        values[name] = milliseconds(moment.replace(tzinfo=values["timeZone"]))
 
 
 def _refuse_what_excludes_another(values: dict[str, Any]) -> None:

@@ -1,6 +1,8 @@
 """Filters on IDs, times and streams that narrow what is read.
 
 Spark applies every filter again on what comes back: a filter that narrows too little is only slow.
+A narrowed read that Spark gives to another query than the one that filters would miss entries:
+`keeps_narrowed_reads_apart` says where that cannot happen.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql.datasource import (
+    DataSourceReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -37,6 +40,17 @@ class Window:
     def only(self, streams: Iterable[str]) -> Window:
         wanted = frozenset(streams)
         return replace(self, streams=wanted if self.streams is None else self.streams & wanted)
+
+
+def keeps_narrowed_reads_apart() -> bool:
+    """Whether a narrowed read belongs to the query that filters, and to no other.
+
+    Up to Spark 4.3 it belongs to the loaded DataFrame: each other use of that, in the same query or
+    a later one, is given the tasks of the last filter, and misses entries without an error. Neither
+    the driver's side of a Python data source nor its tasks can notice. The Spark that can push
+    limits to a Python data source keeps such reads apart (SPARK-58551).
+    """
+    return hasattr(DataSourceReader, "pushLimit")
 
 
 def narrow(window: Window, condition: Filter) -> Window:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_redis_streams.option import EVERY_USE, EVERY_VIEW, Option, View
+from pyspark_redis_streams.option import EVERY_USE, EVERY_VIEW, Alias, Option, View
 from pyspark_redis_streams.option_kinds import NAMES, TEXT, choice
 
 SELECTION = (
@@ -20,6 +20,7 @@ SELECTION = (
         default=None,
         views=EVERY_VIEW,
         sentence="Several streams: `a,b` or a JSON list.",
+        kafka=Alias(name="subscribe", kind=NAMES),
     ),
     Option(
         name="streamPattern",

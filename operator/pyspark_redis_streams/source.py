@@ -17,6 +17,7 @@ from pyspark_redis_streams.errors import RedisStreamsError
 from pyspark_redis_streams.option import Use, View
 from pyspark_redis_streams.options import ReadOptions, parse_read_options, parse_write_options
 from pyspark_redis_streams.plain_errors import plain_errors
+from pyspark_redis_streams.pushdown import keeps_narrowed_reads_apart
 from pyspark_redis_streams.schemas import default_schema
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
 from pyspark_redis_streams.streaming import RedisStreamReader, RefusedStreamReader
@@ -51,8 +52,9 @@ class DefaultSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of any view. Raises OptionError and SchemaError."""
         options = parse_read_options(self.options, Use.READ)
-        kind = NarrowedReader if options.pushdown else _READERS[options.view]
-        return kind(schema, options)
+        if options.pushdown and keeps_narrowed_reads_apart():
+            return NarrowedReader(schema, options)
+        return _READERS[options.view](schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read of entries; an OptionError or SchemaError comes when it begins."""

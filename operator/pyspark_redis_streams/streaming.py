@@ -47,6 +47,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # of a query that ends when it has read what there was
         self._waiting_since = time.monotonic()
         self._first: dict[str, Any] | None = None  # where the query began, if it does now
+        self._reached: Offsets = {}  # the end of the micro-batch that was planned last
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the settings alone: links to servers stay with the driver."""
@@ -69,7 +70,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next micro-batch goes; `start` itself when there is nothing for one."""
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        begin = parse_offsets(start)
+        begin = self._reached = parse_offsets(start)
         self._show_progress(begin)
         step = self._finder().next_positions(begin, self._target, most)
         if self._waits_for_more(step.available):
@@ -86,7 +87,8 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for stream, position in moved.items():
             if is_first or stream not in begin:
                 moved[stream] = replace(position, since=step.begins[stream])
-        return _render(unmoved | moved)
+        self._reached = unmoved | moved
+        return _render(self._reached)
 
     def _waits_for_more(self, available: int) -> bool:
         least = self._options.min_entries_per_trigger
@@ -100,8 +102,16 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Where the streams end now: `added` less that of the query's offset is its lag."""
-        return _render(self._finder().tails({}))
+        """Where the streams end now, and how many entries of each the query has not planned yet.
+
+        Spark shows it as `latestOffset` of the source in the progress of the query, and has no
+        other place there that a Python data source can fill.
+        """
+        tails = self._finder().tails(self._reached)
+        shown = _render(tails)
+        for stream in shown.keys() & self._reached.keys():
+            shown[stream]["lag"] = max(0, tails[stream].added - self._reached[stream].added)
+        return shown
 
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

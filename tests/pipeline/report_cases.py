@@ -143,7 +143,7 @@ def full_group() -> GroupReport:
                 Source.COPY: {EntryStatus.DEAD_LETTERED: 1},
             },
             first=entries(),
-            path="s3a://audits/exceptions/stream=orders%3Aevents/group=order-processing/windows=408..431/412",
+            path="s3a://audits/statuses",
         ),
         letters=Letters(
             count=214, clusters=clusters(), plan="s3a://audits/plans/order-processing.jsonl"

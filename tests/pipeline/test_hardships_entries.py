@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from pelops.domain.audit import EntryStatus, Verdict
-from pelops.pipeline.errors import StageFailed
 from pelops.pipeline.report.running import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import Payload
@@ -104,11 +101,24 @@ def _report(audited: Audited) -> str:
         run.watch.close()
 
 
-def test_an_id_that_no_column_holds_is_named(audited: Audited) -> None:
+def test_entries_with_ids_that_no_column_holds_are_counted_as_indeterminate(
+    audited: Audited,
+) -> None:
     audited.create_group()
-    add(audited, f"{2**63}-0", "number", 1)
-    with pytest.raises(StageFailed, match=r"IDs whose ms is 2\^63 or more"):
-        audited.audit()
+    ids = audited.add(3)
+    for entry_id in (f"{2**63}-0", f"{2**64 - 1}-{2**64 - 1}"):
+        add(audited, entry_id, "number", 1)
+    audited.deliver(4)
+    audited.acknowledge(*ids)
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"acknowledged_inferred": 3, "indeterminate": 2}
+    assert summary.produced == 5
+    assert summary.verdict is Verdict.FINDINGS
+    assert [one.count for one in summary.findings if one.kind == "ids-beyond-range"] == [2]
+    assert "unarchived" not in {one.kind for one in summary.findings}
+    # The stream's clock cannot go back: nothing more can be added, and nothing is told twice.
+    again = audited.audit_one()
+    assert again.produced == 0
 
 
 def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:

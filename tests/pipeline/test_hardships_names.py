@@ -44,7 +44,7 @@ def test_no_name_is_that_of_another_file_of_the_archive(name: str) -> None:
 @pytest.mark.parametrize("name", ["report", "audit.html", "audit.json", ""])
 def test_a_stream_of_any_name_stays_out_of_the_reports_of_others(name: str) -> None:
     reports = report_path("/archive")
-    assert Path(stream_path("/archive", name)).parent == Path("/archive")
+    assert Path(stream_path("/archive", name)).parent == Path("/archive/_pelops")
     assert not Path(stream_path("/archive", name)).is_relative_to(reports)
     of_stream = Path(report_path("/archive", name))
     assert of_stream.parent == Path(reports)

@@ -9,7 +9,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.bookmarks import EPOCH
-from pelops.pipeline.owed import Owed, find_owed
+from pelops.pipeline.owed import Owed, find_owed, read_first_position
 from pelops.pipeline.run import open_run, run_archive
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
@@ -28,13 +28,15 @@ def find(position: str, *, why: str = "first", archived: int = 10, before: int =
         events=((LedgerKind.GROUP_CREATED, created),),
         bookmarks=1,
     )
-    return find_owed(WINDOW, "orders", history, archived, lambda _: before)
+    begin = read_first_position("orders", history)
+    return find_owed(WINDOW, archived, lambda _: before, begin=begin)
 
 
 def test_a_group_owes_what_came_after_the_position_it_began_with() -> None:
-    assert find("5-0") == Owed(window=WINDOW, archived=10)
+    assert find("5-0") == Owed(window=WINDOW, archived=10, begin=EntryId(5))
     mine = replace(WINDOW, from_id=EntryId(14), from_added=14)
-    assert find("14-0", before=4) == Owed(window=mine, archived=6, left_out=4)
+    found = Owed(window=mine, archived=6, left_out=4, begin=EntryId(14))
+    assert find("14-0", before=4) == found
 
 
 def test_a_group_that_was_made_again_owes_all_that_it_owed_before() -> None:
@@ -43,8 +45,10 @@ def test_a_group_that_was_made_again_owes_all_that_it_owed_before() -> None:
 
 def test_what_was_gone_before_the_archive_is_left_out_only_when_it_must_be_older() -> None:
     mine = replace(WINDOW, from_id=EntryId(14), from_added=14)
-    assert find("14-0", archived=7, before=1) == Owed(window=mine, archived=6, left_out=1)
-    assert find("14-0", archived=6, before=0) == Owed(window=WINDOW, archived=6)
+    begin = EntryId(14)
+    found = Owed(window=mine, archived=6, left_out=1, begin=begin)
+    assert find("14-0", archived=7, before=1) == found
+    assert find("14-0", archived=6, before=0) == Owed(window=WINDOW, archived=6, begin=begin)
 
 
 def test_a_group_that_begins_after_the_window_owes_nothing_of_it() -> None:

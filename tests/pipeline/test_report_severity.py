@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given
@@ -52,7 +53,7 @@ def kept(source: Source, status: EntryStatus, count: int = 3) -> Exceptions:
     return Exceptions(count=count, counts={source: {status: count}}, first=())
 
 
-TROUBLES = {
+TROUBLES: dict[str, dict[str, Any]] = {
     "an unarchived entry is lost": {"exceptions": kept(Source.WINDOW, EntryStatus.LOST)},
     "an earlier entry is lost since": {"exceptions": kept(Source.EARLIER, EntryStatus.LOST)},
     "an earlier entry is stuck": {"exceptions": kept(Source.EARLIER, EntryStatus.STUCK)},

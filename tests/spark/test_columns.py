@@ -67,6 +67,12 @@ def build(wanted: StructType, *entries: Entry, **given: str) -> list[dict[str, A
         (StringType(), b"", ""),
         (BinaryType(), b"\xff\x00", b"\xff\x00"),
         (IntegerType(), b"-12", -12),
+        (IntegerType(), b"+5", 5),
+        (LongType(), b"+9223372036854775807", 2**63 - 1),
+        (DoubleType(), b"+5", 5.0),
+        (DoubleType(), b"+.5e1", 5.0),
+        (DecimalType(10, 2), b"+12.34", Decimal("12.34")),
+        (TimestampType(), b"+1700000000123", datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)),
         (ByteType(), b"127", 127),
         (LongType(), b"9223372036854775807", 2**63 - 1),
         (DoubleType(), b"1.5e3", 1500.0),
@@ -101,6 +107,14 @@ def test_a_value_is_read_as_its_type(kind: DataType, text: bytes, value: object)
         (StringType(), b"\xff"),
         (IntegerType(), b""),
         (IntegerType(), b" 12"),
+        (IntegerType(), b"0x10"),
+        (LongType(), b"-0X1f"),
+        (IntegerType(), b"+-5"),
+        (IntegerType(), b"++5"),
+        (IntegerType(), b"+"),
+        (DoubleType(), b"0x10"),
+        (DecimalType(10, 2), b"0x10"),
+        (TimestampType(), b"0x10"),
         (IntegerType(), b"1.5"),
         (ByteType(), b"128"),
         (DoubleType(), b"1,5"),
@@ -144,11 +158,23 @@ def test_base_columns_come_from_the_id() -> None:
     }
 
 
-def test_a_sequence_number_of_2_to_the_63_needs_a_decimal() -> None:
-    largest = entry(id=b"5-18446744073709551615")
-    assert build(schema(seq=DecimalType(20, 0)), largest) == [{"seq": Decimal(2**64 - 1)}]
+def test_a_part_of_an_id_that_a_bigint_cannot_hold_is_null_there_and_exact_elsewhere() -> None:
+    largest = 2**64 - 1
+    entries = [entry(id=b"%d-%d" % parts) for parts in ((5, largest), (2**63, 1), (2**63 - 1, 2))]
+    wanted = schema(id=StringType(), ms=LongType(), seq=LongType())
+    assert build(wanted, *entries) == [
+        {"id": f"5-{largest}", "ms": 5, "seq": None},
+        {"id": f"{2**63}-1", "ms": None, "seq": 1},
+        {"id": f"{2**63 - 1}-2", "ms": 2**63 - 1, "seq": 2},
+    ]
+    exact = schema(ms=DecimalType(20, 0), seq=DecimalType(20, 0))
+    assert build(exact, entries[0]) == [{"ms": Decimal(5), "seq": Decimal(largest)}]
+
+
+def test_a_bigint_that_may_not_be_null_is_too_narrow_for_some_ids() -> None:
+    wanted = StructType().add("seq", LongType(), nullable=False)
     with pytest.raises(BadValue, match=r"declare it as DECIMAL\(20, 0\)"):
-        build(schema(seq=LongType()), largest)
+        build(wanted, entry(id=b"5-18446744073709551615"))
 
 
 def test_an_id_beyond_the_calendar_has_no_time() -> None:
@@ -173,10 +199,35 @@ def test_repeated_fields_are_kept_on_request() -> None:
     assert row["fields"] == [{"name": "a", "value": b"1"}, {"name": "a", "value": b"2"}]
 
 
-def test_a_field_name_that_is_no_text_is_a_bad_value_of_the_map() -> None:
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "FAILFAST", "DROPMALFORMED"])
+def test_a_field_name_that_is_not_utf_8_is_shown_with_escapes(mode: str) -> None:
+    odd = entry((b"a", b"1"), (b"\xff", b"2"), (rb"\xff", b"3"), ("é".encode(), b"4"))
     raw = schema(id=StringType(), fields=MapType(StringType(), BinaryType()))
-    rows = build(raw, entry((b"a", b"1")), entry((b"\xff", b"2")), entry((b"b", b"3")))
-    assert [row["fields"] for row in rows] == [[("a", b"1")], None, [("b", b"3")]]
+    rows = build(raw, entry((b"a", b"1")), odd, entry((b"b", b"3")), mode=mode)
+    assert [row["fields"] for row in rows] == [
+        [("a", b"1")],
+        [("a", b"1"), (r"\\xff", b"2"), (r"\xff", b"3"), ("é", b"4")],
+        [("b", b"3")],
+    ]
+    pair = StructType().add("name", "string").add("value", "binary")
+    twice = entry((b"\xff", b"1"), (b"\xff", b"2"))
+    [row] = build(schema(fields=ArrayType(pair)), twice, duplicateFields="keep", mode=mode)
+    assert row["fields"] == [{"name": r"\xff", "value": b"1"}, {"name": r"\xff", "value": b"2"}]
+
+
+def test_a_value_that_is_not_utf_8_is_null_in_a_map_of_strings_and_the_others_stay() -> None:
+    odd = entry((b"a", b"1"), (b"b", b"\xff"))
+    wanted = schema(fields=MapType(StringType(), StringType()), _corrupt_record=StringType())
+    rows = build(wanted, odd, entry((b"c", b"2")))
+    assert [row["fields"] for row in rows] == [[("a", "1"), ("b", None)], [("c", "2")]]
+    assert json.loads(rows[0]["_corrupt_record"]) == {"a": "1", "b": r"\xff"}
+    with pytest.raises(BadValue, match="does not fit column 'fields'"):
+        build(wanted, odd, mode="FAILFAST")
+
+
+def test_a_root_that_is_not_utf_8_is_shown_with_escapes() -> None:
+    copy = entry((b"_original_id", b"4-\xff"), (b"_retry_count", b"1"))
+    assert build(schema(root=StringType()), copy, computed="root") == [{"root": r"4-\xff"}]
 
 
 def test_a_prefix_reads_fields_named_as_base_columns() -> None:

@@ -1,6 +1,7 @@
 """Options: what is not understood is refused with a sentence that helps."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,22 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"view": "groups", "startingId": "5"}, "has no meaning for view 'groups'"),
         ({"maxEntriesPerTrigger": "5"}, "is for readStream only"),
         ({"startingId": "5", "startingTimestamp": "5"}, "exclude each other"),
+        ({"startingTimestamp": "2026-02-28T12:00"}, "names no time zone: write it with one"),
+        ({"endingTimestamp": "2026-02-28"}, "or set option 'timeZone' to that of the session"),
+        ({"startingTimestamp": "5", "timeZone": "Berlin"}, "must be a time zone, such as"),
+        ({"pageSize": "0x10"}, "option 'pageSize' is '0x10' but must be a whole number"),
+        ({"pageSize": "1_000"}, "option 'pageSize' is '1_000' but must be a whole number"),
+        ({"startingOffsets": "5-0"}, "must be one of earliest, latest. Option 'startingId' takes"),
+        ({"startingOffsets": '{"orders": {"0": 5}}'}, "must be one of earliest, latest"),
+        ({"startingOffsets": "latest", "startingId": "earliest"}, "are two names of one option"),
+        ({"endingOffsets": "earliest"}, "option 'endingOffsets' is 'earliest' but must be one of"),
+        ({"maxOffsetsPerTrigger": "5"}, "option 'maxOffsetsPerTrigger' is for readStream only"),
+        ({"subscribe": "a"}, "both 'stream' and 'subscribe' are given"),
+        ({"maxOffsetPerTrigger": "5"}, "did you mean 'maxOffsetsPerTrigger'?"),
+        (
+            {"view": "groups", "startingOffsets": "latest"},
+            "option 'startingOffsets' has no meaning",
+        ),
         ({"url": "http://x"}, "option 'url' must be redis://"),
         ({"url": "redis://x", "PORT": "1"}, "options 'url' and 'port' exclude each other"),
         ({"url": "redis://x:y"}, "option 'url' has no usable port"),
@@ -71,7 +88,41 @@ def test_what_is_wrong_is_named(given: dict[str, str], words: str) -> None:
 
 
 def test_a_time_before_1970_is_before_every_entry() -> None:
-    assert parse(startingTimestamp="1960-01-01").starting_timestamp == 0
+    assert parse(startingTimestamp="1960-01-01T00:00Z").starting_timestamp == 0
+    assert parse(startingTimestamp="-5").starting_timestamp == 0
+
+
+@pytest.mark.parametrize(
+    ("zone", "hour"),
+    [("UTC", 12), ("Z", 12), ("Europe/Berlin", 11), ("+01:00", 11), ("UTC-5", 17), ("GMT+0530", 6)],
+)
+def test_a_time_without_a_zone_is_in_that_of_the_option(zone: str, hour: int) -> None:
+    minute = 30 if zone.endswith("30") else 0
+    moment = int(datetime(2026, 2, 28, hour, minute, tzinfo=UTC).timestamp() * 1000)
+    options = parse(startingTimestamp="2026-02-28 12:00", timeZone=zone)
+    assert options.starting_timestamp == moment
+    noon = int(datetime(2026, 2, 28, 12, tzinfo=UTC).timestamp() * 1000)
+    assert parse(endingTimestamp="2026-02-28T12:00Z", timeZone=zone).ending_timestamp == noon
+
+
+def test_a_time_within_a_millisecond_is_before_the_next_one() -> None:
+    for text, ms in [("00:00:00.001", 1), ("00:00:00.001001", 2), ("00:00:00.000999", 1)]:
+        assert parse(startingTimestamp=f"1970-01-01T{text}Z").starting_timestamp == ms
+        assert parse(endingTimestamp=f"1970-01-01T{text}Z").ending_timestamp == ms
+
+
+def test_names_of_kafka_mean_the_same() -> None:
+    assert parse(startingOffsets="Latest").starting_id == "latest"
+    assert parse(startingOffsets="latest", startingId="LATEST").starting_id == "latest"
+    assert parse(endingOffsets="latest").ending_id == "latest"
+    pace = {
+        "maxOffsetsPerTrigger": "+7", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "15m",
+        "maxTriggerDelayMs": "900000",
+    }  # fmt: skip
+    options = parse(Use.STREAM, **pace)
+    assert (options.max_entries_per_trigger, options.min_entries_per_trigger) == (7, 5)
+    assert options.max_trigger_delay_ms == 900_000
+    assert parse_read_options({"subscribe": "a,b"}, Use.STREAM).streams == ("a", "b")
 
 
 @pytest.mark.parametrize("text", ["abc", "5-", "-5", "(5"])
@@ -136,3 +187,15 @@ def test_the_documentation_lists_each_option_with_its_default() -> None:
         default = "" if option.default is None else f"`{option.default}`"
         assert documented[option.name] == (option.kind.name, default, option.sentence)
     assert set(documented) == {option.name for option in OPTIONS}
+
+
+def test_the_documentation_lists_each_name_of_kafka() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| `(\w+)` \| (.*) \|$", DOCUMENTATION.read_text(), re.MULTILINE
+    )
+    expected = {
+        (option.kafka.name, option.name, option.kafka.kind.name)
+        for option in OPTIONS
+        if option.kafka is not None
+    }
+    assert set(rows) == expected

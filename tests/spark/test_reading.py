@@ -4,9 +4,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
+from pyspark.sql.datasource import DataSourceReader, EqualTo
+from pyspark.sql.types import LongType, StructType
 
+from pyspark_redis_streams import DefaultSource
+from pyspark_redis_streams.views.entries import NarrowedReader
 from tests.spark.streams import FIRST_MS, Streams
 
 
@@ -182,12 +187,106 @@ def test_a_pushed_filter_finds_the_same_rows(
     assert load(pushing, streams, schema).where(condition).count() == len(numbers)
 
 
-def test_a_pushed_filter_reads_less(pushing: SparkSession, streams: Streams) -> None:
+def test_a_frame_is_whole_for_every_use_whatever_another_use_filters(
+    pushing: SparkSession, streams: Streams
+) -> None:
+    streams.fill(100)
+    frame = load(pushing, streams, "ms BIGINT, number INT", pushdown="true")
+    narrow, other = (frame.where(f"ms = {FIRST_MS + ms}") for ms in (5, 6))
+    assert narrow.count() == 10
+    assert frame.count() == 100
+    assert narrow.unionAll(other).count() == 20
+    assert narrow.unionAll(frame).count() == 110
+    assert frame.join(narrow, "number", "left_anti").count() == 90
+    assert narrow.cache().count() == 10
+    assert frame.count() == 100
+    frame.createOrReplaceTempView("entries_of_a_test")
+    found = pushing.sql(
+        f"SELECT (SELECT count(*) FROM entries_of_a_test WHERE ms < {FIRST_MS + 3}) AS some,"
+        " (SELECT count(*) FROM entries_of_a_test) AS every"
+    ).first()
+    assert found == (30, 100)
+
+
+def test_where_spark_keeps_reads_apart_a_filter_reads_less(
+    streams: Streams, monkeypatch: pytest.MonkeyPatch
+) -> None:
     streams.fill(5000)
-    options = {"pushdown": "true", "entriesPerPartition": 100}
-    narrowed = load(pushing, streams, "ms BIGINT", **options).where(f"ms = {FIRST_MS + 5}")
-    assert narrowed.rdd.getNumPartitions() == 1
-    assert load(pushing, streams, "ms BIGINT", **options).rdd.getNumPartitions() > 10
+    given = streams.options | {
+        "stream": streams.name(), "pushdown": "true", "entriesPerPartition": "100"
+    }  # fmt: skip
+    columns = StructType().add("ms", LongType())
+    source = DefaultSource(options=given)
+    assert not isinstance(source.reader(columns), NarrowedReader)
+    monkeypatch.setattr(DataSourceReader, "pushLimit", lambda *_: False, raising=False)
+    reader = source.reader(columns)
+    assert len(reader.partitions()) > 10
+    condition = EqualTo(("ms",), FIRST_MS + 5)
+    assert list(reader.pushFilters([condition])) == [condition]
+    [task] = reader.partitions()
+    batches: list[Any] = list(reader.read(task))
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    assert rows == [{"ms": FIRST_MS + 5}] * 10
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Asia/Kolkata", "+05:00"])
+def test_times_of_options_and_of_filters_agree(
+    spark: SparkSession, streams: Streams, zone: str
+) -> None:
+    hour = 3_600_000
+    for at in range(24):
+        streams.fill(1, first_ms=FIRST_MS + at * hour)
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        given = {"startingTimestamp": "2023-11-15 08:00", "endingTimestamp": "2023-11-15 11:00"}
+        frame = load(spark, streams, "ms BIGINT, ts TIMESTAMP", timeZone=zone, **given)
+        condition = "ts >= '2023-11-15 08:00' AND ts < '2023-11-15 11:00'"
+        filtered = load(spark, streams, "ms BIGINT, ts TIMESTAMP").where(condition)
+        assert frame.collect() == filtered.collect() != []
+        with pytest.raises(PySparkException, match="names no time zone: write it with one"):
+            load(spark, streams, **given).count()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_ids_beyond_a_bigint_are_read(spark: SparkSession, streams: Streams) -> None:
+    largest = 2**64 - 1
+    streams.add({"a": "1"}, {"a": "2"}, ids=[f"5-{largest}", f"{largest}-7"])
+    rows = load(spark, streams).select("id", "ms", "seq", "ts").collect()
+    assert [row[:3] for row in rows] == [(f"5-{largest}", 5, None), (f"{largest}-7", None, 7)]
+    assert rows[1].ts is None
+    assert load(spark, streams).where("ms >= 5").count() == 1
+    streams.client.xgroup_create(streams.name(), "group", id="0")
+    streams.client.xreadgroup("group", "one", {streams.name(): ">"})
+    pending = load(spark, streams, view="pending", group="group").collect()
+    assert [(row.id, row.ms, row.seq) for row in pending] == [row[:3] for row in rows]
+
+
+@pytest.mark.parametrize("kind", ["int", "bigint", "double", "decimal(10,2)"])
+def test_signs_and_prefixes_are_read_as_cast_reads_them(
+    spark: SparkSession, streams: Streams, kind: str
+) -> None:
+    texts = [
+        "5",
+        "+5",
+        "-5",
+        "0x10",
+        "0X1F",
+        "+0x10",
+        "+-5",
+        "--5",
+        "+",
+        "",
+        "05",
+        "x",
+        "5x",
+        "1e1",
+    ]
+    streams.add(*({"n": text} for text in texts))
+    found = load(spark, streams, f"t_n {kind}", fieldPrefix="t_").collect()
+    cast = spark.createDataFrame([(text,) for text in texts], "n string")
+    expected = cast.selectExpr(f"try_cast(n AS {kind}) AS t_n").collect()
+    assert found == expected
 
 
 def test_a_moment_is_that_of_the_id(spark: SparkSession, streams: Streams) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from pyspark_redis_streams.lag import LagListener, lag_of
 from tests.spark.streams import FIRST_MS, Streams
 
 
@@ -160,6 +162,39 @@ def test_the_lag_comes_from_the_offsets(query: Query, streams: Streams) -> None:
         for s in sources
     ]
     assert lags[:3] == [60, 20, 0]
+    assert [lag_of(progress) for progress in running.recentProgress[:3]] == [
+        {name: 60}, {name: 20}, {name: 0}
+    ]  # fmt: skip
+
+
+def test_the_lag_of_each_stream_is_told_to_a_listener(
+    spark: SparkSession, query: Query, streams: Streams
+) -> None:
+    one, other = streams.fill(60, name="one"), streams.fill(20, name="other")
+    told: list[tuple[str, dict[str, int]]] = []
+    has_told_all = Event()
+
+    def report(name: str, lag: dict[str, int]) -> None:
+        told.append((name, lag))
+        if not sum(lag.values()):
+            has_told_all.set()
+
+    listener = LagListener(report)
+    spark.streams.addListener(listener)
+    try:
+        running = query.start(streams=f"{one},{other}", maxEntriesPerTrigger=40)
+        running.awaitTermination()
+        assert has_told_all.wait(timeout=60)
+    finally:
+        spark.streams.removeListener(listener)
+    assert told[:2] == [
+        (str(running.id), {one: 30, other: 10}), (str(running.id), {one: 0, other: 0})
+    ]  # fmt: skip
+
+
+def test_a_progress_of_another_source_has_no_lag() -> None:
+    for shown in ("None", "null", "17", '{"orders": {"0": 5}}', None):
+        assert lag_of({"sources": [{"latestOffset": shown}]}) == {}
 
 
 def test_the_progress_group_shows_what_is_done(query: Query, streams: Streams) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import KIND_FIELD, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive import LAST_HELD
 from pelops.pipeline.layout import slug
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
@@ -125,7 +126,7 @@ def _read_events(work: Work, ledger: str, after: EntryId, last: EntryId) -> Data
     given = {
         "stream": ledger,
         "startingId": f"({after}",
-        "endingId": str(last),
+        "endingId": str(min(last, LAST_HELD)),
         "duplicateFields": "keep",
         "failOnDataLoss": "false",
         "missingStream": "empty",
@@ -133,7 +134,8 @@ def _read_events(work: Work, ledger: str, after: EntryId, last: EntryId) -> Data
         **work.run.watch.place.options,
     }
     reader = work.session.read.format("redis_streams").options(**given)
-    return reader.schema(f"ms BIGINT, seq BIGINT, fields {_FIELDS}").load()
+    events = reader.schema(f"ms BIGINT, seq BIGINT, fields {_FIELDS}").load()
+    return events.where(F.col("seq").isNotNull())
 
 
 def _acts_of(events: DataFrame) -> DataFrame:

@@ -15,22 +15,41 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.layout import slug
 from pelops.pipeline.settings import Payload
 from pelops.pipeline.work import HEAVY, Content, Run, Work, run_stage, write_part
+from pyspark_redis_streams.entry_id import EntryId as SourceId
+from pyspark_redis_streams.walking import walk
 
+LAST_HELD: Final = EntryId(2**63 - 1, 2**64 - 1)  # of the IDs whose milliseconds fit a bigint
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
 _FIELDS: Final = "fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
 
 
 def archive_entries(work: Work) -> Content:
-    """Archive the stream's entries of the window. Answers {"rows": ...}."""
+    """Archive the stream's entries of the window.
+
+    Answers {"rows": ..., "beyond": entries with IDs that the archive cannot hold}.
+    """
     plan = work.plan
 
     def make(directory: str) -> Content:
         frame = read_slices(work, plan.stream, [plan.window.from_id, *plan.cuts, plan.window.to_id])
         is_heavy = plan.produced > HEAVY
-        return {"rows": write_part(work, _shape(work, frame), directory, is_heavy=is_heavy)}
+        rows = write_part(work, _shape(work, frame), directory, is_heavy=is_heavy)
+        return {"rows": rows, "beyond": _count_beyond(work)}
 
     return run_stage(work, "entries", make)
+
+
+def _count_beyond(work: Work) -> int:
+    """Entries of the window whose IDs no column of 64 bits with sign can hold."""
+    window, door = work.plan.window, work.run.watch.door
+    if window.to_id <= LAST_HELD:
+        return 0
+    after, last = max(window.from_id, LAST_HELD), window.to_id
+    most = window.to_added - window.from_added
+    return walk(
+        door, work.plan.stream, SourceId(after.ms, after.seq), SourceId(last.ms, last.seq), most
+    )[1]
 
 
 def archive_retries(work: Work) -> Content:
@@ -77,11 +96,14 @@ def read_slices(work: Work, stream: str, edges: Sequence[EntryId]) -> DataFrame:
 def read_slice(
     run: Run, stream: str, ends: tuple[EntryId, EntryId], columns: str, options: Mapping[str, str]
 ) -> DataFrame:
-    """Entries after one ID up to another, in one task. What is gone meanwhile is left out."""
+    """Entries after one ID up to another, in one task. What is gone meanwhile is left out.
+
+    So is what has an ID that the columns cannot hold.
+    """
     given = {
         "stream": stream,
         "startingId": f"({ends[0]}",
-        "endingId": str(ends[1]),
+        "endingId": str(min(ends[1], LAST_HELD)),
         "entriesPerPartition": str(2**62),  # one task: the slices are what the plan says
         "failOnDataLoss": "false",
         "missingStream": "empty",
@@ -89,7 +111,7 @@ def read_slice(
         **options,
     }
     reader = run.session.read.format("redis_streams").schema(columns)
-    return reader.options(**given).load()
+    return reader.options(**given).load().where(F.col("seq").isNotNull())
 
 
 def _what_to_read(work: Work) -> tuple[str, dict[str, str]]:

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from pelops.domain.audit import Certainty
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.settings import Payload, TableFormat
 
 TABLE_FORMATS: Final = ("parquet", "csv", "json", "orc", "jdbc")
 VARIABLES: Final = """\
@@ -72,6 +72,17 @@ def _add_how_to_audit(parser: _Group) -> None:
         "--aof-path",
         metavar="DIR",
         help="directory with append-only files (PELOPS_AUDIT_AOF_PATH)",
+    )
+    add(
+        "--statuses-format",
+        choices=["parquet", *(one.value for one in TableFormat)],
+        help="write the statuses to a table of this format as well; default parquet: to the "
+        "archive alone (PELOPS_AUDIT_STATUSES_FORMAT)",
+    )
+    add(
+        "--statuses-table",
+        metavar="TABLE",
+        help="that table: a path, or a table of Spark's catalog (PELOPS_AUDIT_STATUSES_TABLE)",
     )
     add(
         "--require",

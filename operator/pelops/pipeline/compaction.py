@@ -24,7 +24,7 @@ from pelops.pipeline.work import UNFINISHED, Run
 
 log: Final = logging.getLogger(__name__)
 STAGES: Final = "stages.json"  # the markers of a window's stages, together
-_KEPT: Final = frozenset({"plan.json", "manifest.json", "published.json", STAGES})
+_KEPT: Final = frozenset({"plan.json", "manifest.json", "published.json", "table.json", STAGES})
 _NEWER: Final = 2  # complete windows after a span that is closed: these read the one before
 _MOST_BYTES: Final = 64 * 1024 * 1024  # of what is merged; larger files are not small
 _MERGING: Final = "merging-"

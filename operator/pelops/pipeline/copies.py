@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.id_columns import IDS, within
 from pelops.pipeline.layout import slug
@@ -46,9 +47,11 @@ def find_copies(work: Work, acts: Content) -> Content:
 
 def _told(work: Work) -> DataFrame:
     """Copies in the window's stream that the ledgers name, one row for each."""
-    window = work.plan.window
+    plan = work.plan
+    # Of a stream that is archived from here on, also what was gone before.
+    after = EntryId.MIN if plan.begins_anew else plan.window.from_id
     told = reduce(DataFrame.unionByName, _told_by_group(work)).coalesce(1)
-    told = told.where(within(window.from_id, window.to_id))
+    told = told.where(within(after, plan.window.to_id))
     # An act on a copy may count one failure more than the copy has.
     return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in ROOT))
 

@@ -186,12 +186,18 @@ def _is_known(archive: ArchiveFiles, stream: ArchivedStream, entry: EntryId) -> 
 
 
 def _root_of(archive: ArchiveFiles, stream: ArchivedStream, entry: EntryId) -> EntryId | None:
-    """The entry that a user added; None when the archive has nothing of this ID."""
-    for table in ("entries", "retries"):
-        for row in archive.rows(table, stream.name, _ENTRIES, _is(entry)):
-            return _root(row) or entry
-    # Of a copy that was gone before the archive, or a dead letter, only the ledger tells.
-    for row in archive.rows("acts", stream.name, _ACTS, _is(entry) | _is(entry, "new_")):
+    """The entry that a user added; None when the archive has nothing of this ID.
+
+    Of a copy that was gone before the archive, and of a dead letter, only the ledger tells.
+    """
+    acts = archive.rows("acts", stream.name, _ACTS, _is(entry) | _is(entry, "new_"))
+    copied = [row for row in acts if row["kind"] == LedgerKind.REQUEUED and _entry(row) != entry]
+    archived = [
+        row
+        for table in ("entries", "retries")
+        for row in archive.rows(table, stream.name, _ENTRIES, _is(entry))
+    ]
+    for row in (*copied, *archived, *acts):
         return _root(row) or entry
     return entry if _is_known(archive, stream, entry) else None
 

@@ -32,6 +32,7 @@ from pelops.pipeline.settings import (
     Settings,
     read_settings,
 )
+from pelops.pipeline.status_table import check_table
 from pelops.pipeline.ticking import progress_told
 from pelops.pipeline.triage_run import run_triage
 from pelops.pipeline.watching import Watch
@@ -122,6 +123,7 @@ def _work(command: str, session: SparkSession, settings: Settings) -> int:
     run = open_run(session, settings)
     try:
         check_names(run)
+        check_table(run)
         if command == "archive":
             print(f"{run_archive(run)} entries archived")
             return BALANCED

@@ -42,6 +42,16 @@ class Plan:
         return Bookmark(at_id=self.window.to_id, added=self.window.to_added, at=self.window.at)
 
     @property
+    def is_first(self) -> bool:
+        """Whether the archive begins with it: what was removed before is in no window."""
+        return self.window.number == 0
+
+    @property
+    def begins_anew(self) -> bool:
+        """Whether it begins with the first entry that was left."""
+        return self.is_first or bool(self.breaks)
+
+    @property
     def produced(self) -> int:
         return self.window.to_added - self.window.from_added
 

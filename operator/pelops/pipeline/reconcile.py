@@ -26,9 +26,10 @@ from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import loss_seen, loss_watched
 from pelops.pipeline.owed import Owed
+from pelops.pipeline.positions import find_position_doubt
 from pelops.pipeline.previous import Previous
 from pelops.pipeline.settings import Target
-from pelops.pipeline.snapshot import PENDING, Snapshot
+from pelops.pipeline.snapshot import PENDING, LastLook, Snapshot
 from pelops.pipeline.work import HEAVY, Work, write_sorted
 from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES, Why
 
@@ -53,7 +54,7 @@ class Case:
     previous: Previous
     copies: int  # of the whole window, archived or not
     audited_after: EntryId  # the first window that was audited for the group begins here
-    last_position: EntryId  # where the group was when the window before was looked at
+    last_look: LastLook  # the group when the window before was looked at
     directory: str  # what is found is written here
 
     @property
@@ -84,10 +85,30 @@ class Case:
             return False
         if not self.reached_before <= before.position <= after.position:
             return False
-        if before.position < self.last_position and not self.work.plan.breaks:
+        if before.position < self.last_look.position:
             return False
+        if self.position_doubt is not None and self.last_look.group is None:
+            return False  # nobody knows where it was before it was set: it may have been ahead
         new = [d for d in self.history.of(LedgerKind.GROUP_CREATED) if not _is_first(d)]
         return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
+
+    @property
+    def position_doubt(self) -> str | None:
+        """Why entries up to the position may never have been delivered; None when they were."""
+        before = self.snapshot.before
+        if before is None:
+            return None
+        return find_position_doubt(
+            before,
+            self.last_look,
+            max_deleted=self.snapshot.stream.max_deleted,
+            created_at=self.owed.begin,
+        )
+
+    @property
+    def position_was_read(self) -> bool:
+        """Whether what is not pending below the position was delivered."""
+        return self.position_holds and self.position_doubt is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +165,17 @@ Tally = Counter[Kind]
 def reconcile_window(case: Case) -> Reconciled:
     """Give every archived entry its status, and write those that are not acknowledged."""
     window, archived = case.owed.window, case.owed.archived
-    in_window = known_entries(case).where(within(window.from_id, window.to_id))
+    known = known_entries(case).where(within(case.owed.after, window.to_id))
+    in_window = known.where(within(window.from_id, window.to_id))
     size = case.snapshot.pending + case.history.rows
     entries = case.work.read("entries")
     if case.owed.left_out:
         entries = entries.where(~at_or_before(window.from_id))
-    is_known_enough = case.position_holds and not case.has_files
+    is_known_enough = case.position_was_read and not case.has_files
     above = _found_above(case, entries, in_window, size)
     every = judge(case, _found_below(case, entries, in_window, size, "left").unionByName(above))
-    known = _found_below(case, entries, in_window, size, "inner").unionByName(above)
-    judged = judge(case, known) if is_known_enough else every
+    looked_at = _found_below(case, entries, in_window, size, "inner").unionByName(above)
+    judged = judge(case, looked_at) if is_known_enough else every
     path = f"{case.directory}/exceptions"
     is_heavy = archived + size > HEAVY
     chosen = with_roots(case, judged.where(is_exception())).select(*KEPT)
@@ -166,7 +188,7 @@ def reconcile_window(case: Case) -> Reconciled:
     inferred = Kind(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
     tally[inferred] += archived - tally.total() - copies
     tally[inferred._replace(is_copy=True)] += copies
-    gone = _judge_unarchived(case, in_window, entries if case.has_files else kept)
+    gone = _judge_unarchived(case, known, entries if case.has_files else kept)
     every = with_roots(case, every)
     return Reconciled(
         archived=tally,
@@ -206,13 +228,19 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("stuck_after_ms", F.lit(case.target.stuck_after_ms).cast("bigint"))
         .withColumn("is_reached", at_or_before(reached))
         .withColumn("is_reached_after", at_or_before(reached_after))
-        .withColumn("position_holds", F.col("covered") | F.lit(case.position_holds))
+        .withColumn("position_holds", F.col("covered") | _position_holds(case))
         .withColumn("loss_seen", loss_seen(case.history))
         .withColumn("loss_watched", loss_watched(case.history))
     )
     if "may_be_dropped" not in facts.columns:
         facts = facts.withColumn("may_be_dropped", F.lit(False))
     return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
+
+
+def _position_holds(case: Case) -> Column:
+    """Of what lies below the position, also whether reads have moved it there."""
+    below, above = F.lit(case.position_was_read), F.lit(case.position_holds)
+    return F.when(F.col("is_reached"), below).otherwise(above)
 
 
 def is_exception() -> Column:
@@ -334,15 +362,16 @@ def _judge_unarchived(
     case: Case, known: DataFrame, archived_already: DataFrame
 ) -> DataFrame | None:
     """Entries that were gone before the archive, and are pending, were acted on, or are copies."""
-    if case.owed.archived >= case.owed.produced:
+    owed = case.owed
+    if owed.archived >= owed.produced and not owed.removed:
         return None
-    window, named = case.owed.window, []
+    named = []
     if case.has_files:
-        named.append(read_covered(case.work, case.target.group))
+        named.append(read_covered(case.work, case.target.group, owed.after))
     if case.copies:
         named.append(case.work.read(COPIES).where("NOT archived").select(*IDS))
     for more in named:
-        ours = more.where(within(window.from_id, window.to_id))
+        ours = more.where(within(owed.after, owed.window.to_id))
         known = known.join(ours, list(IDS), "full_outer")
     rows = known.join(archived_already.select(*IDS), list(IDS), "left_anti")
     missing = [

@@ -50,7 +50,8 @@ class Roots:
 class Judged:
     """What the audit of the group has found of its entries, before it looks at roots."""
 
-    counts: Mapping[EntryStatus, int]  # of all entries of the window
+    produced: int  # entries of the window
+    counts: Mapping[EntryStatus, int]  # their statuses
     found: Reconciled
     again: Reopened
     retried: Retried
@@ -76,13 +77,12 @@ def follow_roots(case: Case, judged: Judged) -> Roots:
         followed = count_statuses(rows.where(F.col("window") == number))
     own[EntryStatus.REQUEUED] -= sum(followed.values())
     total = {status: own[status] + followed.get(status, 0) for status in EntryStatus}
-    added = max(case.owed.produced, case.owed.archived)
     return Roots(
         counts={status: n for status, n in total.items() if n},
         identities=(
             Identity(
                 name="roots",
-                expected=added - sum(of_copies.values()),
+                expected=judged.produced - sum(of_copies.values()),
                 found=sum(n for n in total.values() if n > 0),
                 sentence="entries were added by users, and {found} have an outcome: copies of"
                 " requeued entries were counted as entries, or entries as copies",

@@ -27,6 +27,7 @@ from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import plan_windows, remove_old_windows
 from pelops.pipeline.publish import publish_index, publish_windows
 from pelops.pipeline.settings import BALANCED, Settings, Target
+from pelops.pipeline.status_table import write_windows
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import check_layout
 from pelops.pipeline.watching import Watch
@@ -89,32 +90,36 @@ def run_audit(run: Run) -> list[AuditSummary]:
 
 
 class _Recorder:
-    """Records what is found, and keeps the first reason why that cannot be done for the end."""
+    """Records what is found in Redis and in a table; keeps why that cannot be done for the end."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._problem: PelopsError | None = None
+        self._problems: dict[str, PelopsError] = {}
 
     def record(self, stream: str) -> None:
         run, name = self._run, self._run.settings.name
-        if name is not None and self._problem is None:
-            self._try(lambda: publish_windows(run, name, stream))
+        if name is not None:
+            self._try("Redis", lambda: publish_windows(run, name, stream))
+        if run.settings.status_table is not None:
+            self._try(run.settings.status_table.name, lambda: write_windows(run, stream))
 
     def record_index(self, targets: Sequence[Target]) -> None:
         settings, name = self._run.settings, self._run.settings.name
         if name is not None and settings.pattern is not None:
-            self._try(lambda: publish_index(settings.place, name, targets))
+            self._try("Redis", lambda: publish_index(settings.place, name, targets))
 
     def raise_problem(self) -> None:
-        if self._problem is not None:
-            raise self._problem
+        for problem in self._problems.values():
+            raise problem
 
-    def _try(self, action: Callable[[], None]) -> None:
+    def _try(self, where: str, action: Callable[[], None]) -> None:
+        if where in self._problems:
+            return
         try:
             action()
         except PelopsError as error:
-            log.error("not recorded in Redis: %s; the archive goes on", error)
-            self._problem = error
+            log.error("not recorded in %s: %s; the archive goes on", where, error)
+            self._problems[where] = error
 
 
 def exit_code(settings: Settings, summaries: Sequence[AuditSummary]) -> int:

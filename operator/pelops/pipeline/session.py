@@ -10,7 +10,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 import pyspark_redis_streams
-from pelops.pipeline.settings import Settings
+from pelops.pipeline.settings import Settings, TableFormat
 
 _LOOPBACK: Final = "127.0.0.1"
 # Of a task that dies, as when a Python worker is killed for its memory, two more tries are made.
@@ -54,7 +54,18 @@ def session_options(settings: Settings) -> dict[str, str]:
         options |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
     if os.environ.get("TMPDIR"):
         options["spark.driver.extraJavaOptions"] = f"-Djava.io.tmpdir={os.environ['TMPDIR']}"
-    return options | _s3_options(settings)
+    return options | _s3_options(settings) | _table_options(settings)
+
+
+def _table_options(settings: Settings) -> dict[str, str]:
+    """What Delta Lake asks of a session; the catalogs of Iceberg are the user's to name."""
+    table = settings.status_table
+    if table is None or table.format is not TableFormat.DELTA:
+        return {}
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
 
 
 def _s3_options(settings: Settings) -> dict[str, str]:

@@ -60,6 +60,21 @@ class Table:
         return f"{name} of {re.split('[?;]', url.rpartition('@')[2], maxsplit=1)[0]}"
 
 
+class TableFormat(StrEnum):
+    """Format of a table that statuses are written to, beside the archive's own."""
+
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusTable:
+    """A table of statuses outside of the archive."""
+
+    format: TableFormat
+    name: str  # a path or a table of Spark's catalog; of Iceberg a table
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """One run."""
@@ -81,6 +96,7 @@ class Settings:
     business_key: str | None = None  # a field of the entries
     sent: Table | None = None
     effects: Table | None = None
+    status_table: StatusTable | None = None
     master: str | None = None
     memory_mib: int | None = None
     s3_endpoint: str | None = None
@@ -116,6 +132,10 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         business_key=chosen.business_key,
         sent=_read_table(chosen, chosen.sent, chosen.sent_ms),
         effects=_read_table(chosen, chosen.effects),
+        status_table=_read_status_table(
+            chosen.statuses_format or told.text("PELOPS_AUDIT_STATUSES_FORMAT"),
+            chosen.statuses_table or told.text("PELOPS_AUDIT_STATUSES_TABLE"),
+        ),
         master=chosen.master,
         memory_mib=told.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
         s3_endpoint=told.text("PELOPS_AUDIT_S3_ENDPOINT"),
@@ -235,6 +255,27 @@ def _read_payload(text: str | None) -> Payload:
         raise WrongSettings(
             f"PELOPS_AUDIT_PAYLOAD is {text!r}; it must be one of {', '.join(Payload)}"
         ) from error
+
+
+def _read_status_table(form: str | None, name: str | None) -> StatusTable | None:
+    """None: the archive's own table, of Parquet, is all."""
+    known = ["parquet", *TableFormat]
+    if form is not None and form not in known:
+        raise WrongSettings(
+            f"PELOPS_AUDIT_STATUSES_FORMAT is {form!r}; it must be one of {', '.join(known)}"
+        )
+    if form in (None, "parquet"):
+        if name is not None:
+            raise WrongSettings("--statuses-table needs --statuses-format delta or iceberg")
+        return None
+    if name is None:
+        raise WrongSettings(f"--statuses-format {form} needs --statuses-table PATH or TABLE")
+    if form == TableFormat.ICEBERG and "/" in name:
+        raise WrongSettings(
+            f"--statuses-table {name} is a path; of Iceberg it must be a table of one of Spark's "
+            "catalogs: CATALOG.DATABASE.TABLE"
+        )
+    return StatusTable(format=TableFormat(form), name=name)
 
 
 def _read_table(

@@ -7,7 +7,7 @@ entry that is gone and lies after the last of these was never delivered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Final
@@ -40,6 +40,19 @@ class Snapshot:
     stream: StreamLook  # at the end
     pending: int  # rows
     at_ms: int
+    counts_trimmed: bool = False  # see `ServerLook`
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastLook:
+    """A group at the end of the audit before; of a first one nothing is known."""
+
+    group: GroupLook | None = None
+    was_missing: bool = False  # the stream was looked at, and had no such group
+
+    @property
+    def position(self) -> EntryId:
+        return self.group.position if self.group else EntryId.MIN
 
 
 def take_snapshot(work: Work) -> Content:
@@ -49,6 +62,9 @@ def take_snapshot(work: Work) -> Content:
     def make(directory: str) -> Content:
         at_ms = watch.now_ms(plan.stream)
         before, stream = watch.groups(plan.stream), watch.stream(plan.stream)
+        names = sorted(before)
+        before = {t.group: before[t.group] for t in plan.targets if t.group in before}
+        before = {group: _complete(watch, plan.stream, group, one) for group, one in before.items()}
         pending = {
             target.group: _write_pending(
                 work,
@@ -70,6 +86,8 @@ def take_snapshot(work: Work) -> Content:
             "after": {t.group: _render(after.get(t.group)) for t in plan.targets},
             "retries": retries,
             "stream": _render_stream(last),
+            "all_groups": names,
+            "counts_trimmed": watch.server(plan.stream).counts_trimmed,
         }
 
     return run_stage(work, "snapshot", make)
@@ -91,16 +109,21 @@ def read_snapshot(content: Mapping[str, Any], group: str) -> Snapshot:
         ),
         pending=content["rows"]["pending"].get(group, 0),
         at_ms=content["at_ms"],
+        counts_trimmed=content.get("counts_trimmed", False),
     )
 
 
-def read_last_position(work: Work, group: str) -> EntryId:
-    """Where the group was when the window before was looked at; the lowest ID when nobody knows."""
-    if not work.place.number:
-        return EntryId.MIN
-    content = work.run.storage.read_json(work.place.before.part("snapshot.json"))
-    look = _parse(content["after"].get(group)) if content else None
-    return look.position if look else EntryId.MIN
+def read_last_look(work: Work, group: str) -> LastLook:
+    """The group when the window before was looked at."""
+    content = None
+    if work.place.number and not work.plan.breaks:
+        content = work.run.storage.read_json(work.place.before.part("snapshot.json"))
+    if content is None:
+        return LastLook()
+    return LastLook(
+        group=_parse(content["after"].get(group)),
+        was_missing="all_groups" in content and group not in content["all_groups"],
+    )
 
 
 def lowest_position(work: Work) -> EntryId:
@@ -124,6 +147,13 @@ def settled_to(work: Work, lowest_of: str) -> EntryId:
         if found and found.get(lowest_of):
             lowest.append(parse_entry_id(found[lowest_of]).before())
     return min(lowest)
+
+
+def _complete(watch: Watch, stream: str, group: str, look: GroupLook) -> GroupLook:
+    """With the time of the last delivery, where the server does not know how much was read."""
+    if look.entries_read is not None or not look.consumers:
+        return look
+    return replace(look, given_ms=watch.given_ms(stream, group))
 
 
 def _write_present(work: Work, directory: str) -> int:
@@ -160,7 +190,8 @@ def _pending_frame(work: Work, stream: str, group: str) -> DataFrame:
         "missingStream": "empty",
         **work.run.watch.place.options,
     }
-    return work.session.read.format("redis_streams").schema(PENDING).options(**given).load()
+    frame = work.session.read.format("redis_streams").schema(PENDING).options(**given).load()
+    return frame.where(F.col("ms").isNotNull() & F.col("seq").isNotNull())
 
 
 def _with_bodies(work: Work, frame: DataFrame, stream: str, look: StreamLook) -> DataFrame:
@@ -249,6 +280,7 @@ def _render(look: GroupLook | None) -> Content | None:
         "pending": look.pending,
         "entries_read": look.entries_read,
         "consumers": look.consumers,
+        "given_ms": look.given_ms,
     }
 
 
@@ -260,6 +292,7 @@ def _parse(found: Mapping[str, Any] | None) -> GroupLook | None:
         pending=found["pending"],
         entries_read=found["entries_read"],
         consumers=found["consumers"],
+        given_ms=found.get("given_ms"),
     )
 
 

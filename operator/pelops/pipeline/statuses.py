@@ -19,9 +19,9 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import STATUSES, statuses_path
-from pelops.pipeline.reconcile import Case
+from pelops.pipeline.reconcile import MOST_BROADCAST, Case
 from pelops.pipeline.retried import PART as RETRIED
-from pelops.pipeline.work import AS_OF, HEAVY, write_part, write_sorted
+from pelops.pipeline.work import AS_OF, write_part, write_sorted
 from pelops.policy.classification import Why
 
 SCHEMA_VERSION: Final = 1
@@ -52,6 +52,7 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "window": ("int", "Window that the entry belongs to"),
     AS_OF: ("int", "Window whose audit wrote the row"),
 }
+_MANY: Final = 300_000  # entries; of more it pays to compile the query, and to share the work
 _COST_OF_A_FILE: Final = "spark.sql.files.openCostInBytes"
 _BYTES_OF_A_TASK: Final = "spark.sql.files.maxPartitionBytes"
 _LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
@@ -110,7 +111,7 @@ def write_statuses(case: Case, judged: Sequence[DataFrame]) -> int:
     _describe(case)
     path = f"{case.directory}/{STATUSES}"
     frame = reduce(DataFrame.unionAll, rows)
-    if case.owed.archived > HEAVY:
+    if case.owed.archived > _MANY:
         return _write_many(case, frame, path)
     return write_sorted(case.work, frame, path, "stream", *IDS)
 
@@ -133,7 +134,12 @@ def _describe(case: Case) -> None:
 
 
 def _write_many(case: Case, frame: DataFrame, path: str) -> int:
-    """Write with all tasks; each reads a part of one file, so that the order of IDs stays."""
+    """Write with all tasks; each reads a part of one file, so that the order of IDs stays.
+
+    A join that moves rows between tasks loses the order: then each file is sorted by itself.
+    """
+    if case.has_files or case.snapshot.pending + case.history.rows > MOST_BROADCAST:
+        frame = frame.sortWithinPartitions("stream", *IDS)
     conf = case.work.session.conf
     conf.set(_COST_OF_A_FILE, str(conf.get(_BYTES_OF_A_TASK)))
     try:

@@ -100,6 +100,11 @@ class Storage:
         unfinished = self._write_beside(path, text)
         try:
             return self._link(unfinished, path)
+        except ArchiveUnusable:
+            # Another run that ends removes what is unfinished, ours too: then its file is there.
+            if self.exists(path):
+                return False
+            raise
         finally:
             self.discard(unfinished)
 

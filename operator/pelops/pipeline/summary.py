@@ -72,6 +72,8 @@ class Told:
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
     evidence: Evidence
+    removed_before: int = 0  # gone before the first archive, and nothing tells what became of them
+    position_doubt: str | None = None  # why what lies below the position may not be acknowledged
     findings: tuple[AuditFinding, ...] = ()  # beside those that the counts tell
     failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
 
@@ -81,6 +83,7 @@ def build_group_summary(told: Told) -> AuditSummary:
     findings = (
         *told.failures,
         *_of_counts(told),
+        *_of_removed(told),
         *_of_dropped(told),
         *_of_earlier(told),
         *told.findings,
@@ -114,7 +117,9 @@ class Grounds:
     """What an audit of one group had to rest on."""
 
     evidence: Evidence
-    has_position: bool  # the position held still
+    has_position: bool  # the position went forward only
+    position_doubt: str | None  # why it may have passed entries that were never delivered
+    removed_before: int  # see `Told`
     has_hashes: bool
     lacks_key: bool  # tables were to be compared, and no business key was archived
     audited_from: int  # the first window that was audited for the group
@@ -149,7 +154,14 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
 
 
 def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
-    if not grounds.has_position:
+    if grounds.removed_before:
+        yield f"{_removed_before(grounds.removed_before)} They are in no window."
+    if grounds.position_doubt is not None:
+        yield (
+            f"What lies below the group's position may never have been delivered: "
+            f"{grounds.position_doubt}. Without other evidence it is indeterminate."
+        )
+    elif not grounds.has_position:
         yield "The group's position did not hold still: what rests on it is indeterminate."
     if not grounds.has_hashes:
         yield "The payloads were not hashed: duplicates are found by root and business key only."
@@ -167,6 +179,8 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
 
 def _certainty(told: Told) -> Certainty:
     """Of the window's entries, and of earlier ones that came to an end."""
+    if told.removed_before:
+        return Certainty.UNKNOWN
     return worst_certainty([find_certainty(told.counts), find_certainty(told.settled)])
 
 
@@ -175,6 +189,8 @@ def _of_counts(told: Told) -> Iterator[AuditFinding]:
         count = told.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
             sentence = _FINDINGS[status].format(n=count, how="; ".join(_how_lost(told)))
+            if status is EntryStatus.INDETERMINATE and told.position_doubt is not None:
+                sentence += f": {told.position_doubt}"
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
 
 
@@ -196,6 +212,24 @@ def _of_dropped(told: Told) -> Iterator[AuditFinding]:
             "and count as acknowledged. Find them by what their processing leaves behind, or audit "
             "with append-only files",
         )
+
+
+def _of_removed(told: Told) -> Iterator[AuditFinding]:
+    if told.removed_before:
+        yield AuditFinding(
+            kind="removed-before-archive",
+            count=told.removed_before,
+            sentence=_removed_before(told.removed_before).removesuffix("."),
+        )
+
+
+def _removed_before(count: int) -> str:
+    entries = "1 entry was" if count == 1 else f"{count} entries were"
+    them = "it" if count == 1 else "them"
+    return (
+        f"{entries} added and removed before the first archive, and nothing tells what became of "
+        f"{them}."
+    )
 
 
 def _of_earlier(told: Told) -> Iterator[AuditFinding]:
@@ -229,6 +263,8 @@ def _sentence(told: Told, produced: int) -> str:
     if told.failures:
         return f"Not accounted for: {told.failures[0].sentence}"
     earlier = _of_earlier_windows(told)
+    if told.removed_before:
+        earlier += f" {_removed_before(told.removed_before)}"
     if produced == 0:
         return f"Nothing was added.{earlier}"
     parts = [

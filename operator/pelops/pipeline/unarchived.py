@@ -11,6 +11,7 @@ from pelops.domain.ledger import LedgerKind
 from pelops.errors import InvalidSpec
 from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.losses import gap_of
+from pelops.pipeline.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,7 @@ class Gone:
     missing: int  # produced, not archived, and neither pending nor acted on
     removed: int  # entries of the whole stream that were gone when the window was archived
     seen: int = 0  # archived entries that lay in a gap which the operator told: these are no others
+    undelivered: int = 0  # of the missing, by the counters: see `count_undelivered`
 
 
 def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[EntryStatus, int]:
@@ -27,7 +29,8 @@ def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[
 
     The operator trims nothing that a group still owes, and counts what others trimmed too early.
     """
-    lost = min(gone.missing, max(0, _lost(window, history) - gone.seen))
+    # Both may tell of the same entries.
+    lost = min(gone.missing, max(0, _lost(window, history) - gone.seen, gone.undelivered))
     trimmed = min(gone.missing - lost, _trimmed(gone, window, history))
     rest = gone.missing - lost - trimmed
     found = {
@@ -36,6 +39,25 @@ def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[
         EntryStatus.INDETERMINATE: rest,
     }
     return {status: count for status, count in found.items() if count}
+
+
+def count_undelivered(snapshot: Snapshot, window: Window, *, known: int, missing: int) -> int:
+    """Of the missing entries of a window, those that lie after the group's position.
+
+    `entries-read` is how many were ever added up to the position. So many more were added after it;
+    what is in neither the archive nor the ledger of these (`known`) was gone undelivered. Numbers
+    that contradict each other show nothing.
+    """
+    look = snapshot.before
+    if look is None or look.entries_read is None or not snapshot.counts_trimmed:
+        return 0
+    if look.position >= window.to_id or look.entries_read > window.to_added:
+        return 0
+    if look.position <= window.from_id and look.entries_read > window.from_added:
+        return 0
+    ahead = window.to_added - max(look.entries_read, window.from_added)
+    found = ahead - known
+    return found if 0 <= found <= missing else 0
 
 
 def _lost(window: Window, history: GroupHistory) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.pipeline.place import Place, on_cluster
 from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.errors import StreamMissing
+from pyspark_redis_streams.errors import GroupMissing, StreamMissing
 from pyspark_redis_streams.option import Use
 from pyspark_redis_streams.options import ReadOptions, parse_read_options
 from pyspark_redis_streams.streams import find_streams
@@ -41,16 +41,30 @@ class GroupLook:
 
     position: EntryId  # last-delivered-id
     pending: int
-    entries_read: int | None
+    entries_read: int | None  # entries ever added up to the position; None: unknown to the server
     consumers: int = 0
+    # When one of its consumers was last given an entry, None: none ever was. Asked for only where
+    # `entries_read` is unknown.
+    given_ms: int | None = None
 
     def is_another(self, known: GroupLook) -> bool:
-        """Whether this is not the group that was known: deleted meanwhile, and made anew.
+        """Whether this is not the group that was known: deleted meanwhile, and created again.
 
-        One that is new has read nobody knows how much, and has lost its consumers.
+        Then the server does not know how much it has read, and its consumers are gone.
         """
         forgot = known.entries_read is not None and self.entries_read is None
         return forgot and self.consumers < known.consumers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLook:
+    """The server that holds a key."""
+
+    run_id: str  # another one after each start
+    # Whether `entries-read` counts all entries up to a position, also where some were trimmed
+    # unread: since Redis 8.2 and Valkey 9.0. Before, and after a restart, it may be too low.
+    counts_trimmed: bool
+    began_empty: bool  # for certain: it keeps no append-only file, and loaded nothing
 
 
 class Watch:
@@ -142,6 +156,36 @@ class Watch:
             return False
         return True
 
+    def given_ms(self, stream: str, group: str) -> int | None:
+        """When a consumer of a group was last given an entry; None when none ever was.
+
+        Redis 7.0 tells only when they last asked.
+        """
+        times = []
+        now_ms = self.now_ms(stream)
+        try:
+            replies = self.ask(stream, "XINFO", "CONSUMERS", stream, group)
+        except (StreamMissing, GroupMissing):
+            return None
+        for reply in replies:
+            one = dict(zip(reply[::2], reply[1::2], strict=True))
+            since_ms = int(one[b"inactive"] if b"inactive" in one else one[b"idle"])
+            times += [now_ms - since_ms] if since_ms >= 0 else []
+        return max(times, default=None)
+
+    def server(self, key: str) -> ServerLook:
+        """The server that holds a key, as it is now."""
+        text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
+        found = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+        is_valkey = "valkey_version" in found
+        version = found.get("valkey_version") or found.get("redis_version", "0")
+        loads_nothing = found.get("aof_enabled") == "0"
+        return ServerLook(
+            run_id=found.get("run_id", ""),
+            counts_trimmed=_numbers(version) >= ((9, 0) if is_valkey else (8, 2)),
+            began_empty=loads_nothing and found.get("rdb_last_load_keys_loaded") == "0",
+        )
+
     def find_streams(self, pattern: str) -> tuple[str, ...]:
         """Streams whose name fits a glob."""
         given = {**self.place.options, "streamPattern": pattern, "missingStream": "empty"}
@@ -153,6 +197,10 @@ class Watch:
     def options(self, place: Place, **given: str) -> ReadOptions:
         """Checked options of a read of any stream."""
         return parse_read_options({**place.options, "stream": "-", **given}, Use.READ)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
 def _is_cluster(door: Door) -> bool:

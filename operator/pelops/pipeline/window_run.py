@@ -12,12 +12,19 @@ from pelops.pipeline.acts import GroupHistory, read_acts, read_history
 from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
 from pelops.pipeline.copies import find_copies
 from pelops.pipeline.duplicates import find_duplicates
-from pelops.pipeline.evidence.stage import archive_evidence
+from pelops.pipeline.evidence.stage import archive_evidence, read_created
 from pelops.pipeline.id_columns import at_or_before, within
 from pelops.pipeline.identities import Counted, Identity, find_violations, list_broken
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import count_in_gaps
-from pelops.pipeline.owed import Owed, find_owed
+from pelops.pipeline.owed import (
+    Balance,
+    Owed,
+    Removed,
+    close_balance,
+    find_owed,
+    read_first_position,
+)
 from pelops.pipeline.plan import render_window
 from pelops.pipeline.previous import Previous, look_back
 from pelops.pipeline.reconcile import (
@@ -30,7 +37,8 @@ from pelops.pipeline.retried import judge_retried
 from pelops.pipeline.roots import Judged, follow_roots
 from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.snapshot import (
-    read_last_position,
+    Snapshot,
+    read_last_look,
     read_snapshot,
     settled_to,
     take_snapshot,
@@ -39,7 +47,7 @@ from pelops.pipeline.statuses import write_statuses
 from pelops.pipeline.summary import Grounds, Told, build_group_summary, list_limits
 from pelops.pipeline.times import measure_times, recovery_of
 from pelops.pipeline.truth import compare_effects, compare_sent
-from pelops.pipeline.unarchived import Gone, account_for_gone
+from pelops.pipeline.unarchived import Gone, account_for_gone, count_undelivered
 from pelops.pipeline.work import Content, Work, clean, run_stage
 
 AUDIT_VERSION = 1
@@ -57,12 +65,11 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     """Audit the window; answers `audit.json` of each group. Nothing is done twice."""
     archived = archive_window(work)
     snapshot, acts = take_snapshot(work), read_acts(work)
-    if work.run.settings.aof_path is not None:
-        archive_evidence(work, work.run.settings.aof_path, after=settled_to(work, "lowest_open"))
     seen = _Seen(
         archived=archived,
         snapshot=snapshot,
         acts=acts,
+        evidence=_archive_evidence(work),
         copies=find_copies(work, acts)["rows"],
         previous=look_back(work),
     )
@@ -77,6 +84,15 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     return {group: content["audit"] for group, content in audits.items()}
 
 
+def _archive_evidence(work: Work) -> Content | None:
+    path = work.run.settings.aof_path
+    if path is None:
+        return None
+    # Of the first window also what was gone before it.
+    after = EntryId.MIN if work.plan.is_first else settled_to(work, "lowest_open")
+    return archive_evidence(work, path, after=after)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
     """What the stages of the window have answered, for all of its groups."""
@@ -84,26 +100,29 @@ class _Seen:
     archived: int
     snapshot: Content
     acts: Content
+    evidence: Content | None
     copies: int
     previous: Previous
 
 
 def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
     name = f"group={slug(target.group)}"
+    look = read_snapshot(seen.snapshot, target.group)
     history = read_history(seen.acts, target.group)
 
     def make(directory: str) -> Content:
-        owed = _owed(work, history, seen.archived)
+        created = None if seen.evidence is None else read_created(seen.evidence, target.group)
+        owed = _owed(work, look, history, seen.archived, created)
         case = Case(
             work=work,
             target=target,
-            snapshot=read_snapshot(seen.snapshot, target.group),
+            snapshot=look,
             history=history,
             owed=owed,
             previous=seen.previous,
             copies=seen.copies,
             audited_after=_audited_after(seen.previous, name, owed),
-            last_position=read_last_position(work, target.group),
+            last_look=read_last_look(work, target.group),
             directory=directory,
         )
         audit, again = _judge(case)
@@ -123,15 +142,26 @@ def _audited_after(previous: Previous, name: str, owed: Owed) -> EntryId:
     """Where the first window of the group's begins; of a stream that was made anew, this one."""
     told = previous.marker(name).get("audited_after")
     if told is None or previous.work.plan.breaks:
-        return owed.window.from_id
+        return owed.after
     return parse_entry_id(told)
 
 
-def _owed(work: Work, history: GroupHistory, archived: int) -> Owed:
+def _owed(
+    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: EntryId | None
+) -> Owed:
+    plan = work.plan
+
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    return find_owed(work.plan.window, work.plan.stream, history, archived, count_until)
+    gone = Removed(entries=plan.window.from_added, max_deleted=look.stream.max_deleted)
+    return find_owed(
+        plan.window,
+        archived,
+        count_until,
+        begin=read_first_position(plan.stream, history) or created,
+        removed=gone if plan.begins_anew else None,
+    )
 
 
 def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
@@ -139,9 +169,10 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     found = reconcile_window(case)
     again = reopen(case, found)
     times = measure_times(case)
-    counts = _all_counts(case, found)
+    counts, balance = _balance(case, found)
     retried = judge_retried(case)
-    judged = Judged(counts=counts, found=found, again=again, retried=retried)
+    produced = max(balance.window.to_added - balance.window.from_added, case.owed.archived)
+    judged = Judged(produced=produced, counts=counts, found=found, again=again, retried=retried)
     roots = follow_roots(case, judged)
     identities = [*_identities(case, judged), *roots.identities]
     dropped = _dropped(case, judged)
@@ -152,8 +183,9 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
         Told(
             stream=plan.stream,
             group=case.target.group,
-            window=case.owed.window,
+            window=balance.window,
             archived=case.owed.archived,
+            removed_before=balance.unknown_before,
             counts=counts,
             settled=again.settled,
             stuck_earlier=again.stuck_earlier,
@@ -165,8 +197,9 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             recovery_ms=recovery_of(times),
             retention_margin=plan.retention_margin,
             evidence=evidence,
+            position_doubt=case.position_doubt,
             findings=tuple(
-                [*_findings(case, counts), *list_broken(identities), *_of_tables(compared)]
+                [*_findings(case, counts, balance), *list_broken(identities), *_of_tables(compared)]
             ),
             failures=tuple([*_failures(case), *case.previous.findings(case.target.group)]),
         )
@@ -177,6 +210,10 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
         "identities": [
             {"name": one.name, "expected": one.expected, "found": one.found} for one in identities
         ],
+        "removed_before": {
+            "entries": case.owed.removed,
+            "unknown": balance.unknown_before,
+        },
         "retried": {status.value: n for status, n in sorted(retried.counts.items()) if n},
         "roots": {status.value: n for status, n in sorted(roots.counts.items())},
         "settled": {status.value: n for status, n in sorted(again.settled.items())},
@@ -188,10 +225,10 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
 
 def _identities(case: Case, judged: Judged) -> Iterator[Identity]:
     """What was counted in Redis or by an earlier window, and what the audit found of it."""
-    owed, again = case.owed, judged.again
+    again = judged.again
     yield Identity(
         name="produced",
-        expected=max(owed.produced, owed.archived),
+        expected=judged.produced,
         found=sum(judged.counts.values()),
         sentence="entries were produced, and {found} have a status",
     )
@@ -239,6 +276,8 @@ def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[
             Grounds(
                 evidence=summary.evidence,
                 has_position=case.position_holds,
+                position_doubt=case.position_doubt,
+                removed_before=told["removed_before"]["unknown"],
                 has_hashes=plan.payload is not Payload.NONE,
                 lacks_key=bool(settings.sent or settings.effects) and plan.business_key is None,
                 audited_from=audited_from,
@@ -306,26 +345,68 @@ def evidence_of(history: GroupHistory) -> Evidence:
     return Evidence.LEDGER if history.exists and history.bookmarks else Evidence.NONE
 
 
-def _all_counts(case: Case, found: Reconciled) -> dict[EntryStatus, int]:
-    owed, removed = case.owed, case.work.plan.removed
-    missing = max(0, owed.produced - owed.archived - sum(found.unarchived.values()))
-    gone = Gone(missing=missing, removed=removed, seen=_count_in_gaps(case) if missing else 0)
-    rest = account_for_gone(gone, owed.window, case.history)
-    parts = (found.counts, found.unarchived, rest)
-    return {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Balance]:
+    """The statuses of all entries, and the window that they add up to."""
+    owed, told = case.owed, sum(found.unarchived.values())
+    unseen = max(0, owed.produced - owed.archived + owed.removed - told)
+    beyond = min(unseen, _count_beyond(case))
+    missing = unseen - beyond
+    gone = Gone(
+        missing=missing,
+        removed=case.work.plan.removed,
+        seen=_count_in_gaps(case) if missing else 0,
+        undelivered=_count_undelivered(case, missing),
+    )
+    rest = account_for_gone(gone, owed.whole, case.history)
+    parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
+    counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
+    balance = close_balance(owed, counts)
+    counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
+    return counts, balance
+
+
+def _count_undelivered(case: Case, missing: int) -> int:
+    """Of what is missing, entries that the group's counters show were never delivered."""
+    look, window = case.snapshot.before, case.owed.window
+    if not missing or look is None or look.position >= window.to_id or not case.position_holds:
+        return 0
+    work, ahead = case.work, ~at_or_before(look.position)
+    path = f"{case.directory}/unarchived"
+    known = work.read("entries").where(ahead & ~at_or_before(window.from_id)).count()
+    if work.run.storage.exists(path):
+        known += work.load(path).where(ahead).count()
+    return count_undelivered(case.snapshot, window, known=known, missing=missing)
+
+
+def _count_beyond(case: Case) -> int:
+    """Entries of the group's part whose IDs the archive cannot hold: of them nothing is known."""
+    storage, place = case.work.run.storage, case.work.place
+    content = storage.read_json(place.part("entries.json")) or {}
+    beyond: int = content.get("beyond", 0)
+    return min(beyond, max(0, case.owed.produced - case.owed.archived))
 
 
 def _count_in_gaps(case: Case) -> int:
     return count_in_gaps(case.history, case.work.load(f"{case.directory}/exceptions"))
 
 
-def _findings(case: Case, counts: dict[EntryStatus, int]) -> list[AuditFinding]:
+def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> list[AuditFinding]:
     owed = case.owed
     counted = Counted(
-        window=owed.window, archived=owed.archived, counts=counts, pending_in_window=0
+        window=balance.window, archived=owed.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
-    missing = owed.produced - owed.archived
+    beyond = _count_beyond(case)
+    if beyond:
+        found.append(
+            AuditFinding(
+                kind="ids-beyond-range",
+                count=beyond,
+                sentence=f"{beyond} of {owed.produced} entries have IDs of 2^63 milliseconds or"
+                " more, which the archive cannot hold: what became of them is not known",
+            )
+        )
+    missing = owed.produced - owed.archived - beyond
     if missing > 0:
         found.append(
             AuditFinding(

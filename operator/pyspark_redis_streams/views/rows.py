@@ -82,6 +82,9 @@ def _column(rows: list[Row], field: pa.Field) -> pa.Array:
     try:
         return pa.array(values, field.type)
     except (OverflowError, pa.ArrowInvalid) as error:
+        if field.nullable and pa.types.is_int64(field.type):
+            # The parts of an ID go up to 2^64 - 1; the column 'id' has them exactly.
+            return pa.array([v if v is None or v < 2**63 else None for v in values], field.type)
         raise BadValue(
             f"column '{field.name}' ({field.type}) does not hold what Redis told of stream"
             f" '{rows[0].get('stream')}': {error}; IDs whose parts are 2^63 or more need"

@@ -22,7 +22,7 @@ class Fate(IntEnum):
     STREAM_DELETED = 7
     READ_WITHOUT_RECORD = 8  # NOACK: the position passed it, and no record was made
     SKIPPED = 9  # the position was set past it
-    BEFORE_GROUP = 10  # the group began after it
+    BEFORE_GROUP = 10  # the group began after it, or was created when it was gone already
     # A claim dropped its record, or renewed it: its body may have been there. Or the stream's name
     # was given to something else.
     UNKNOWN = 11
@@ -66,6 +66,11 @@ PROOFS: Final = {
     Fate.READ_WITHOUT_RECORD: Proof.NOACK,
     Fate.SKIPPED: Proof.SKIPPED,
 }
+
+
+def name_of(member: IntEnum) -> str:
+    """What tables call it."""
+    return member.name.lower().replace("_", "-")
 
 
 def prove(fate: Fate, act: Act, removal: Removal, *, is_covered: bool) -> Proof | None:

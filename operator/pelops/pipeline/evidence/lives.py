@@ -68,11 +68,18 @@ class GroupLives:
         self._pending: set[int] = set()
         self._numbers: dict[bytes, int] = {}
         self._has_been = False  # the group was there before
+        self.created_at: Id | None = None  # where it was when it was first created
+        self._is_new = True  # it was in no stream of this name
 
     def create(self, position: Id, *, is_known: bool = False) -> None:
         """The group was created, or `is_known`: it was there before, and stood there."""
         how = Fate.SKIPPED if self._has_been else Fate.BEFORE_GROUP
         how = Fate.UNDELIVERED if is_known else how
+        if how is Fate.BEFORE_GROUP:
+            self.created_at = position
+            if self._is_new:
+                self._leave_out_removed()
+        self._is_new = False
         self._forget_position()
         self.set_position(position, how)
 
@@ -187,6 +194,14 @@ class GroupLives:
         for number in numbers:
             if fates[number] == Fate.UNDELIVERED and removals[number] == Removal.PRESENT:
                 fates[number] = how
+
+    def _leave_out_removed(self) -> None:
+        """What was gone before the group was first created was never its own."""
+        self.added.make_room(len(self._table))
+        fates = self.added.fate
+        for number, removal in enumerate(self._table.removals):
+            if removal != Removal.PRESENT and fates[number] == Fate.UNDELIVERED:
+                fates[number] = Fate.BEFORE_GROUP
 
     def _unpass(self, numbers: range) -> None:
         """The position went back: what is still there will be delivered."""

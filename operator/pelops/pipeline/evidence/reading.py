@@ -49,6 +49,11 @@ class Evidence:
         history = self._histories[stream]
         yield from build_batches(history.table, history.groups[group.encode()])
 
+    def created_at(self, stream: str, group: str) -> EntryId | None:
+        """Where the files saw a group created for the first time."""
+        position = self._histories[stream].groups[group.encode()].created_at
+        return None if position is None else EntryId(*position)
+
     def write(self, path: Path, stream: str, group: str) -> int:
         """The same as a Parquet file; how many rows it has."""
         rows = 0

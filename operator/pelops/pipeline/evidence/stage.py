@@ -16,15 +16,18 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from pelops.domain.entry_id import EntryId
+from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.evidence.fates import ENDING_ACTS
+from pelops.pipeline.evidence.fates import ENDING_ACTS, Fate, Removal, name_of
 from pelops.pipeline.evidence.reading import Evidence, Source, read_evidence
+from pelops.pipeline.id_columns import at_or_before
 from pelops.pipeline.layout import slug
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
 
 STAGE: Final = "evidence"
 _IDS: Final = ("ms", "seq")
+_BEFORE_GROUP: Final = name_of(Fate.BEFORE_GROUP)
+_STREAM_DELETED: Final = name_of(Removal.STREAM_DELETED)
 
 
 def archive_evidence(work: Work, aof_path: str, *, after: EntryId = EntryId.MAX) -> Content:
@@ -70,9 +73,23 @@ def join_proofs(work: Work, group: str, found: DataFrame) -> DataFrame:
     )
 
 
-def read_covered(work: Work, group: str) -> DataFrame:
-    """The IDs of all entries that the files saw added, also of what no archive has."""
-    return read_proofs(work, group).where("covered").select(*_IDS)
+def read_covered(work: Work, group: str, after: EntryId) -> DataFrame:
+    """The IDs of all entries after one that the files saw added, also of what no archive has.
+
+    Without those from before the group, and those of streams of the same name that were deleted
+    before the window began.
+    """
+    rows = work.read(f"{STAGE}/group={slug(group)}").where("covered")
+    was_deleted = F.coalesce(F.col("removal") == _STREAM_DELETED, F.lit(False))
+    is_other = was_deleted & at_or_before(work.plan.window.from_id)
+    is_ours = (F.col("fate") != _BEFORE_GROUP) & ~is_other & ~at_or_before(after)
+    return rows.where(is_ours).select(*_IDS)
+
+
+def read_created(content: Content, group: str) -> EntryId | None:
+    """Where the files saw the group created for the first time; None when they did not."""
+    told = content["groups"][group].get("created_at")
+    return None if told is None else parse_entry_id(told)
 
 
 def read_proofs(work: Work, group: str) -> DataFrame:
@@ -91,4 +108,9 @@ def _write(work: Work, evidence: Evidence, group: str, local: Path, path: str) -
     told = frame.withColumn("act", F.when(endings, F.col("act")))
     rows = write_sorted(work, told, path, *_IDS)
     covered = work.session.read.parquet(path).where("covered").count()
-    return {"rows": rows, "covered": covered}
+    created = evidence.created_at(work.plan.stream, group)
+    return {
+        "rows": rows,
+        "covered": covered,
+        "created_at": None if created is None else str(created),
+    }

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from pelops.pipeline.evidence.entries import EntryTable
 from pelops.pipeline.evidence.errors import EvidenceUnusable
-from pelops.pipeline.evidence.fates import Act, Fate, Removal, prove
+from pelops.pipeline.evidence.fates import Act, Fate, Removal, name_of, prove
 from pelops.pipeline.evidence.lives import Columns, GroupLives
 from pelops.policy.classification import Proof
 
@@ -123,7 +123,7 @@ def _all_proofs() -> Any:
 
 
 def _words(codes: pa.Array, names: type[IntEnum]) -> pa.Array:
-    known = pa.array([one.name.lower().replace("_", "-") for one in names], pa.string())
+    known = pa.array([name_of(one) for one in names], pa.string())
     return pa.DictionaryArray.from_arrays(codes, known)
 
 

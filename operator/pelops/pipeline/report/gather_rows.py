@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.layout import WindowPlace, slug
+from pelops.pipeline.layout import WindowPlace, slug, statuses_path
 from pelops.pipeline.report.model import (
     AgeBand,
     Duplicate,
@@ -124,7 +124,7 @@ def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
         count=total,
         counts=counts,
         first=tuple(map(_read_entry, first)),
-        path=place.of_group(group, "").rstrip("/"),
+        path=statuses_path(place.root),
     )
 
 

@@ -1,0 +1,157 @@
+"""What was added and removed before the first archive: told by evidence, or said to be unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from local_cluster.redis_servers import start_standalone
+from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict, Window
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.bookmarks import EPOCH
+from pelops.pipeline.owed import Owed, Removed, close_balance
+from tests.pipeline.audited import Audited
+from tests.pipeline.evidence_door import FILES
+from tests.pipeline.hardships import be_patient
+
+
+@pytest.fixture
+def witnessed(spark: SparkSession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+    """A stream on a server of its own, whose append-only files the audit reads."""
+    with (
+        start_standalone("8.6", options=FILES) as servers,
+        Audited(spark, servers, key_prefix, tmp_path / "archive") as audited,
+    ):
+        directory = servers.server.directory / "appendonlydir"
+        audited.settings = replace(audited.settings, aof_path=str(directory))
+        yield audited
+
+
+def live_before_the_first_audit(audited: Audited) -> None:
+    """Of 100: 85 acknowledged, 4 deleted while pending, 5 before they were delivered."""
+    audited.create_group()
+    ids = audited.add(100)
+    audited.acknowledge(*audited.deliver(90)[:85])
+    audited.client.xdel(audited.stream, *ids[85:89], *ids[90:95])
+    pairs = [part for one in ids[85:89] for part in (one, f"9-9 {one} 0 1 40")]
+    # As the operator does: acknowledgement and record are one transaction.
+    pipeline = audited.client.pipeline(transaction=True)
+    words = ("kind", "payload-gone", "stream", audited.stream, "consumer", "a")
+    pipeline.execute_command("XADD", audited.keys.ledger, "*", *words, *pairs)
+    pipeline.xack(audited.stream, "workers", *ids[85:89])
+    pipeline.execute()
+    audited.record("bookmark", "entries_added", 100, "last_generated", ids[-1])
+    audited.acknowledge(ids[89], *audited.deliver(10))
+
+
+def kinds(summary: AuditSummary) -> dict[str, int]:
+    return {one.kind: one.count for one in summary.findings}
+
+
+def test_a_first_audit_does_not_hide_what_was_deleted_before_it(audited: Audited) -> None:
+    live_before_the_first_audit(audited)
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"acknowledged_inferred": 91, "payload_gone": 4}
+    assert summary.produced == 95
+    # Nothing but an append-only file tells of the five that they were never delivered.
+    assert kinds(summary) == {"payload-gone": 4, "removed-before-archive": 5}
+    assert (summary.verdict, summary.certainty) == (Verdict.FINDINGS, Certainty.UNKNOWN)
+    told = audited.json("audit.json")
+    assert told["removed_before"] == {"entries": 9, "unknown": 5}
+    assert [one for one in told["limits"] if "5 entries were added and removed before" in one]
+
+
+def test_append_only_files_tell_how_what_was_deleted_before_the_first_audit_ended(
+    witnessed: Audited,
+) -> None:
+    live_before_the_first_audit(witnessed)
+    summary = witnessed.audit_one()
+    assert witnessed.counts(summary) == {
+        "acknowledged_proven": 91, "payload_gone": 4, "lost": 5,
+    }  # fmt: skip
+    assert summary.produced == 100
+    assert kinds(summary) == {"payload-gone": 4, "lost": 5}
+    assert summary.certainty is Certainty.PROVEN
+
+
+def test_a_group_s_counters_prove_what_was_deleted_before_it_was_delivered(
+    audited: Audited,
+) -> None:
+    be_patient(audited)
+    audited.create_group()
+    ids = audited.add(30)
+    audited.acknowledge(*audited.deliver(20))
+    audited.client.xdel(audited.stream, *ids[22:27])
+    first = audited.audit_one()
+    assert audited.counts(first) == {"acknowledged_inferred": 20, "undelivered": 5, "lost": 5}
+    assert kinds(first) == {"lost": 5}
+    audited.acknowledge(*audited.deliver(5))
+    # The same in a later window, which begins at the group's position, or after it.
+    for _ in range(2):
+        ids = audited.add(10)
+        audited.client.xdel(audited.stream, *ids[3:6])
+        later = audited.audit_one()
+        assert later.counts[EntryStatus.LOST] == 3
+        assert later.counts[EntryStatus.INDETERMINATE] == 0
+    assert later.lost_earlier == 0
+
+
+def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audited) -> None:
+    audited.create_group()
+    ids = audited.add(40)
+    audited.acknowledge(*audited.deliver(40))
+    audited.client.xtrim(audited.stream, minid=ids[30], approximate=False)
+    summary = audited.audit_one()
+    assert (summary.verdict, summary.certainty) == (Verdict.UNKNOWN, Certainty.UNKNOWN)
+    assert audited.counts(summary) == {"acknowledged_inferred": 10}
+    assert kinds(summary) == {"removed-before-archive": 30}
+    assert summary.sentence == (
+        "10 of 10 entries were acknowledged (inferred). 30 entries were added and removed before "
+        "the first archive, and nothing tells what became of them."
+    )
+    audited.add(1)
+    audited.acknowledge(*audited.deliver(1))
+    assert audited.audit_one().verdict is Verdict.BALANCED
+
+
+def test_what_only_the_operator_trimmed_before_the_first_audit_was_acknowledged(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    ids = audited.add(40)
+    audited.acknowledge(*audited.deliver(40))
+    audited.client.xtrim(audited.stream, minid=ids[30], approximate=False)
+    audited.record("trimmed", "count", 30, "below", ids[30], "first_id_after", ids[30])
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"acknowledged_inferred": 40}
+    assert (summary.produced, summary.verdict) == (40, Verdict.BALANCED)
+    assert summary.window.from_id == EntryId.MIN
+
+
+WINDOW = Window(
+    number=0, from_id=EntryId(9), to_id=EntryId(20), from_added=10, to_added=20, at=EPOCH
+)
+
+
+def test_what_was_removed_before_the_group_was_created_is_not_its_own() -> None:
+    trimmed = Removed(entries=10, max_deleted=EntryId.MIN)
+    assert trimmed.after(None, WINDOW.from_id) == 10
+    assert trimmed.after(EntryId(8), WINDOW.from_id) == 10
+    assert trimmed.after(EntryId(9), WINDOW.from_id) == 0
+    assert Removed(entries=10, max_deleted=EntryId(15)).after(EntryId(9), WINDOW.from_id) == 10
+
+
+def test_a_balance_holds_what_is_told_and_nothing_that_is_not() -> None:
+    owed = Owed(window=WINDOW, archived=10, removed=10)
+    acknowledged, unknown = EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE
+    counts = {acknowledged: 10, EntryStatus.LOST: 3, unknown: 7}
+    balance = close_balance(owed, counts)
+    assert balance.unknown_before == 7
+    assert balance.window == replace(WINDOW, from_id=EntryId.MIN, from_added=7)
+    all_unknown = close_balance(owed, {acknowledged: 8, unknown: 12})
+    # Two of these went between the look at the counters and the archive.
+    assert (all_unknown.unknown_before, all_unknown.window) == (10, WINDOW)
