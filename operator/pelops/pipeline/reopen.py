@@ -69,7 +69,7 @@ def reopen(case: Case, found: Reconciled) -> Reopened:
         write_sorted(case.work, again.select(*KEPT, "status_before"), path, *IDS)
         again = case.work.load(path)
         still = still.unionByName(open_rows(again).select(*KEPT))
-        told = _count_again(again)
+        told = _count_again(case, again)
         chosen = again.where(~is_open()).select(*_PLAIN, "status_before")
         write_sorted(case.work, chosen, f"{case.directory}/settled", *IDS)
     rows = write_sorted(case.work, still.select(*KEPT), f"{case.directory}/open", *IDS)
@@ -77,11 +77,13 @@ def reopen(case: Case, found: Reconciled) -> Reopened:
     return _tell(case, told, rows)
 
 
-def _count_again(again: DataFrame) -> _Again:
+def _count_again(case: Case, again: DataFrame) -> _Again:
     is_known = F.col("status_before").isNotNull()
+    # A stream that was made anew may use IDs again.
+    is_audited = within(case.audited_after, case.work.plan.window.from_id)
     told = again.coalesce(1).agg(
         F.count_if(is_known).alias("looked_at"),
-        F.count_if(is_known & F.col("consumer").isNotNull()).alias("pending"),
+        F.count_if(is_known & is_audited & F.col("consumer").isNotNull()).alias("pending"),
         F.count_if(~is_known).alias("missed"),
     )
     row = told.first()

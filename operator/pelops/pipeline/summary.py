@@ -68,6 +68,7 @@ class Told:
     oldest_stuck_ms: int | None
     bodiless_earlier: int = 0  # of earlier windows: pending, and their bodies are gone
     lost: Mapping[str, int] = field(default_factory=dict)  # by what decided it, where that is known
+    retried: Mapping[EntryStatus, int] = field(default_factory=dict)  # copies in the retry stream
     dropped: int = 0  # at most so many went with deleted consumers, and count as acknowledged
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
@@ -85,6 +86,7 @@ def build_group_summary(told: Told) -> AuditSummary:
         *_of_counts(told),
         *_of_removed(told),
         *_of_dropped(told),
+        *_of_retried(told),
         *_of_earlier(told),
         *told.findings,
     )
@@ -181,7 +183,9 @@ def _certainty(told: Told) -> Certainty:
     """Of the window's entries, and of earlier ones that came to an end."""
     if told.removed_before:
         return Certainty.UNKNOWN
-    return worst_certainty([find_certainty(told.counts), find_certainty(told.settled)])
+    return worst_certainty(
+        [find_certainty(told.counts), find_certainty(told.settled), find_certainty(told.retried)]
+    )
 
 
 def _of_counts(told: Told) -> Iterator[AuditFinding]:
@@ -212,6 +216,18 @@ def _of_dropped(told: Told) -> Iterator[AuditFinding]:
             "and count as acknowledged. Find them by what their processing leaves behind, or audit "
             "with append-only files",
         )
+
+
+def _of_retried(told: Told) -> Iterator[AuditFinding]:
+    """Copies in the group's own retry stream: they are no entries of the window."""
+    for status in EntryStatus:
+        count = told.retried.get(status, 0)
+        if count and status not in EXPECTED_STATUSES:
+            yield AuditFinding(
+                kind=f"{status.value.replace('_', '-')}-copies",
+                count=count,
+                sentence=f"of the copies in the retry stream {_are(count)} {_WORDS[status]}",
+            )
 
 
 def _of_removed(told: Told) -> Iterator[AuditFinding]:

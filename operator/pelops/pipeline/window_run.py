@@ -192,6 +192,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             bodiless_earlier=again.bodiless_earlier,
             lost=found.lost,
             dropped=dropped,
+            retried=retried.counts,
             open=again.open + retried.open,
             oldest_stuck_ms=again.oldest_stuck_ms,
             recovery_ms=recovery_of(times),

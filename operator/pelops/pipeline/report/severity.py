@@ -45,7 +45,7 @@ _OF_STATUS: Final = {
     EntryStatus.DEAD_LETTERED: Severity.DEAD_LETTERED,
     EntryStatus.INDETERMINATE: Severity.UNKNOWN,
 }
-_FAILING: Final = frozenset({"epoch-break", "stream-missing", "group-missing"})
+_FAILING: Final = frozenset({"archive-damaged", "epoch-break", "stream-missing", "group-missing"})
 # What is so of one entry and of several; where it belongs stands before it.
 _STATES: Final = {
     EntryStatus.LOST: ("is lost", "are lost"),
