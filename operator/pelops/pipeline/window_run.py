@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, Evidence, render_summary
@@ -10,7 +11,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.pipeline.acts import GroupHistory, read_acts, read_history
 from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
 from pelops.pipeline.duplicates import find_duplicates
-from pelops.pipeline.evidence.stage import archive_evidence, read_created
+from pelops.pipeline.evidence.stage import Creation, archive_evidence, read_creation
 from pelops.pipeline.id_columns import at_or_before
 from pelops.pipeline.identities import Counted, find_violations
 from pelops.pipeline.layout import slug
@@ -70,9 +71,9 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     audits = {}
     for target in work.plan.targets:
         look, history = read_snapshot(snapshot, target.group), read_history(acts, target.group)
-        created = None if evidence is None else read_created(evidence, target.group)
-        owed = _owed(work, look, history, archived, created)
-        audits[target.group] = _audit_group(work, target, owed, look, history)
+        created = read_creation(evidence, target.group)
+        find = partial(_owed, work, look, history, archived, created)
+        audits[target.group] = _audit_group(work, target, find, look, history)
     work.run.storage.create_json(
         work.place.part("manifest.json"), _manifest(work, archived, audits)
     )
@@ -90,7 +91,11 @@ def _archive_evidence(work: Work) -> Content | None:
 
 
 def _audit_group(
-    work: Work, target: Target, owed: Owed, snapshot: Snapshot, history: GroupHistory
+    work: Work,
+    target: Target,
+    find_part: Callable[[], Owed],
+    snapshot: Snapshot,
+    history: GroupHistory,
 ) -> Content:
     name = f"group={slug(target.group)}"
 
@@ -100,7 +105,7 @@ def _audit_group(
             target=target,
             snapshot=snapshot,
             history=history,
-            owed=owed,
+            owed=find_part(),
             last_look=read_last_look(work, target.group),
             directory=directory,
         )
@@ -116,19 +121,22 @@ def _audit_group(
 
 
 def _owed(
-    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: EntryId | None
+    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: Creation
 ) -> Owed:
     plan = work.plan
 
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    gone = Removed(entries=plan.window.from_added, max_deleted=look.stream.max_deleted)
+    gone = Removed(
+        entries=max(0, plan.window.from_added - created.gone_before),
+        max_deleted=look.stream.max_deleted,
+    )
     return find_owed(
         plan.window,
         archived,
         count_until,
-        begin=read_first_position(plan.stream, history) or created,
+        begin=read_first_position(plan.stream, history) or created.position,
         removed=gone if plan.begins_anew else None,
     )
 
@@ -283,7 +291,7 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
 
 def _count_undelivered(case: Case, missing: int) -> int:
     """Of what is missing, entries that the group's counters show were never delivered."""
-    look, window = case.snapshot.before, case.owed.window
+    look, window = case.snapshot.before, case.owed.whole
     if not missing or look is None or look.position >= window.to_id or not case.position_holds:
         return 0
     work, ahead = case.work, ~at_or_before(look.position)
