@@ -103,6 +103,7 @@ def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited:
     audited.audit_one()
     audited.client.xgroup_create(audited.stream, "later", id="0")
     for number in (1, 2):
+        audited.add(1)
         audited.audit(targets=(audited.target(GROUP), audited.target("later")))
         told = audited.json("audit.json", number, group="later")
         assert told["audited_from"] == 1
@@ -115,7 +116,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
 ) -> None:
     audited.create_group()
     audited.add(3)
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     run_archive(run)
     run.watch.close()
     sent = tmp_path / "sent.csv"

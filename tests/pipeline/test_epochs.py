@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, Verdict
+from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
 
 
@@ -23,11 +23,11 @@ def audit_broken(audited: Audited, produced: int) -> AuditSummary:
 
 @pytest.mark.timeout(600)
 def test_a_server_that_went_back_or_forgot_all_is_an_epoch_break(
-    spark: SparkSession, tmp_path: Path
+    lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     with (
         start_standalone("8.6") as servers,
-        Audited(spark, servers, "epochs:", tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, "epochs:", tmp_path / "archive") as audited,
     ):
         audited.create_group()
         audited.add(20)
@@ -66,11 +66,11 @@ def refill(audited: Audited, entries: int, kept: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
-    spark: SparkSession, tmp_path: Path
+    lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     with (
         start_standalone("8.6") as servers,
-        Audited(spark, servers, "refilled:", tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, "refilled:", tmp_path / "archive") as audited,
     ):
         refill(audited, 20, kept=20)
         assert audited.audit_one().verdict is Verdict.BALANCED

@@ -27,16 +27,13 @@ from pelops.pipeline.windows import (
     find_replacement,
 )
 from pelops.pipeline.work import Run
-from pyspark_redis_streams.entry_id import EntryId as SourceId
-from pyspark_redis_streams.probing import plan_spans
-from pyspark_redis_streams.ranges import span_between
 
 _LEAST_OF_A_TASK: Final = 100_000
 _MOST_OF_A_TASK: Final = 5_000_000
 _TASKS: Final = 8  # of a window of any size between: each takes a moment to plan
 _MOST_TASKS: Final = 200
 _MOST_OF_A_PAGE: Final = 1000
-_BYTES_OF_A_PAGE: Final = 256 * 1024  # what Redis answers within a millisecond
+BYTES_OF_A_PAGE: Final = 256 * 1024  # what Redis answers within a millisecond
 _SAMPLED: Final = 8
 _OVERLAP: Final = timedelta(minutes=1)  # of what two windows read of a ledger: clocks go back
 _LEDGER_PAGE: Final = 200
@@ -145,7 +142,8 @@ def _new_plans(
     if span is not None and targets and now.at - begin.at >= 2 * span:
         ledger = derive_keys(stream, targets[0].group).ledger
         told = _told_bookmarks(watch, ledger, stream, begin)
-        bookmarks += [one for one in told if one.at <= now.at]
+        # A window in which nothing was added is closed for what is open, which is looked at now.
+        bookmarks += [one for one in told if one.at <= now.at and one.added > begin.added]
     windows = close_windows(
         begin, bookmarks, span=span, number=0 if last is None else last.window.number + 1
     )
@@ -157,7 +155,7 @@ def _new_plans(
         targets=tuple(targets),
         payload=run.settings.payload,
         business_key=run.settings.business_key,
-        page_size=_page_size(watch, stream),
+        page_size=page_size(watch, stream),
         positions={t.group: positions[t.group] for t in targets if t.group in positions},
         ledger_from=_ledger_since(targets, last, begin, now),
         removed=look.removed,
@@ -306,6 +304,11 @@ def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
     of_a_task = max(
         _LEAST_OF_A_TASK, min(_MOST_OF_A_TASK, produced // _TASKS), produced // _MOST_TASKS
     )
+    # Here, since they need PySpark, and a small window does not.
+    from pyspark_redis_streams.entry_id import EntryId as SourceId
+    from pyspark_redis_streams.probing import plan_spans
+    from pyspark_redis_streams.ranges import span_between
+
     options = run.watch.options(run.watch.place, entriesPerPartition=str(of_a_task))
     first, last = SourceId(window.from_id.ms, window.from_id.seq), window.to_id
     span = span_between(
@@ -318,13 +321,13 @@ def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
     return tuple(EntryId(*begin).before() for begin in begins[1:])
 
 
-def _page_size(watch: Watch, stream: str) -> int:
+def page_size(watch: Watch, stream: str) -> int:
     """As many entries as Redis can answer in a moment, by the size of a few of the newest."""
     if not watch.stream(stream).exists:
         return _MOST_OF_A_PAGE
     sample = watch.ask(stream, "XREVRANGE", stream, "+", "-", "COUNT", _SAMPLED)
     sizes = [sum(map(len, flat)) + 8 * len(flat) for _, flat in sample]
-    return max(1, min(_MOST_OF_A_PAGE, _BYTES_OF_A_PAGE // max([*sizes, 1])))
+    return max(1, min(_MOST_OF_A_PAGE, BYTES_OF_A_PAGE // max([*sizes, 1])))
 
 
 def _retries(run: Run, plan: Plan) -> dict[str, tuple[EntryId, EntryId]]:
