@@ -80,7 +80,7 @@ def test_names_of_any_characters_are_audited_and_nothing_leaves_the_archive(
     )
     for summary in summaries:
         assert audited.counts(summary) == {"in_flight": 3, "undelivered": 2}
-    run = open_run(audited.session, replace(audited.settings, targets=tuple(targets[:2])))
+    run = open_run(audited.spark, replace(audited.settings, targets=tuple(targets[:2])))
     try:
         page = Path(write_report(run)).read_text()
     finally:
