@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pelops.pipeline.compaction import read_marker
+from pelops.pipeline.damage import find_damage
 from pelops.pipeline.engine import DataFrame, SparkSession
 from pelops.pipeline.engine import functions as F  # noqa: N812
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.errors import ArchiveUnusable, WrongSettings
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import stream_path, table_unit, window_numbers
 from pelops.pipeline.reconcile import Case
@@ -100,6 +103,7 @@ def _archived_keys(work: Work) -> DataFrame:
     storage, place = work.run.storage, work.place
     keys = work.read("entries").select("key")
     numbers = window_numbers(storage.list_names(stream_path(place.root, place.stream)))
+    _check_entries(work, numbers)
     units = dict.fromkeys(table_unit(replace(place, number=one), "entries") for one in numbers)
     for path in (f"{unit}/{part}" for unit in units for part in storage.list_names(unit)):
         if path != place.part("entries"):
@@ -107,6 +111,22 @@ def _archived_keys(work: Work) -> DataFrame:
             if "key" in frame.columns:
                 keys = keys.unionAll(frame.select("key"))
     return keys
+
+
+def _check_entries(work: Work, numbers: Sequence[int]) -> None:
+    """Raises ArchiveUnusable for a file that is missing: its entries would seem never to arrive."""
+    storage = work.run.storage
+    for number in numbers:
+        place = replace(work.place, number=number)
+        if place.span in storage.list_names(table_unit(place, "entries")):
+            continue  # merged: its own file is not there any more
+        for one in find_damage(
+            storage, place.part, "entries", read_marker(storage, place, "entries")
+        ):
+            raise ArchiveUnusable(
+                f"{one}: its entries would count as sent and never arrived; restore it, or run "
+                "without --sent"
+            )
 
 
 def _examples(work: Work, path: str) -> list[str]:
