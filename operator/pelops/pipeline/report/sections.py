@@ -63,7 +63,12 @@ def build_balance_part(group: GroupReport) -> Part:
         name="balance",
         title="Balance",
         gist=f"what became of {count_entries(summary.produced)}",
-        body=[table, _roots(group), _checks(group.checks)],
+        body=[
+            tag("p", tag("bdi", summary.sentence)),
+            table,
+            _roots(group),
+            _checks(group.checks),
+        ],
     )
 
 

@@ -401,7 +401,7 @@ def _sentence_of_many(lines: Sequence[GroupLine]) -> str:
         parts.insert(0, f"{show_count(failing)} not accounted for")
     needs = "needs" if len(found) == 1 else "need"
     told = f": {_join(parts)}" if parts else ""
-    return f"{head}. {show_count(len(found))} of them {needs} a look{told}."
+    return f"{head}. {count_of(len(found), 'group')} {needs} a look{told}."
 
 
 def _well(lines: Sequence[GroupLine]) -> str:
