@@ -104,7 +104,9 @@ def concat_ws(separator: str, *columns: Given) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         parts = [cast(one.array(scope), pa.string()) for one in given]
-        return pc.binary_join_element_wise(*parts, separator, null_handling="skip")
+        told = pc.binary_join_element_wise(*parts, separator, null_handling="skip")
+        # Of nothing but nulls, Arrow answers an array without any element.
+        return told if len(told) == scope.size else pa.array([""] * scope.size, pa.string())
 
     return Column(evaluate)
 
