@@ -62,9 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         _refuse_overwriting(overwrite)
-        RowFlattener(
-            schema, options.stream, field_prefix=options.field_prefix
-        )  # to refuse a schema before anything is written
+        _flattener(schema, options)  # to refuse a schema before anything is written
         self._schema = schema
         self._options = options
         self._write = options.write_id or uuid.uuid4().hex
