@@ -17,8 +17,9 @@ from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.layout import slug, stream_path
+from tests.cached_parts import PartMissing
 from tests.pipeline.audited import FIRST_MS, GROUP, is_made_by
-from tests.pipeline.s3_parts import PartMissing, provide_jars, provide_server
+from tests.pipeline.s3_parts import provide_jars, provide_server
 from tests.pipeline.s3_store import BUCKET, S3Store
 
 # The server and Spark's classes are made when they are first asked for.

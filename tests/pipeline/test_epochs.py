@@ -66,11 +66,11 @@ def refill(audited: Audited, entries: int, kept: int) -> None:
 
 @pytest.mark.timeout(600)
 def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
-    spark: SparkSession, tmp_path: Path
+    lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     with (
         start_standalone("8.6") as servers,
-        Audited(spark, servers, "refilled:", tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, "refilled:", tmp_path / "archive") as audited,
     ):
         refill(audited, 20, kept=20)
         assert audited.audit_one().verdict is Verdict.BALANCED

@@ -171,3 +171,27 @@ def test_a_choice_is_told_in_the_words_that_can_be_given(
 def test_bad_settings_end_with_their_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PELOPS_AUDIT_GROUPS", raising=False)
     assert main(["audit", "--archive", "/nowhere"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "told"),
+    [
+        ({"SPARK_REMOTE": "sc://spark"}, (), "SPARK_REMOTE names a server of Spark Connect"),
+        ({"SPARK_CONNECT_MODE_ENABLED": "1"}, (), "this program has a session of Spark Connect"),
+        ({}, ("--master", "sc://spark"), "--master sc://spark names a server of Spark Connect"),
+    ],
+)
+def test_spark_connect_is_refused_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PELOPS_REDIS_URL", "redis://redis:6379/0")
+    wanted = ["--stream", "orders", "--group", "mail", "--archive", "/nowhere", *arguments]
+    assert main(["report", *wanted]) == settings.UNUSABLE
+    assert told in caplog.text
+    assert "needs a classic session" in caplog.text

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
+from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.settings import Settings, TableFormat
 
 if TYPE_CHECKING:
@@ -62,9 +63,13 @@ def as_lazy(session: SparkSession | LazySession) -> LazySession:
 
 
 def open_session(settings: Settings, entries: int = LONG_RUN + 1) -> SparkSession:
-    """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
+    """A session on the chosen master; one that exists, as under spark-submit, is used as it is.
+
+    Raises WrongSettings where the session would be one of Spark Connect.
+    """
     from pyspark.sql import SparkSession
 
+    _refuse_connect(settings)
     _let_workers_import()
     options = session_options(settings, entries)
     if "spark.driver.bindAddress" in options:
@@ -84,6 +89,7 @@ def session_options(settings: Settings, entries: int = LONG_RUN + 1) -> dict[str
     `entries`: about as many are looked at in it.
     """
     options = {
+        "spark.api.mode": "classic",  # whatever SPARK_API_MODE says
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(_PARTITIONS),
         "spark.ui.enabled": "false",
@@ -130,6 +136,25 @@ def _s3_options(settings: Settings) -> dict[str, str]:
     if settings.s3_region:
         options["spark.hadoop.fs.s3a.endpoint.region"] = settings.s3_region
     return options
+
+
+def _refuse_connect(settings: Settings) -> None:
+    from pyspark.sql.utils import is_remote
+
+    server = os.environ.get("SPARK_REMOTE")
+    if settings.master and settings.master.startswith("sc://"):
+        problem = f"--master {settings.master} names a server of Spark Connect"
+    elif server:
+        problem = f"SPARK_REMOTE names a server of Spark Connect, {server}"
+    elif is_remote():
+        problem = "this program has a session of Spark Connect"
+    else:
+        return
+    raise WrongSettings(
+        f"{problem}, but the pipeline needs a classic session: it moves files and orders their"
+        " rows through Java. Unset SPARK_REMOTE, and give the URL of a cluster by --master, use"
+        " spark-submit, or leave --master out to run on this machine"
+    )
 
 
 def _is_submitted() -> bool:

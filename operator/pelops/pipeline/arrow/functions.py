@@ -287,6 +287,25 @@ def transform(value: Given, action: Callable[[Column], Column]) -> Column:
     return Column(evaluate)
 
 
+def filter(value: Given, wanted: Callable[[Column], Column]) -> Column:  # noqa: A001
+    """A list without the elements for which the condition does not hold."""
+    given = named(value)
+    condition = wanted(named(_ELEMENT))
+
+    def evaluate(scope: Scope) -> Value:
+        found = given.array(scope)
+        elements = found.flatten()
+        kept = condition.array(Scope({_ELEMENT: elements}, len(elements))).fill_null(False)
+        is_kept, begin, lists = kept.to_pylist(), 0, []
+        for n in pc.list_value_length(found).to_pylist():
+            places = range(begin, begin + (n or 0))
+            lists.append([place for place in places if is_kept[place]])
+            begin = places.stop
+        return list_array(lists, elements)
+
+    return Column(evaluate)
+
+
 def array_position(value: Given, wanted: Any) -> Column:
     """Where a value stands in a list: 1 is the first place, and 0 none."""
     given, sought = named(value), as_column(wanted)

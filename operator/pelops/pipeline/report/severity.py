@@ -46,7 +46,18 @@ _OF_STATUS: Final = {
     EntryStatus.DEAD_LETTERED: Severity.DEAD_LETTERED,
     EntryStatus.INDETERMINATE: Severity.UNKNOWN,
 }
-_FAILING: Final = frozenset({"epoch-break", "stream-missing", "group-missing"})
+_FAILING: Final = frozenset({"archive-damaged", "epoch-break", "stream-missing", "group-missing"})
+# What is so of one entry and of several; where it belongs stands before it.
+_STATES: Final = {
+    EntryStatus.LOST: ("is lost", "are lost"),
+    EntryStatus.PAYLOAD_GONE: ("is pending without a body", "are pending without a body"),
+    EntryStatus.STUCK: (
+        "is pending for longer than the limit",
+        "are pending for longer than the limit",
+    ),
+    EntryStatus.DEAD_LETTERED: ("was dead-lettered", "were dead-lettered"),
+    EntryStatus.INDETERMINATE: ("is indeterminate", "are indeterminate"),
+}
 _PARTS: Final = {
     Severity.LOST: "entries",
     Severity.PAYLOAD_GONE: "entries",
