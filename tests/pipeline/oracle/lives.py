@@ -10,8 +10,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
-
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline.place import read_place
 from pelops.pipeline.report.running import write_report
@@ -34,15 +32,13 @@ class Options:
     node: int = 5  # entries of a node of a stream: they are trimmed together
 
 
-def live(spark: SparkSession, history: History, options: Options | None = None) -> list[Untrue]:
+def live(spark: Any, history: History, options: Options | None = None) -> list[Untrue]:
     """Live a history on a server of its own and audit it; what the audits say and is untrue."""
     with TemporaryDirectory(prefix="pelops-oracle-") as directory:
         return asyncio.run(_live(spark, history, Path(directory), options or Options()))
 
 
-async def _live(
-    spark: SparkSession, history: History, directory: Path, options: Options
-) -> list[Untrue]:
+async def _live(spark: Any, history: History, directory: Path, options: Options) -> list[Untrue]:
     found: list[Untrue] = []
     records: dict[str, Record] = {}
     audits = [at for at, act in enumerate(history.acts) if act.kind is Kind.AUDIT]
@@ -71,7 +67,7 @@ def settings_of(world: World, directory: Path) -> Settings:
     )
 
 
-def _archive(spark: SparkSession, world: World, directory: Path) -> None:
+def _archive(spark: Any, world: World, directory: Path) -> None:
     run = open_run(spark, settings_of(world, directory))
     try:
         run_archive(run)
@@ -80,7 +76,7 @@ def _archive(spark: SparkSession, world: World, directory: Path) -> None:
 
 
 def _audit(
-    spark: SparkSession,
+    spark: Any,
     world: World,
     directory: Path,
     records: dict[str, Record],
