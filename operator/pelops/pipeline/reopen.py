@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.footers import count_rows
+from pelops.pipeline.engine import Column, DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.reconcile import (
     KEPT,
@@ -67,7 +65,7 @@ def _judge_again(case: Case) -> DataFrame | None:
         return None
     before = case.work.place.before
     path = before.part(f"{case.group_part}/open")
-    if not case.work.run.storage.exists(path) or not count_rows(case.work.session, path):
+    if not case.work.run.storage.exists(path) or not case.work.count(path):
         return None
     old = case.work.load(path)
     removed = bool(case.history.of(LedgerKind.CONSUMER_REMOVED)) or bool(plan.breaks)

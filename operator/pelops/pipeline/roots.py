@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.footers import count_rows
+from pelops.pipeline.engine import Column, DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.reconcile import Case, count_statuses
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import write_sorted
@@ -70,7 +68,7 @@ def _before(case: Case) -> DataFrame | None:
     path = case.work.place.before.part(f"{case.group_part}/roots")
     if plan.window.number == 0 or not case.work.run.storage.exists(path):
         return None
-    return case.work.load(path) if count_rows(case.work.session, path) else None
+    return case.work.load(path) if case.work.count(path) else None
 
 
 def _asked(case: Case, old: DataFrame | None) -> DataFrame:
