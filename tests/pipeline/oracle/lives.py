@@ -14,6 +14,7 @@ from pelops.domain.audit import AuditSummary
 from pelops.pipeline.place import read_place
 from pelops.pipeline.report.running import write_report
 from pelops.pipeline.run import open_run, run_archive, run_audit
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Settings, Target
 from tests.pipeline.oracle.findings import Judge, Record, Untrue
 from tests.pipeline.oracle.histories import Files, History, Kind
@@ -32,13 +33,15 @@ class Options:
     node: int = 5  # entries of a node of a stream: they are trimmed together
 
 
-def live(spark: Any, history: History, options: Options | None = None) -> list[Untrue]:
+def live(spark: LazySession, history: History, options: Options | None = None) -> list[Untrue]:
     """Live a history on a server of its own and audit it; what the audits say and is untrue."""
     with TemporaryDirectory(prefix="pelops-oracle-") as directory:
         return asyncio.run(_live(spark, history, Path(directory), options or Options()))
 
 
-async def _live(spark: Any, history: History, directory: Path, options: Options) -> list[Untrue]:
+async def _live(
+    spark: LazySession, history: History, directory: Path, options: Options
+) -> list[Untrue]:
     found: list[Untrue] = []
     records: dict[str, Record] = {}
     audits = [at for at, act in enumerate(history.acts) if act.kind is Kind.AUDIT]
@@ -67,7 +70,7 @@ def settings_of(world: World, directory: Path) -> Settings:
     )
 
 
-def _archive(spark: Any, world: World, directory: Path) -> None:
+def _archive(spark: LazySession, world: World, directory: Path) -> None:
     run = open_run(spark, settings_of(world, directory))
     try:
         run_archive(run)
@@ -76,7 +79,7 @@ def _archive(spark: Any, world: World, directory: Path) -> None:
 
 
 def _audit(
-    spark: Any,
+    spark: LazySession,
     world: World,
     directory: Path,
     records: dict[str, Record],
