@@ -25,6 +25,7 @@ demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leav
 test: $(VENV) ## Run all tests against real servers (TEST_PROCESSES=0: one after the other)
 	@$(BIN)/python -m local_cluster build
 	@$(BIN)/python -m local_cluster.java >/dev/null || echo "tests of Spark are skipped" >&2
+	@$(BIN)/python -m tests.spark.versions >/dev/null || echo "tests of other versions of PySpark are skipped" >&2
 	@$(BIN)/python -m tests.pipeline.s3_parts >/dev/null || echo "tests of S3 are skipped" >&2
 	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
 

@@ -8,7 +8,6 @@ from itertools import accumulate
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.computed import COMPUTED, compute
@@ -19,6 +18,7 @@ from pyspark_redis_streams.options import ReadOptions
 from pyspark_redis_streams.pages import Entry
 from pyspark_redis_streams.raw_fields import raw_converter, raw_pairs, shown_texts
 from pyspark_redis_streams.schemas import Column, Source, entry_columns
+from pyspark_redis_streams.spark_versions import arrow_schema
 
 _NUMBERS = (Source.MS, Source.SEQ, Source.TS)
 
@@ -34,7 +34,7 @@ class BatchBuilder:
         self._options = options
         self._columns = entry_columns(schema, options)
         self._types = {column.name: column.type.simpleString() for column in self._columns}
-        self._arrow = to_arrow_schema(schema, timezone="UTC")
+        self._arrow = arrow_schema(schema)
         self._converters = [
             self._converter(column, field.type)
             for column, field in zip(self._columns, self._arrow, strict=True)

@@ -10,20 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource
 
 from pyspark_redis_streams.entry_id import FIRST, LARGEST_PART, LAST, EntryId, parse_entry_id
+
+if TYPE_CHECKING:  # PySpark 4.0 has no filters, and never calls what is here
+    from pyspark.sql.datasource import Filter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +44,7 @@ def keeps_narrowed_reads_apart() -> bool:
     the driver's side of a Python data source nor its tasks can notice. The Spark that can push
     limits to a Python data source keeps such reads apart (SPARK-58551).
     """
-    return hasattr(DataSourceReader, "pushLimit")
+    return hasattr(datasource.DataSourceReader, "pushLimit")
 
 
 def narrow(window: Window, condition: Filter) -> Window:
@@ -61,16 +55,16 @@ def narrow(window: Window, condition: Filter) -> Window:
 
 
 def _by_stream(window: Window, condition: Filter) -> Window:
-    if isinstance(condition, EqualTo):
+    if isinstance(condition, datasource.EqualTo):
         return window.only([condition.value])
-    return window.only(condition.value) if isinstance(condition, In) else window
+    return window.only(condition.value) if isinstance(condition, datasource.In) else window
 
 
 def _by_id(window: Window, condition: Filter) -> Window:
     # Spark compares IDs as text, so only equality means the same to both.
-    if isinstance(condition, EqualTo):
+    if isinstance(condition, datasource.EqualTo):
         values = [condition.value]
-    elif isinstance(condition, In):
+    elif isinstance(condition, datasource.In):
         values = list(condition.value)
     else:
         return window
@@ -100,16 +94,16 @@ def _by_number(
     window: Window, condition: Filter, bounds: Callable[[Any], tuple[int, int]]
 ) -> Window:
     value = getattr(condition, "value", None)
-    if value is None or isinstance(condition, In):
+    if value is None or isinstance(condition, datasource.In):
         return window
     below, above = bounds(value)
     from_it = EntryId(min(LARGEST_PART, max(0, below)), 0)
     to_it = EntryId(min(LARGEST_PART, above), LARGEST_PART) if above >= 0 else FIRST
-    if isinstance(condition, GreaterThan | GreaterThanOrEqual):
+    if isinstance(condition, datasource.GreaterThan | datasource.GreaterThanOrEqual):
         return window.between(from_it, LAST)
-    if isinstance(condition, LessThan | LessThanOrEqual):
+    if isinstance(condition, datasource.LessThan | datasource.LessThanOrEqual):
         return window.between(FIRST, to_it)
-    return window.between(from_it, to_it) if isinstance(condition, EqualTo) else window
+    return window.between(from_it, to_it) if isinstance(condition, datasource.EqualTo) else window
 
 
 _RULES: dict[str, Callable[[Window, Filter], Window]] = {

@@ -23,11 +23,7 @@ from itertools import count
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from redis.crc import key_slot
 
@@ -36,6 +32,7 @@ from pyspark_redis_streams.errors import BadValue, DataLoss, OptionError, RedisS
 from pyspark_redis_streams.link import Argument
 from pyspark_redis_streams.options import WriteOptions
 from pyspark_redis_streams.plain_errors import plain_errors
+from pyspark_redis_streams.spark_versions import DataSourceStreamArrowWriter
 from pyspark_redis_streams.writing_rows import Flat, RowFlattener
 
 MOST_PARTS = 7000  # names and values of one entry: a script calls with no more than 8000 words

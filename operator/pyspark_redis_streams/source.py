@@ -20,6 +20,7 @@ from pyspark_redis_streams.plain_errors import plain_errors
 from pyspark_redis_streams.pushdown import keeps_narrowed_reads_apart
 from pyspark_redis_streams.schemas import default_schema
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
+from pyspark_redis_streams.spark_versions import refuse_what_spark_lacks
 from pyspark_redis_streams.streaming import RedisStreamReader, RefusedStreamReader
 from pyspark_redis_streams.views.consumers import ConsumersReader
 from pyspark_redis_streams.views.entries import EntriesReader, NarrowedReader
@@ -59,7 +60,9 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read of entries; an OptionError or SchemaError comes when it begins."""
         try:
-            return RedisStreamReader(schema, parse_read_options(self.options, Use.STREAM))
+            options = parse_read_options(self.options, Use.STREAM)
+            refuse_what_spark_lacks(options)
+            return RedisStreamReader(schema, options)
         except RedisStreamsError as error:
             return RefusedStreamReader(error.with_traceback(None))
 

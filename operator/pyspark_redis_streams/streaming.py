@@ -12,12 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.columns import BatchBuilder
@@ -31,6 +25,12 @@ from pyspark_redis_streams.positions import PositionFinder
 from pyspark_redis_streams.probing import plan_spans
 from pyspark_redis_streams.progress import ProgressGroup
 from pyspark_redis_streams.ranges import LATEST, parse_bounds
+from pyspark_redis_streams.spark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark_redis_streams.views.entries import read_batches
 
 
@@ -47,7 +47,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # of a query that ends when it has read what there was
         self._waiting_since = time.monotonic()
         self._first: dict[str, Any] | None = None  # where the query began, if it does now
-        self._reached: Offsets = {}  # the end of the micro-batch that was planned last
+        self._reached: Offsets = {}  # the end of the newest micro-batch
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the settings alone: links to servers stay with the driver."""
@@ -67,8 +67,15 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._finder().tails({})
 
     @plain_errors
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next micro-batch goes; `start` itself when there is nothing for one."""
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """How far the next micro-batch goes; `start` itself when there is nothing for one.
+
+        Before 4.2 Spark does not say where it begins: it then goes to the ends of the streams.
+        """
+        if start is None:
+            return self._ends_of_streams()
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         begin = self._reached = parse_offsets(start)
         self._show_progress(begin)
@@ -88,6 +95,15 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if is_first or stream not in begin:
                 moved[stream] = replace(position, since=step.begins[stream])
         self._reached = unmoved | moved
+        return _render(self._reached)
+
+    def _ends_of_streams(self) -> dict[str, Any]:
+        known = self._reached
+        ends = self._finder().tails(known)
+        moved = {s: at for s, at in ends.items() if s not in known or at.id != known[s].id}
+        if moved:
+            unmoved = {stream: replace(at, since=None) for stream, at in known.items()}
+            self._reached = unmoved | moved
         return _render(self._reached)
 
     def _waits_for_more(self, available: int) -> bool:
@@ -115,6 +131,9 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._reached = parse_offsets(end)
+        if start == end:
+            return []  # before 4.2, a query that is started again tells so what it has reached
         spans = self._finder().spans_between(parse_offsets(start), parse_offsets(end))
         return list(plan_spans(self._open(), spans, self._options))
 
@@ -166,7 +185,9 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         raise self._problem
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         raise self._problem
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:

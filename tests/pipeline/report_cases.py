@@ -118,9 +118,9 @@ def full_group() -> GroupReport:
             CountCheck(name="Archived", expected=250_067, found=250_065),
         ),
         roots={
-            EntryStatus.ACKNOWLEDGED_PROVEN: 180_300,
-            EntryStatus.DEAD_LETTERED: 214,
-            EntryStatus.LOST: 2,
+            **COUNTS,
+            EntryStatus.ACKNOWLEDGED_INFERRED: COUNTS[EntryStatus.ACKNOWLEDGED_INFERRED] - 120,
+            EntryStatus.REQUEUED: 0,
         },
         timeline=timeline(),
         stuck_ages=(

@@ -147,11 +147,9 @@ def test_what_was_removed_before_the_group_was_created_is_not_its_own() -> None:
 
 def test_a_balance_holds_what_is_told_and_nothing_that_is_not() -> None:
     owed = Owed(window=WINDOW, archived=10, removed=10)
-    acknowledged, unknown = EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE
-    counts = {acknowledged: 10, EntryStatus.LOST: 3, unknown: 7}
-    balance = close_balance(owed, counts)
+    balance = close_balance(owed, 20, unaccounted=7)
     assert balance.unknown_before == 7
     assert balance.window == replace(WINDOW, from_id=EntryId.MIN, from_added=7)
-    all_unknown = close_balance(owed, {acknowledged: 8, unknown: 12})
+    all_unknown = close_balance(owed, 20, unaccounted=12)
     # Two of these went between the look at the counters and the archive.
     assert (all_unknown.unknown_before, all_unknown.window) == (10, WINDOW)

@@ -75,7 +75,7 @@ def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) ->
     audited.create_group()
     ids = audited.add(10)
     audited.acknowledge(*audited.deliver(4))
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     try:
         assert run_archive(run) == 10
     finally:

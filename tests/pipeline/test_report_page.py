@@ -146,7 +146,7 @@ def test_the_page_forbids_scripts_and_requests_to_the_browser() -> None:
 def test_the_verdict_stands_at_the_top_in_one_sentence() -> None:
     text = render_page(report(full_group()))
     head = re.search(r"<h1>(.*?)</h1>", text, re.DOTALL)
-    assert head is not None and "2 are lost" in head[1] and "Findings" in head[1]
+    assert head is not None and "2 lost" in head[1] and "Findings" in head[1]
     assert text.index("<h1>") < text.index('aria-label="Findings"') < text.index("<details")
 
 

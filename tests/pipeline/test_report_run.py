@@ -55,7 +55,7 @@ def test_the_report_tells_what_the_audit_found(
 ) -> None:
     _trouble(audited)
     summary = audited.audit_one()
-    assert run_report(audited.session, audited.settings) == 0
+    assert run_report(audited.spark, audited.settings) == 0
     page = Path(capsys.readouterr().out.strip())
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     (group,) = _document(audited)["groups"]
@@ -79,7 +79,7 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     audited.audit()
     audited.add(3)
     audited.audit()
-    run_report(audited.session, audited.settings)
+    run_report(audited.spark, audited.settings)
     (group,) = _document(audited)["groups"]
     assert (group["summary"]["window"]["number"], group["summary"]["produced"]) == (1, 3)
     assert [one["produced"] for one in group["earlier"]] == [5]
@@ -89,7 +89,7 @@ def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     audited.create_group()
     audited.audit_one()
     both = (audited.target("mail"), *audited.settings.targets)
-    assert run_report(audited.session, replace(audited.settings, targets=both)) == 0
+    assert run_report(audited.spark, replace(audited.settings, targets=both)) == 0
     [group] = _document(audited)["groups"]
     assert group["summary"]["group"] == GROUP
 
@@ -99,7 +99,7 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 ) -> None:
     audited.create_group()
     _bury(audited, 4)
-    assert run_triage(audited.session, audited.settings) == 0
+    assert run_triage(audited.spark, audited.settings) == 0
     assert "4 dead letters" in capsys.readouterr().out
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     with (base / "redrive.jsonl").open(encoding="utf-8") as lines:
@@ -121,7 +121,7 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 
 def test_triage_shows_payloads_where_they_may_be_archived(audited: Audited) -> None:
     _bury(audited, 1)
-    run_triage(audited.session, replace(audited.settings, payload=Payload.FULL))
+    run_triage(audited.spark, replace(audited.settings, payload=Payload.FULL))
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     (cluster,) = json.loads((base / "clusters.json").read_text(encoding="utf-8"))["clusters"]
     ((field,),) = [one["fields"] for one in cluster["examples"]]

@@ -108,7 +108,7 @@ def test_a_tick_and_a_finding_never_stand_on_one_page(
     assert (TICK in page) == is_well == (verdict_of(group) is Verdict.BALANCED)
     assert bool(list_findings(group)) != is_well
     several = render_page(report(quiet_group(), group))
-    assert ("balanced group" in several) and (several.count(TICK) == 1 + 2 * is_well)
+    assert ("balanced group" in several) and ((TICK in several) == is_well)
 
 
 def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
@@ -149,7 +149,7 @@ def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:
     told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.LOST: 1}, findings=())
     (one,) = list_findings(GroupReport(summary=told))
     assert (one.kind, one.count) == ("lost", 1)
-    assert one.sentence == "1 entry is lost."
+    assert one.sentence.startswith("Gone, and proven")
 
 
 def test_a_failure_is_worse_than_all_that_was_found() -> None:

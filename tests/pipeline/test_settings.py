@@ -15,7 +15,14 @@ from pelops.pipeline.arguments import add_arguments
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.main import main
 from pelops.pipeline.run import exit_code
-from pelops.pipeline.settings import Payload, Settings, Table, read_settings
+from pelops.pipeline.settings import (
+    Payload,
+    Settings,
+    StatusTable,
+    Table,
+    TableFormat,
+    read_settings,
+)
 from tests.audits import a_summary
 
 ENVIRONMENT = {
@@ -99,6 +106,9 @@ def test_arguments_win_over_variables() -> None:
         ({"PELOPS_AUDIT_NAME": "a b"}, "PELOPS_AUDIT_NAME"),
         ({"PELOPS_REDIS_URL": "http://x"}, "PELOPS_REDIS"),
         ({"PELOPS_REDIS_URL": None}, "give --redis-url redis://host:port/db"),
+        ({"PELOPS_AUDIT_STATUSES_FORMAT": "orc"}, "must be one of parquet, delta, iceberg"),
+        ({"PELOPS_AUDIT_STATUSES_FORMAT": "delta"}, "needs --statuses-table"),
+        ({"PELOPS_AUDIT_STATUSES_TABLE": "a.b"}, "needs --statuses-format"),
     ],
 )
 def test_what_cannot_be_used_is_named(changes: dict[str, str | None], told: str) -> None:
@@ -112,6 +122,16 @@ def test_an_argument_that_cannot_be_used_is_named_as_it_was_given() -> None:
     table = ("--business-key", "order", "--table-format", "jdbc")
     with pytest.raises(WrongSettings, match=r"write jdbc:\.\.\.#TABLE"):
         read("--sent", "jdbc:postgresql://db/shop", *table)
+
+
+def test_statuses_go_to_the_table_that_is_named() -> None:
+    assert read().status_table is None
+    assert read("--statuses-format", "parquet").status_table is None
+    chosen = ("--statuses-format", "iceberg", "--statuses-table")
+    table = StatusTable(format=TableFormat.ICEBERG, name="lake.shop.statuses")
+    assert read(*chosen, "lake.shop.statuses").status_table == table
+    with pytest.raises(WrongSettings, match=r"is a path; .* CATALOG\.DATABASE\.TABLE"):
+        read(*chosen, "/lake/statuses")
 
 
 def test_a_database_is_told_of_without_its_password() -> None:
@@ -151,3 +171,27 @@ def test_a_choice_is_told_in_the_words_that_can_be_given(
 def test_bad_settings_end_with_their_own_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PELOPS_AUDIT_GROUPS", raising=False)
     assert main(["audit", "--archive", "/nowhere"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("variables", "arguments", "told"),
+    [
+        ({"SPARK_REMOTE": "sc://spark"}, (), "SPARK_REMOTE names a server of Spark Connect"),
+        ({"SPARK_CONNECT_MODE_ENABLED": "1"}, (), "this program has a session of Spark Connect"),
+        ({}, ("--master", "sc://spark"), "--master sc://spark names a server of Spark Connect"),
+    ],
+)
+def test_spark_connect_is_refused_before_java_starts(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    variables: dict[str, str],
+    arguments: tuple[str, ...],
+    told: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PELOPS_REDIS_URL", "redis://redis:6379/0")
+    wanted = ["--stream", "orders", "--group", "mail", "--archive", "/nowhere", *arguments]
+    assert main(["report", *wanted]) == settings.UNUSABLE
+    assert told in caplog.text
+    assert "needs a classic session" in caplog.text

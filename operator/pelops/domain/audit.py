@@ -81,7 +81,7 @@ UNKNOWN_KINDS: Final = frozenset(
         "indeterminate-later",
         "indeterminate-copies",
         "removed-before-archive",
-        "server-restarted",
+        "stream-in-doubt",
     }
 )
 

@@ -10,14 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import KIND_FIELD, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive import LAST_HELD
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import slug
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
@@ -91,7 +89,7 @@ def read_acts(work: Work) -> Content:
             after = plan.ledger_from.get(target.group, EntryId.MIN)
             path = f"{directory}/group={slug(target.group)}"
             events = _read_events(work, ledger, after, look.last_generated)
-            events = events.persist(StorageLevel.MEMORY_AND_DISK)  # Redis is read once
+            events = events.persist()  # Redis is read once
             try:
                 rows = write_sorted(
                     work, _acts_of(events), path, "ms", "seq", "event_ms", "event_seq"

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.engine import Column, DataFrame, unite
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import slug
 from pelops.pipeline.settings import Payload
 from pelops.pipeline.work import HEAVY, Content, Run, Work, run_stage, write_part
@@ -90,7 +88,7 @@ def read_slices(work: Work, stream: str, edges: Sequence[EntryId]) -> DataFrame:
     """Entries after the first edge, up to the last: a task for each slice, in order of IDs."""
     columns, options = _what_to_read(work)
     slices = [read_slice(work.run, stream, ends, columns, options) for ends in pairwise(edges)]
-    return reduce(DataFrame.unionAll, slices)
+    return unite(slices)
 
 
 def read_slice(

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
+from pelops.pipeline.engine import Column
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.policy.classification import ENDING_ACTS, PROOFS, Outcome, Why
 
 # The columns that the expression reads: the fields of EntryFacts.

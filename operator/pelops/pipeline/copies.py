@@ -10,11 +10,10 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS, within
 from pelops.pipeline.layout import slug
 from pelops.pipeline.work import HEAVY, Content, Work, run_stage, write_sorted

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.reconcile import small
 from pelops.pipeline.settings import Payload
 from pelops.pipeline.work import (

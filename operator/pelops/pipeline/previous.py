@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
-
 from pelops.domain.audit import AuditFinding
 from pelops.pipeline.damage import Damage, find_damage
-from pelops.pipeline.footers import count_rows
+from pelops.pipeline.engine import DataFrame
 from pelops.pipeline.layout import slug
 from pelops.pipeline.plan import parse_plan
 from pelops.pipeline.work import Work
@@ -44,7 +42,7 @@ class Previous:
         if not self.exists or any((one.stage, one.part) == (stage, name) for one in self.damage):
             return None
         path = self.work.place.before.part(f"{stage}/{name}")
-        if not self.work.run.storage.exists(path) or not count_rows(self.work.session, path):
+        if not self.work.run.storage.exists(path) or not self.work.count(path):
             return None
         return self.work.load(path)
 

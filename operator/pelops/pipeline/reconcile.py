@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, LedgerKind
@@ -21,6 +18,8 @@ from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.classify import outcome_column
 from pelops.pipeline.copies import PART as COPIES
 from pelops.pipeline.copies import ROOT
+from pelops.pipeline.engine import Column, DataFrame, is_on_driver
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import join_proofs, read_covered
 from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.layout import slug
@@ -307,6 +306,8 @@ def small(frame: DataFrame, rows: int) -> DataFrame:
 def join_known(entries: DataFrame, known: DataFrame, size: int, how: str) -> DataFrame:
     """Entries with what is known of them; one long number is looked up in half of the time."""
     ours = known.withColumnsRenamed({"ms": "known_ms", "seq": "known_seq"})
+    if is_on_driver():
+        return entries.join(known, list(IDS), how)
     # Not as equalities, which would become keys of the join as well.
     apart = F.col("ms").bitwiseXOR(F.col("known_ms"))
     apart = apart.bitwiseOR(F.col("seq").bitwiseXOR(F.col("known_seq")))

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS, within
 from pelops.pipeline.reconcile import (
     KEPT,

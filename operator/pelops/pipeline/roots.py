@@ -12,14 +12,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.copies import PART as COPIES
+from pelops.pipeline.engine import Column, DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import read_proofs
 from pelops.pipeline.identities import Identity
 from pelops.pipeline.reconcile import Case, Reconciled, count_statuses, is_open

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import reduce
 from typing import Any, Final
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.bookmarks import milliseconds
+from pelops.pipeline.engine import Column, DataFrame, unite
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import STATUSES, statuses_path
 from pelops.pipeline.reconcile import MOST_BROADCAST, Case
@@ -110,7 +109,7 @@ def write_statuses(case: Case, judged: Sequence[DataFrame]) -> int:
         rows.append(_rows(case, case.work.load(retried), retry))
     _describe(case)
     path = f"{case.directory}/{STATUSES}"
-    frame = reduce(DataFrame.unionAll, rows)
+    frame = unite(rows)
     if case.owed.archived > _MANY:
         return _write_many(case, frame, path)
     return write_sorted(case.work, frame, path, "stream", *IDS)
@@ -183,7 +182,7 @@ def _rows(case: Case, judged: DataFrame, stream: str) -> DataFrame:
         "added_at": _time(F.col("ms")),
         "delivered_at": _time(last_delivery),
         "acted_at": _time(F.col("act_at_ms")),
-        "audited_at": F.lit(case.work.plan.window.at),
+        "audited_at": _time(F.lit(milliseconds(case.work.plan.window.at)).cast("bigint")),
         "consumer": F.col("consumer"),
         "deliveries": F.col("delivery_count"),
         "retry_count": F.col("retry_count"),
@@ -212,7 +211,7 @@ def _delivered(case: Case) -> Column:
 
 
 def _id(ms: str, seq: str) -> Column:
-    return F.when(F.col(ms).isNotNull(), F.concat(F.col(ms), F.lit("-"), F.col(seq)))
+    return F.when(F.col(ms).isNotNull(), F.concat_ws("-", ms, seq))
 
 
 def _time(ms: Column) -> Column:

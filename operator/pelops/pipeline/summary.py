@@ -139,6 +139,11 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
             "longer pending counts as acknowledged. A consumer deleted by hand takes its pending "
             "entries with it unseen."
         )
+        yield (
+            "That a group's position was set by hand, past entries that were never delivered, "
+            "shows only until the group has read up to the end of the stream: then they count as "
+            "acknowledged."
+        )
     if evidence is Evidence.NONE:
         yield (
             "Without the operator's ledger nobody says which entries were dead-lettered, requeued "
@@ -149,9 +154,8 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
             "archived and before the next audit, and was not delivered by then, is indeterminate."
         )
         yield (
-            "A position that was moved by hand between two audits is not seen, unless it is lower "
-            "than before, nor where a group began: what was added before it was made counts as "
-            "acknowledged."
+            "The same holds for where a group was created: what was added before counts as "
+            "acknowledged once it has read up to the end of the stream."
         )
 
 

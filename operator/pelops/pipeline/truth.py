@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from typing import TYPE_CHECKING, Final
 
 from pelops.pipeline.compaction import read_marker
 from pelops.pipeline.damage import find_damage
+from pelops.pipeline.engine import DataFrame, SparkSession
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import ArchiveUnusable, WrongSettings
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import stream_path, table_unit, window_numbers
 from pelops.pipeline.reconcile import Case
 from pelops.pipeline.settings import Table
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
 
 _EXAMPLES: Final = 10
 
@@ -50,6 +51,9 @@ def compare_effects(case: Case, table: Table) -> Content:
 
 def read_table(session: SparkSession, table: Table) -> DataFrame:
     """The user's table with its columns `key`, as text, and `at_ms`. Raises WrongSettings."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     try:
         return _with_key(_open(session, table), table)
     except (Py4JJavaError, PySparkException) as error:

@@ -361,7 +361,8 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
     rest = account_for_gone(gone, owed.whole, case.history)
     parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
     counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
-    balance = close_balance(owed, counts)
+    unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)
+    balance = close_balance(owed, sum(counts.values()), unaccounted)
     counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
     return counts, balance
 
@@ -376,6 +377,7 @@ def _count_undelivered(case: Case, missing: int) -> int:
     known = work.read("entries").where(ahead & ~at_or_before(window.from_id)).count()
     if work.run.storage.exists(path):
         known += work.load(path).where(ahead).count()
+    known += _count_beyond(case)
     return count_undelivered(case.snapshot, window, known=known, missing=missing)
 
 
@@ -397,6 +399,9 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
         window=balance.window, archived=owed.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
+    found += [
+        AuditFinding(kind="stream-in-doubt", count=1, sentence=why) for why in case.work.plan.doubts
+    ]
     beyond = _count_beyond(case)
     if beyond:
         found.append(

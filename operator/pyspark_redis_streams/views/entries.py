@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.columns import BatchBuilder
@@ -21,6 +22,9 @@ from pyspark_redis_streams.pushdown import Window, narrow
 from pyspark_redis_streams.ranges import batch_spans, parse_bounds
 from pyspark_redis_streams.replicas import door_for
 from pyspark_redis_streams.streams import find_streams
+
+if TYPE_CHECKING:  # since PySpark 4.1
+    from pyspark.sql.datasource import Filter
 
 # Arrow arrays end at 2 GB, and Spark holds some batches at a time.
 _BYTES_OF_A_BATCH = 16_000_000

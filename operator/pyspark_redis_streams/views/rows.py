@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.connecting import Door
 from pyspark_redis_streams.errors import BadValue, SchemaError
 from pyspark_redis_streams.options import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
+from pyspark_redis_streams.spark_versions import arrow_schema
 from pyspark_redis_streams.streams import find_streams
 
 Row = dict[str, Any]
@@ -64,7 +64,7 @@ class RowsReader(DataSourceReader):
         return plain_rows(self._batches(partition.streams))
 
     def _batches(self, streams: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
+        arrow = arrow_schema(self._schema)
         with Door(self._options.server) as door:
             rows = (row for stream in streams for row in self.rows(door, stream))
             while some := list(islice(rows, self._options.batch_rows)):

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from local_cluster.java import require_java
 from tests.pipeline.oracle.findings import kinds_of
 from tests.pipeline.oracle.histories import History, make_history, parse_history
+from tests.pipeline.oracle.known import KNOWN
 from tests.pipeline.oracle.lives import Options, live, shrink
 from tests.spark.driver import build_session
 
@@ -38,13 +39,13 @@ def open_session() -> Iterator[SparkSession]:
         session.stop()
 
 
-def _tell(spark: SparkSession, history: History, chosen: argparse.Namespace) -> bool:
+def _tell(spark: SparkSession, name: str, history: History, chosen: argparse.Namespace) -> bool:
     options = Options(has_page=not chosen.no_page, node=100 if chosen.scale > 1 else 5)
     began = time.monotonic()
     found = live(spark, history, options)
     took_s = time.monotonic() - began
     print(
-        f"seed {history.seed}: {len(history.acts)} acts, {took_s:.1f} s, {len(found)} untrue",
+        f"{name}: {len(history.acts)} acts, {took_s:.1f} s, {len(found)} untrue",
         flush=True,
     )
     for one in found:
@@ -73,17 +74,19 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=0, help="the first so many numbers")
     parser.add_argument("--from-seed", type=int, default=0)
     parser.add_argument("--history", type=Path, help="a file with a history as JSON")
+    parser.add_argument("--known", action="store_true", help="those in which audits once erred")
     parser.add_argument("--scale", type=int, default=1, help="times the entries")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--kind", help="shrink for this kind only")
     parser.add_argument("--no-page", action="store_true")
     chosen = parser.parse_args()
     seeds = [*chosen.seed, *range(chosen.from_seed, chosen.from_seed + chosen.seeds)]
-    histories = [make_history(seed, scale=chosen.scale) for seed in seeds]
+    histories = dict(KNOWN) if chosen.known else {}
+    histories |= {f"seed {seed}": make_history(seed, scale=chosen.scale) for seed in seeds}
     if chosen.history is not None:
-        histories.append(parse_history(json.loads(chosen.history.read_text())))
+        histories[str(chosen.history)] = parse_history(json.loads(chosen.history.read_text()))
     with open_session() as spark:
-        return int(any([_tell(spark, history, chosen) for history in histories]))
+        return int(any([_tell(spark, *named, chosen) for named in histories.items()]))
 
 
 if __name__ == "__main__":

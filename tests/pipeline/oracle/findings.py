@@ -94,6 +94,7 @@ class Judge:
         yield from self._check_sentences(told, places, untrue)
         yield from self._check_roots(told, places, untrue)
         yield from self._check_retried(told, untrue)
+        yield from self._check_table(told, untrue)
         self.record.told |= told.named
         self.record.told |= told.settled
         yield from self._check_final(untrue)
@@ -351,6 +352,15 @@ class Judge:
                 return True
         return bool(seen) and told is _S.INDETERMINATE and not self._is_covered(place)
 
+    def count_done(self, after: EntryId, last: EntryId) -> int:
+        """What users added there and is done, or looks so to all who could look."""
+        return sum(
+            1
+            for place in self._within(after, last)
+            if place not in self.stream.copies
+            and any(self._accepts_root(place, status) for status in _DONE)
+        )
+
     def _check_retried(self, told: Told, untrue: Report) -> Iterator[Untrue]:
         stream = self.world.retry(self.group)
         judge = _Copies(self.world, self.group, self.sight, self.record, stream)
@@ -359,6 +369,18 @@ class Judge:
             if place is not None and not judge.accepts(place, status):
                 kind = f"retried:{status.value}:{judge._truth(place)}"
                 yield untrue(kind, f"{entry_id.decode()} told {status.value}")
+
+    def _check_table(self, told: Told, untrue: Report) -> Iterator[Untrue]:
+        """The table for everybody says of each entry what the audit says."""
+        if told.statuses is None:
+            return
+        said = {**told.open, **told.named, **told.settled}
+        differing = [one for one, status in said.items() if told.statuses.get(one) is not status]
+        strange = [one for one in told.statuses if one not in said]
+        if differing:
+            yield untrue("table:differs", f"{_show(differing)} differ in the table of statuses")
+        if strange:
+            yield untrue("table:strange", f"{_show(strange)} are in the table of statuses alone")
 
     # What anybody could know.
 

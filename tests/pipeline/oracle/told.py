@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyarrow.dataset import dataset, field
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.layout import STATUSES, WindowPlace
 
 Id = bytes
 
@@ -37,6 +38,7 @@ class Told:
     open: Mapping[Id, EntryStatus]  # of this and earlier windows
     roots: Sequence[Root]
     retried: Mapping[Id, EntryStatus]
+    statuses: Mapping[Id, EntryStatus] | None = None  # the window's rows of the table for everybody
 
     @property
     def limits(self) -> str:
@@ -68,6 +70,7 @@ def read_told(archive: str, stream: str, group: str, number: int, *, has_files: 
             for ms, seq, window, status in _rows(place.of_group(group, "roots"), "window", "status")
         ],
         retried=_statuses(place, group, "retried"),
+        statuses=_of_table(archive, stream, group, number),
     )
 
 
@@ -90,6 +93,14 @@ def _named(
     for part in ("exceptions", "unarchived"):
         told |= _statuses(place, group, part)
     return told
+
+
+def _of_table(archive: str, stream: str, group: str, number: int) -> dict[Id, EntryStatus]:
+    table = dataset(f"{archive}/{STATUSES}", format="parquet", partitioning=None)
+    is_ours = (field("stream") == stream) & (field("group") == group) & (field("as_of") == number)
+    rows = table.to_table(columns=["id", "status"], filter=is_ours)
+    columns = (rows.column(name).to_pylist() for name in ("id", "status"))
+    return {one.encode(): EntryStatus(status) for one, status in zip(*columns, strict=True)}
 
 
 def _statuses(place: WindowPlace, group: str, part: str) -> dict[Id, EntryStatus]:

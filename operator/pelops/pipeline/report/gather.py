@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
+from pelops.pipeline.engine import on_driver
 from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
 from pelops.pipeline.plan import parse_plan
 from pelops.pipeline.report.gather_rows import (
@@ -42,9 +43,25 @@ def gather_group(
     run: Run, target: Target, find_letters: Callable[[], Letters | None]
 ) -> GroupReport | None:
     """The group in its newest window that was audited; None when there is none."""
-    audited = list(islice(_audits(run, target), EARLIER + 1))
+    audited = list(islice(find_audits(run, target), EARLIER + 1))
     if not audited:
         return None
+    with on_driver(_is_small(run, audited[0][1])):
+        return _read_group(run, target, audited, find_letters)
+
+
+def _is_small(run: Run, audit: Mapping[str, Any]) -> bool:
+    """Whether the rows of a window are read without Spark."""
+    summary = _summary(audit)
+    return summary.produced + summary.archived + summary.open < run.settings.spark_from
+
+
+def _read_group(
+    run: Run,
+    target: Target,
+    audited: Sequence[tuple[WindowPlace, Mapping[str, Any]]],
+    find_letters: Callable[[], Letters | None],
+) -> GroupReport:
     place, audit = audited[0]
     summary = _summary(audit)
     times = audit.get("times", {})
@@ -76,7 +93,7 @@ def find_groups(run: Run, stream: str, targets: Sequence[Target]) -> list[Target
     return list(found.values())
 
 
-def _audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
+def find_audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
     """The windows in which a group was audited, the newest first."""
     for place in _windows(run, target.stream):
         audit = run.storage.read_json(place.of_group(target.group, "audit.json"))

@@ -196,7 +196,7 @@ class GroupLine:
     window: int
     closed: datetime
     produced: int
-    acknowledged: int
+    open: int  # entries of this and earlier windows that have not come to an end
     href: str = ""  # of the part of a page that tells more
 
 

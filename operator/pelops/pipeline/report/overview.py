@@ -8,7 +8,7 @@ from typing import Final
 from pelops.domain.audit import Certainty, Verdict
 from pelops.pipeline.report.markup import Child, Html, join, one_line, tag
 from pelops.pipeline.report.model import Finding, GroupLine
-from pelops.pipeline.report.numbers import count_of, show_count, show_moment, show_share
+from pelops.pipeline.report.numbers import count_of, show_count, show_moment
 from pelops.pipeline.report.sections import build_long_table
 from pelops.pipeline.report.severity import name_of
 from pelops.pipeline.report.tables import Cell, Table, number_cell
@@ -19,12 +19,13 @@ MOST_ROWS: Final = 15  # groups that are seen before the table is unfolded
 _NUMBERS: Final = "number"
 
 
-def build_badge(verdict: Verdict, certainty: Certainty | None) -> Html:
-    """The verdict in a word. The only place of a tick: `balanced` alone has one."""
+def build_badge(verdict: Verdict, certainty: Certainty | None, *, is_whole: bool) -> Html:
+    """The verdict in a word. The only tick of a page is that of a whole page that is balanced."""
     glyph, word = VERDICTS[verdict]
-    mark = tag("span", glyph, aria_hidden="true")
+    shown = is_whole or verdict is not Verdict.BALANCED
+    mark = [tag("span", glyph, aria_hidden="true"), " "] if shown else None
     told = f"{word}, {certainty}" if certainty else word
-    return tag("span", mark, " ", told, class_=f"badge {verdict}")
+    return tag("span", mark, told, class_=f"badge {verdict}")
 
 
 def build_finding_list(found: Sequence[Finding], anchor: str, parts: set[str]) -> Html | None:
@@ -73,14 +74,14 @@ def _table(lines: Sequence[GroupLine], caption: str, heading: str) -> Table:
             Cell(shown=_name(one), copied=f"{one.group} {one.stream}", kind="name"),
             Cell(shown=_found(one), copied=_copied(one)),
             number_cell(show_count(one.produced), one.produced),
-            number_cell(show_share(one.acknowledged, one.produced), one.acknowledged),
+            number_cell(show_count(one.open), one.open),
             Cell(shown=show_moment(one.closed), copied=show_moment(one.closed), kind="when"),
         ]
         for one in lines
     ]
     return Table(
         caption=caption,
-        headings=("Group", heading, "Entries", "Acknowledged", "Window closed"),
+        headings=("Group", heading, "Entries", "Still open", "Window closed"),
         rows=rows,
         kinds=(None, None, _NUMBERS, _NUMBERS, "when"),
     )

@@ -47,8 +47,8 @@ from pelops.pipeline.report.sections import (
 from pelops.pipeline.report.severity import (
     ACKNOWLEDGED,
     certainty_of_all,
+    headline_of,
     line_of,
-    sentence_of_all,
     sort_lines,
     verdict_of_all,
 )
@@ -56,7 +56,7 @@ from pelops.pipeline.report.time_sections import build_history_part, build_timel
 from pelops.pipeline.report.words import EVIDENCE, TITLES, VERDICTS
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
-MOST_UNFOLDED: Final = 2  # groups of which the gravest part is open
+MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ON_THEIR_WAY: Final = {
     EntryStatus.IN_FLIGHT: "in flight",
@@ -130,9 +130,9 @@ def _head(report: Report, verdict: Verdict) -> Html:
         ),
         tag(
             "h1",
-            build_badge(verdict, certainty_of_all(report)),
+            build_badge(verdict, certainty_of_all(report), is_whole=True),
             " ",
-            tag("bdi", sentence_of_all(report)),
+            tag("bdi", headline_of(report)),
         ),
         unread,
         class_=f"top {verdict}",
@@ -145,15 +145,14 @@ def _foot(report: Report) -> Html:
 
 
 def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -> Html:
-    """`alone`: verdict and sentence stand at the top of the page already."""
+    """A group that is `alone` has its verdict at the top of the page, and its worst part open."""
     anchor = line.href
     parts = list(_parts(anchor, group))
     shown = [part for part in parts if part.body is not None]
     names = {part.name for part in shown}
-    worst = next((one.part for one in line.findings if one.part in names), "")
-    opened = worst if is_open else ""
+    opened = next((one.part for one in line.findings if one.part in names), "") if alone else ""
     body = [
-        None if alone else tag("p", tag("bdi", line.sentence), class_="sentence"),
+        tag("p", tag("bdi", group.summary.sentence), class_="sentence"),
         build_finding_list(line.findings, anchor, names),
         _when(group),
         _outcomes(group),
@@ -162,13 +161,14 @@ def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -
         _facts(group.summary),
     ]
     name = join([tag("bdi", line.group), " ", tag("small", "reads ", tag("bdi", line.stream))])
-    badge = None if alone else build_badge(line.verdict, line.certainty)
-    label = f"Group {line.group} of stream {line.stream}"
-    if alone or line.verdict is not Verdict.BALANCED:
-        head = tag("h2", name, " ", badge)
-        return tag("section", head, body, class_="group", id=anchor, aria_label=label)
-    head = tag("summary", tag("h2", name, " ", badge))
-    return tag("details", head, body, class_="group", id=anchor)
+    if alone:
+        label = f"Group {line.group} of stream {line.stream}"
+        return tag("section", tag("h2", name), body, class_="group", id=anchor, aria_label=label)
+    head = tag(
+        "summary", tag("h2", name), " ", build_badge(line.verdict, line.certainty, is_whole=False)
+    )
+    is_open = is_open and line.verdict is not Verdict.BALANCED
+    return tag("details", head, body, class_="group", id=anchor, open="" if is_open else None)
 
 
 def _parts(anchor: str, group: GroupReport) -> Iterator[Part]:

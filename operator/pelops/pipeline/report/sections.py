@@ -124,7 +124,7 @@ def build_exceptions_part(group: GroupReport) -> Part:
         )  # fmt: skip
     listed = len(found.first)
     gist = count_entries(found.count)
-    if listed < found.count:
+    if 0 < listed < found.count:
         gist += f", the worst {show_count(listed)} listed" if listed > 1 else ", the worst listed"
     where = tag("p", "All of them are in ", tag("code", found.path), ".") if found.path else None
     table = Table(
@@ -133,7 +133,8 @@ def build_exceptions_part(group: GroupReport) -> Part:
         rows=[_exception_row(one) for one in found.first],
         kinds=(None, None, None, None, _NUMBERS, _NUMBERS),
     )
-    return Part(name=name, title=title, gist=gist, body=[build_long_table(table), where])
+    rows = build_long_table(table) if listed else None
+    return Part(name=name, title=title, gist=gist, body=[rows, where])
 
 
 def build_long_table(table: Table, at_once: int = MOST_AT_ONCE) -> Child:

@@ -31,6 +31,7 @@ from pelops.pipeline.report.model import (
     Source,
 )
 from pelops.pipeline.report.numbers import count_entries, count_of, show_count
+from pelops.pipeline.report.words import MEANINGS
 
 ACKNOWLEDGED: Final = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
 _LATER: Final = "-later"  # kinds of entries of earlier windows that came to an end since
@@ -75,6 +76,8 @@ _PARTS_OF_KINDS: Final = {
 # Entries of earlier windows that were stuck then are counted again while they still are, and dead
 # letters that are still there by the part of dead letters.
 _PASSING: Final = frozenset({Severity.STUCK, Severity.DEAD_LETTERED})
+# What was gone before the first window is told with that one alone.
+_OF_THE_FIRST: Final = frozenset({"removed-before-archive"})
 # Totals of several groups, in words.
 _TOTALS: Final = {
     Severity.LOST: "lost",
@@ -137,7 +140,7 @@ def line_of(group: GroupReport, href: str = "") -> GroupLine:
         window=summary.window.number,
         closed=summary.window.at,
         produced=summary.produced,
-        acknowledged=sum(summary.counts.get(status, 0) for status in ACKNOWLEDGED),
+        open=summary.open,
         href=href,
     )
 
@@ -177,6 +180,17 @@ def sentence_of_all(report: Report) -> str:
     return _sentence_of_many(lines)
 
 
+def headline_of(report: Report) -> str:
+    """The verdict in so few words that they can be a headline."""
+    lines = lines_of(report)
+    if len(lines) > 1 or not report.groups or lines[0].verdict is not Verdict.FINDINGS:
+        return sentence_of_all(report)
+    parts = [f"{show_count(n)} {_TOTALS[of]}" for of, n in total_by_severity(lines).items()]
+    parts = parts or [name_of(one) for one in lines[0].findings]
+    of = f" among {count_entries(lines[0].produced)}" if lines[0].produced else ""
+    return f"{_join(parts)}{of}."
+
+
 def name_of(finding: Finding) -> str:
     """`2 lost`: the finding in a few words."""
     return f"{show_count(finding.count)} {title_of(finding.kind)}"
@@ -211,9 +225,9 @@ def count_produced(lines: Iterable[GroupLine]) -> int:
 
 _SCOPES: Final = {
     "": "",
-    _LATER: " since, of earlier windows",
-    _EARLIER: ", of earlier windows",
-    _COPIES: ", copies in the retry stream",
+    _LATER: " since, from earlier windows",
+    _EARLIER: " from earlier windows",
+    _COPIES: " in the retry stream",
     _BEFORE: " in earlier windows",
 }
 
@@ -288,7 +302,7 @@ def _of_earlier_windows(group: GroupReport) -> Iterator[Finding]:
     windows: dict[str, list[int]] = defaultdict(list)
     for summary in group.earlier:
         for one in _of_summary(summary):
-            if one.severity not in _PASSING:
+            if one.severity not in _PASSING and one.kind not in _OF_THE_FIRST:
                 kind = _split(one.kind)[0]
                 sums[kind] += one.count
                 windows[kind].append(summary.window.number)
@@ -320,9 +334,8 @@ def _make(kind: str, count: int, sentence: str = "", part: str = "") -> Finding:
     severity = _severity(base, status)
     told = sentence
     if not told and status is not None:
-        what = _WHOSE[scope]
-        one, many = _STATES[status]
-        told = f"{count_entries(count)}{what} {one if count == 1 else many}."
+        meaning = MEANINGS[status]
+        told = f"{_WHOSE[scope]}{meaning}." if scope else f"{meaning[0].upper()}{meaning[1:]}."
     return Finding(
         severity=severity,
         kind=kind,
@@ -333,11 +346,10 @@ def _make(kind: str, count: int, sentence: str = "", part: str = "") -> Finding:
 
 
 _WHOSE: Final = {
-    "": "",
-    _LATER: " of earlier windows, open until then,",
-    _EARLIER: " of earlier windows",
-    _COPIES: ", copies in the group's retry stream,",
-    _BEFORE: " of earlier windows",
+    _LATER: "Of earlier windows, and open until then: ",
+    _EARLIER: "Of earlier windows: ",
+    _COPIES: "Copies in the group's own retry stream: ",
+    _BEFORE: "Of earlier windows: ",
 }
 
 

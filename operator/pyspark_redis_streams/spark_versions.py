@@ -1,0 +1,93 @@
+"""What the installed PySpark has of the Python Data Source API, which grows with each version.
+
+4.0: batch reads and writes, streaming reads, streaming writes of rows. 4.1: streaming writes of
+Arrow batches, filters that Spark hands to a batch read. 4.2: a streaming read learns where a
+micro-batch begins and how much it may hold. What a version lacks is defined here in its place, so
+that the other modules import it from here.
+"""
+
+from __future__ import annotations
+
+import inspect
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql import datasource
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.errors import OptionError
+from pyspark_redis_streams.options import ReadOptions
+
+HAS_STREAM_BATCHES: Final = hasattr(datasource, "DataSourceStreamArrowWriter")  # 4.1
+HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None  # 4.2
+
+# Before 4.2 the function has no such parameter and always makes timestamps of UTC.
+_ZONE: Final[dict[str, Any]] = (
+    {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+)
+
+if TYPE_CHECKING or HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """Never made: before 4.2 Spark sets no limits."""
+
+    class ReadAllAvailable(ReadLimit):
+        """As above."""
+
+    class ReadMaxRows(ReadLimit):
+        """As above."""
+
+    class SupportsTriggerAvailableNow:
+        """Before 4.2 such a query has one micro-batch: Spark asks once how far it goes."""
+
+
+if TYPE_CHECKING or HAS_STREAM_BATCHES:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+else:
+
+    class DataSourceStreamArrowWriter(
+        datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter
+    ):
+        """4.0 hands Arrow batches to every writer that is a `DataSourceArrowWriter`."""
+
+
+__all__ = [
+    "DataSourceStreamArrowWriter",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark expects of a read with this schema; timestamps are of UTC."""
+    return to_arrow_schema(schema, **_ZONE)
+
+
+def refuse_what_spark_lacks(options: ReadOptions) -> None:
+    """Raise OptionError for an option of a streaming read that this PySpark cannot serve."""
+    if HAS_LIMITS:
+        return
+    given = {
+        "maxEntriesPerTrigger": options.max_entries_per_trigger,
+        "minEntriesPerTrigger": options.min_entries_per_trigger,
+        "progressGroup": options.progress_group,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise OptionError(
+                f"option '{name}' needs PySpark 4.2 or later, and this is {pyspark.__version__},"
+                " which does not tell a Python source where a micro-batch begins: leave the option"
+                " out, so that a micro-batch takes all there is, or upgrade PySpark"
+            )
