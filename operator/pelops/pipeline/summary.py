@@ -53,6 +53,14 @@ _HOW: Final = {
 _GONE: Final = "{n} were gone before they were delivered"
 
 
+_SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
+    EntryStatus.LOST,
+    EntryStatus.DEAD_LETTERED,
+    EntryStatus.PAYLOAD_GONE,
+    EntryStatus.INDETERMINATE,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """All that the summary of one group is made of."""
@@ -268,7 +276,7 @@ def _of_earlier(told: Told) -> Iterator[AuditFinding]:
             sentence=f"{told.bodiless_earlier} entries of earlier windows are pending, and their "
             "bodies are gone",
         )
-    for status in (EntryStatus.LOST, EntryStatus.PAYLOAD_GONE, EntryStatus.INDETERMINATE):
+    for status in _SETTLED_BADLY:
         count = told.settled.get(status, 0)
         if count:
             yield AuditFinding(
@@ -314,9 +322,9 @@ def _are(count: int) -> str:
 
 
 def _of_earlier_windows(told: Told) -> str:
-    lost = told.settled.get(EntryStatus.LOST, 0)
+    settled = {status: told.settled.get(status, 0) for status in _SETTLED_BADLY}
     parts = [
-        *([f"{_are(lost)} lost by now"] if lost else []),
+        *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),
         *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""
