@@ -55,7 +55,7 @@ def kept(source: Source, status: EntryStatus, count: int = 3) -> Exceptions:
 
 TROUBLES: dict[str, dict[str, Any]] = {
     "an unarchived entry is lost": {"exceptions": kept(Source.WINDOW, EntryStatus.LOST)},
-    "an earlier entry is lost since": {"exceptions": kept(Source.EARLIER, EntryStatus.LOST)},
+    "an earlier entry is lost since": {"exceptions": kept(Source.SETTLED, EntryStatus.LOST)},
     "an earlier entry is stuck": {"exceptions": kept(Source.EARLIER, EntryStatus.STUCK)},
     "a copy is dead-lettered": {"exceptions": kept(Source.COPY, EntryStatus.DEAD_LETTERED)},
     "entries were kept": {"exceptions": Exceptions(count=2, first=())},

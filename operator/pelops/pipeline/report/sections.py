@@ -38,6 +38,7 @@ _NUMBERS: Final = "number"
 _SOURCES: Final = {
     Source.WINDOW: "",
     Source.EARLIER: "earlier window: ",
+    Source.SETTLED: "earlier window, open until this one: ",
     Source.COPY: "copy in the retry stream: ",
 }
 MOST_AT_ONCE: Final = 10  # rows of a long table that are seen before it is unfolded
@@ -154,6 +155,15 @@ def build_long_table(table: Table, at_once: int = MOST_AT_ONCE) -> Child:
     ]
 
 
+_CHECKED: Final = {
+    "produced": "Produced, and with a status",
+    "pending": "Pending in Redis, and open in the archive",
+    "open": "Left open by the window before, and looked at again",
+    "roots": "Added by users, and with an outcome",
+    "requeued": "Requeued, and followed to the last copy",
+}
+
+
 def _count_cell(count: int) -> Cell:
     return number_cell(show_count(count), count)
 
@@ -219,7 +229,7 @@ def _checks(checks: Sequence[CountCheck]) -> Html | None:
         return None
     rows = [
         [
-            text_cell(one.name),
+            text_cell(_CHECKED.get(one.name, one.name)),
             number_cell(show_count(one.expected), one.expected),
             number_cell(show_count(one.found), one.found),
             Cell(shown=_mark(one), copied="yes" if one.holds else "no"),
@@ -228,7 +238,7 @@ def _checks(checks: Sequence[CountCheck]) -> Html | None:
     ]
     table = Table(
         caption="Counts that must be equal",
-        headings=("Count", "By counters", "By entries", "Equal"),
+        headings=("Count", "Expected", "Found", "Equal"),
         rows=rows,
         kinds=(None, _NUMBERS, _NUMBERS, None),
         is_compact=True,

@@ -42,6 +42,7 @@ REASONS: Final = {
     "passed-meanwhile": "delivered while the audit ran, and gone afterwards",
     "dropped": "its pending record went with a deleted consumer or group",
     "skipped": "the group's position was moved past it",
+    "consumer-deleted": "pending until its consumer was deleted",
     "loss-seen": "the operator recorded its loss",
     "trimmed-meanwhile": "trimmed or delivered first: no record shows which",
 }
