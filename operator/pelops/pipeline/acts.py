@@ -173,7 +173,7 @@ def _tell(events: DataFrame) -> Content:
     named = F.filter("fields", lambda field: field["name"] == F.lit(KIND_FIELD.encode()))
     kind = F.try_element_at(named, F.lit(1))["value"].cast("string")
     of_group = events.where(kind.isin([str(one) for one in _TOLD]))
-    rows = of_group.coalesce(1).sort("ms", "seq").limit(_MOST_TOLD).collect()
+    rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_TOLD).collect()
     return {
         "events": [_of_group(*row) for row in rows],
         "bookmarks": events.where(kind == str(LedgerKind.BOOKMARK)).coalesce(1).count(),

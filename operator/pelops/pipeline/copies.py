@@ -7,12 +7,11 @@ Of a copy that was trimmed before the archive only the second is left.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import reduce
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import DataFrame, unite_by_name
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS, within
 from pelops.pipeline.layout import slug
@@ -30,14 +29,15 @@ def find_copies(work: Work, acts: Content) -> Content:
 
     def make(directory: str) -> Content:
         entries = work.read("entries")
-        marked = entries.where("root_ms IS NOT NULL").select(*IDS, *ROOT)
+        marked = entries.where(F.col("root_ms").isNotNull()).select(*IDS, *ROOT)
         copies = marked.withColumn("archived", F.lit(True))
         if any(acts["rows"].values()):
             unmarked = _told(work).join(marked.select(*IDS), list(IDS), "left_anti")
             there = entries.select(*IDS).join(unmarked, list(IDS), "left_semi")
             there = there.withColumn("archived", F.lit(True))
             found = unmarked.join(there, list(IDS), "left")
-            copies = copies.unionByName(found.fillna({"archived": False}))
+            is_there = F.coalesce("archived", F.lit(False))
+            copies = copies.unionByName(found.withColumn("archived", is_there))
         is_heavy = work.plan.produced > HEAVY
         return {"rows": write_sorted(work, copies, directory, *IDS, is_heavy=is_heavy)}
 
@@ -49,7 +49,7 @@ def _told(work: Work) -> DataFrame:
     plan = work.plan
     # Of a stream that is archived from here on, also what was gone before.
     after = EntryId.MIN if plan.begins_anew else plan.window.from_id
-    told = reduce(DataFrame.unionByName, _told_by_group(work)).coalesce(1)
+    told = unite_by_name(_told_by_group(work)).coalesce(1)
     told = told.where(within(after, plan.window.to_id))
     # An act on a copy may count one failure more than the copy has.
     return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in ROOT))

@@ -370,7 +370,7 @@ def _judge_unarchived(
     if case.has_files:
         named.append(read_covered(case.work, case.target.group, owed.after))
     if case.copies:
-        named.append(case.work.read(COPIES).where("NOT archived").select(*IDS))
+        named.append(case.work.read(COPIES).where(~F.col("archived")).select(*IDS))
     for more in named:
         ours = more.where(within(owed.after, owed.window.to_id))
         known = known.join(ours, list(IDS), "full_outer")

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import DataFrame, unite_by_name
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS, within
 from pelops.pipeline.reconcile import (
@@ -61,7 +60,7 @@ def reopen(case: Case, found: Reconciled) -> Reopened:
     again = _judge_again(case)
     results = ["exceptions", *(["unarchived"] if found.gone else [])]
     new = [open_rows(case.work.load(f"{case.directory}/{name}")) for name in results]
-    still = reduce(DataFrame.unionByName, new)
+    still = unite_by_name(new)
     told = _Again(settled={})
     if again is not None:
         path = f"{case.directory}/again"

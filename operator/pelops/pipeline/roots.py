@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
@@ -17,7 +16,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.copies import PART as COPIES
-from pelops.pipeline.engine import Column, DataFrame
+from pelops.pipeline.engine import Column, DataFrame, unite_by_name
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import read_proofs
 from pelops.pipeline.identities import Identity
@@ -118,7 +117,7 @@ def _asked(case: Case, judged: Judged) -> DataFrame | None:
     before = case.previous.table(case.target.group, "roots")
     if before is not None:
         parts.append(before.where("is_open").select(*_ASKED))
-    return reduce(DataFrame.unionByName, parts) if parts else None
+    return unite_by_name(parts) if parts else None
 
 
 def _judge(case: Case, judged: Judged, asked: DataFrame) -> DataFrame:
@@ -178,14 +177,14 @@ def _fates(case: Case, judged: Judged) -> DataFrame:
     names += ["settled"] if judged.again.settled else []
     parts = []
     for name in names:
-        rows = case.work.load(f"{case.directory}/{name}").where("root_ms IS NOT NULL")
+        rows = case.work.load(f"{case.directory}/{name}").where(F.col("root_ms").isNotNull())
         if name == "open":  # it repeats those of this window
             rows = rows.where(~F.col("window").eqNullSafe(case.work.plan.window.number))
         parts.append(rows.select(*_fate_of_row(), F.lit(False).alias("in_retry")))
     if judged.retried.counts:
         rows = case.work.load(f"{case.directory}/{RETRIED}")
         parts.append(rows.select(*_fate_of_row(), F.lit(True).alias("in_retry")))
-    return reduce(DataFrame.unionByName, parts)
+    return unite_by_name(parts)
 
 
 def _fate_of_row() -> list[Column]:

@@ -211,7 +211,7 @@ def _delivered(case: Case) -> Column:
 
 
 def _id(ms: str, seq: str) -> Column:
-    return F.when(F.col(ms).isNotNull(), F.concat_ws("-", ms, seq))
+    return F.concat(F.col(ms).cast("string"), F.lit("-"), F.col(seq).cast("string"))
 
 
 def _time(ms: Column) -> Column:

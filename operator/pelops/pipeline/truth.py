@@ -41,7 +41,7 @@ def compare_effects(case: Case, table: Table) -> Content:
     """Entries of the window that count as acknowledged, and have no effect in the user's table."""
     work = case.work
     kept = work.load(f"{case.directory}/exceptions")
-    done = work.read("entries").where("key IS NOT NULL").join(kept, list(IDS), "left_anti")
+    done = work.read("entries").where(F.col("key").isNotNull()).join(kept, list(IDS), "left_anti")
     effects = read_table(work.session, table).select("key")
     path = f"{case.directory}/without_effect"
     missing = done.join(effects, "key", "left_anti").select("key", *IDS)
@@ -89,7 +89,7 @@ def _with_key(frame: DataFrame, table: Table) -> DataFrame:
             )
     key = F.col(f"`{table.key}`").cast("string").alias("key")
     at = F.col(f"`{table.at_ms}`").cast("bigint") if table.at_ms else F.lit(None).cast("bigint")
-    return frame.select(key, at.alias("at_ms")).where("key IS NOT NULL")
+    return frame.select(key, at.alias("at_ms")).where(F.col("key").isNotNull())
 
 
 def _of_window(work: Work, sent: DataFrame) -> DataFrame:

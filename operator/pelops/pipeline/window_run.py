@@ -12,7 +12,7 @@ from pelops.pipeline.acts import GroupHistory, read_acts, read_history
 from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
 from pelops.pipeline.copies import find_copies
 from pelops.pipeline.duplicates import find_duplicates
-from pelops.pipeline.evidence.stage import archive_evidence, read_created
+from pelops.pipeline.evidence.stage import Creation, archive_evidence, read_creation
 from pelops.pipeline.id_columns import at_or_before, within
 from pelops.pipeline.identities import Counted, Identity, find_violations, list_broken
 from pelops.pipeline.layout import slug
@@ -111,7 +111,7 @@ def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
     history = read_history(seen.acts, target.group)
 
     def make(directory: str) -> Content:
-        created = None if seen.evidence is None else read_created(seen.evidence, target.group)
+        created = read_creation(seen.evidence, target.group)
         owed = _owed(work, look, history, seen.archived, created)
         case = Case(
             work=work,
@@ -147,19 +147,22 @@ def _audited_after(previous: Previous, name: str, owed: Owed) -> EntryId:
 
 
 def _owed(
-    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: EntryId | None
+    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: Creation
 ) -> Owed:
     plan = work.plan
 
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    gone = Removed(entries=plan.window.from_added, max_deleted=look.stream.max_deleted)
+    gone = Removed(
+        entries=max(0, plan.window.from_added - created.gone_before),
+        max_deleted=look.stream.max_deleted,
+    )
     return find_owed(
         plan.window,
         archived,
         count_until,
-        begin=read_first_position(plan.stream, history) or created,
+        begin=read_first_position(plan.stream, history) or created.position,
         removed=gone if plan.begins_anew else None,
     )
 
@@ -369,7 +372,7 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
 
 def _count_undelivered(case: Case, missing: int) -> int:
     """Of what is missing, entries that the group's counters show were never delivered."""
-    look, window = case.snapshot.before, case.owed.window
+    look, window = case.snapshot.before, case.owed.whole
     if not missing or look is None or look.position >= window.to_id or not case.position_holds:
         return 0
     work, ahead = case.work, ~at_or_before(look.position)

@@ -104,7 +104,9 @@ def concat_ws(separator: str, *columns: Given) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         parts = [cast(one.array(scope), pa.string()) for one in given]
-        return pc.binary_join_element_wise(*parts, separator, null_handling="skip")
+        told = pc.binary_join_element_wise(*parts, separator, null_handling="skip")
+        # Of nothing but nulls, Arrow answers an array without any element.
+        return told if len(told) == scope.size else pa.array([""] * scope.size, pa.string())
 
     return Column(evaluate)
 
@@ -283,6 +285,25 @@ def transform(value: Given, action: Callable[[Column], Column]) -> Column:
         lengths = [n or 0 for n in pc.list_value_length(found).to_pylist()]
         offsets = pa.array(accumulate(lengths, initial=0), pa.int32())
         return pa.ListArray.from_arrays(offsets, told)
+
+    return Column(evaluate)
+
+
+def filter(value: Given, wanted: Callable[[Column], Column]) -> Column:  # noqa: A001
+    """A list without the elements for which the condition does not hold."""
+    given = named(value)
+    condition = wanted(named(_ELEMENT))
+
+    def evaluate(scope: Scope) -> Value:
+        found = given.array(scope)
+        elements = found.flatten()
+        kept = condition.array(Scope({_ELEMENT: elements}, len(elements))).fill_null(False)
+        is_kept, begin, lists = kept.to_pylist(), 0, []
+        for n in pc.list_value_length(found).to_pylist():
+            places = range(begin, begin + (n or 0))
+            lists.append([place for place in places if is_kept[place]])
+            begin = places.stop
+        return list_array(lists, elements)
 
     return Column(evaluate)
 
