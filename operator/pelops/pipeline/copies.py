@@ -6,7 +6,7 @@ Of a copy that was trimmed before the archive only the second is left.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
@@ -31,8 +31,9 @@ def find_copies(work: Work, acts: Content) -> Content:
         entries = work.read("entries")
         marked = entries.where(F.col("root_ms").isNotNull()).select(*IDS, *ROOT)
         copies = marked.withColumn("archived", F.lit(True))
-        if any(acts["rows"].values()):
-            unmarked = _told(work).join(marked.select(*IDS), list(IDS), "left_anti")
+        groups = [target.group for target in work.plan.targets if acts["rows"][target.group]]
+        if groups:
+            unmarked = _told(work, groups).join(marked.select(*IDS), list(IDS), "left_anti")
             there = entries.select(*IDS).join(unmarked, list(IDS), "left_semi")
             there = there.withColumn("archived", F.lit(True))
             found = unmarked.join(there, list(IDS), "left")
@@ -44,21 +45,21 @@ def find_copies(work: Work, acts: Content) -> Content:
     return run_stage(work, PART, make)
 
 
-def _told(work: Work) -> DataFrame:
+def _told(work: Work, groups: Sequence[str]) -> DataFrame:
     """Copies in the window's stream that the ledgers name, one row for each."""
     plan = work.plan
     # Of a stream that is archived from here on, also what was gone before.
     after = EntryId.MIN if plan.begins_anew else plan.window.from_id
-    told = unite_by_name(_told_by_group(work)).coalesce(1)
+    told = unite_by_name(_told_by_group(work, groups)).coalesce(1)
     told = told.where(within(after, plan.window.to_id))
     # An act on a copy may count one failure more than the copy has.
     return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in ROOT))
 
 
-def _told_by_group(work: Work) -> Iterator[DataFrame]:
+def _told_by_group(work: Work, groups: Sequence[str]) -> Iterator[DataFrame]:
     stream = F.lit(work.plan.stream)
-    for target in work.plan.targets:
-        acts = work.read(f"acts/group={slug(target.group)}")
+    for group in groups:
+        acts = work.read(f"acts/group={slug(group)}")
         made = (F.col("kind") == str(LedgerKind.REQUEUED)) & (F.col("target") == stream)
         yield acts.where(made).select(
             F.col("new_ms").alias("ms"), F.col("new_seq").alias("seq"), *ROOT

@@ -6,6 +6,7 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -104,9 +105,10 @@ def concat_ws(separator: str, *columns: Given) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         parts = [cast(one.array(scope), pa.string()) for one in given]
-        told = pc.binary_join_element_wise(*parts, separator, null_handling="skip")
-        # Of nothing but nulls, Arrow answers an array without any element.
-        return told if len(told) == scope.size else pa.array([""] * scope.size, pa.string())
+        # Arrow leaves out a row in which all are null: there the first is an empty text.
+        is_null = reduce(pc.and_, (pc.is_null(part) for part in parts))
+        parts[0] = pc.if_else(is_null, pa.scalar(""), parts[0])
+        return pc.binary_join_element_wise(*parts, separator, null_handling="skip")
 
     return Column(evaluate)
 
