@@ -68,6 +68,7 @@ def test_one_entry_is_told_in_the_singular() -> None:
     counts = {status: 1 for status in EntryStatus}
     told = summary(
         counts,
+        archived=0,
         lost={Why.DROPPED: 1},
         settled={EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 1},
         stuck_earlier=1,
@@ -83,7 +84,7 @@ def test_one_entry_is_told_in_the_singular() -> None:
 
 
 def test_several_entries_are_told_in_the_plural() -> None:
-    told = summary({EntryStatus.STUCK: 2, EntryStatus.LOST: 3}, lost={Why.SKIPPED: 3})
+    told = summary({EntryStatus.STUCK: 2, EntryStatus.LOST: 3}, archived=0, lost={Why.SKIPPED: 3})
     assert [one.sentence for one in told.findings] == [
         "2 entries are pending for longer than the limit",
         "3 entries are lost: 3 were passed without a delivery: the group's position was moved, or "

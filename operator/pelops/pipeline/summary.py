@@ -46,8 +46,8 @@ _FINDINGS: Final = {
 
 # How entries are lost; of those without a record the operator counted them in a gap.
 _HOW: Final = {
-    Why.DROPPED: "{n} {were} delivered, and dropped without an acknowledgement: {their} consumer or "
-    "group was deleted, or a claim found no body",
+    Why.DROPPED: "{n} {were} delivered, and dropped without an acknowledgement: {their} consumer "
+    "or group was deleted, or a claim found no body",
     Why.SKIPPED: "{n} {were} passed without a delivery: the group's position was moved, or {they} "
     "{were} gone by then",
 }

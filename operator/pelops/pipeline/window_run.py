@@ -26,8 +26,8 @@ from pelops.pipeline.owed import (
     read_first_position,
 )
 from pelops.pipeline.plan import render_window
-from pelops.pipeline.previous import Previous, look_back
 from pelops.pipeline.plural import agree
+from pelops.pipeline.previous import Previous, look_back
 from pelops.pipeline.reconcile import (
     Case,
     Reconciled,
