@@ -111,6 +111,14 @@ def test_a_tick_and_a_finding_never_stand_on_one_page(
     assert ("balanced group" in several) and ((TICK in several) == is_well)
 
 
+def test_entries_that_no_table_lists_are_counted_among_those_to_look_at() -> None:
+    told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.LOST: 1_876})
+    group = GroupReport(summary=told, exceptions=Exceptions(count=0, first=()))
+    page = render_page(report(group))
+    assert "1\u202f876 entries are known by number alone" in page
+    assert "none found: entries to look at" not in page
+
+
 def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
     group = GroupReport(
         summary=summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.INDETERMINATE: 1})
