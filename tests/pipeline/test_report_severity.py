@@ -139,7 +139,9 @@ def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
 )
 def test_balanced_is_said_with_what_it_rests_on(counts: dict[EntryStatus, int], told: str) -> None:
     group = GroupReport(summary=summary(counts))
-    assert told in render_page(report(group)).replace("</span>", "")
+    page = render_page(report(group))
+    assert told in page.replace("</span>", "")
+    assert f"<title>{told}: " in page
     assert certainty_of(group) in {Certainty.PROVEN, Certainty.INFERRED}
 
 
