@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +14,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pelops.domain.entry_id import parse_entry_id
 from pelops.pipeline import storage as storages
+from pelops.pipeline.archive_files import ArchiveFiles
 from pelops.pipeline.compaction import merge_closed_spans, read_marker
 from pelops.pipeline.layout import SPAN, WindowPlace
+from pelops.pipeline.lookup import Question, look_up
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.storage import Storage
+from pelops.pipeline.tables import table_names
+from tests.pipeline.audited import Audited
 
 STREAM = "shop:orders"
 ROWS = 3
@@ -143,3 +149,31 @@ def test_a_run_that_dies_while_it_merges_hides_no_row_and_the_next_one_finishes(
     left = [path for path in tmp_path.rglob("*.unfinished") if "merged=" not in path.name]
     assert not left
     assert read_marker(Storage(lazy_spark), place(tmp_path, 0), "group=a")["of"] == "group=a"
+
+
+def test_many_small_windows_leave_few_files_and_are_still_looked_up(audited: Audited) -> None:
+    audited.create_group()
+    first, *_ = audited.add(20)
+    counted = []
+    for number in range(SPAN + 3):
+        read = audited.deliver(20)
+        audited.acknowledge(*(one for one in read if one != first))
+        if number == 2:
+            audited.acknowledge(first)
+        audited.audit_one()
+        counted.append(files(audited.archive))
+        audited.add(20)
+    assert counted[SPAN + 1] < counted[SPAN] / 2, counted
+    (history,) = look_up(ArchiveFiles(str(audited.archive)), Question(entry=parse_entry_id(first)))
+    told = [(one.window, one.what) for one in history.events]
+    assert told == [
+        (0, "added"),
+        (0, "delivered to a"),
+        (0, "found in flight"),
+        (2, "found acknowledged, inferred"),
+    ]
+    # Merged windows go with the last of them.
+    audited.audit_one(retention=timedelta())
+    for table in table_names(Storage(audited.spark), str(audited.archive)):
+        left = {path.parent.name for path in (audited.archive / table).rglob("*.parquet")}
+        assert left <= {str(SPAN + 2), str(SPAN + 3)}, table
