@@ -24,6 +24,7 @@ from pelops.pipeline.main import main, render_table
 from pelops.pipeline.place import read_place
 from pelops.pipeline.report.running import run_report
 from pelops.pipeline.run import open_run
+from pelops.pipeline.session import as_lazy
 from pelops.pipeline.settings import Table
 from pelops.pipeline.ticking import progress_told
 from pelops.pipeline.triage_run import run_triage
@@ -212,7 +213,7 @@ def test_progress_is_told_while_a_step_lasts_and_not_after(
 ) -> None:
     caplog.set_level(logging.INFO)
     gate = tmp_path / "open"
-    with progress_told(spark.sparkContext, every_s=0.05):
+    with progress_told(as_lazy(spark), every_s=0.05):
         job = threading.Thread(target=count_behind, args=(spark.sparkContext, gate))
         job.start()
         while "working: 0 of 2 tasks of this step done" not in caplog.text:
