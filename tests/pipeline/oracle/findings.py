@@ -323,7 +323,11 @@ class Judge:
             says = re.search(r"before (they|it) (were|was) delivered|never delivered", one.sentence)
             if says and one.count > gone:
                 yield untrue("sentence:delivered", f"{one.sentence!r}: {gone} were not delivered")
-            if one.kind == "payload-gone" and "trimmed:" in one.sentence and not self._trimmed():
+            if (
+                one.kind == "payload-gone"
+                and "were trimmed" in one.sentence
+                and not self._trimmed()
+            ):
                 yield untrue("sentence:trimmed", f"{one.sentence!r}: nothing was trimmed")
 
     def _check_numbers(self, summary: AuditSummary, untrue: Report) -> Iterator[Untrue]:
