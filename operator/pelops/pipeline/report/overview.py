@@ -15,7 +15,7 @@ from pelops.pipeline.report.tables import Cell, Table, number_cell
 from pelops.pipeline.report.words import VERDICTS, name_verdict
 
 MOST_NAMED: Final = 4  # findings of a group, in a row
-MOST_ROWS: Final = 15  # groups that are seen before the table is unfolded
+MOST_ROWS: Final = 10  # groups that are seen before the table is unfolded
 _NUMBERS: Final = "number"
 _GRAVE: Final = frozenset({Severity.FAILING, Severity.LOST, Severity.PAYLOAD_GONE})
 
