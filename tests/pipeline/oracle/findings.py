@@ -388,16 +388,19 @@ class Judge:
         yield from judge._check_each("retried", told.retried, untrue)
 
     def _check_table(self, told: Told, untrue: Report) -> Iterator[Untrue]:
-        """The table for everybody says of each entry what the audit says."""
-        if told.statuses is None:
-            return
-        said = {**told.open, **told.named, **told.settled}
-        differing = [one for one, status in said.items() if told.statuses.get(one) is not status]
-        strange = [one for one in told.statuses if one not in said]
-        if differing:
-            yield untrue("table:differs", f"{_show(differing)} differ in the table of statuses")
-        if strange:
-            yield untrue("table:strange", f"{_show(strange)} are in the table of statuses alone")
+        """The tables of an audit agree with each other."""
+        window = told.summary.window.number
+        earlier = {one: status for one, status in told.open.items() if one not in told.named}
+        said = {**told.exceptions, **earlier, **told.settled}
+        table = {**told.named, **told.again}
+        differing = [one for one, status in said.items() if table.get(one) is not status]
+        rest = [
+            one
+            for one, status in table.items()
+            if one not in said and (status not in _DONE or one not in told.named)
+        ]
+        if differing or rest:
+            yield untrue("table", f"{_show([*differing, *rest])} differ, window {window}")
 
     # What anybody could know.
 

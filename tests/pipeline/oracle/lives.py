@@ -107,8 +107,7 @@ def _audit(
 def _read(settings: Settings, group: str, summaries: Sequence[AuditSummary]) -> Iterator[Told]:
     for one in summaries:
         if one.group == group:
-            number, has_files = one.window.number, settings.aof_path is not None
-            yield read_told(settings.archive, STREAM, group, number, has_files=has_files)
+            yield read_told(settings.archive, STREAM, group, one.window.number)
 
 
 def shrink(history: History, fails: Callable[[History], bool]) -> History:

@@ -152,10 +152,9 @@ def _rows(copy: str) -> Iterator[tuple[str, str]]:
 
 
 def _needing(told: Told) -> int:
-    """Entries that are said to need a look."""
-    counts = told.summary.counts
-    said = sum(counts[status] for status in EntryStatus if status not in EXPECTED_STATUSES)
-    return said + told.summary.lost_earlier + told.summary.stuck_earlier
+    """Entries that are said, one by one, to need a look."""
+    said = [*told.exceptions.values(), *told.open.values()]
+    return sum(1 for status in said if status not in EXPECTED_STATUSES)
 
 
 def _is_unfinished(told: Told) -> bool:
