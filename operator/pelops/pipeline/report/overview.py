@@ -92,7 +92,7 @@ def _table(lines: Sequence[GroupLine], caption: str, heading: str) -> Table:
     rows = [
         [
             Cell(shown=_name(one), copied=f"{one.group} {one.stream}", kind="name"),
-            Cell(shown=_found(one), copied=_copied(one)),
+            Cell(shown=_found(one), copied=_copied(one), kind="text"),
             number_cell(show_count(one.produced), one.produced),
             number_cell(show_count(one.open), one.open),
             Cell(shown=show_moment(one.closed), copied=show_moment(one.closed), kind="when"),
