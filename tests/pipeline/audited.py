@@ -130,6 +130,13 @@ class Audited:
         found: dict[str, Any] = json.loads(path.read_text())
         return found
 
+    def marker(self, stage: str, number: int = 0) -> dict[str, Any]:
+        """What a stage's marker says."""
+        found: dict[str, Any] = json.loads(
+            Path(self.place(number).part(f"{stage}.json")).read_text()
+        )
+        return found
+
     def counts(self, summary: AuditSummary) -> dict[str, int]:
         """The statuses that any entry has."""
         return {status.value: count for status, count in summary.counts.items() if count}

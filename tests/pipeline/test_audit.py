@@ -92,7 +92,7 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     assert (summary.produced, summary.stuck_earlier, summary.open) == (1, 1, 3)
     assert {one.kind: one.count for one in summary.findings} == {"stuck-earlier": 1}
     assert summary.verdict is Verdict.FINDINGS
-    assert summary.sentence.endswith(" Of earlier windows 1 are stuck.")
+    assert summary.sentence.endswith(" Of earlier windows 1 is stuck.")
     audited.acknowledge(read[0])
     assert audited.audit_one().verdict is Verdict.BALANCED
 

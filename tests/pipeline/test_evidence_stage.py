@@ -40,7 +40,9 @@ def test_the_stage_holds_a_row_for_each_entry_and_stays_as_it_was_made(
     witnessed.audit()
     with _work(witnessed) as work:
         first = archive_evidence(work, str(work.run.settings.aof_path))
-        assert first["groups"] == {GROUP: {"rows": 30, "covered": 30, "created_at": "0-0"}}
+        assert first["groups"] == {
+            GROUP: {"rows": 30, "covered": 30, "created_at": "0-0", "gone_before": 0}
+        }
         found = read_proofs(work, GROUP).orderBy("ms", "seq").collect()
         assert [row["proof"] for row in found] == ["acknowledged"] * 10 + [None] * 20
         assert {row["told_act"] for row in found} == {None}

@@ -67,7 +67,7 @@ def _live(audited: Audited) -> None:
     audited.client.execute_command("XADD", keys.retry, copy, *pairs)
     audited.client.execute_command("XADD", keys.dead_letter, "*", "number", 1, "_reason", "Poison")
     audited.record("bookmark", "entries_added", 200, "last_generated", ids[-1])
-    audited.record("requeued", "consumer", "a", ids[0], f"{copy} {ids[0]} 1 1 40")
+    audited.record("requeued", "target", keys.retry, ids[0], f"{copy} {ids[0]} 1 1 40")
     audited.record("dead-lettered", "reason", "Poison", ids[1], f"9-9 {ids[1]} 3 4 70")
 
 

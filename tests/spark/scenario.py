@@ -232,7 +232,9 @@ def open_session() -> SparkSession:
 
 
 def open_local(**more: str) -> SparkSession:
-    """A small local session, classic."""
+    """A small local session, classic, whose workers run with this interpreter."""
+    import pyspark_redis_streams  # noqa: F401
+
     options: dict[str, Any] = {
         "spark.driver.memory": "1g",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -37,6 +37,7 @@ __all__ = [
     "is_on_driver",
     "on_driver",
     "unite",
+    "unite_by_name",
 ]
 _ON_DRIVER: Final = ContextVar("on_driver", default=False)
 
@@ -59,6 +60,11 @@ def is_on_driver() -> bool:
 def unite(frames: Iterable[DataFrame]) -> DataFrame:
     """The rows of all frames, which have the same columns in the same order."""
     return reduce(lambda one, other: one.unionAll(other), frames)
+
+
+def unite_by_name(frames: Iterable[DataFrame]) -> DataFrame:
+    """The rows of all frames, which have the same columns in any order."""
+    return reduce(lambda one, other: one.unionByName(other), frames)
 
 
 def _functions() -> Any:

@@ -6,7 +6,7 @@ A job costs a tenth of a second whatever it does; a footer is read in a millisec
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pelops.pipeline.engine import is_on_driver
 from pelops.pipeline.errors import ArchiveUnusable
@@ -20,9 +20,27 @@ SCHEMA: Final = "org.apache.spark.sql.parquet.row.metadata"
 _SUFFIX: Final = ".parquet"
 
 
+class TableFile(NamedTuple):
+    """What a file holds, by its footer, and its size."""
+
+    rows: int
+    bytes: int
+
+
 def count_rows(storage: Storage, directory: str) -> int:
     """The rows of all files of a directory. Raises ArchiveUnusable."""
     return sum(_footer(storage, file)[0] for file in list_files(storage, directory))
+
+
+def describe_files(storage: Storage, directory: str) -> dict[str, TableFile]:
+    """Each Parquet file of a directory, by its name. Raises ArchiveUnusable."""
+    sizes = storage.list_sizes(directory)
+    files = list_files(storage, directory)
+    names = [file.rpartition("/")[2] for file in files]
+    return {
+        name: TableFile(_footer(storage, file)[0], sizes[name])
+        for name, file in zip(names, files, strict=True)
+    }
 
 
 def read_parquet(storage: Storage, session: SparkSession, directory: str) -> DataFrame:

@@ -100,6 +100,15 @@ class HadoopFiles:
 
         return self._ask(directory, "list", names, [])
 
+    def list_sizes(self, path: str) -> dict[str, int]:
+        """The bytes of each file in a directory, by its name; nothing without a directory."""
+
+        def sizes(files: Any, place: Any) -> dict[str, int]:
+            found = files.listStatus(place)
+            return {str(one.getPath().getName()): int(one.getLen()) for one in found}
+
+        return self._ask(path, "list", sizes, {})
+
     def size(self, path: str) -> int:
         """The bytes of a file, or of all files in a directory."""
         return self._do(path, "read", lambda f, place: int(f.getContentSummary(place).getLength()))

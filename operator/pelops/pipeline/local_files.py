@@ -87,6 +87,14 @@ class LocalFiles:
             files = [one for one in base.rglob("*") if one.is_file()]
         return sorted(str(one.relative_to(base)) for one in files if not _is_checksum(one.name))
 
+    def list_sizes(self, path: str) -> dict[str, int]:
+        """The bytes of each file in a directory, by its name; nothing without a directory."""
+        place = plain_path(path)
+        with _explained("list", path):
+            if not place.is_dir():
+                return {}
+            return {one.name: one.stat().st_size for one in place.iterdir() if one.is_file()}
+
     def size(self, path: str) -> int:
         """The bytes of a file, or of all files in a directory."""
         place = plain_path(path)

@@ -85,6 +85,7 @@ BASES: Final[Mapping[Why, Basis]] = {
     Why.POSITION_IN_DOUBT: Basis.NONE,
     Why.PASSED_MEANWHILE: Basis.NONE,
     Why.TRIMMED_MEANWHILE: Basis.NONE,
+    Why.CONSUMER_DELETED: Basis.LEDGER,
 }
 
 
@@ -151,7 +152,9 @@ def _earlier(case: Case) -> list[DataFrame]:
     number, storage = case.work.plan.window.number, case.work.run.storage
     if not number:
         return []
-    still = case.work.load(f"{case.directory}/open").where(F.col("window") < number)
+    still = case.work.load(f"{case.directory}/open")
+    # The window of an entry that was found pending though none had it open is not known.
+    still = still.where(~F.col("window").eqNullSafe(number))
     settled = f"{case.directory}/settled"
     return [still, *([case.work.load(settled)] if storage.exists(settled) else [])]
 
@@ -208,7 +211,7 @@ def _delivered(case: Case) -> Column:
 
 
 def _id(ms: str, seq: str) -> Column:
-    return F.when(F.col(ms).isNotNull(), F.concat_ws("-", ms, seq))
+    return F.concat(F.col(ms).cast("string"), F.lit("-"), F.col(seq).cast("string"))
 
 
 def _time(ms: Column) -> Column:

@@ -11,17 +11,19 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
 from pelops.errors import PelopsError
+from pelops.pipeline.damage import FILES, find_damage
 from pelops.pipeline.engine import DataFrame, SparkSession, is_on_driver
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
 from pelops.pipeline.failures import engine_errors, explain_failure
-from pelops.pipeline.footers import count_rows, read_parquet
+from pelops.pipeline.footers import TableFile, count_rows, describe_files, read_parquet
 from pelops.pipeline.layout import STATUSES, WindowPlace
+from pelops.pipeline.part_names import plain_name
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.session import LONG_RUN, LazySession
 from pelops.pipeline.settings import Settings
@@ -44,6 +46,8 @@ class Run:
     watch: Watch
     settings: Settings
     ends_at: float | None = None  # of `time.monotonic`
+    # Files that were written for a stage whose marker is still to come, by their paths.
+    written: dict[str, TableFile] = field(default_factory=dict)
 
     @property
     def session(self) -> SparkSession:
@@ -104,6 +108,12 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
     storage = work.run.storage
     done = storage.read_json(work.place.record(f"{name}.json"))
     if done is not None:
+        for one in find_damage(storage, work.target, name, done):
+            raise ArchiveUnusable(
+                f"{one}: put it back; or remove the stage's marker {work.place.record(name)}.json "
+                "and what is left of its parts, and the next run makes them again from what Redis "
+                "still holds"
+            )
         return done
     claim: Mapping[str, Any] | None = storage.read_json(work.place.record(f"{name}.claim"))
     if claim is None:
@@ -122,7 +132,15 @@ def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = Fals
         work.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     told = frame.withColumn(AS_OF, F.lit(work.plan.window.number))
     work.run.storage.write_parquet(told, path)
-    return work.count(path)
+    files = describe_files(work.run.storage, path)
+    work.run.written.update({f"{path}/{name}": file for name, file in files.items()})
+    return sum(file.rows for file in files.values())
+
+
+def remove_part(work: Work, path: str) -> None:
+    """Remove a part that a stage needs no longer, before its marker."""
+    work.run.storage.remove(path)
+    _take_written(work.run, path)
 
 
 def write_sorted(
@@ -151,6 +169,8 @@ def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Ma
     try:
         content = make(directory)
         files = storage.list_files(directory)
+        written = _take_written(work.run, directory)
+        content[FILES] = {plain_name(path): told._asdict() for path, told in written.items()}
     except engine_errors() as error:
         storage.discard(directory)
         return _adopt(work, name, error)
@@ -170,6 +190,13 @@ def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Ma
     theirs = storage.read_json(work.place.record(f"{name}.claim"))
     # The other may have finished and removed its claim meanwhile: then its marker tells.
     return theirs or _finished(storage.read_json(work.place.record(f"{name}.json")))
+
+
+def _take_written(run: Run, directory: str) -> dict[str, TableFile]:
+    """The files that this run has written into a directory, by their paths in it; once."""
+    begin = f"{directory}/"
+    paths = sorted(path for path in run.written if path.startswith(begin))
+    return {path.removeprefix(begin): run.written.pop(path) for path in paths}
 
 
 def _parts_of(files: Sequence[str]) -> Content:

@@ -6,6 +6,7 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import reduce
 from itertools import accumulate
 from typing import Any
 
@@ -104,12 +105,10 @@ def concat_ws(separator: str, *columns: Given) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         parts = [cast(one.array(scope), pa.string()) for one in given]
-        if not any(one.null_count for one in parts):
-            return pc.binary_join_element_wise(*parts, separator)
-        # Arrow's own way of leaving null out leaves out rows in which all are.
-        rows = zip(*(one.to_pylist() for one in parts), strict=True)
-        joined = [separator.join(part for part in row if part is not None) for row in rows]
-        return pa.array(joined, pa.string())
+        # Arrow leaves out a row in which all are null: there the first is an empty text.
+        is_null = reduce(pc.and_, (pc.is_null(part) for part in parts))
+        parts[0] = pc.if_else(is_null, pa.scalar(""), parts[0])
+        return pc.binary_join_element_wise(*parts, separator, null_handling="skip")
 
     return Column(evaluate)
 
@@ -126,12 +125,17 @@ def concat(*columns: Given) -> Column:
 
 
 def timestamp_millis(value: Given) -> Column:
-    """The moment that so many milliseconds since 1970 are."""
+    """The moment that so many milliseconds since 1970 are; null where the calendar ends before.
+
+    Every row is worked out, also one that a condition leaves out because it is too far away.
+    """
     given = named(value)
 
     def evaluate(scope: Scope) -> Value:
-        # Unchecked: what lies beyond the calendar is left out by the condition around it.
-        return pc.multiply(given.array(scope), 1000).cast(MOMENT)
+        ms = given.array(scope).cast(pa.int64())
+        far = 2**63 // 1000 - 1
+        reachable = pc.and_(pc.greater_equal(ms, -far), pc.less_equal(ms, far))
+        return pc.if_else(reachable, ms, None).cast(pa.timestamp("ms", "UTC")).cast(MOMENT)
 
     return Column(evaluate)
 
@@ -289,6 +293,25 @@ def transform(value: Given, action: Callable[[Column], Column]) -> Column:
         lengths = [n or 0 for n in pc.list_value_length(found).to_pylist()]
         offsets = pa.array(accumulate(lengths, initial=0), pa.int32())
         return pa.ListArray.from_arrays(offsets, told)
+
+    return Column(evaluate)
+
+
+def filter(value: Given, wanted: Callable[[Column], Column]) -> Column:  # noqa: A001
+    """A list without the elements for which the condition does not hold."""
+    given = named(value)
+    condition = wanted(named(_ELEMENT))
+
+    def evaluate(scope: Scope) -> Value:
+        found = given.array(scope)
+        elements = found.flatten()
+        kept = condition.array(Scope({_ELEMENT: elements}, len(elements))).fill_null(False)
+        is_kept, begin, lists = kept.to_pylist(), 0, []
+        for n in pc.list_value_length(found).to_pylist():
+            places = range(begin, begin + (n or 0))
+            lists.append([place for place in places if is_kept[place]])
+            begin = places.stop
+        return list_array(lists, elements)
 
     return Column(evaluate)
 

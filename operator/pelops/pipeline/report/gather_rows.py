@@ -49,7 +49,7 @@ _WORST: Final = (
 _TABLES: Final = {
     "exceptions": Source.WINDOW,
     "unarchived": Source.WINDOW,
-    "settled": Source.EARLIER,
+    "settled": Source.SETTLED,
     "retried": Source.COPY,
 }
 _OF_ENTRY: Final = {
@@ -60,6 +60,7 @@ _OF_ENTRY: Final = {
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
     Why.PASSED_MEANWHILE: "Delivered while the audit looked, and gone after it.",
+    Why.CONSUMER_DELETED: "Pending until its consumer was deleted: acknowledged, or dropped.",
     Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
 }
 

@@ -49,11 +49,12 @@ from pelops.pipeline.report.severity import (
     certainty_of_all,
     headline_of,
     line_of,
+    lines_of,
     sort_lines,
     verdict_of_all,
 )
 from pelops.pipeline.report.time_sections import build_history_part, build_timeline_part
-from pelops.pipeline.report.words import EVIDENCE, TITLES, VERDICTS
+from pelops.pipeline.report.words import EVIDENCE, TITLES, name_verdict
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
 MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look
@@ -76,7 +77,7 @@ def render_page(report: Report) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{VERDICTS[verdict][1]}: {report.audit}"),
+        tag("title", f"{name_verdict(verdict, certainty_of_all(report))}: {report.audit}"),
         Html(f"<style>{style}</style>"),
     )
     body = tag("body", _skip(), _head(report, verdict), _main(report), _foot(report))
@@ -130,13 +131,21 @@ def _head(report: Report, verdict: Verdict) -> Html:
         ),
         tag(
             "h1",
-            build_badge(verdict, certainty_of_all(report), is_whole=True),
+            _badge(report),
             " ",
             tag("bdi", headline_of(report)),
         ),
         unread,
         class_=f"top {verdict}",
     )  # fmt: skip
+
+
+def _badge(report: Report) -> Html:
+    """Of a report that cannot tell of all, the verdict is unknown at best."""
+    lines = lines_of(report)
+    if report.unread and verdict_of_all(report) is Verdict.UNKNOWN:
+        lines = []
+    return build_badge(lines, is_whole=True)
 
 
 def _foot(report: Report) -> Html:
@@ -152,7 +161,6 @@ def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -
     names = {part.name for part in shown}
     opened = next((one.part for one in line.findings if one.part in names), "") if alone else ""
     body = [
-        tag("p", tag("bdi", group.summary.sentence), class_="sentence"),
         build_finding_list(line.findings, anchor, names),
         _when(group),
         _outcomes(group),
@@ -164,9 +172,7 @@ def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -
     if alone:
         label = f"Group {line.group} of stream {line.stream}"
         return tag("section", tag("h2", name), body, class_="group", id=anchor, aria_label=label)
-    head = tag(
-        "summary", tag("h2", name), " ", build_badge(line.verdict, line.certainty, is_whole=False)
-    )
+    head = tag("summary", tag("h2", name), " ", build_badge([line], is_whole=False))
     is_open = is_open and line.verdict is not Verdict.BALANCED
     return tag("details", head, body, class_="group", id=anchor, open="" if is_open else None)
 
@@ -314,7 +320,7 @@ def _show_margin(summary: AuditSummary) -> str:
             "could be archived; audit more often, or retain more"
         )
     if margin is None or margin >= 1:
-        return "complete: nothing was removed before it was archived"
+        return "complete: nothing of this window was removed before it was archived"
     if margin < 0:
         return (
             "behind trimming when this run began: entries were removed before they could be "
