@@ -5,19 +5,41 @@ runs in a virtual environment that is not activated, import this package before 
 or call `register`.
 """
 
+from __future__ import annotations
+
 from importlib.util import find_spec
-
-if find_spec("pyspark.sql.datasource") is None:
-    from pyspark import __version__ as _installed
-
-    raise ImportError(
-        f"pyspark_redis_streams needs PySpark 4.0 or later, and this is {_installed}, which has no"
-        " Python data sources"
-    )
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyspark_redis_streams.registration import prefer_this_python, register
-from pyspark_redis_streams.source import DefaultSource
 
-prefer_this_python()
+if TYPE_CHECKING:
+    from pyspark_redis_streams.source import DefaultSource
 
 __all__ = ["DefaultSource", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    # PySpark takes half a second to import, and what only asks Redis needs none of it.
+    if name == "DefaultSource":
+        from pyspark_redis_streams.source import DefaultSource
+
+        return DefaultSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _require_data_sources() -> None:
+    """Raise ImportError where PySpark is older than Python data sources; it is not imported."""
+    spec = find_spec("pyspark")
+    places = [Path(place) for place in (spec and spec.submodule_search_locations) or ()]
+    if any(place.is_dir() and not (place / "sql/datasource.py").exists() for place in places):
+        from pyspark import __version__
+
+        raise ImportError(
+            f"pyspark_redis_streams needs PySpark 4.0 or later, and this is {__version__}, which"
+            " has no Python data sources"
+        )
+
+
+_require_data_sources()
+prefer_this_python()

@@ -75,7 +75,9 @@ _SCHEMA = (
         name="fieldPrefix",
         kind=TEXT,
         default=None,
-        sentence="Column `<prefix>x` reads field `x`: for fields named as a base column.",
+        uses=EVERY_USE,
+        sentence="Column `<prefix>x` reads, or writes, field `x`: for fields named as a base"
+        " column.",
     ),
     Option(
         name="computed",

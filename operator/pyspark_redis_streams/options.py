@@ -25,6 +25,15 @@ _BY_NAME: dict[str, tuple[str, Option]] = {
 }
 
 
+def options_for(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
+    """Of these options those that any of the uses has, and those that none has: to be refused."""
+    return {
+        name: value
+        for name, value in given.items()
+        if name.lower() not in _BY_NAME or _BY_NAME[name.lower()][1].uses & set(uses)
+    }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """What a read was asked for; a field is named as its option."""
@@ -88,10 +97,12 @@ class WriteOptions:
     stream: str | None  # None: the rows name theirs
     entries_per_call: int
     max_entries_per_second: int | None
+    field_prefix: str | None
     max_len: int | None
     min_id: str | None
     write_id: str | None
     token_ttl_s: int
+    empty_columns: frozenset[str] = frozenset()  # of a table: those that are no fields
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -107,6 +118,7 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         stream=values["stream"] or values["path"],
         entries_per_call=values["entriesPerCall"],
         max_entries_per_second=values["maxEntriesPerSecond"],
+        field_prefix=values["fieldPrefix"],
         max_len=values["maxLen"],
         min_id=values["minId"],
         write_id=values["writeId"],
@@ -167,6 +179,11 @@ def _named_streams(values: dict[str, Any], given: Mapping[str, str]) -> tuple[st
         written = [_written(name, given) for name in used]
         found = f"both '{written[0]}' and '{written[1]}' are given" if used else "none is given"
         by_load = " ('path' is what `load` was given)" if "path" in used else ""
+        if not given:
+            by_load = (
+                ". A table of Spark's catalog that lists its columns keeps no options: list them in"
+                " option 'columns', and none in CREATE TABLE"
+            )
         raise OptionError(
             f"options 'stream', 'streams' and 'streamPattern': {found}; give exactly one{by_load}"
         )

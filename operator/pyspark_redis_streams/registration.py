@@ -13,11 +13,10 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql import SparkSession
-
-from pyspark_redis_streams.source import DefaultSource
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _PYTHON: Final = "PYSPARK_PYTHON"
 _CHOICES: Final = (_PYTHON, "PYSPARK_DRIVER_PYTHON")  # of whoever starts Spark
@@ -30,6 +29,8 @@ def register(spark: SparkSession) -> None:
     Python workers of a local session then read with this program's interpreter. A server of Spark
     Connect must have this package installed, and then finds it without this call.
     """
+    from pyspark_redis_streams.source import DefaultSource
+
     with _this_python(getattr(spark, "sparkContext", None)):
         spark.dataSource.register(DefaultSource)
 
@@ -86,6 +87,8 @@ def _is_another(python: str) -> bool:
 
 
 def _running_context() -> Any:
+    if "pyspark" not in sys.modules:
+        return None
     try:
         from pyspark import SparkContext
     except ImportError:  # the client of Spark Connect alone has none

@@ -103,6 +103,11 @@ def entry_columns(schema: StructType, options: ReadOptions) -> tuple[Column, ...
     return tuple(_entry_column(field, options) for field in schema.fields)
 
 
+def names_of_entries(options: ReadOptions) -> set[str]:
+    """The columns that hold no field of an entry, but what it is or what is made of its fields."""
+    return {*_BASE_SOURCES, *options.computed, options.corrupt_column}
+
+
 def _entry_column(field: StructField, options: ReadOptions) -> Column:
     name, wanted = field.name, field.dataType
     if not field.nullable and name not in _NEVER_NULL:
@@ -138,9 +143,7 @@ def _reserved(name: str, options: ReadOptions) -> Source | None:
 
 
 def _field_of(name: str, options: ReadOptions) -> bytes:
-    prefix = options.field_prefix
-    bare = name[len(prefix) :] if prefix and name.startswith(prefix) else name
-    return bare.encode()
+    return name.removeprefix(options.field_prefix or "").encode()
 
 
 def _is_raw(wanted: DataType) -> bool:

@@ -59,7 +59,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, options: WriteOptions, *, overwrite: bool) -> None:
         _refuse_overwriting(overwrite)
-        RowFlattener(schema, options.stream)  # to refuse a schema before anything is written
+        _flattener(schema, options)  # to refuse a schema before anything is written
         self._schema = schema
         self._options = options
         self._write = options.write_id or uuid.uuid4().hex
@@ -81,7 +81,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _refuse_overwriting(overwrite)
         if options.write_id is not None:
             raise OptionError("option 'writeId' is for batch writes: a query has a name of its own")
-        RowFlattener(schema, options.stream)
+        _flattener(schema, options)
         self._schema = schema
         self._options = options
 
@@ -96,6 +96,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Nothing to undo: the micro-batch is run again and finds what is there."""
+
+
+def _flattener(schema: StructType, options: WriteOptions) -> RowFlattener:
+    return RowFlattener(
+        schema,
+        options.stream,
+        field_prefix=options.field_prefix,
+        empty_columns=options.empty_columns,
+    )
 
 
 def _refuse_overwriting(overwrite: bool) -> None:
@@ -117,7 +126,7 @@ def append_all(
 ) -> Appended:
     """Append the rows of one task. Raises RowsChanged, BadValue and ServerError."""
     task = TaskContext.get()
-    flattener = RowFlattener(schema, options.stream)
+    flattener = _flattener(schema, options)
     with Door(options.server) as door:
         appender = Appender(door, options, write, task.partitionId() if task else 0)
         for batch in batches:

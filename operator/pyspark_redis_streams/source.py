@@ -13,9 +13,15 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_redis_streams.catalog_tables import (
+    is_created,
+    table_schema,
+    table_write_options,
+    with_kept_options,
+)
 from pyspark_redis_streams.errors import RedisStreamsError
 from pyspark_redis_streams.option import Use, View
-from pyspark_redis_streams.options import ReadOptions, parse_read_options, parse_write_options
+from pyspark_redis_streams.options import ReadOptions, parse_read_options
 from pyspark_redis_streams.plain_errors import plain_errors
 from pyspark_redis_streams.pushdown import keeps_narrowed_reads_apart
 from pyspark_redis_streams.schemas import default_schema
@@ -47,12 +53,15 @@ class DefaultSource(DataSource):
     @plain_errors
     def schema(self) -> str:
         """The columns of a read that was given no schema, as DDL. Raises OptionError."""
+        if is_created(self.options):
+            return table_schema(self.options)
         return default_schema(parse_read_options(self.options, None))
 
     @plain_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read of any view. Raises OptionError and SchemaError."""
-        options = parse_read_options(self.options, Use.READ)
+        given = with_kept_options(self.options, schema, Use.READ)
+        options = parse_read_options(given, Use.READ)
         if options.pushdown and keeps_narrowed_reads_apart():
             return NarrowedReader(schema, options)
         return _READERS[options.view](schema, options)
@@ -60,7 +69,8 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """A streaming read of entries; an OptionError or SchemaError comes when it begins."""
         try:
-            options = parse_read_options(self.options, Use.STREAM)
+            given = with_kept_options(self.options, schema, Use.STREAM)
+            options = parse_read_options(given, Use.STREAM)
             refuse_what_spark_lacks(options)
             return RedisStreamReader(schema, options)
         except RedisStreamsError as error:
@@ -69,9 +79,9 @@ class DefaultSource(DataSource):
     @plain_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Appends rows to streams. Raises OptionError and SchemaError."""
-        return BatchWriter(schema, parse_write_options(self.options), overwrite=overwrite)
+        return BatchWriter(schema, table_write_options(self.options, schema), overwrite=overwrite)
 
     @plain_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Appends the rows of micro-batches. Raises OptionError and SchemaError."""
-        return StreamWriter(schema, parse_write_options(self.options), overwrite=overwrite)
+        return StreamWriter(schema, table_write_options(self.options, schema), overwrite=overwrite)

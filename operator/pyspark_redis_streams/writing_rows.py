@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 from typing import Any
 
@@ -26,8 +26,16 @@ class RowFlattener:
     arrays and maps are written as JSON.
     """
 
-    def __init__(self, schema: StructType, stream: str | None) -> None:
-        names = schema.fieldNames()
+    def __init__(
+        self,
+        schema: StructType,
+        stream: str | None,
+        *,
+        field_prefix: str | None = None,
+        empty_columns: Collection[str] = (),
+    ) -> None:
+        self._empty_columns = [name for name in schema.fieldNames() if name in empty_columns]
+        names = [name for name in schema.fieldNames() if name not in empty_columns]
         if stream is None and STREAM not in names:
             raise OptionError("option 'stream' is missing, and the rows have no column 'stream'")
         self._stream = stream
@@ -42,11 +50,22 @@ class RowFlattener:
             )
         if stream is None and not isinstance(schema[STREAM].dataType, StringType):
             raise SchemaError("column 'stream' names each row's stream and must be a string")
-        self._columns = [(name.encode(), _writer(schema[name].dataType)) for name in others]
+        self._columns = [
+            (name.removeprefix(field_prefix or "").encode(), _writer(schema[name].dataType))
+            for name in others
+        ]
         self._names = others
+        fields = [field for field, _ in self._columns]
+        for column, field in zip(others, fields, strict=True):
+            if fields.count(field) > 1:
+                raise SchemaError(
+                    f"column '{column}' would write field '{field.decode()}', as another column"
+                    " does: option 'fieldPrefix' takes the prefix off"
+                )
 
     def entries(self, batch: pa.RecordBatch) -> Iterator[tuple[str, Flat]]:
         """The stream and the fields of each row. Raises BadValue for a row without any."""
+        self._refuse_filled(batch)
         targets = self._targets(batch)
         rows = self._fields(batch) if self._has_fields else self._column_rows(batch)
         for stream, flat in zip(targets, rows, strict=True):
@@ -55,6 +74,14 @@ class RowFlattener:
             if stream is None:
                 raise BadValue("a row has null in column 'stream', which names its stream")
             yield stream, flat
+
+    def _refuse_filled(self, batch: pa.RecordBatch) -> None:
+        for name in self._empty_columns:
+            if batch.column(name).null_count < batch.num_rows:
+                raise BadValue(
+                    f"column '{name}' is no field: Redis gives each row that is inserted a new ID,"
+                    " and a table is one stream; name the other columns in INSERT INTO"
+                )
 
     def _targets(self, batch: pa.RecordBatch) -> list[str | None]:
         if self._stream is not None:

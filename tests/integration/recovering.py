@@ -164,6 +164,12 @@ async def recorded(server: Server, kind: str, keys: GroupKeys = KEYS) -> list[Le
     ]
 
 
+async def targets(server: Server, kind: str, keys: GroupKeys = KEYS) -> set[str | None]:
+    """The streams that have the new IDs, as the ledger says."""
+    events = await ledger(server, keys)
+    return {event.details.get("target") for event in events if event.kind == kind}
+
+
 async def totals(server: Server, keys: GroupKeys = KEYS) -> dict[str, int]:
     """What the state has counted."""
     names = ("requeued", "released", "dead_lettered", "payload_gone")

@@ -27,6 +27,7 @@ from tests.integration.recovering import (
     server_time,
     snapshot,
     strand,
+    targets,
     totals,
 )
 from tests.integration.redis_door import (
@@ -61,6 +62,7 @@ async def test_what_a_dead_consumer_held_is_copied_to_the_end_and_acknowledged(
     told = await recorded(server, LedgerKind.REQUEUED)
     assert [entry.entry_id for entry in told] == ids
     assert [entry.new_id for entry in told] == copies
+    assert await targets(server, LedgerKind.REQUEUED) == {KEYS.stream}
     assert (await totals(server))["requeued"] == 250
     assert batches[0].first_moved == ids[0]
 

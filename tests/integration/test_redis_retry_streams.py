@@ -35,6 +35,7 @@ from tests.integration.recovering import (
     read_new,
     recorded,
     recover_all,
+    targets,
 )
 from tests.integration.redis_door import (
     an_owner,
@@ -106,6 +107,7 @@ async def test_copies_that_nobody_was_given_go_back_once_and_as_they_were(server
     assert [one.entry_id for one in acts] == ids[5:]
     assert [str(one.new_id) for one in acts] == list(moved)
     assert [one.retry_count for one in acts] == list(range(5, MANY))
+    assert await targets(server, "requeued") == {KEYS.stream}
     assert await read_fields(server, KEYS, ["total:requeued"]) == [str(MANY - 5)]
     assert await give_back(server) == Returned()
 

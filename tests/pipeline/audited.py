@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow.parquet as pq
 import redis
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,7 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
+from pelops.pipeline.session import LazySession, as_lazy
 from pelops.pipeline.settings import Settings, Target
 
 FIRST_MS = 1_700_000_000_000
@@ -37,9 +39,13 @@ class Audited:
     """One stream `orders` with the group `workers`, and the archive of its audits."""
 
     def __init__(
-        self, session: SparkSession, servers: RedisServers, prefix: str, archive: Path
+        self,
+        spark: SparkSession | LazySession,
+        servers: RedisServers,
+        prefix: str,
+        archive: Path,
     ) -> None:
-        self.session = session
+        self.spark = as_lazy(spark)
         self.servers = servers
         self.port = servers.master().port
         self.prefix = prefix
@@ -63,6 +69,11 @@ class Audited:
         if keys:
             self.client.delete(*keys)
         self.client.close()
+
+    @property
+    def session(self) -> SparkSession:
+        """A session of Spark, for a test that needs one: windows as small as these do not."""
+        return self.spark.get()
 
     def add(self, number: int, **fields: Any) -> list[str]:
         """Add entries, ten in each millisecond; answers their IDs."""
@@ -100,7 +111,7 @@ class Audited:
 
     def audit(self, **changes: Any) -> list[AuditSummary]:
         """Audit once, as a run of its own does."""
-        run = open_run(self.session, replace(self.settings, **changes))
+        run = open_run(self.spark, replace(self.settings, **changes))
         try:
             return run_audit(run)
         finally:
@@ -117,6 +128,13 @@ class Audited:
         """A file of a group's results."""
         path = Path(self.place(number).of_group(group, name))
         found: dict[str, Any] = json.loads(path.read_text())
+        return found
+
+    def marker(self, stage: str, number: int = 0) -> dict[str, Any]:
+        """What a stage's marker says."""
+        found: dict[str, Any] = json.loads(
+            Path(self.place(number).part(f"{stage}.json")).read_text()
+        )
         return found
 
     def counts(self, summary: AuditSummary) -> dict[str, int]:
@@ -144,7 +162,8 @@ class Audited:
     def rows(self, part: str, number: int = 0) -> list[dict[str, Any]]:
         """The rows of a part of the group's results."""
         path = self.place(number).of_group(GROUP, part)
-        return [row.asDict() for row in self.session.read.parquet(path).collect()]
+        found: list[dict[str, Any]] = pq.read_table(path, partitioning=None).to_pylist()
+        return found
 
     def files(self) -> dict[str, bytes]:
         """Every file of the archive but the plans, which tell when they were made."""

@@ -74,11 +74,16 @@ class Compared:
     def miscounted(self) -> list[EntryStatus]:
         """Statuses that more or fewer entries have than in truth; without files, than are named.
 
-        Nobody watched: what was gone before it was archived is indeterminate without files.
+        Nobody watched: what was gone before it was archived is indeterminate without files, or lost
+        as far as counters prove it.
         """
         expected = Counter(self.true.values() if self.has_files else self.told.values())
         if not self.has_files:
-            expected[EntryStatus.INDETERMINATE] += len(self.true) - len(self.told)
+            unnamed = [true for one, true in self.true.items() if one not in self.told]
+            lost = self.counts[EntryStatus.LOST] - expected[EntryStatus.LOST]
+            lost = min(max(lost, 0), unnamed.count(EntryStatus.LOST))
+            expected[EntryStatus.LOST] += lost
+            expected[EntryStatus.INDETERMINATE] += len(unnamed) - lost
         return [one for one in EntryStatus if self.counts[one] != expected[one]]
 
     def _is_right(self, told: EntryStatus | None, true: EntryStatus) -> bool:

@@ -4,18 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import pytest
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import RedisServers
+from pelops.pipeline.arrow.session import ArrowSession
+from pelops.pipeline.engine import on_driver
+from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SessionOfTests(LazySession):
+    """The session that all tests share, from the moment when one of them needs it."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        super().__init__()
+        self._request = request
+
+    def get(self, entries: int = 0) -> SparkSession:
+        if self._found is None:
+            self._found = self._request.getfixturevalue("spark")
+        return super().get(entries)
+
+
+@pytest.fixture
+def lazy_spark(request: pytest.FixtureRequest) -> LazySession:
+    """A session that is opened only for what needs one."""
+    return SessionOfTests(request)
+
+
+@pytest.fixture(params=["driver", "spark"])
+def both(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """The session of either engine, with which the test then works."""
+    if request.param == "spark":
+        yield request.getfixturevalue("spark")
+        return
+    with on_driver():
+        yield cast("SparkSession", ArrowSession(None))
 
 
 @pytest.fixture
 def audited(
-    spark: SparkSession, redis_86: RedisServers, key_prefix: str, tmp_path: Path
+    lazy_spark: LazySession, redis_86: RedisServers, key_prefix: str, tmp_path: Path
 ) -> Iterator[Audited]:
     """A stream, a group and an archive of this test alone."""
-    with Audited(spark, redis_86, key_prefix, tmp_path / "archive") as audited:
+    with Audited(lazy_spark, redis_86, key_prefix, tmp_path / "archive") as audited:
         yield audited

@@ -114,13 +114,13 @@ def full_group() -> GroupReport:
         summary=told,
         earlier=tuple(_earlier(number) for number in range(406, 412)),
         checks=(
-            CountCheck(name="Produced", expected=250_067, found=250_067),
-            CountCheck(name="Archived", expected=250_067, found=250_065),
+            CountCheck(name="produced", expected=250_067, found=250_067),
+            CountCheck(name="pending", expected=412, found=410),
         ),
         roots={
-            EntryStatus.ACKNOWLEDGED_PROVEN: 180_300,
-            EntryStatus.DEAD_LETTERED: 214,
-            EntryStatus.LOST: 2,
+            **COUNTS,
+            EntryStatus.ACKNOWLEDGED_INFERRED: COUNTS[EntryStatus.ACKNOWLEDGED_INFERRED] - 120,
+            EntryStatus.REQUEUED: 0,
         },
         timeline=timeline(),
         stuck_ages=(

@@ -128,7 +128,7 @@ def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case:
     code, said = end_of(first)
     case.store.start()
     assert code == 1, said[-3000:]
-    assert f"{case.archive}/_pelops/stream={slug(case.stream)}/window=0/" in errors(said)[-1]
+    assert f"{case.archive}/" in errors(said)[-1]
     assert "the store cannot be reached" in errors(said)[-1]
     assert "Traceback" not in said
 
@@ -155,6 +155,11 @@ def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case:
     again = case.files()
     assert again.keys() == files.keys()
     assert not [name for name in files if again[name] != files[name]]
+
+    words = ["audit", "lookup", "--archive", case.archive, "--id", f"{FIRST_MS}-0"]
+    code, said = end_of(case.store.run(["-m", "pelops.cli", *words], case.logs / "lookup.log"))
+    assert code == 0, said[-3000:]
+    assert "is acknowledged, inferred (window 0, inferred)" in said
 
 
 def test_one_run_makes_a_file_and_any_run_finishes_what_was_half_put_in_place(

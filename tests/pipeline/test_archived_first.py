@@ -49,7 +49,7 @@ def test_a_position_that_was_set_back_makes_nothing_lost(audited: Audited) -> No
 
 
 def archive(audited: Audited) -> None:
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     try:
         run_archive(run)
     finally:

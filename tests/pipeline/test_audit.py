@@ -92,7 +92,7 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     assert (summary.produced, summary.stuck_earlier, summary.open) == (1, 1, 3)
     assert {one.kind: one.count for one in summary.findings} == {"stuck-earlier": 1}
     assert summary.verdict is Verdict.FINDINGS
-    assert summary.sentence.endswith(" Of earlier windows 1 are stuck.")
+    assert summary.sentence.endswith(" Of earlier windows 1 is stuck.")
     audited.acknowledge(read[0])
     assert audited.audit_one().verdict is Verdict.BALANCED
 
@@ -103,6 +103,7 @@ def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited:
     audited.audit_one()
     audited.client.xgroup_create(audited.stream, "later", id="0")
     for number in (1, 2):
+        audited.add(1)
         audited.audit(targets=(audited.target(GROUP), audited.target("later")))
         told = audited.json("audit.json", number, group="later")
         assert told["audited_from"] == 1
@@ -115,7 +116,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
 ) -> None:
     audited.create_group()
     audited.add(3)
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     run_archive(run)
     run.watch.close()
     sent = tmp_path / "sent.csv"
@@ -147,12 +148,12 @@ def test_a_pending_entry_whose_body_was_deleted_is_told(audited: Audited) -> Non
     audited.client.xdel(audited.stream, ids[3])
     audited.client.xtrim(audited.stream, minid=ids[1], approximate=False)
     summary = audited.audit_one()
-    # The first was trimmed before the archive began, and 3 deleted: both are still owed.
-    assert audited.counts(summary) == {"in_flight": 4}
-    assert summary.produced == 4
+    # The first was trimmed before the archive began, and 3 deleted: both are still pending.
+    assert audited.counts(summary) == {"in_flight": 4, "payload_gone": 2}
+    assert (summary.produced, summary.archived) == (6, 4)
 
 
-def test_entries_that_are_gone_before_the_archive_are_counted_and_not_guessed(
+def test_entries_that_are_gone_before_the_archive_are_told_apart_by_the_counters(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -164,8 +165,8 @@ def test_entries_that_are_gone_before_the_archive_are_counted_and_not_guessed(
     audited.client.xtrim(audited.stream, minid=ids[6], approximate=False)
     summary = audited.audit_one()
     assert (summary.produced, summary.archived) == (10, 4)
-    assert audited.counts(summary) == {"payload_gone": 4, "indeterminate": 2, "undelivered": 4}
-    assert {"unarchived", "indeterminate", "payload-gone"} <= {f.kind for f in summary.findings}
+    assert audited.counts(summary) == {"payload_gone": 4, "lost": 2, "undelivered": 4}
+    assert {"unarchived", "lost", "payload-gone"} <= {f.kind for f in summary.findings}
 
 
 def test_a_stream_that_was_made_anew_is_a_finding_and_not_a_crash(audited: Audited) -> None:

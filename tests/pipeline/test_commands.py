@@ -24,6 +24,7 @@ from pelops.pipeline.main import main, render_table
 from pelops.pipeline.place import read_place
 from pelops.pipeline.report.running import run_report
 from pelops.pipeline.run import open_run
+from pelops.pipeline.session import as_lazy
 from pelops.pipeline.settings import Table
 from pelops.pipeline.ticking import progress_told
 from pelops.pipeline.triage_run import run_triage
@@ -35,7 +36,7 @@ from tests.pipeline.test_dying_drivers import end, start
 
 @contextmanager
 def running(audited: Audited) -> Iterator[Run]:
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     try:
         yield run
     finally:
@@ -80,7 +81,7 @@ def test_a_report_needs_no_redis(
     place = read_place({}, f"redis://127.0.0.1:{free_port()}/0")
     options = {**place.options, "numRetries": "0"}
     settings = replace(audited.settings, place=replace(place, options=options))
-    assert run_report(audited.session, settings) == 0
+    assert run_report(audited.spark, settings) == 0
     page = Path(capsys.readouterr().out.strip()).read_text(encoding="utf-8")
     assert audited.stream in page
     [told] = [text for text in caplog.messages if text.startswith("dead letters of")]
@@ -93,19 +94,19 @@ def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
     audited.create_group()
     audited.add(3)
     audited.audit_one()
-    assert run_report(audited.session, audited.settings) == 0
+    assert run_report(audited.spark, audited.settings) == 0
     page = (audited.archive / "report" / "audit.html").read_bytes()
     wrong = replace(audited.settings, targets=(audited.target("wrokers"),))
     with pytest.raises(WrongSettings, match="nothing of this was audited into"):
-        run_report(audited.session, wrong)
+        run_report(audited.spark, wrong)
     with pytest.raises(WrongSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
-        run_triage(audited.session, wrong)
+        run_triage(audited.spark, wrong)
     assert (audited.archive / "report" / "audit.html").read_bytes() == page
 
 
 def test_dead_letters_of_a_group_that_is_gone_are_triaged(audited: Audited) -> None:
     audited.client.xadd(audited.keys.dead_letter, {"a": 1})
-    assert run_triage(audited.session, audited.settings) == 0
+    assert run_triage(audited.spark, audited.settings) == 0
 
 
 def test_what_is_wrong_with_the_server_is_told_before_spark_starts(
@@ -127,7 +128,7 @@ def test_what_is_wrong_with_the_server_is_told_before_spark_starts(
 def test_a_spark_that_does_not_start_is_told_in_a_line(audited: Audited, tmp_path: Path) -> None:
     audited.create_group()
     log = tmp_path / "driver.log"
-    assert start(audited, log, master="local[x]").wait(timeout=240) == 1
+    assert start(audited, log, master="local[x]", spark_from=0).wait(timeout=240) == 1
     told = log.read_text()
     assert "Traceback" not in told
     assert (
@@ -212,7 +213,7 @@ def test_progress_is_told_while_a_step_lasts_and_not_after(
 ) -> None:
     caplog.set_level(logging.INFO)
     gate = tmp_path / "open"
-    with progress_told(spark.sparkContext, every_s=0.05):
+    with progress_told(as_lazy(spark), every_s=0.05):
         job = threading.Thread(target=count_behind, args=(spark.sparkContext, gate))
         job.start()
         while "working: 0 of 2 tasks of this step done" not in caplog.text:

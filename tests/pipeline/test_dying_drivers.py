@@ -24,7 +24,12 @@ OF_THE_RUN = ("snapshot.json",)
 
 
 def start(
-    audited: Audited, log: Path, *, most_bytes: int = 0, master: str = "local[2]"
+    audited: Audited,
+    log: Path,
+    *,
+    most_bytes: int = 0,
+    master: str = "local[2]",
+    spark_from: int = 100_000,
 ) -> subprocess.Popen[bytes]:
     """An audit in a process of its own, which leads a group of processes."""
     url = f"redis://127.0.0.1:{audited.port}/0"
@@ -42,6 +47,7 @@ def start(
                 "PYTHONPATH": path,
                 "PYSPARK_PYTHON": sys.executable,
                 "PELOPS_AUDIT_MEMORY_MIB": "1024",
+                "PELOPS_AUDIT_SPARK_FROM": str(spark_from),
             },
             stdout=output,
             stderr=output,
@@ -128,7 +134,7 @@ def test_an_archive_without_room_is_a_clear_error_and_holds_nothing_half(
     said = log.read_text()
     assert f"report: {page}" in said
     assert "40000 of 40000 produced" in said
-    assert "balanced: 0 of 40000 entries were acknowledged" in said
+    assert "balanced, proven: 0 of 40000 entries were acknowledged" in said
 
 
 def test_an_archive_that_cannot_be_is_a_clear_error(audited: Audited, tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, Verdict
+from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
 
 
@@ -23,11 +23,11 @@ def audit_broken(audited: Audited, produced: int) -> AuditSummary:
 
 @pytest.mark.timeout(600)
 def test_a_server_that_went_back_or_forgot_all_is_an_epoch_break(
-    spark: SparkSession, tmp_path: Path
+    lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     with (
         start_standalone("8.6") as servers,
-        Audited(spark, servers, "epochs:", tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, "epochs:", tmp_path / "archive") as audited,
     ):
         audited.create_group()
         audited.add(20)
@@ -52,3 +52,32 @@ def test_a_server_that_went_back_or_forgot_all_is_an_epoch_break(
         audited.client.flushall()
         summary = audit_broken(audited, 0)
         assert "stream-missing" in {one.kind for one in summary.findings}
+
+
+def refill(audited: Audited, entries: int, kept: int) -> None:
+    """Add entries with IDs of today, of which only the newest stay: as a capped producer does."""
+    audited.create_group()
+    pipeline = audited.client.pipeline(transaction=False)
+    for number in range(entries):
+        pipeline.xadd(audited.stream, {"number": number}, maxlen=kept, approximate=False)
+    pipeline.execute()
+    audited.acknowledge(*audited.deliver(kept))
+
+
+@pytest.mark.timeout(600)
+def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
+    lazy_spark: LazySession, tmp_path: Path
+) -> None:
+    with (
+        start_standalone("8.6") as servers,
+        Audited(lazy_spark, servers, "refilled:", tmp_path / "archive") as audited,
+    ):
+        refill(audited, 20, kept=20)
+        assert audited.audit_one().verdict is Verdict.BALANCED
+        servers.server.kill()
+        servers.server.start()
+        assert not audited.client.exists(audited.stream)
+        # Beyond the counters of before, and fewer than were added since by these: so it could have
+        # been trimmed.
+        refill(audited, 60, kept=25)
+        audit_broken(audited, 25)

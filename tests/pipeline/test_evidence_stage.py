@@ -8,22 +8,22 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
 from pelops.pipeline.evidence.stage import archive_evidence, read_proofs
 from pelops.pipeline.planning import last_plan
 from pelops.pipeline.run import open_run
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.work import Work
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.evidence_door import FILES
 
 
 @pytest.fixture
-def witnessed(spark: SparkSession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
     with (
         start_standalone("8.6", options=FILES) as servers,
-        Audited(spark, servers, key_prefix, tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
     ):
         directory = servers.server.directory / "appendonlydir"
         audited.settings = replace(audited.settings, aof_path=str(directory))
@@ -40,7 +40,9 @@ def test_the_stage_holds_a_row_for_each_entry_and_stays_as_it_was_made(
     witnessed.audit()
     with _work(witnessed) as work:
         first = archive_evidence(work, str(work.run.settings.aof_path))
-        assert first["groups"] == {GROUP: {"rows": 30, "covered": 30}}
+        assert first["groups"] == {
+            GROUP: {"rows": 30, "covered": 30, "created_at": "0-0", "gone_before": 0}
+        }
         found = read_proofs(work, GROUP).orderBy("ms", "seq").collect()
         assert [row["proof"] for row in found] == ["acknowledged"] * 10 + [None] * 20
         assert {row["told_act"] for row in found} == {None}
@@ -71,7 +73,7 @@ def test_a_later_window_tells_of_its_own_entries_and_from_the_first_that_is_stil
 @contextmanager
 def _work(audited: Audited) -> Iterator[Work]:
     """The last window that was audited."""
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     try:
         plan = last_plan(run, audited.stream)
         assert plan is not None

@@ -7,24 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.bookmarks import EPOCH
 from pelops.pipeline.owed import Owed, Removed, close_balance
+from pelops.pipeline.session import LazySession
+from pelops.pipeline.snapshot import Snapshot
+from pelops.pipeline.unarchived import count_undelivered
+from pelops.pipeline.watching import GroupLook, StreamLook
 from tests.pipeline.audited import Audited
 from tests.pipeline.evidence_door import FILES
 from tests.pipeline.hardships import be_patient
 
 
 @pytest.fixture
-def witnessed(spark: SparkSession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
     """A stream on a server of its own, whose append-only files the audit reads."""
     with (
         start_standalone("8.6", options=FILES) as servers,
-        Audited(spark, servers, key_prefix, tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
     ):
         directory = servers.server.directory / "appendonlydir"
         audited.settings = replace(audited.settings, aof_path=str(directory))
@@ -100,6 +103,38 @@ def test_a_group_s_counters_prove_what_was_deleted_before_it_was_delivered(
     assert later.lost_earlier == 0
 
 
+def test_a_group_s_counters_prove_what_was_trimmed_before_it_was_delivered(
+    audited: Audited,
+) -> None:
+    be_patient(audited)
+    audited.create_group()
+    ids = audited.add(30)
+    audited.acknowledge(*audited.deliver(10))
+    audited.client.xtrim(audited.stream, minid=ids[18], approximate=False)
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"undelivered": 12, "lost": 8}
+    # The first ten were delivered, and nothing tells how they ended.
+    assert kinds(summary) == {"lost": 8, "removed-before-archive": 10}
+
+
+def test_numbers_that_contradict_each_other_prove_nothing() -> None:
+    def count(
+        read: int | None, *, at: int = 15, known: int = 3, missing: int = 9, counts: bool = True
+    ) -> int:
+        look = GroupLook(position=EntryId(at), pending=0, entries_read=read)
+        found = Snapshot(
+            before=look, after=look, stream=StreamLook(), pending=0, at_ms=0, counts_trimmed=counts
+        )
+        return count_undelivered(found, WINDOW, known=known, missing=missing)
+
+    assert count(15) == 2
+    assert count(None) == count(15, counts=False) == count(21) == count(20, at=20) == 0
+    assert count(15, known=6) == count(15, missing=1) == 0
+    # Before the window all of it lies ahead.
+    assert count(8, at=9) == 7
+    assert count(11, at=9) == 0
+
+
 def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(40)
@@ -147,11 +182,9 @@ def test_what_was_removed_before_the_group_was_created_is_not_its_own() -> None:
 
 def test_a_balance_holds_what_is_told_and_nothing_that_is_not() -> None:
     owed = Owed(window=WINDOW, archived=10, removed=10)
-    acknowledged, unknown = EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE
-    counts = {acknowledged: 10, EntryStatus.LOST: 3, unknown: 7}
-    balance = close_balance(owed, counts)
+    balance = close_balance(owed, 20, unaccounted=7)
     assert balance.unknown_before == 7
     assert balance.window == replace(WINDOW, from_id=EntryId.MIN, from_added=7)
-    all_unknown = close_balance(owed, {acknowledged: 8, unknown: 12})
+    all_unknown = close_balance(owed, 20, unaccounted=12)
     # Two of these went between the look at the counters and the archive.
     assert (all_unknown.unknown_before, all_unknown.window) == (10, WINDOW)

@@ -94,7 +94,7 @@ def _keep_odd_ledger(audited: Audited, ids: list[str]) -> None:
 
 
 def _report(audited: Audited) -> str:
-    run = open_run(audited.session, replace(audited.settings, name="shop/nightly"))
+    run = open_run(audited.spark, replace(audited.settings, name="shop/nightly"))
     try:
         return Path(write_report(run)).read_text()
     finally:

@@ -68,7 +68,7 @@ def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_do
         killing = []
         begin = lambda: killing.append(pool.submit(kill_amid_reading, audited))  # noqa: E731
         with amid(window_run, "archive_entries", begin):
-            summary = audited.audit_one()
+            summary = audited.audit_one(spark_from=0)
         assert killing[0].result(), "no worker was there to be killed"
     assert summary.archived == ENTRIES
     assert audited.counts(summary) == {"in_flight": 10, "undelivered": ENTRIES - 10}

@@ -42,7 +42,7 @@ def test_an_entry_is_followed_from_its_arrival_over_its_copy_to_its_end(
     audited.let_idle(ids[1], 130_000, "web-a")
     audited.audit()
     # Both are recovered: one is requeued and its copy acknowledged, the other dead-lettered.
-    pairs = ("_original_id", ids[0], "_retry_count", 1, "order", "x")
+    pairs = ("order", "x", "_original_id", ids[0], "_retry_count", 1)
     audited.client.execute_command("XADD", audited.stream, COPY, *pairs)
     event = ("reason", "worker died", "consumer", "web-a")
     audited.record("requeued", *event, ids[0], f"{COPY} {ids[0]} 1 1 120000")

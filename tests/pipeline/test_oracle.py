@@ -10,33 +10,33 @@ import os
 from typing import Final
 
 import pytest
-from pyspark.sql import SparkSession
 
+from pelops.pipeline.session import LazySession
 from tests.pipeline.oracle.histories import make_history
 from tests.pipeline.oracle.known import KNOWN
 from tests.pipeline.oracle.lives import Options, live
 
-SEEDS: Final = int(os.environ.get("PELOPS_TEST_ORACLE_SEEDS", "5"))
+SEEDS: Final = int(os.environ.get("PELOPS_TEST_ORACLE_SEEDS", "10"))
 LARGE: Final = int(os.environ.get("PELOPS_TEST_ORACLE_LARGE", "0"))
 _SCALE: Final = 2000
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_audits_of_a_random_history_say_nothing_untrue(spark: SparkSession, seed: int) -> None:
-    found = live(spark, make_history(seed))
+def test_audits_of_a_random_history_say_nothing_untrue(lazy_spark: LazySession, seed: int) -> None:
+    found = live(lazy_spark, make_history(seed))
     assert not found, "\n".join(map(str, found))
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", KNOWN)
-def test_what_was_untrue_once_is_not_again(spark: SparkSession, name: str) -> None:
-    found = live(spark, KNOWN[name])
+def test_what_was_untrue_once_is_not_again(lazy_spark: LazySession, name: str) -> None:
+    found = live(lazy_spark, KNOWN[name])
     assert not found, "\n".join(map(str, found))
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(1000, 1000 + LARGE))
-def test_audits_of_many_entries_say_nothing_untrue(spark: SparkSession, seed: int) -> None:
-    found = live(spark, make_history(seed, scale=_SCALE), Options(node=100))
+def test_audits_of_many_entries_say_nothing_untrue(lazy_spark: LazySession, seed: int) -> None:
+    found = live(lazy_spark, make_history(seed, scale=_SCALE), Options(node=100))
     assert not found, "\n".join(map(str, found))

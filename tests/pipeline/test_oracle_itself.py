@@ -186,10 +186,14 @@ def _know(judge: Judge, number: int, ends: dict[str, tuple[EntryId, int]]) -> To
             stuck_earlier=stuck,
         )
     )  # fmt: skip
+    settled = {one: status for one, status in earlier.items() if one not in still}
+    done = {_PROVEN, _INFERRED}
     content = {"limits": [], "roots": {one.value: n for one, n in roots.items()}}
     return Told(
         summary=summary, content=content, named=named,
-        settled={one: status for one, status in earlier.items() if one not in still},
+        again={one: status for one, status in {**still, **settled}.items() if one not in named},
+        exceptions={one: status for one, status in named.items() if status not in done},
+        settled=settled,
         open=still, roots=[Root(root=b"0-0", window=0, status=_S.LOST)], retried=retried,
     )  # fmt: skip
 

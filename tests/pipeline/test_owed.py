@@ -75,7 +75,7 @@ def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) ->
     audited.create_group()
     ids = audited.add(10)
     audited.acknowledge(*audited.deliver(4))
-    run = open_run(audited.session, audited.settings)
+    run = open_run(audited.spark, audited.settings)
     try:
         assert run_archive(run) == 10
     finally:
@@ -101,7 +101,7 @@ def test_copies_in_the_retry_stream_have_a_status_each(audited: Audited) -> None
     for copy, root in zip(copies, ids, strict=True):
         words = ("number", 1, "_original_id", root, "_retry_count", 1)
         client.execute_command("XADD", retry, copy, *words)
-        audited.record("requeued", "consumer", "a", root, f"{copy} {root} 1 1 40")
+        audited.record("requeued", "target", retry, root, f"{copy} {root} 1 1 40")
     client.xreadgroup(GROUP, "b", {retry: ">"}, count=3)
     client.xack(retry, GROUP, copies[0], copies[2])
     client.xdel(retry, copies[2])
@@ -111,6 +111,7 @@ def test_copies_in_the_retry_stream_have_a_status_each(audited: Audited) -> None
     )  # fmt: skip
     summary = audited.audit_one()
     assert audited.counts(summary) == {"requeued": 4}
+    assert {one.kind: one.count for one in summary.findings} == {"dead-lettered-copies": 1}
     told = {row["seq"]: (row["status"], row["root_seq"]) for row in audited.rows("retried")}
     assert told == {
         0: ("acknowledged_inferred", 0),

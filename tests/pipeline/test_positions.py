@@ -56,6 +56,8 @@ def test_where_the_ledger_says_that_a_group_began_it_was_set_rightly() -> None:
     nobody = look(consumers=0, given=None)
     assert not doubt(nobody, created_at=AT, was_missing=True)
     assert not doubt(look(), created_at=EntryId(1), max_deleted=EntryId.MIN, was_missing=True)
+    # One that began with the first entry was set later.
+    assert "does not know" in doubt(look(), created_at=EntryId.MIN, max_deleted=EntryId.MIN)
 
 
 def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> None:

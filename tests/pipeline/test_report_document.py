@@ -97,7 +97,7 @@ def test_several_groups_share_the_worst_verdict_and_one_sentence() -> None:
     told = report(full_group(), quiet_group())
     assert verdict_of_all(told) is Verdict.FINDINGS
     assert sentence_of_all(told).startswith(
-        "2 groups, 250\u202f067 entries. 1 of them needs a look: 2 lost, 3 without payload, "
+        "2 groups, 250\u202f067 entries. 1 group needs a look: 2 lost, 3 without payload, "
     )
     quiet = report(quiet_group(), replace_name(quiet_group(), "other"))
     assert sentence_of_all(quiet) == "2 groups, 10 entries: all balanced, proven."

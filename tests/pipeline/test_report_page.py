@@ -146,7 +146,7 @@ def test_the_page_forbids_scripts_and_requests_to_the_browser() -> None:
 def test_the_verdict_stands_at_the_top_in_one_sentence() -> None:
     text = render_page(report(full_group()))
     head = re.search(r"<h1>(.*?)</h1>", text, re.DOTALL)
-    assert head is not None and "2 are lost" in head[1] and "Findings" in head[1]
+    assert head is not None and "2 lost" in head[1] and "Findings" in head[1]
     assert text.index("<h1>") < text.index('aria-label="Findings"') < text.index("<details")
 
 
@@ -175,7 +175,7 @@ def test_every_table_can_be_copied_as_text_with_plain_numbers() -> None:
 def test_what_is_empty_is_said_to_be_empty() -> None:
     text = "".join(_page(quiet_group()).text)
     assert (
-        "Looked for, and none found: entries to look at one by one, dead letters, stuck entries, "
+        "Looked for, and none found: entries to look at, dead letters, stuck entries, "
         "duplicates, statements without proof." in text
     )
 
@@ -183,7 +183,7 @@ def test_what_is_empty_is_said_to_be_empty() -> None:
 def test_what_was_not_looked_at_is_not_said_to_be_well() -> None:
     text = "".join(_page(GroupReport(summary=summary({EntryStatus.LOST: 1}))).text)
     assert (
-        "Not looked for: entries to look at one by one, dead letters, stuck entries, duplicates, "
+        "Not looked for: entries to look at, dead letters, stuck entries, duplicates, "
         "times." in text
     )
     assert "none found: statements without proof." in text

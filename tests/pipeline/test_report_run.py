@@ -7,14 +7,17 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 
+from pelops.domain.audit import AuditSummary
 from pelops.domain.redrive_plan import parse_plan
-from pelops.pipeline.layout import slug
+from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import read_schema
-from pelops.pipeline.report.running import run_report
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.report.running import run_report, write_report
+from pelops.pipeline.run import open_run
+from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.triage_run import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.json_schema import violations
@@ -55,7 +58,7 @@ def test_the_report_tells_what_the_audit_found(
 ) -> None:
     _trouble(audited)
     summary = audited.audit_one()
-    assert run_report(audited.session, audited.settings) == 0
+    assert run_report(audited.spark, audited.settings) == 0
     page = Path(capsys.readouterr().out.strip())
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     (group,) = _document(audited)["groups"]
@@ -79,7 +82,7 @@ def test_a_second_window_shows_the_first_one_as_well(audited: Audited) -> None:
     audited.audit()
     audited.add(3)
     audited.audit()
-    run_report(audited.session, audited.settings)
+    run_report(audited.spark, audited.settings)
     (group,) = _document(audited)["groups"]
     assert (group["summary"]["window"]["number"], group["summary"]["produced"]) == (1, 3)
     assert [one["produced"] for one in group["earlier"]] == [5]
@@ -89,7 +92,7 @@ def test_a_group_that_was_not_audited_yet_is_left_out(audited: Audited) -> None:
     audited.create_group()
     audited.audit_one()
     both = (audited.target("mail"), *audited.settings.targets)
-    assert run_report(audited.session, replace(audited.settings, targets=both)) == 0
+    assert run_report(audited.spark, replace(audited.settings, targets=both)) == 0
     [group] = _document(audited)["groups"]
     assert group["summary"]["group"] == GROUP
 
@@ -99,7 +102,7 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 ) -> None:
     audited.create_group()
     _bury(audited, 4)
-    assert run_triage(audited.session, audited.settings) == 0
+    assert run_triage(audited.spark, audited.settings) == 0
     assert "4 dead letters" in capsys.readouterr().out
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     with (base / "redrive.jsonl").open(encoding="utf-8") as lines:
@@ -121,8 +124,110 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 
 def test_triage_shows_payloads_where_they_may_be_archived(audited: Audited) -> None:
     _bury(audited, 1)
-    run_triage(audited.session, replace(audited.settings, payload=Payload.FULL))
+    run_triage(audited.spark, replace(audited.settings, payload=Payload.FULL))
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     (cluster,) = json.loads((base / "clusters.json").read_text(encoding="utf-8"))["clusters"]
     ((field,),) = [one["fields"] for one in cluster["examples"]]
     assert field["name"]["text"] == "secret" and field["value"]["base64"] == "/zQy"
+
+
+def _other_stream(audited: Audited, name: str) -> Target:
+    """A stream of another name with a group of the same one, and two entries."""
+    stream = f"{audited.prefix}{name}"
+    for number in range(2):
+        audited.client.xadd(stream, {"number": number})
+    audited.client.xgroup_create(stream, GROUP, id="0")
+    return replace(audited.settings.targets[0], stream=stream)
+
+
+def _lines(document: dict[str, Any]) -> list[tuple[str, str]]:
+    of_groups = [(one["summary"]["stream"], one["verdict"]) for one in document["groups"]]
+    return of_groups + [(one["stream"], one["verdict"]) for one in document["others"]]
+
+
+def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audited) -> None:
+    audited.create_group()
+    ids = audited.add(4)
+    audited.deliver(4)
+    audited.let_idle(ids[0], 600_000)
+    audited.audit()
+    run_report(audited.session, audited.settings)
+    other = _other_stream(audited, "report")
+    theirs = replace(audited.settings, targets=(other,))
+    audited.audit(targets=(other,))
+    # A run of another audit, of another stream, into the same archive.
+    assert run_report(audited.session, theirs) == 0
+
+    for stream in (audited.stream, other.stream):
+        base = Path(report_path(str(audited.archive), stream))
+        document = json.loads((base / "audit.json").read_text(encoding="utf-8"))
+        assert [one["summary"]["stream"] for one in document["groups"]] == [stream]
+        assert stream in (base / "audit.html").read_text(encoding="utf-8")
+    whole = _document(audited)
+    assert _lines(whole) == [(other.stream, "balanced"), (audited.stream, "findings")]
+    assert whole["verdict"] == "findings"
+    page = (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
+    assert "✓" not in page
+    (link,) = [one["page"] for one in whole["others"]]
+    path, _, anchor = link.partition("#")
+    linked = audited.archive / "report" / unquote(path)
+    assert f'id="{anchor}"' in linked.read_text(encoding="utf-8")
+
+
+def test_a_report_that_cannot_be_read_is_told_and_is_no_reason_for_a_tick(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    audited.audit()
+    broken = audited.archive / "report" / "another" / "audit.json"
+    broken.parent.mkdir(parents=True)
+    broken.write_text("{}")
+    run_report(audited.session, audited.settings)
+    whole = _document(audited)
+    assert (whole["verdict"], whole["unread"]) == ("unknown", [str(broken)])
+    assert "✓" not in (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
+
+
+def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    ids = audited.add(10)
+    audited.deliver(10)
+    audited.acknowledge(*ids[5:])
+    audited.audit()
+    more = audited.add(6)
+    audited.deliver(6)
+    audited.client.xdel(audited.stream, *more[:4])
+    audited.audit()
+    run_report(audited.session, audited.settings)
+    (group,) = _document(audited)["groups"]
+    found = {one["kind"]: one["count"] for one in group["findings"]}
+    assert found["payload-gone"] == 4
+    assert group["exceptions"]["counts"]["window"] == {"payload_gone": 4}
+    assert [one["id"] for one in group["exceptions"]["first"]] == more[:4]
+    page = (audited.archive / "report" / "audit.html").read_text(encoding="utf-8")
+    assert "✓" not in page and "none found: entries to look at" not in page
+
+
+def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(2)
+    summaries = audited.audit()
+    run_report(audited.session, audited.settings)
+    whole = audited.archive / "report" / "audit.json"
+    before = whole.read_bytes()
+
+    def write(told: list[AuditSummary]) -> None:
+        run = open_run(audited.session, audited.settings)
+        try:
+            write_report(run, told)
+        finally:
+            run.watch.close()
+
+    write([])
+    assert whole.read_bytes() == before
+    # As a run left it that died between the report of the stream and that of all.
+    whole.write_text(whole.read_text().replace('"balanced"', '"failing"'))
+    write([])
+    assert _lines(_document(audited)) == [(audited.stream, summaries[0].verdict.value)]

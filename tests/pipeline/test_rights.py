@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from pelops.domain.access import Role, acl_rules
 from pelops.domain.audit import EntryStatus, Evidence
 from pelops.domain.audit_record import TOTALS_PREFIX
 from pelops.pipeline.place import read_place
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Payload
 from tests.pipeline.audited import FIRST_MS, Audited
 
@@ -23,11 +23,11 @@ OWN_ACCORD = {"client|setinfo", "cluster|slots"}
 
 @pytest.fixture(params=["redis_70", "redis_86"])
 def restricted(
-    request: pytest.FixtureRequest, spark: SparkSession, key_prefix: str, tmp_path: Path
+    request: pytest.FixtureRequest, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
 ) -> Iterator[Audited]:
     """A stream and a group, and audits of them by a user who may do no more than an auditor."""
     servers = request.getfixturevalue(request.param)
-    with Audited(spark, servers, key_prefix, tmp_path / "archive") as audited:
+    with Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited:
         user = f"auditor-{abs(hash(key_prefix))}"
         rules = acl_rules(audited.keys, Role.AUDITOR)
         audited.client.execute_command("ACL", "SETUSER", user, "on", ">secret", *rules)
@@ -67,7 +67,7 @@ def _live(audited: Audited) -> None:
     audited.client.execute_command("XADD", keys.retry, copy, *pairs)
     audited.client.execute_command("XADD", keys.dead_letter, "*", "number", 1, "_reason", "Poison")
     audited.record("bookmark", "entries_added", 200, "last_generated", ids[-1])
-    audited.record("requeued", "consumer", "a", ids[0], f"{copy} {ids[0]} 1 1 40")
+    audited.record("requeued", "target", keys.retry, ids[0], f"{copy} {ids[0]} 1 1 40")
     audited.record("dead-lettered", "reason", "Poison", ids[1], f"9-9 {ids[1]} 3 4 70")
 
 

@@ -15,7 +15,14 @@ from pelops.pipeline.arguments import add_arguments
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.main import main
 from pelops.pipeline.run import exit_code
-from pelops.pipeline.settings import Payload, Settings, Table, read_settings
+from pelops.pipeline.settings import (
+    Payload,
+    Settings,
+    StatusTable,
+    Table,
+    TableFormat,
+    read_settings,
+)
 from tests.audits import a_summary
 
 ENVIRONMENT = {
@@ -99,6 +106,9 @@ def test_arguments_win_over_variables() -> None:
         ({"PELOPS_AUDIT_NAME": "a b"}, "PELOPS_AUDIT_NAME"),
         ({"PELOPS_REDIS_URL": "http://x"}, "PELOPS_REDIS"),
         ({"PELOPS_REDIS_URL": None}, "give --redis-url redis://host:port/db"),
+        ({"PELOPS_AUDIT_STATUSES_FORMAT": "orc"}, "must be one of parquet, delta, iceberg"),
+        ({"PELOPS_AUDIT_STATUSES_FORMAT": "delta"}, "needs --statuses-table"),
+        ({"PELOPS_AUDIT_STATUSES_TABLE": "a.b"}, "needs --statuses-format"),
     ],
 )
 def test_what_cannot_be_used_is_named(changes: dict[str, str | None], told: str) -> None:
@@ -112,6 +122,16 @@ def test_an_argument_that_cannot_be_used_is_named_as_it_was_given() -> None:
     table = ("--business-key", "order", "--table-format", "jdbc")
     with pytest.raises(WrongSettings, match=r"write jdbc:\.\.\.#TABLE"):
         read("--sent", "jdbc:postgresql://db/shop", *table)
+
+
+def test_statuses_go_to_the_table_that_is_named() -> None:
+    assert read().status_table is None
+    assert read("--statuses-format", "parquet").status_table is None
+    chosen = ("--statuses-format", "iceberg", "--statuses-table")
+    table = StatusTable(format=TableFormat.ICEBERG, name="lake.shop.statuses")
+    assert read(*chosen, "lake.shop.statuses").status_table == table
+    with pytest.raises(WrongSettings, match=r"is a path; .* CATALOG\.DATABASE\.TABLE"):
+        read(*chosen, "/lake/statuses")
 
 
 def test_a_database_is_told_of_without_its_password() -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import redis
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import (
     ClusterServers,
@@ -22,6 +21,7 @@ from pelops.domain.audit import AuditSummary, Evidence, Verdict
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.pipeline import snapshot, window_run
 from pelops.pipeline.place import read_place
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Target
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import amid, half_read
@@ -40,11 +40,11 @@ def at(audited: Audited, client: Any, **environment: str) -> Audited:
 
 @pytest.mark.parametrize("server", ["redis_70", "redis_86", "valkey"])
 def test_every_supported_server_is_audited(
-    server: str, spark: SparkSession, key_prefix: str, tmp_path: Path,
+    server: str, lazy_spark: LazySession, key_prefix: str, tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
     servers: StandaloneServers = request.getfixturevalue(server)
-    with Audited(spark, servers, key_prefix, tmp_path / "archive") as audited:
+    with Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited:
         audited.settings = replace(audited.settings, name=NAME)
         ids = half_read(audited)
         copy = f"{FIRST_MS + 50}-0"
@@ -61,7 +61,7 @@ def test_every_supported_server_is_audited(
 
 
 def test_streams_on_every_shard_are_audited_under_the_least_rights(
-    empty_cluster: ClusterServers, spark: SparkSession, tmp_path: Path
+    empty_cluster: ClusterServers, lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     servers = empty_cluster
     streams = [f"shard-{number}" for number in range(6)]
@@ -70,7 +70,7 @@ def test_streams_on_every_shard_are_audited_under_the_least_rights(
     servers.acl_setuser("auditor", "on", ">secret", *_rules(keys))
     port = servers.masters()[0].port
     client = redis.RedisCluster(host="127.0.0.1", port=port)
-    with Audited(spark, servers, "shard-", tmp_path / "archive") as audited:
+    with Audited(lazy_spark, servers, "shard-", tmp_path / "archive") as audited:
         at(audited, client, PELOPS_REDIS_URL=f"redis://auditor:secret@127.0.0.1:{port}")
         for number, stream in enumerate(streams):
             for entry in range(5 + number):
@@ -104,11 +104,11 @@ def _rules(keys: list[GroupKeys]) -> list[str]:
 
 @pytest.fixture
 def watched(
-    empty_sentinel: SentinelServers, spark: SparkSession, tmp_path: Path
+    empty_sentinel: SentinelServers, lazy_spark: LazySession, tmp_path: Path
 ) -> Iterator[Audited]:
     """A stream that Sentinels watch over."""
     nodes = ",".join(f"{host}:{port}" for host, port in empty_sentinel.sentinel_nodes)
-    with Audited(spark, empty_sentinel, "watched:", tmp_path / "archive") as audited:
+    with Audited(lazy_spark, empty_sentinel, "watched:", tmp_path / "archive") as audited:
         yield at(
             audited, _master(empty_sentinel),
             PELOPS_REDIS_SENTINEL_MASTER=empty_sentinel.sentinel_master or "",
@@ -181,7 +181,7 @@ def _kinds(summary: AuditSummary) -> set[str]:
 
 
 def test_tls_with_a_certificate_and_the_rights_of_an_auditor(
-    redis_tls: StandaloneServers, spark: SparkSession, key_prefix: str, tmp_path: Path
+    redis_tls: StandaloneServers, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
 ) -> None:
     files, port = redis_tls.tls_files, redis_tls.master().port
     assert files is not None
@@ -195,7 +195,7 @@ def test_tls_with_a_certificate_and_the_rights_of_an_auditor(
         host="localhost", port=port, ssl=True, ssl_ca_certs=str(files.ca),
         ssl_certfile=str(files.cert), ssl_keyfile=str(files.key),
     )  # fmt: skip
-    with Audited(spark, redis_tls, key_prefix, tmp_path / "archive") as audited:
+    with Audited(lazy_spark, redis_tls, key_prefix, tmp_path / "archive") as audited:
         at(audited, client, **told)
         rules = acl_rules(audited.keys, Role.AUDITOR)
         redis_tls.acl_setuser("auditor", "on", ">secret", *rules)

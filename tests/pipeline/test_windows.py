@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.bookmarks import Bookmark
 from pelops.pipeline.watching import StreamLook
-from pelops.pipeline.windows import beginning, close_windows, find_break
+from pelops.pipeline.windows import (
+    Replacement,
+    Traces,
+    beginning,
+    close_windows,
+    find_break,
+    find_replacement,
+)
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -79,3 +89,55 @@ def test_an_archive_begins_before_the_first_entry_that_is_left() -> None:
     look = StreamLook(length=3, added=10, first=EntryId(7, 0), last_generated=EntryId(9))
     begin = beginning(look, mark(0, 10))
     assert (begin.at_id, begin.added) == (EntryId(7, 0).before(), 7)
+
+
+def traces(**changes: Any) -> Traces:
+    """Nothing that was archived is left, and the server is the same."""
+    usual = Traces(
+        was_there=True, is_same=None, max_deleted=EntryId.MIN, restarted=False,
+        began_empty=False, ledger_is_left=False, reread=None,
+    )  # fmt: skip
+    return replace(usual, **changes)
+
+
+KNOWN = mark(0, 5)
+TRIMMED = seen(EntryId(KNOWN.at_id.ms + 9), 50, first=EntryId(KNOWN.at_id.ms + 5), length=4)
+
+
+def test_a_stream_that_was_only_trimmed_is_the_same_one() -> None:
+    assert find_replacement(KNOWN, TRIMMED, traces()) == Replacement()
+    assert find_replacement(KNOWN, TRIMMED, traces(restarted=True, ledger_is_left=True)) == (
+        Replacement()
+    )
+    # After a restart that kept its data, nothing was added since.
+    still = seen(KNOWN.at_id, KNOWN.added)
+    assert find_replacement(KNOWN, still, traces(restarted=True)) == Replacement()
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (traces(is_same=False), "another one than was archived"),
+        (traces(max_deleted=EntryId(1)), "max-deleted-entry-id went back"),
+        (traces(restarted=True, began_empty=True), "restarted without its data"),
+    ],
+)
+def test_a_stream_that_was_filled_beyond_the_archived_one_is_another(
+    found: Traces, why: str
+) -> None:
+    assert why in str(find_replacement(KNOWN, TRIMMED, found).broken)
+
+
+def test_an_entry_that_nothing_can_have_removed_shows_another_stream() -> None:
+    older = replace(TRIMMED, first=KNOWN.at_id.before())
+    assert "it was not deleted" in str(find_replacement(KNOWN, older, traces()).broken)
+    deleted = replace(older, max_deleted=KNOWN.at_id)
+    assert find_replacement(KNOWN, deleted, traces()) == Replacement()
+    assert find_replacement(KNOWN, older, traces(was_there=False)) == Replacement()
+
+
+def test_what_nothing_tells_apart_is_a_doubt() -> None:
+    assert "another server process" in str(
+        find_replacement(KNOWN, TRIMMED, traces(restarted=True)).doubt
+    )
+    assert "made anew" in str(find_replacement(KNOWN, TRIMMED, traces(reread="g")).doubt)

@@ -37,6 +37,16 @@ def test_the_summary_is_of_all_groups_and_names_the_one_furthest_behind() -> Non
     assert (summary["lost"], summary["deadLettered"], summary["produced"]) == (2, 4, 20)
 
 
+def test_a_status_says_how_certain_it_is_and_of_how_many_entries_nothing_is_known() -> None:
+    unknown = a_group(a_summary(indeterminate=3, verdict=Verdict.UNKNOWN))
+    status = rendered(facts([a_group(), unknown]))
+    assert (status["summary"]["verdict"], status["summary"]["certainty"]) == ("unknown", "unknown")
+    told = {group["certainty"]: group.get("indeterminate") for group in status["groups"]}
+    assert told == {"unknown": 3, "inferred": None}
+    happening = tell_windows({}, status)
+    assert happening is not None and happening.type == "Warning"
+
+
 def test_groups_that_need_a_look_come_first_and_at_most_a_hundred_are_told() -> None:
     groups = [a_group(stream=f"s-{number:03}") for number in range(150)]
     status = rendered(facts([*groups, a_group(lost=1, stream="z"), a_group(stuck=1, stream="y")]))
@@ -53,6 +63,7 @@ def test_each_window_is_told_once() -> None:
     assert tell_windows(second, second) is None
     balanced = tell_windows({}, first)
     assert balanced is not None and balanced.type == "Normal"
+    assert "balanced (inferred)" in balanced.note
     assert tell_windows(first, rendered(facts())) is None
 
 

@@ -31,14 +31,25 @@ class AuditedGroupStatus(ApiModel):
     time: Timestamp | None = Field(default=None, description="When the window was closed.")
     verdict: _Verdict | None = Field(
         default=None,
-        description="balanced: every entry is accounted for. findings: some need a look. failing:"
-        " the audit could not account for them.",
+        description="balanced: every entry is accounted for, and none needs a look. unknown: none"
+        " needs a look, but nothing tells how at least one ended. findings: some need a look."
+        " failing: the audit could not account for them.",
+    )
+    certainty: _Verdict | None = Field(
+        default=None,
+        description="What acknowledgements rest on. proven: evidence shows each. inferred: some"
+        " entries were delivered and are no longer pending. unknown: nothing tells how at least"
+        " one entry ended.",
     )
     sentence: _Sentence | None = Field(default=None, description="The verdict in a sentence.")
     produced: Count | None = Field(default=None, description="Entries added in the window.")
     stuck: Count | None = Field(default=None, description="Of them, those that are stuck.")
     dead_lettered: Count | None = Field(
         default=None, description="Of them, those that became dead letters."
+    )
+    indeterminate: Count | None = Field(
+        default=None,
+        description="Of them, those of which nothing tells whether they were acknowledged.",
     )
     lost: Count | None = Field(
         default=None,
@@ -62,6 +73,9 @@ class AuditSummaryStatus(ApiModel):
         description="Number of the newest window; of several groups the one furthest behind.",
     )
     verdict: _Verdict | None = Field(default=None, description="The worst verdict of all groups.")
+    certainty: _Verdict | None = Field(
+        default=None, description="The least certain of all groups: proven, inferred or unknown."
+    )
     produced: Count | None = Field(default=None, description="Entries added, of all groups.")
     lost: Count | None = Field(
         default=None, description="Entries proven lost that nobody has acknowledged."

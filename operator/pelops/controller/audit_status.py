@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pelops.api.audit_status import MOST_GROUPS_TOLD
 from pelops.api.bounds import MAX_EXACT_INTEGER
 from pelops.controller.status import Previous, Status
-from pelops.domain.audit import EntryStatus, Verdict, worst_verdict
+from pelops.domain.audit import EntryStatus, Verdict, worst_certainty, worst_verdict
 from pelops.domain.audit_record import AuditRecord
 from pelops.domain.condition import Condition, render_conditions, render_time, shorten
 from pelops.kube.events import Happening
@@ -60,7 +60,9 @@ def tell_windows(before: Status, after: Status) -> Happening | None:
         if name in summary
     )
     sentences = [group.get("sentence", "") for group in (after.get("groups") or ())[:1]]
-    note = f"Window {summary.get('window')}: {verdict}; {numbers}. {' '.join(sentences)}"
+    certainty = summary.get("certainty")
+    told = f"{verdict} ({certainty})" if verdict == Verdict.BALANCED and certainty else verdict
+    note = f"Window {summary.get('window')}: {told}; {numbers}. {' '.join(sentences)}"
     return Happening(
         type=severity,
         reason=Reason.WINDOW_AUDITED,
@@ -96,6 +98,7 @@ def _render_summary(facts: AuditFacts) -> Status:
         {
             "window": str(min(record.summary.window.number for record in records)),
             "verdict": verdict.value if verdict else None,
+            "certainty": worst_certainty(record.summary.certainty for record in records).value,
             "produced": _sum(record.summary.produced for record in records),
             "lost": _sum(record.unacknowledged for record in records),
             "stuck": _sum(_stuck(record) for record in records),
@@ -141,10 +144,13 @@ def _render_group(facts: AuditFacts, group: GroupAudit) -> Status:
             "window": summary.window.number,
             "time": render_time(summary.window.at),
             "verdict": summary.verdict.value,
+            "certainty": summary.certainty.value,
             "sentence": shorten(_printable(summary.sentence), 512),
             "produced": summary.produced,
             "stuck": _stuck(record),
             "deadLettered": _count(record, EntryStatus.DEAD_LETTERED),
+            # Absent is well, as above.
+            "indeterminate": _count(record, EntryStatus.INDETERMINATE) or None,
             "lost": record.unacknowledged,
         }
     )

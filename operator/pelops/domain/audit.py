@@ -76,7 +76,13 @@ _SEVERITY: Final = {verdict: place for place, verdict in enumerate(Verdict)}
 _DOUBT: Final = {certainty: place for place, certainty in enumerate(Certainty)}
 # Findings of these kinds say only that the end of entries cannot be told.
 UNKNOWN_KINDS: Final = frozenset(
-    {"indeterminate", "indeterminate-later", "removed-before-archive", "server-restarted"}
+    {
+        "indeterminate",
+        "indeterminate-later",
+        "indeterminate-copies",
+        "removed-before-archive",
+        "stream-in-doubt",
+    }
 )
 
 

@@ -36,7 +36,8 @@ class LedgerKind(StrEnum):
     GROUP_CREATED = "group-created"
     GROUP_ADOPTED = "group-adopted"  # found as it was, untouched
     OWNER_CHANGED = "owner-changed"  # another resource acts from now on
-    # These have a pair for each entry beside stream, consumer, reason, trigger, actor.
+    # These have a pair for each entry beside stream, consumer, reason, trigger, actor, and target:
+    # the stream that has the new IDs. A requeue without it was into the same stream.
     REQUEUED = "requeued"  # new ID: the copy's
     DEAD_LETTERED = "dead-lettered"  # new ID: the dead letter's
     PAYLOAD_GONE = "payload-gone"  # the body was deleted; new ID: the dead letter's

@@ -5,27 +5,27 @@ Also the events that concern a group as a whole: losses, trims, changes of its p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
-
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from typing import Any, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
+from pelops.domain.ledger import KIND_FIELD, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive import LAST_HELD
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import slug
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
 
 _ACT: Final = (
-    "kind STRING, in_stream STRING, ms BIGINT, seq BIGINT, new_ms BIGINT, new_seq BIGINT,"
-    " root_ms BIGINT, root_seq BIGINT, retry_count INT, deliveries BIGINT, idle_ms BIGINT,"
-    " reason STRING, consumer STRING, event_ms BIGINT, event_seq BIGINT"
+    "kind STRING, in_stream STRING, target STRING, ms BIGINT, seq BIGINT, new_ms BIGINT,"
+    " new_seq BIGINT, root_ms BIGINT, root_seq BIGINT, retry_count INT, deliveries BIGINT,"
+    " idle_ms BIGINT, reason STRING, consumer STRING, event_ms BIGINT, event_seq BIGINT"
 )
+Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 _TEXT: Final = 512  # characters kept of a reason
 _PAGE: Final = 100  # an event holds up to a batch of entries
 # Of the group as a whole: kept in the marker, since there are few.
@@ -35,9 +35,20 @@ _TOLD: Final = {
     LedgerKind.POSITION_CHANGED,
     LedgerKind.GROUP_CREATED,
     LedgerKind.GROUP_ADOPTED,
-    LedgerKind.CONSUMER_REMOVED,
+    LedgerKind.PENDING_DROPPED,
 }
+_FIELDS: Final = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"  # an event may repeat a name
+_CONSUMERS: Final = "consumers"  # of PENDING_DROPPED: all that it names, as a JSON list
 _MOST_TOLD: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropped:
+    """Pending entries that may be gone with consumers which somebody deleted."""
+
+    at: EntryId  # the event in the ledger
+    consumers: tuple[str, ...]
+    at_most: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +64,18 @@ class GroupHistory:
     def of(self, kind: LedgerKind) -> list[Mapping[str, str]]:
         return [details for told, details in self.events if told == kind]
 
+    def dropped(self, after: EntryId) -> list[Dropped]:
+        """Consumers that were deleted with entries pending, by events after this one."""
+        found = [
+            Dropped(
+                at=parse_entry_id(details["event_id"]),
+                consumers=tuple(json.loads(details[_CONSUMERS])),
+                at_most=_number(details.get("at_most", "")),
+            )
+            for details in self.of(LedgerKind.PENDING_DROPPED)
+        ]
+        return [one for one in found if one.at > after]
+
 
 def read_acts(work: Work) -> Content:
     """Archive the acts of every group. Answers what `read_history` reads."""
@@ -66,7 +89,7 @@ def read_acts(work: Work) -> Content:
             after = plan.ledger_from.get(target.group, EntryId.MIN)
             path = f"{directory}/group={slug(target.group)}"
             events = _read_events(work, ledger, after, look.last_generated)
-            events = events.persist(StorageLevel.MEMORY_AND_DISK)  # Redis is read once
+            events = events.persist()  # Redis is read once
             try:
                 rows = write_sorted(
                     work, _acts_of(events), path, "ms", "seq", "event_ms", "event_seq"
@@ -102,14 +125,14 @@ def _read_events(work: Work, ledger: str, after: EntryId, last: EntryId) -> Data
         "stream": ledger,
         "startingId": f"({after}",
         "endingId": str(min(last, LAST_HELD)),
-        "duplicateFields": "first",
+        "duplicateFields": "keep",
         "failOnDataLoss": "false",
         "missingStream": "empty",
         "pageSize": str(_PAGE),
         **work.run.watch.place.options,
     }
     reader = work.session.read.format("redis_streams").options(**given)
-    events = reader.schema("ms BIGINT, seq BIGINT, fields MAP<BINARY, BINARY>").load()
+    events = reader.schema(f"ms BIGINT, seq BIGINT, fields {_FIELDS}").load()
     return events.where(F.col("seq").isNotNull())
 
 
@@ -124,12 +147,14 @@ def _typed() -> str:
     return ", ".join(part.strip().replace(" ", ": ", 1) for part in _ACT.split(","))
 
 
-def _rows(ms: int, seq: int, fields: Mapping[bytes, bytes]) -> list[tuple[Any, ...]]:
+def _rows(ms: int, seq: int, fields: Fields) -> list[tuple[Any, ...]]:
     event = _event(ms, seq, fields)
     details = event.details
+    stream = details.get("stream")
+    target = details.get("target", stream if event.kind == LedgerKind.REQUEUED else None)
     return [
         (
-            event.kind, details.get("stream"), *bounded(one.entry_id),
+            event.kind, stream, target, *bounded(one.entry_id),
             *(bounded(one.new_id) if one.new_id else (None, None)), *bounded(one.root_id),
             one.retry_count, one.deliveries, round(one.idle.total_seconds() * 1000),
             details.get("reason", "")[:_TEXT], details.get("consumer", ""), ms, seq,
@@ -138,17 +163,31 @@ def _rows(ms: int, seq: int, fields: Mapping[bytes, bytes]) -> list[tuple[Any, .
     ]  # fmt: skip
 
 
-def _event(ms: int, seq: int, fields: Mapping[bytes, bytes]) -> LedgerEvent:
-    pairs = {bytes(name): bytes(value) for name, value in fields.items()}
-    return parse_ledger_event(EntryId(ms, seq), pairs)
+def _event(ms: int, seq: int, fields: Fields) -> LedgerEvent:
+    # Of a name that comes again, the first counts.
+    pairs = {bytes(name): bytes(value) for name, value in reversed(fields)}
+    return parse_ledger_event(EntryId(ms, seq), dict(reversed(pairs.items())))
 
 
 def _tell(events: DataFrame) -> Content:
-    kind = F.col("fields")[F.lit(b"kind")].cast("string")
+    named = F.filter("fields", lambda field: field["name"] == F.lit(KIND_FIELD.encode()))
+    kind = F.try_element_at(named, F.lit(1))["value"].cast("string")
     of_group = events.where(kind.isin([str(one) for one in _TOLD]))
-    rows = of_group.coalesce(1).sort("ms", "seq").limit(_MOST_TOLD).collect()
-    told = [_event(*row) for row in rows]
+    rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_TOLD).collect()
     return {
-        "events": [[one.kind, {**one.details, "event_id": str(one.entry_id)}] for one in told],
+        "events": [_of_group(*row) for row in rows],
         "bookmarks": events.where(kind == str(LedgerKind.BOOKMARK)).coalesce(1).count(),
     }
+
+
+def _of_group(ms: int, seq: int, fields: Fields) -> list[Any]:
+    event = _event(ms, seq, fields)
+    details = {**event.details, "event_id": str(event.entry_id)}
+    if event.kind == LedgerKind.PENDING_DROPPED:
+        named = [bytes(value) for name, value in fields if bytes(name) == b"consumer"]
+        details[_CONSUMERS] = json.dumps([name.decode("utf-8", "replace") for name in named])
+    return [event.kind, details]
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else 0

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from itertools import pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.engine import Column, DataFrame, unite
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import slug
 from pelops.pipeline.settings import Payload
 from pelops.pipeline.work import HEAVY, Content, Run, Work, run_stage, write_part
-from pyspark_redis_streams.entry_id import EntryId as SourceId
-from pyspark_redis_streams.walking import walk
 
 LAST_HELD: Final = EntryId(2**63 - 1, 2**64 - 1)  # of the IDs whose milliseconds fit a bigint
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
@@ -45,6 +41,10 @@ def _count_beyond(work: Work) -> int:
     window, door = work.plan.window, work.run.watch.door
     if window.to_id <= LAST_HELD:
         return 0
+    # Here, since they need PySpark, and such IDs are rare.
+    from pyspark_redis_streams.entry_id import EntryId as SourceId
+    from pyspark_redis_streams.walking import walk
+
     after, last = max(window.from_id, LAST_HELD), window.to_id
     most = window.to_added - window.from_added
     return walk(
@@ -90,7 +90,7 @@ def read_slices(work: Work, stream: str, edges: Sequence[EntryId]) -> DataFrame:
     """Entries after the first edge, up to the last: a task for each slice, in order of IDs."""
     columns, options = _what_to_read(work)
     slices = [read_slice(work.run, stream, ends, columns, options) for ends in pairwise(edges)]
-    return reduce(DataFrame.unionAll, slices)
+    return unite(slices)
 
 
 def read_slice(

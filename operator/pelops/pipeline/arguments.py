@@ -18,6 +18,8 @@ variables without an argument:
   PELOPS_AUDIT_RETENTION_DAYS    how long windows stay in the archive; default: for ever
   PELOPS_AUDIT_DEADLINE_SECONDS  when to stop, with what is finished
   PELOPS_AUDIT_MEMORY_MIB        memory of the machine; three quarters are for Java
+  PELOPS_AUDIT_SPARK_FROM        entries from which on a window is worked with Spark;
+                                 default 100000, 0: every window
   PELOPS_AUDIT_S3_ENDPOINT, PELOPS_AUDIT_S3_REGION
   PELOPS_AUDIT_FINDINGS_EXIT     the exit code of an audit that is not balanced, in place of 3 and 4
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.audit import EntryStatus
+from pelops.pipeline.engine import Column
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.policy.classification import ENDING_ACTS, PROOFS, Outcome, Why
 
 # The columns that the expression reads: the fields of EntryFacts.
 FACTS: Final = (
     "act STRING, is_pending BOOLEAN, has_body BOOLEAN, idle_ms BIGINT, stuck_after_ms BIGINT,"
     " is_reached BOOLEAN, is_reached_after BOOLEAN, was_reached BOOLEAN, was_pending BOOLEAN,"
-    " position_holds BOOLEAN, loss_seen BOOLEAN, loss_watched BOOLEAN, proof STRING"
+    " may_be_dropped BOOLEAN, position_holds BOOLEAN, loss_seen BOOLEAN, loss_watched BOOLEAN,"
+    " proof STRING"
 )
 
 
@@ -57,6 +57,10 @@ def _rules() -> list[tuple[Column, Outcome]]:
         ),
         (~reached, Outcome(EntryStatus.LOST, Why.GONE_UNDELIVERED)),
         (~holds, Outcome(EntryStatus.INDETERMINATE, Why.POSITION_IN_DOUBT)),
+        (
+            F.col("may_be_dropped"),
+            Outcome(EntryStatus.INDETERMINATE, Why.CONSUMER_DELETED),
+        ),
         (
             F.col("was_reached") | body,
             Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED),

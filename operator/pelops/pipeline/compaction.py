@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import io
 import logging
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -39,8 +41,6 @@ def merge_closed_spans(run: Run, stream: str) -> list[str]:
     names = storage.list_names(base)
     merged = []
     for place in _closed_spans(run, stream, names):
-        if _marker(place) in names:
-            continue
         try:
             merge_span(storage, place, window_numbers(names))
         except PelopsError as error:
@@ -54,13 +54,13 @@ def merge_span(storage: Storage, place: WindowPlace, numbers: list[int]) -> None
     """Merge the files of one span, which `place` begins."""
     base = stream_path(place.root, place.stream)
     for name in storage.list_names(base):
-        if name.startswith(_MERGING):  # of a run that died
+        if name.endswith(UNFINISHED):  # of a run that died
             storage.remove(f"{base}/{name}")
     for unit in find_units(storage, place):
         merge_unit(storage, unit, f"{base}/{_MERGING}{uuid4().hex}{UNFINISHED}")
     for number in numbers:
         if place.number <= number < place.number + SPAN:
-            _fold_markers(storage, WindowPlace(root=place.root, stream=place.stream, number=number))
+            _fold_markers(storage, replace(place, number=number))
     storage.create_json(f"{base}/{_marker(place)}", {"span": place.span})
 
 
@@ -115,30 +115,26 @@ def _in_order(file: str) -> tuple[int, str]:
     return int(number), name
 
 
-def _closed_spans(run: Run, stream: str, names: list[str]) -> list[WindowPlace]:
-    numbers = window_numbers(names)
-    places = [
-        WindowPlace(root=run.settings.archive, stream=stream, number=number) for number in numbers
-    ]
-    complete = [one.number for one in places if run.storage.exists(one.part("manifest.json"))]
-    if complete != numbers[: len(complete)]:
-        return []
-    last = complete[-1] if complete else -1
-    firsts = sorted({number - number % SPAN for number in numbers})
-    return [
-        WindowPlace(root=run.settings.archive, stream=stream, number=first)
-        for first in firsts
-        if first + SPAN - 1 + _NEWER <= last
-    ]
+def _closed_spans(run: Run, stream: str, names: list[str]) -> Iterator[WindowPlace]:
+    """The first window of each span that is not merged yet, and that no run reads or writes."""
+    numbers, known = window_numbers(names), set(names)
+    for first in sorted({number - number % SPAN for number in numbers}):
+        place = WindowPlace(root=run.settings.archive, stream=stream, number=first)
+        end = first + SPAN + _NEWER
+        if _marker(place) in known or end > numbers[-1] + 1:
+            continue
+        asked = [replace(place, number=number) for number in numbers if first <= number < end]
+        if all(run.storage.exists(one.part("manifest.json")) for one in asked):
+            yield place
 
 
 def _fold_markers(storage: Storage, place: WindowPlace) -> None:
     """The markers of a window's stages into one file: nobody waits for them any more."""
-    names = [
-        name
-        for name in storage.list_names(place.path)
-        if name.endswith(".json") and name not in _KEPT
-    ]
+    found = storage.list_names(place.path)
+    for name in found:
+        if name.endswith(UNFINISHED):  # of a run that died
+            storage.remove(place.record(name))
+    names = [name for name in found if name.endswith(".json") and name not in _KEPT]
     if not names:
         return
     contents = {name.removesuffix(".json"): storage.read_json(place.part(name)) for name in names}

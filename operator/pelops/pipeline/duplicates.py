@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.reconcile import small
 from pelops.pipeline.settings import Payload
-from pelops.pipeline.work import HEAVY, Content, Work, run_stage, write_part, write_sorted
+from pelops.pipeline.work import (
+    HEAVY,
+    Content,
+    Work,
+    remove_part,
+    run_stage,
+    write_part,
+    write_sorted,
+)
 
 
 def find_duplicates(work: Work) -> Content:
@@ -44,7 +51,7 @@ def _find(work: Work, entries: DataFrame, key: Any, path: str) -> Content:
     is_heavy = work.plan.produced > HEAVY
     size = write_part(work, counted, f"{path}.counted", is_heavy=is_heavy)
     if not size:
-        work.run.storage.remove(f"{path}.counted")
+        remove_part(work, f"{path}.counted")
         return {"keys": 0, "entries": 0}
     # Only what is there twice is looked at again, to name the first and the last of it.
     twice = small(work.load(f"{path}.counted"), size)
@@ -52,6 +59,6 @@ def _find(work: Work, entries: DataFrame, key: Any, path: str) -> Content:
     named = told.join(twice, "value").groupBy("value", "count")
     ends = named.agg(F.array(F.min(entry), F.max(entry)).alias("ids"))
     keys = write_sorted(work, ends, path, "value", is_heavy=is_heavy)
-    work.run.storage.remove(f"{path}.counted")
+    remove_part(work, f"{path}.counted")
     more = work.load(path).agg(F.sum(F.col("count") - 1)).first()
     return {"keys": keys, "entries": int((more[0] if more else 0) or 0)}

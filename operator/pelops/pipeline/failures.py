@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
-
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
+import sys
+from typing import TYPE_CHECKING, Any, Final
 
 from pelops.errors import PelopsError
 from pelops.pipeline.errors import ArchiveUnusable, StageFailed
+from pyspark_redis_streams.errors import RedisStreamsError
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 # What Java and Hadoop say of a place that takes no more, each as a part of some line.
 _NO_ROOM: Final = re.compile(
@@ -55,8 +57,27 @@ _MISSING: Final = ("java.io.FileNotFoundException", "java.nio.file.NoSuchFileExc
 _LONGEST: Final = 500  # characters
 
 
-def explain_failure(error: Py4JJavaError | PySparkException, path: str) -> PelopsError:
+def engine_errors() -> tuple[type[Exception], ...]:
+    """What an engine may raise that works on a window; Spark's own only once it is imported."""
+    return (PelopsError, RedisStreamsError, *_of_spark("Py4JJavaError", "PySparkException"))
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Whether Spark raised it, or what stands between it and Python."""
+    return isinstance(error, _of_spark("Py4JError", "PySparkException"))
+
+
+def _of_spark(*names: str) -> tuple[type[Exception], ...]:
+    """Classes of errors by their names, of modules that are imported: others raise nothing."""
+    modules = [sys.modules.get(name) for name in ("py4j.protocol", "pyspark.errors")]
+    found = (getattr(module, name, None) for module in modules for name in names)
+    return tuple(one for one in found if one is not None)
+
+
+def explain_failure(error: Exception, path: str) -> PelopsError:
     """What to raise in place of a failed write of `path`."""
+    if isinstance(error, RedisStreamsError):
+        return StageFailed(f"{path} could not be made: {type(error).__name__}: {error}")
     text = _text(error)
     meaning = _meaning(text)
     if meaning is not None:
@@ -92,7 +113,7 @@ def _meaning(text: str) -> str | None:
     return None
 
 
-def _text(error: Py4JJavaError | PySparkException) -> str:
+def _text(error: Exception) -> str:
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     parts = [str(error)]
     while java is not None and len(parts) < 20:

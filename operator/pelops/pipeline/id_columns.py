@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId
+from pelops.pipeline.engine import Column
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.snapshot import bounded
 
 IDS: Final = ("ms", "seq")

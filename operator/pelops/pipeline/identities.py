@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pelops.domain.audit import AuditFinding, EntryStatus, Window
@@ -51,3 +51,28 @@ def find_violations(counted: Counted, snapshot: Snapshot) -> Iterator[AuditFindi
 def _is_ahead(snapshot: Snapshot) -> bool:
     before = snapshot.before
     return before is not None and before.position > snapshot.stream.last_generated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Two ways of counting the same."""
+
+    name: str
+    expected: int
+    found: int
+    sentence: str  # of one that does not hold: "{expected}" goes before it
+
+    @property
+    def holds(self) -> bool:
+        return self.expected == self.found
+
+
+def list_broken(identities: Iterable[Identity]) -> Iterator[AuditFinding]:
+    """A finding for each identity that does not hold."""
+    for one in identities:
+        if not one.holds:
+            yield AuditFinding(
+                kind=f"unbalanced-{one.name}",
+                count=abs(one.expected - one.found),
+                sentence=f"{one.expected} {one.sentence.format(found=one.found)}",
+            )

@@ -1,4 +1,4 @@
-"""Ctrl-C: what runs in Spark is ended first, so that the stage it belongs to can tidy up."""
+"""Ctrl-C: what runs is ended first, in Spark or here, so that its stage can tidy up."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+
+from pelops.pipeline.session import LazySession
 
 log: Final = logging.getLogger(__name__)
 _CANCEL_EVERY_S: Final = 0.2
 
 
-def run_interruptibly(context: SparkContext, action: Callable[[], int]) -> int:
+def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
     """What the action answers. Raises KeyboardInterrupt when it has ended early.
 
     It works in a thread of its own: an answer of Java that an interrupt cuts off would be taken for
@@ -30,7 +31,7 @@ def run_interruptibly(context: SparkContext, action: Callable[[], int]) -> int:
             return answer.result()
         except KeyboardInterrupt:
             log.warning("interrupted: ending what runs")
-            _end_jobs(context, answer)
+            _end_jobs(session, answer)
             raise
 
 
@@ -41,11 +42,14 @@ def _work(action: Callable[[], int], answer: Future[int]) -> None:
         answer.set_exception(error)
 
 
-def _end_jobs(context: SparkContext, answer: Future[int]) -> None:
+def _end_jobs(session: LazySession, answer: Future[int]) -> None:
+    session.interrupted.set()
     while not answer.done():
-        # The action may be between two jobs: then the next one is ended.
-        with suppress(Py4JError, OSError):
-            context.cancelAllJobs()
+        context = session.context
+        if context is not None:
+            # The action may be between two jobs: then the next one is ended.
+            with suppress(Py4JError, OSError):
+                context.cancelAllJobs()
         wait([answer], timeout=_CANCEL_EVERY_S)
 
 

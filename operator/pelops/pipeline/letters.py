@@ -7,10 +7,9 @@ from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructField, StructType
 
+from pelops.pipeline.engine import Column, DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.policy.payload_shape import Fields, describe_shape
 from pelops.policy.triage import Signature, build_signature
 
@@ -22,7 +21,7 @@ MARKS: Final = (
 UNKNOWN: Final = "Unknown"  # reason of a letter that has no marks
 _ID: Final = r"^[0-9]{1,19}-[0-9]{1,19}$"  # twenty digits can be more than 64 bits
 _NAMES: Final = ("cluster", "reason_key", "exception", "error_key", "shape")
-_SIGNATURE: Final = StructType([StructField(name, StringType()) for name in _NAMES])
+_SIGNATURE: Final = ", ".join(f"{name} STRING" for name in _NAMES)
 _FIELDS: Final = "array<struct<name: binary, value: binary>>"
 _REMEMBERED: Final = 4096  # errors; most letters of a cluster tell the same
 

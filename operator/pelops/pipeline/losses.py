@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from functools import reduce
 from operator import or_
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import InvalidSpec
 from pelops.pipeline.acts import GroupHistory
+from pelops.pipeline.engine import Column, DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import within
 from pelops.policy.classification import Why
 

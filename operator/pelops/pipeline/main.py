@@ -11,19 +11,16 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Final
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
-
 from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
 from pelops.errors import PelopsError
 from pelops.pipeline.arguments import VARIABLES, add_arguments
 from pelops.pipeline.checking import check_names
 from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.failures import is_of_spark
 from pelops.pipeline.interrupting import run_interruptibly
 from pelops.pipeline.report.running import run_report, write_report
 from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
-from pelops.pipeline.session import open_session
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import (
     BALANCED,
     BROKEN,
@@ -82,7 +79,9 @@ def _run(command: str, settings: Settings) -> int:
     except (PelopsError, RedisStreamsError) as error:
         log.error("%s", error)
         return BROKEN
-    except (Py4JError, PySparkException) as error:
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         log.error("Spark failed: %s", _first_line(error))
         log.debug("all of it", exc_info=True)
         return BROKEN
@@ -91,7 +90,7 @@ def _run(command: str, settings: Settings) -> int:
 def _first_line(error: Exception) -> str:
     """Of an error of Java, without the call that led to it; of any, without the stack."""
     text = str(error)
-    with suppress(AttributeError, Py4JError):  # Java may be gone
+    with suppress(Exception):  # Java may be gone
         text = str(error.java_exception.toString())  # type: ignore[attr-defined]
     return next(iter(text.strip().splitlines()), type(error).__name__)
 
@@ -100,11 +99,11 @@ def _run_command(command: str, settings: Settings) -> int:
     log.info("Redis at %s, archive %s", settings.place.address, settings.archive)
     if command != "report":
         _reach(settings)
-    session = open_session(settings)
+    session = LazySession(settings)
     try:
-        with progress_told(session.sparkContext):
+        with progress_told(session):
             work = partial(_work, command, session, settings)
-            return run_interruptibly(session.sparkContext, work)
+            return run_interruptibly(session, work)
     finally:
         session.stop()
 
@@ -115,7 +114,7 @@ def _reach(settings: Settings) -> None:
         watch.now_ms("-")
 
 
-def _work(command: str, session: SparkSession, settings: Settings) -> int:
+def _work(command: str, session: LazySession, settings: Settings) -> int:
     if command == "report":
         return run_report(session, settings)
     if command == "triage":

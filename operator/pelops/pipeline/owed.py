@@ -6,10 +6,10 @@ no part of what was produced for it, so its window begins where the group does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pelops.domain.audit import EntryStatus, Window
+from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.errors import InvalidSpec
@@ -32,8 +32,12 @@ class Owed:
 
     @property
     def after(self) -> EntryId:
-        """Entries after it are the group's, also those that were gone before the first archive."""
-        if not self.removed:
+        """Entries after it are the group's, also those that were gone before the first archive.
+
+        After a break of the stream only the counters tell of such entries: what other evidence says
+        of lower IDs may be of the stream before.
+        """
+        if not self.removed or self.window.number:
             return self.window.from_id
         return self.begin or EntryId.MIN
 
@@ -54,13 +58,14 @@ class Balance:
     unknown_before: int  # gone before the first archive, and nothing tells what became of them
 
 
-def close_balance(owed: Owed, counts: Mapping[EntryStatus, int]) -> Balance:
+def close_balance(owed: Owed, total: int, unaccounted: int) -> Balance:
     """Tell entries that were gone before the first archive, and of which nothing tells, apart.
 
-    All others are part of the window, which then begins before the first entry that was left.
+    `unaccounted` are those of the `total` that nobody has seen and nothing tells of. All others are
+    part of the window, which then begins before the first entry that was left.
     """
-    unknown = min(owed.removed, counts.get(EntryStatus.INDETERMINATE, 0))
-    produced = sum(counts.values()) - unknown
+    unknown = min(owed.removed, unaccounted)
+    produced = total - unknown
     if not owed.removed or produced <= owed.produced:
         return Balance(window=owed.window, unknown_before=unknown)
     window = owed.window

@@ -34,6 +34,11 @@ class Plan:
     removed: int = 0  # entries of the stream that were gone, when the run began
     retention_margin: float | None = None
     breaks: tuple[str, ...] = ()  # why this window does not go on where the last one ended
+    doubts: tuple[str, ...] = ()  # why the stream may be another one than the last window's
+    # What shows at the next run whether the stream is still the same one.
+    end_digest: str | None = None  # of the last entry of the window; None: it was not there
+    max_deleted: EntryId = EntryId.MIN
+    run_id: str = ""  # of the server; empty: not known
     made_ms: int = 0
 
     @property
@@ -73,6 +78,10 @@ def render_plan(plan: Plan) -> dict[str, Any]:
         "removed": plan.removed,
         "retention_margin": plan.retention_margin,
         "breaks": list(plan.breaks),
+        "doubts": list(plan.doubts),
+        "end_digest": plan.end_digest,
+        "max_deleted": str(plan.max_deleted),
+        "run_id": plan.run_id,
         "made_ms": plan.made_ms,
     }
 
@@ -108,6 +117,11 @@ def _parse(found: Mapping[str, Any]) -> Plan:
         removed=found["removed"],
         retention_margin=found["retention_margin"],
         breaks=tuple(found["breaks"]),
+        # Plans of earlier releases lack these.
+        doubts=tuple(found.get("doubts", ())),
+        end_digest=found.get("end_digest"),
+        max_deleted=parse_entry_id(found.get("max_deleted", str(EntryId.MIN))),
+        run_id=found.get("run_id", ""),
         made_ms=found["made_ms"],
     )
 

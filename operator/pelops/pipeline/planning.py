@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Final
 
 from pelops.domain.audit import Window
@@ -16,19 +17,23 @@ from pelops.pipeline.layout import SPAN, WindowPlace, stream_path, window_number
 from pelops.pipeline.plan import Plan, parse_plan, render_plan
 from pelops.pipeline.settings import Target
 from pelops.pipeline.tables import find_units, mark_layout
-from pelops.pipeline.watching import StreamLook, Watch
-from pelops.pipeline.windows import beginning, close_windows, find_break
+from pelops.pipeline.watching import GroupLook, ServerLook, StreamLook, Watch
+from pelops.pipeline.windows import (
+    Replacement,
+    Traces,
+    beginning,
+    close_windows,
+    find_break,
+    find_replacement,
+)
 from pelops.pipeline.work import Run
-from pyspark_redis_streams.entry_id import EntryId as SourceId
-from pyspark_redis_streams.probing import plan_spans
-from pyspark_redis_streams.ranges import span_between
 
 _LEAST_OF_A_TASK: Final = 100_000
 _MOST_OF_A_TASK: Final = 5_000_000
 _TASKS: Final = 8  # of a window of any size between: each takes a moment to plan
 _MOST_TASKS: Final = 200
 _MOST_OF_A_PAGE: Final = 1000
-_BYTES_OF_A_PAGE: Final = 256 * 1024  # what Redis answers within a millisecond
+BYTES_OF_A_PAGE: Final = 256 * 1024  # what Redis answers within a millisecond
 _SAMPLED: Final = 8
 _OVERLAP: Final = timedelta(minutes=1)  # of what two windows read of a ledger: clocks go back
 _LEDGER_PAGE: Final = 200
@@ -122,10 +127,13 @@ def _new_plans(
 ) -> Iterator[Plan]:
     watch = run.watch
     # Positions first: what they had passed then was there to be delivered.
-    positions = {group: look.position for group, look in watch.groups(stream).items()}
+    groups = watch.groups(stream)
+    positions = {group: look.position for group, look in groups.items()}
     look = watch.stream(stream)
     now = Bookmark(at_id=look.last_generated, added=look.added, at=moment(watch.now_ms(stream)))
-    broken = find_break(last.end, look) if last is not None else None
+    server = watch.server(stream)
+    found = _find_break(run, last, look, groups, server)
+    broken = found.broken
     begin = beginning(look, now) if last is None or broken is not None else last.end
     # After a failover to a server whose clock is behind, no window would be long enough for long.
     is_behind = now.at < begin.at
@@ -134,7 +142,8 @@ def _new_plans(
     if span is not None and targets and now.at - begin.at >= 2 * span:
         ledger = derive_keys(stream, targets[0].group).ledger
         told = _told_bookmarks(watch, ledger, stream, begin)
-        bookmarks += [one for one in told if one.at <= now.at]
+        # A window in which nothing was added is closed for what is open, which is looked at now.
+        bookmarks += [one for one in told if one.at <= now.at and one.added > begin.added]
     windows = close_windows(
         begin, bookmarks, span=span, number=0 if last is None else last.window.number + 1
     )
@@ -146,21 +155,92 @@ def _new_plans(
         targets=tuple(targets),
         payload=run.settings.payload,
         business_key=run.settings.business_key,
-        page_size=_page_size(watch, stream),
+        page_size=page_size(watch, stream),
         positions={t.group: positions[t.group] for t in targets if t.group in positions},
         ledger_from=_ledger_since(targets, last, begin, now),
         removed=look.removed,
         retention_margin=None if last is None else _margin(last, look),
+        doubts=() if found.doubt is None else (found.doubt,),
+        max_deleted=look.max_deleted,
+        run_id=server.run_id,
         made_ms=milliseconds(now.at),
     )
     for window in windows:
         plan = replace(basis, window=window, cuts=_cuts(run, stream, window))
-        plan = replace(plan, retries=_retries(run, plan))
+        digest = _digest(watch, stream, window.to_id)
+        plan = replace(plan, retries=_retries(run, plan), end_digest=digest)
         if broken is not None:
             plan = replace(plan, breaks=(broken,))
         yield plan
-        basis = replace(basis, ledger_from=_ledger_from(targets, plan.end))
+        basis = replace(basis, ledger_from=_ledger_from(targets, plan.end), doubts=())
         broken = None
+
+
+def _find_break(
+    run: Run,
+    last: Plan | None,
+    look: StreamLook,
+    groups: Mapping[str, GroupLook],
+    server: ServerLook,
+) -> Replacement:
+    """Whether the stream is another one than the newest window's, or may be."""
+    if last is None:
+        return Replacement()
+    broken = find_break(last.end, look)
+    if broken is not None:
+        return Replacement(broken=broken)
+    is_same = _is_same(run.watch, last)
+    if is_same:
+        return Replacement()
+    traces = Traces(
+        was_there=last.end_digest is not None,
+        is_same=is_same,
+        max_deleted=last.max_deleted,
+        restarted=last.run_id not in {"", server.run_id},
+        began_empty=server.began_empty,
+        ledger_is_left=_is_ledger_left(run, last),
+        reread=_find_reread(last, groups) if server.counts_trimmed else None,
+    )
+    return find_replacement(last.end, look, traces)
+
+
+def _is_same(watch: Watch, last: Plan) -> bool | None:
+    """Whether the newest window's last entry is as it was; None when it is not there."""
+    digest = _digest(watch, last.stream, last.window.to_id)
+    if digest is None:
+        return None
+    # One that was not there when the window was planned had been deleted, and is another one.
+    return digest == last.end_digest if last.run_id else True
+
+
+def _digest(watch: Watch, stream: str, entry_id: EntryId) -> str | None:
+    """Of the fields of an entry; None when it is not there."""
+    digest = blake2b(digest_size=16)
+    for _, flat in watch.ask(stream, "XRANGE", stream, str(entry_id), str(entry_id)):
+        for part in flat:
+            digest.update(b"%d:%b" % (len(part), part))
+        return digest.hexdigest()
+    return None
+
+
+def _is_ledger_left(run: Run, last: Plan) -> bool:
+    """Whether an event that was archived is still in a ledger: then no data was lost."""
+    content = run.storage.read_json(_place(run, last).part("acts.json")) or {}
+    for group, told in content.get("groups", {}).items():
+        ledger, event = derive_keys(last.stream, group).ledger, told["archived"]
+        if told["exists"] and run.watch.ask(ledger, "XRANGE", ledger, event, event):
+            return True
+    return False
+
+
+def _find_reread(last: Plan, groups: Mapping[str, GroupLook]) -> str | None:
+    """A group beyond the newest window that has read fewer entries than lay in front of it."""
+    for name, look in groups.items():
+        read = look.entries_read
+        is_beyond = look.position >= last.window.to_id
+        if is_beyond and read is not None and read < last.window.to_added:
+            return name
+    return None
 
 
 def _make(run: Run, plan: Plan) -> Plan:
@@ -224,6 +304,11 @@ def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
     of_a_task = max(
         _LEAST_OF_A_TASK, min(_MOST_OF_A_TASK, produced // _TASKS), produced // _MOST_TASKS
     )
+    # Here, since they need PySpark, and a small window does not.
+    from pyspark_redis_streams.entry_id import EntryId as SourceId
+    from pyspark_redis_streams.probing import plan_spans
+    from pyspark_redis_streams.ranges import span_between
+
     options = run.watch.options(run.watch.place, entriesPerPartition=str(of_a_task))
     first, last = SourceId(window.from_id.ms, window.from_id.seq), window.to_id
     span = span_between(
@@ -236,13 +321,13 @@ def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
     return tuple(EntryId(*begin).before() for begin in begins[1:])
 
 
-def _page_size(watch: Watch, stream: str) -> int:
+def page_size(watch: Watch, stream: str) -> int:
     """As many entries as Redis can answer in a moment, by the size of a few of the newest."""
     if not watch.stream(stream).exists:
         return _MOST_OF_A_PAGE
     sample = watch.ask(stream, "XREVRANGE", stream, "+", "-", "COUNT", _SAMPLED)
     sizes = [sum(map(len, flat)) + 8 * len(flat) for _, flat in sample]
-    return max(1, min(_MOST_OF_A_PAGE, _BYTES_OF_A_PAGE // max([*sizes, 1])))
+    return max(1, min(_MOST_OF_A_PAGE, BYTES_OF_A_PAGE // max([*sizes, 1])))
 
 
 def _retries(run: Run, plan: Plan) -> dict[str, tuple[EntryId, EntryId]]:

@@ -34,7 +34,7 @@ def find_position_doubt(
         return None
     at = f"the group's position {look.position} was set by XGROUP CREATE or SETID"
     # It stays unknown, once it is, while reads do not reach the end.
-    was_unknown = created_at is not None or (
+    was_unknown = created_at not in {None, EntryId.MIN} or (
         last.group is not None and last.group.entries_read is None
     )
     if max_deleted == EntryId.MIN and not was_unknown:

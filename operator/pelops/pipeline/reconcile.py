@@ -6,28 +6,31 @@ what is pending, was acted on, or lies after the position is looked at one by on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from typing import Final, NamedTuple
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.classify import outcome_column
+from pelops.pipeline.copies import PART as COPIES
+from pelops.pipeline.copies import ROOT
+from pelops.pipeline.engine import Column, DataFrame, is_on_driver
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import join_proofs, read_covered
 from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import loss_seen, loss_watched
 from pelops.pipeline.owed import Owed
 from pelops.pipeline.positions import find_position_doubt
+from pelops.pipeline.previous import Previous
 from pelops.pipeline.settings import Target
 from pelops.pipeline.snapshot import PENDING, LastLook, Snapshot
 from pelops.pipeline.work import HEAVY, Work, write_sorted
-from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES
+from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES, Why
 
 MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
 # What is kept of an entry that is not acknowledged.
@@ -47,6 +50,9 @@ class Case:
     snapshot: Snapshot
     history: GroupHistory
     owed: Owed  # the group's part of the window
+    previous: Previous
+    copies: int  # of the whole window, archived or not
+    audited_after: EntryId  # the first window that was audited for the group begins here
     last_look: LastLook  # the group when the window before was looked at
     directory: str  # what is found is written here
 
@@ -108,12 +114,51 @@ class Case:
 class Reconciled:
     """What became of the entries of a window."""
 
-    counts: Mapping[EntryStatus, int]  # of archived entries
-    unarchived: Mapping[
-        EntryStatus, int
-    ]  # of those gone before the archive that something tells of
-    copies: int  # archived entries that are copies
-    judged: tuple[DataFrame, ...]  # all of them, and those gone that something tells of; lazy
+    archived: Tally  # of archived entries
+    gone: Tally  # of those gone before the archive that something tells of
+    judged: tuple[DataFrame, ...]  # all of them; lazy
+
+    @property
+    def counts(self) -> Mapping[EntryStatus, int]:
+        """The statuses of archived entries."""
+        return _by_status(self.archived)
+
+    @property
+    def unarchived(self) -> Mapping[EntryStatus, int]:
+        """The statuses of entries that were gone before the archive."""
+        return _by_status(self.gone)
+
+    @property
+    def copies(self) -> Mapping[EntryStatus, int]:
+        """The statuses of all copies among them."""
+        both = self.archived + self.gone
+        return _by_status(Counter({kind: n for kind, n in both.items() if kind.is_copy}))
+
+    @property
+    def pending(self) -> int:
+        """How many of all are pending in Redis."""
+        return sum(n for kind, n in (self.archived + self.gone).items() if kind.is_pending)
+
+    @property
+    def lost(self) -> Mapping[str, int]:
+        """By what decided it, how many of all are lost."""
+        found: Counter[str] = Counter()
+        for kind, n in (self.archived + self.gone).items():
+            if kind.status is EntryStatus.LOST:
+                found[kind.why] += n
+        return found
+
+
+class Kind(NamedTuple):
+    """What entries are counted by."""
+
+    status: EntryStatus
+    why: str
+    is_copy: bool = False
+    is_pending: bool = False
+
+
+Tally = Counter[Kind]
 
 
 def reconcile_window(case: Case) -> Reconciled:
@@ -132,20 +177,21 @@ def reconcile_window(case: Case) -> Reconciled:
     judged = judge(case, looked_at) if is_known_enough else every
     path = f"{case.directory}/exceptions"
     is_heavy = archived + size > HEAVY
-    chosen = judged.where(is_exception()).select(*KEPT)
+    chosen = with_roots(case, judged.where(is_exception())).select(*KEPT)
     write_sorted(case.work, chosen, path, *IDS, is_heavy=is_heavy)
     kept = case.work.load(path)
-    counts = count_statuses(kept.coalesce(1))
+    tally = count_kinds(kept.coalesce(1))
     if case.has_files:
-        counts |= count_statuses(judged.where(~is_exception()))
-    rest = archived - sum(counts.values())
-    inferred = EntryStatus.ACKNOWLEDGED_INFERRED
-    counts[inferred] = counts.get(inferred, 0) + rest
+        tally += count_kinds(with_roots(case, judged.where(~is_exception())))
+    copies = _archived_copies(case) - sum(n for kind, n in tally.items() if kind.is_copy)
+    inferred = Kind(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
+    tally[inferred] += archived - tally.total() - copies
+    tally[inferred._replace(is_copy=True)] += copies
     gone = _judge_unarchived(case, known, entries if case.has_files else kept)
+    every = with_roots(case, every)
     return Reconciled(
-        counts=counts,
-        unarchived={} if gone is None else count_statuses(gone),
-        copies=entries.where(F.col("root_ms").isNotNull()).count(),
+        archived=tally,
+        gone=Counter() if gone is None else count_kinds(gone),
         judged=(every,) if gone is None else (every, gone),
     )
 
@@ -185,6 +231,8 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("loss_seen", loss_seen(case.history))
         .withColumn("loss_watched", loss_watched(case.history))
     )
+    if "may_be_dropped" not in facts.columns:
+        facts = facts.withColumn("may_be_dropped", F.lit(False))
     return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
 
 
@@ -206,9 +254,48 @@ def count_statuses(frame: DataFrame) -> dict[EntryStatus, int]:
     return {EntryStatus(row["status"]): row["count"] for row in rows}
 
 
+def count_kinds(frame: DataFrame) -> Tally:
+    """How many rows of a judged frame are of each kind."""
+    kind = {
+        "is_copy": F.col("root_ms").isNotNull(),
+        "is_pending": F.col("consumer").isNotNull(),
+    }
+    rows = frame.withColumns(kind).groupBy("status", "why", *kind).count().collect()
+    return Counter(
+        {
+            Kind(EntryStatus(row["status"]), row["why"], row["is_copy"], row["is_pending"]): row[
+                "count"
+            ]
+            for row in rows
+        }
+    )
+
+
+def with_roots(case: Case, frame: DataFrame) -> DataFrame:
+    """Rows, by their IDs, with the roots of copies: also of those that the ledger alone names."""
+    if not case.copies:
+        return frame
+    copies = case.work.read(COPIES).select(
+        *IDS, *(F.col(name).alias(f"told_{name}") for name in ROOT)
+    )
+    known = frame.join(small(copies, case.copies), list(IDS), "left")
+    return known.withColumns({name: F.coalesce(f"told_{name}", name) for name in ROOT})
+
+
+def is_open() -> Column:
+    """Whether a row's status can still change, as `policy.classification.may_change` says."""
+    is_waiting = F.col("status").isin([str(one) for one in OPEN_STATUSES])
+    return is_waiting | (F.col("why") == str(Why.BODY_GONE))
+
+
+def was_pending() -> Column:
+    """Whether a row that is open was pending when it was judged."""
+    return F.col("status") != str(EntryStatus.UNDELIVERED)
+
+
 def open_rows(frame: DataFrame) -> DataFrame:
     """Rows whose status can still change."""
-    return frame.where(F.col("status").isin([str(one) for one in OPEN_STATUSES]))
+    return frame.where(is_open())
 
 
 def small(frame: DataFrame, rows: int) -> DataFrame:
@@ -219,6 +306,8 @@ def small(frame: DataFrame, rows: int) -> DataFrame:
 def join_known(entries: DataFrame, known: DataFrame, size: int, how: str) -> DataFrame:
     """Entries with what is known of them; one long number is looked up in half of the time."""
     ours = known.withColumnsRenamed({"ms": "known_ms", "seq": "known_seq"})
+    if is_on_driver():
+        return entries.join(known, list(IDS), how)
     # Not as equalities, which would become keys of the join as well.
     apart = F.col("ms").bitwiseXOR(F.col("known_ms"))
     apart = apart.bitwiseOR(F.col("seq").bitwiseXOR(F.col("known_seq")))
@@ -262,17 +351,29 @@ def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
     )
 
 
+def _archived_copies(case: Case) -> int:
+    if not case.copies:
+        return 0
+    window = case.owed.window
+    ours = case.work.read(COPIES).where(within(window.from_id, window.to_id))
+    return ours.where("archived").count()
+
+
 def _judge_unarchived(
     case: Case, known: DataFrame, archived_already: DataFrame
 ) -> DataFrame | None:
-    """Entries that were gone before the archive, and are pending or were acted on."""
+    """Entries that were gone before the archive, and are pending, were acted on, or are copies."""
     owed = case.owed
     if owed.archived >= owed.produced and not owed.removed:
         return None
+    named = []
     if case.has_files:
-        named = read_covered(case.work, case.target.group, owed.after)
-        named = named.where(at_or_before(owed.window.to_id))
-        known = known.join(named, list(IDS), "full_outer")
+        named.append(read_covered(case.work, case.target.group, owed.after))
+    if case.copies:
+        named.append(case.work.read(COPIES).where(~F.col("archived")).select(*IDS))
+    for more in named:
+        ours = more.where(within(owed.after, owed.window.to_id))
+        known = known.join(ours, list(IDS), "full_outer")
     rows = known.join(archived_already.select(*IDS), list(IDS), "left_anti")
     missing = [
         F.lit(None).cast(kind).alias(name)
@@ -289,7 +390,7 @@ def _judge_unarchived(
         }
     )
     path = f"{case.directory}/unarchived"
-    judged = judge(case, facts)
+    judged = with_roots(case, judge(case, facts))
     write_sorted(case.work, judged.where(is_exception()).select(*KEPT), path, *IDS)
     return judged
 
@@ -326,3 +427,10 @@ def _no_pending(work: Work) -> DataFrame:
 
 def _is_first(details: Mapping[str, str]) -> bool:
     return details.get("why") == CreationReason.FIRST
+
+
+def _by_status(tally: Tally) -> dict[EntryStatus, int]:
+    found: Counter[EntryStatus] = Counter()
+    for kind, n in tally.items():
+        found[kind.status] += n
+    return dict(found)

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
+from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
-from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.footers import count_rows
-from pelops.pipeline.id_columns import IDS
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.engine import DataFrame, unite_by_name
+from pelops.pipeline.engine import functions as F  # noqa: N812
+from pelops.pipeline.id_columns import IDS, within
 from pelops.pipeline.reconcile import (
     KEPT,
     Case,
+    Reconciled,
     count_statuses,
+    is_open,
     judge,
     known_entries,
     open_rows,
     small,
+    was_pending,
 )
-from pelops.pipeline.work import write_sorted
-from pelops.policy.classification import OPEN_STATUSES
+from pelops.pipeline.work import remove_part, write_sorted
 
-_PLAIN = [name for name in KEPT if name not in {"was_reached", "was_pending"}]
-_OLD = ("ms", "seq", "window", "bytes", "root_ms", "root_seq", "retry_count")
+_PLAIN: Final = [name for name in KEPT if name not in {"was_reached", "was_pending"}]
+_OLD: Final = ("ms", "seq", "window", "bytes", "root_ms", "root_seq", "retry_count")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,49 +35,78 @@ class Reopened:
 
     settled: Mapping[EntryStatus, int]  # entries of earlier windows that came to an end
     open: int  # entries of this and earlier windows that have not
+    looked_at: int  # entries of earlier windows that the window before left open
+    pending: int  # of them
+    missed: int  # pending ones of earlier windows that no window left open
     stuck_earlier: int  # of earlier windows
+    bodiless_earlier: int  # of earlier windows: pending, and their bodies are gone
     lowest: str | None  # of these that are open
     lowest_undelivered: str | None
     oldest_stuck_ms: int | None  # idle time of the stuck entry that has lain for longest
 
 
-def reopen(case: Case) -> Reopened:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Again:
+    """Entries of earlier windows that were judged again."""
+
+    settled: Mapping[EntryStatus, int]
+    looked_at: int = 0
+    pending: int = 0
+    missed: int = 0
+
+
+def reopen(case: Case, found: Reconciled) -> Reopened:
     """Judge again what the last window left open, and write what this one leaves open."""
     again = _judge_again(case)
-    new = open_rows(case.work.load(f"{case.directory}/exceptions"))
-    settled: dict[EntryStatus, int] = {}
-    still = new
+    results = ["exceptions", *(["unarchived"] if found.gone else [])]
+    new = [open_rows(case.work.load(f"{case.directory}/{name}")) for name in results]
+    still = unite_by_name(new)
+    told = _Again(settled={})
     if again is not None:
         path = f"{case.directory}/again"
         write_sorted(case.work, again.select(*KEPT, "status_before"), path, *IDS)
         again = case.work.load(path)
-        still = new.unionByName(open_rows(again).select(*KEPT))
-        settled = count_statuses(again.where(~_is_open()))
-        settled_path = f"{case.directory}/settled"
-        chosen = again.where(~_is_open()).select(*_PLAIN, "status_before")
-        write_sorted(case.work, chosen, settled_path, *IDS)
+        still = still.unionByName(open_rows(again).select(*KEPT))
+        told = _count_again(case, again)
+        chosen = again.where(~is_open()).select(*_PLAIN, "status_before")
+        write_sorted(case.work, chosen, f"{case.directory}/settled", *IDS)
     rows = write_sorted(case.work, still.select(*KEPT), f"{case.directory}/open", *IDS)
-    case.work.run.storage.remove(f"{case.directory}/again")
-    return _tell(case, settled, rows)
+    remove_part(case.work, f"{case.directory}/again")
+    return _tell(case, told, rows)
+
+
+def _count_again(case: Case, again: DataFrame) -> _Again:
+    is_known = F.col("status_before").isNotNull()
+    # A stream that was made anew may use IDs again.
+    is_audited = within(case.audited_after, case.owed.after)
+    told = again.coalesce(1).agg(
+        F.count_if(is_known).alias("looked_at"),
+        F.count_if(is_known & is_audited & F.col("consumer").isNotNull()).alias("pending"),
+        F.count_if(~is_known).alias("missed"),
+    )
+    row = told.first()
+    assert row is not None
+    return _Again(settled=count_statuses(again.where(~is_open())), **row.asDict())
 
 
 def _judge_again(case: Case) -> DataFrame | None:
-    plan = case.work.plan
-    if plan.window.number == 0:
+    """What the window before left open, and what is pending though no window left it open."""
+    old, plan = case.previous.table(case.target.group, "open"), case.work.plan
+    asked = None
+    if old is not None:
+        names = _deleted_consumers(case)
+        asked = old.select(
+            *_OLD,
+            F.col("status").alias("status_before"),
+            (was_pending() & F.lit(not plan.breaks)).alias("was_pending"),
+            F.coalesce(F.col("consumer").isin(names), F.lit(False)).alias("may_be_dropped"),
+            F.lit(False).alias("was_reached"),
+        )
+    missed = _missed(case, old)
+    if missed is not None:
+        asked = missed if asked is None else asked.unionByName(missed)
+    if asked is None:
         return None
-    before = case.work.place.before
-    path = before.part(f"{case.group_part}/open")
-    if not case.work.run.storage.exists(path) or not count_rows(case.work.session, path):
-        return None
-    old = case.work.load(path)
-    removed = bool(case.history.of(LedgerKind.CONSUMER_REMOVED)) or bool(plan.breaks)
-    was_pending = F.col("status").isin(str(EntryStatus.IN_FLIGHT), str(EntryStatus.STUCK))
-    asked = old.select(
-        *_OLD,
-        F.col("status").alias("status_before"),
-        (was_pending & F.lit(not removed)).alias("was_pending"),
-        F.lit(False).alias("was_reached"),
-    )
     size = case.snapshot.pending + case.history.rows
     present = case.work.read("snapshot/present").withColumn("is_present", F.lit(True))
     found = asked.join(small(known_entries(case), size), list(IDS), "left").join(
@@ -86,31 +115,58 @@ def _judge_again(case: Case) -> DataFrame | None:
     return judge(case, found)
 
 
-def _is_open() -> Column:
-    return F.col("status").isin([str(one) for one in OPEN_STATUSES])
+def _deleted_consumers(case: Case) -> list[str]:
+    """Consumers that were deleted with entries pending, since the window before looked at them."""
+    at_ms = case.previous.marker("snapshot").get("at_ms", 0)
+    dropped = case.history.dropped(EntryId(at_ms, 0))
+    return sorted({name for one in dropped for name in one.consumers})
 
 
-def _tell(case: Case, settled: Mapping[EntryStatus, int], rows: int) -> Reopened:
+def _missed(case: Case, old: DataFrame | None) -> DataFrame | None:
+    """Pending entries of earlier windows that the window before did not leave open."""
+    begin = case.owed.after
+    if not case.snapshot.pending or case.audited_after >= begin:
+        return None
+    pending = case.work.read(f"snapshot/{case.group_part}/pending")
+    earlier = pending.where(within(case.audited_after, begin)).select(*IDS)
+    if old is not None:
+        earlier = earlier.join(old.select(*IDS), list(IDS), "left_anti")
+    nothing = {name: "bigint" for name in ("bytes", "root_ms", "root_seq")}
+    nothing |= {"window": "int", "retry_count": "int", "status_before": "string"}
+    asked = earlier.withColumns({name: F.lit(None).cast(kind) for name, kind in nothing.items()})
+    flags = ("was_pending", "may_be_dropped", "was_reached")
+    return asked.withColumns({name: F.lit(False) for name in flags})
+
+
+def _tell(case: Case, again: _Again, rows: int) -> Reopened:
     if not rows:
         return Reopened(
-            settled=settled, open=0, stuck_earlier=0,
+            settled=again.settled, open=0, looked_at=again.looked_at, pending=again.pending,
+            missed=again.missed, stuck_earlier=0, bodiless_earlier=0,
             lowest=None, lowest_undelivered=None, oldest_stuck_ms=None,
         )  # fmt: skip
     still = case.work.load(f"{case.directory}/open").coalesce(1)
     undelivered = F.col("status") == str(EntryStatus.UNDELIVERED)
     stuck = F.col("status") == str(EntryStatus.STUCK)
-    is_earlier = F.col("window") < case.work.plan.window.number
+    bodiless = F.col("status") == str(EntryStatus.PAYLOAD_GONE)
+    # The window of an entry that was missed is not known.
+    is_earlier = ~F.col("window").eqNullSafe(case.work.plan.window.number)
     told = still.agg(
         F.count_if(stuck & is_earlier).alias("stuck_earlier"),
+        F.count_if(bodiless & is_earlier).alias("bodiless_earlier"),
         F.min(F.struct("ms", "seq")).alias("lowest"),
         F.min(F.when(undelivered, F.struct("ms", "seq"))).alias("lowest_undelivered"),
         F.max(F.when(stuck, F.col("idle_ms"))).alias("oldest"),
     ).first()
     assert told is not None
     return Reopened(
-        settled=settled,
+        settled=again.settled,
         open=rows,
+        looked_at=again.looked_at,
+        pending=again.pending,
+        missed=again.missed,
         stuck_earlier=told["stuck_earlier"],
+        bodiless_earlier=told["bodiless_earlier"],
         lowest=_id_of(told["lowest"]),
         lowest_undelivered=_id_of(told["lowest_undelivered"]),
         oldest_stuck_ms=told["oldest"],

@@ -6,21 +6,24 @@ What was produced does not count them, since nobody but the operator added them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.classify import outcome_column
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.reconcile import (
     Case,
     count_statuses,
+    is_open,
     last_acts,
     open_rows,
+    was_pending,
 )
 from pelops.pipeline.work import write_sorted
 
@@ -39,20 +42,29 @@ _TOLD: Final = (
 )
 
 
-def judge_retried(case: Case) -> Mapping[EntryStatus, int]:
-    """Give every copy its status, also those that earlier windows left open; writes all of them.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retried:
+    """What became of the copies; nothing without a retry stream."""
 
-    Answers how many have each; nothing without a retry stream.
-    """
+    counts: Mapping[EntryStatus, int]
+    open: int  # of this and earlier windows
+
+
+_NOTHING: Final = Retried(counts={}, open=0)
+
+
+def judge_retried(case: Case) -> Retried:
+    """Give every copy its status, also those that earlier windows left open; writes all of them."""
     look = _look(case)
     if look is None:
-        return {}
+        return _NOTHING
     path = f"{case.directory}/{PART}"
     judged = _facts(case, look).withColumn("outcome", outcome_column())
     chosen = judged.select("*", "outcome.*").select(*_TOLD)
     if not write_sorted(case.work, chosen, path, *IDS):
-        return {}
-    return count_statuses(case.work.load(path))
+        return _NOTHING
+    rows = case.work.load(path)
+    return Retried(counts=count_statuses(rows), open=rows.where(is_open()).count())
 
 
 def _facts(case: Case, look: Mapping[str, Any]) -> DataFrame:
@@ -77,7 +89,7 @@ def _facts(case: Case, look: Mapping[str, Any]) -> DataFrame:
             "is_reached": at_or_before(reached),
             "is_reached_after": at_or_before(reached_after),
             "was_reached": F.lit(False),
-            "was_pending": F.lit(False),
+            "may_be_dropped": F.lit(False),
             "position_holds": F.lit(reached <= reached_after),
             "loss_seen": F.lit(False),
             "loss_watched": F.lit(watched),
@@ -90,21 +102,28 @@ def _copies(case: Case) -> DataFrame:
     """Copies of this window, and those of earlier ones that had not come to an end."""
     plan = case.work.plan
     archived = case.work.read(f"retries/{case.group_part}").select(*IDS, *_ROOT)
-    gone = _acted_on(case).join(archived.select(*IDS), list(IDS), "left_anti")
-    copies = archived.unionByName(gone).withColumn("window", F.lit(plan.window.number))
-    before = case.work.place.before.part(f"{case.group_part}/{PART}")
-    if plan.window.number == 0 or not case.work.run.storage.exists(before):
+    gone = _named(case).join(archived.select(*IDS), list(IDS), "left_anti")
+    copies = archived.unionByName(gone).withColumns(
+        {"window": F.lit(plan.window.number), "was_pending": F.lit(False)}
+    )
+    before = case.previous.table(case.target.group, PART)
+    if before is None:
         return copies
-    return copies.unionByName(open_rows(case.work.load(before)).select(*IDS, *_ROOT, "window"))
+    still = open_rows(before).withColumn("was_pending", was_pending())
+    return copies.unionByName(still.select(*IDS, *_ROOT, "window", "was_pending"))
 
 
-def _acted_on(case: Case) -> DataFrame:
-    """Copies that the ledger names: some are deleted before an archive sees them."""
-    stream = derive_keys(case.work.plan.stream, case.target.group).retry
-    ends = case.work.plan.retries[case.target.group]
-    acts = case.work.read(f"acts/{case.group_part}")
-    ours = acts.where((F.col("in_stream") == stream) & within(*ends)).coalesce(1)
-    return ours.groupBy(*IDS).agg(*(F.max(name).alias(name) for name in _ROOT))
+def _named(case: Case) -> DataFrame:
+    """Copies that the ledger names: those that are done with are deleted before an archive."""
+    stream = F.lit(derive_keys(case.work.plan.stream, case.target.group).retry)
+    acts = case.work.read(f"acts/{case.group_part}").coalesce(1)
+    is_made = (F.col("kind") == str(LedgerKind.REQUEUED)) & (F.col("target") == stream)
+    made = acts.where(is_made).select(
+        F.col("new_ms").alias("ms"), F.col("new_seq").alias("seq"), *_ROOT
+    )
+    told = made.unionByName(acts.where(F.col("in_stream") == stream).select(*IDS, *_ROOT))
+    told = told.where(within(*case.work.plan.retries[case.target.group]))
+    return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in _ROOT))
 
 
 def _look(case: Case) -> Mapping[str, Any] | None:

@@ -6,10 +6,9 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from itertools import chain
 from typing import Any, Final
-
-from pyspark.sql import SparkSession
 
 from pelops.domain.audit import (
     AuditSummary,
@@ -20,38 +19,43 @@ from pelops.domain.audit import (
 )
 from pelops.domain.naming import parse_derived_key
 from pelops.errors import PelopsError
+from pelops.pipeline.changes import is_unchanged
 from pelops.pipeline.compaction import merge_closed_spans
+from pelops.pipeline.engine import SparkSession, on_driver
 from pelops.pipeline.gone import find_gone
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.layout import WindowPlace, slug
 from pelops.pipeline.plan import Plan
-from pelops.pipeline.planning import plan_windows, remove_old_windows
+from pelops.pipeline.planning import last_plan, plan_windows, remove_old_windows
 from pelops.pipeline.publish import publish_index, publish_windows
+from pelops.pipeline.session import LazySession, as_lazy
 from pelops.pipeline.settings import BALANCED, Settings, Target
 from pelops.pipeline.status_table import write_windows
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import check_layout
 from pelops.pipeline.watching import Watch
 from pelops.pipeline.window_run import archive_window, audit_window
+from pelops.pipeline.window_size import is_small
 from pelops.pipeline.work import Run, Work
 
 log: Final = logging.getLogger(__name__)
 _SPARE_S: Final = 60.0  # before the deadline nothing is begun any more
 
 
-def open_run(session: SparkSession, settings: Settings) -> Run:
+def open_run(session: SparkSession | LazySession, settings: Settings) -> Run:
     """What a run works with. Close its watch after use.
 
     Raises ArchiveUnusable for an archive of another layout.
     """
+    spark = as_lazy(session)
     spare_s = _SPARE_S
     ends_at = None
     if settings.deadline is not None:
         given_s = settings.deadline.total_seconds()
         ends_at = time.monotonic() + given_s - min(spare_s, given_s / 10)
-    storage = Storage(session)
+    storage = Storage(spark)
     check_layout(storage, settings.archive)
     return Run(
-        session=session,
+        spark=spark,
         storage=storage,
         watch=Watch(settings.place),
         settings=settings,
@@ -64,14 +68,17 @@ def run_archive(run: Run) -> int:
     archived = 0
     for stream, targets in find_targets(run).items():
         for work in _windows(run, stream, targets):
-            archived += archive_window(work)
+            with engine_of(work):
+                archived += archive_window(work)
     return archived
 
 
 def run_audit(run: Run) -> list[AuditSummary]:
     """Audit all windows that can be closed; answers the summary of each group and window.
 
-    What cannot be recorded in Redis is archived all the same. Raises the reason at the end.
+    Of a stream on which nothing has changed these are the summaries of its last window, when a
+    window was to be closed in any case. What cannot be recorded in Redis is archived all the same;
+    raises the reason at the end.
     """
     summaries: list[AuditSummary] = []
     recorder = _Recorder(run)
@@ -79,8 +86,14 @@ def run_audit(run: Run) -> list[AuditSummary]:
     recorder.record_index([target for targets in found.values() for target in targets])
     for stream, targets in found.items():
         recorder.record(stream)
+        last = last_plan(run, stream)
+        if last is not None and is_unchanged(run, last, targets):
+            summaries += _as_told(run, last)
+            remove_old_windows(run, stream)
+            continue
         for work in _windows(run, stream, targets):
-            audits = audit_window(work)
+            with engine_of(work):
+                audits = audit_window(work)
             summaries += [_summary(audits[target.group]) for target in work.plan.targets]
             recorder.record(stream)
         merge_closed_spans(run, stream)
@@ -164,6 +177,26 @@ def _windows(run: Run, stream: str, targets: Sequence[Target]) -> Iterator[Work]
             plan=plan,
             place=WindowPlace(root=run.settings.archive, stream=stream, number=plan.window.number),
         )
+
+
+def engine_of(work: Work) -> AbstractContextManager[None]:
+    """Work on a window in this process when it is small, and with Spark when it is not."""
+    small = is_small(work.run, work.plan)
+    if not small:
+        # Now, while it is known how much there is to do.
+        work.run.spark.get(work.plan.produced)
+    return on_driver(small)
+
+
+def _as_told(run: Run, plan: Plan) -> list[AuditSummary]:
+    log.info("window %d of %s is the last: nothing new", plan.window.number, plan.stream)
+    if run.settings.window is not None:
+        return []
+    place = WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)
+    markers = (
+        run.storage.read_json(place.part(f"group={slug(t.group)}.json")) for t in plan.targets
+    )
+    return [_summary(told["audit"]) for told in markers if told is not None]
 
 
 def _log_begin(plan: Plan, path: str) -> None:

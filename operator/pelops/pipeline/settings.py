@@ -19,6 +19,7 @@ from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.place import Place, read_place
 
 STUCK_AFTER_MS: Final = 300_000
+SPARK_FROM: Final = 100_000  # entries of a window; fewer are worked without Spark
 # Exit codes.
 BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -101,6 +102,7 @@ class Settings:
     memory_mib: int | None = None
     s3_endpoint: str | None = None
     s3_region: str | None = None
+    spark_from: int = SPARK_FROM  # entries, and all else that a window has to look at
 
 
 def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
@@ -140,6 +142,7 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         memory_mib=told.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
         s3_endpoint=told.text("PELOPS_AUDIT_S3_ENDPOINT"),
         s3_region=told.text("PELOPS_AUDIT_S3_REGION"),
+        spark_from=told.number("PELOPS_AUDIT_SPARK_FROM", SPARK_FROM),
     )
 
 

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 from itertools import pairwise
 from typing import Any, Final
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import BooleanType
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive import read_slice
+from pelops.pipeline.engine import DataFrame, unite
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import StageFailed
 from pelops.pipeline.layout import slug
 from pelops.pipeline.watching import GroupLook, StreamLook, Watch
 from pelops.pipeline.work import Content, Work, run_stage, write_part, write_sorted
 from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.errors import GroupMissing, StreamMissing
 from pyspark_redis_streams.options import ReadOptions
 
 PENDING: Final = "ms BIGINT, seq BIGINT, consumer STRING, idle_ms BIGINT, delivery_count BIGINT"
@@ -95,18 +93,10 @@ def take_snapshot(work: Work) -> Content:
 
 def read_snapshot(content: Mapping[str, Any], group: str) -> Snapshot:
     """One group's part of what `take_snapshot` answered."""
-    stream = content["stream"]
     return Snapshot(
-        before=_parse(content["before"][group]),
-        after=_parse(content["after"][group]),
-        stream=StreamLook(
-            length=stream["length"],
-            added=stream["added"],
-            last_generated=parse_entry_id(stream["last_generated"]),
-            max_deleted=parse_entry_id(stream["max_deleted"]),
-            first=parse_entry_id(stream["first"]) if stream["first"] else None,
-            exists=stream["exists"],
-        ),
+        before=parse_look(content["before"][group]),
+        after=parse_look(content["after"][group]),
+        stream=parse_stream_look(content["stream"]),
         pending=content["rows"]["pending"].get(group, 0),
         at_ms=content["at_ms"],
         counts_trimmed=content.get("counts_trimmed", False),
@@ -121,7 +111,7 @@ def read_last_look(work: Work, group: str) -> LastLook:
     if content is None:
         return LastLook()
     return LastLook(
-        group=_parse(content["after"].get(group)),
+        group=parse_look(content["after"].get(group)),
         was_missing="all_groups" in content and group not in content["all_groups"],
     )
 
@@ -165,15 +155,15 @@ def _write_present(work: Work, directory: str) -> int:
         read_slice(work.run, plan.stream, ends, "ms BIGINT, seq BIGINT", options)
         for ends in pairwise(edges)
     ]
-    return write_part(work, reduce(DataFrame.unionAll, slices), f"{directory}/present")
+    return write_part(work, unite(slices), f"{directory}/present")
 
 
 def _write_pending(work: Work, stream: str, group: str, look: StreamLook, path: str) -> int:
     """The pending entries of a stream, each with whether its body is there."""
-    frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
     try:
+        frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
         return write_sorted(work, frame, path, "ms", "seq")
-    except StageFailed:
+    except (StageFailed, GroupMissing, StreamMissing):
         # The group may have gone since it was seen: then there is nothing pending.
         if group in work.run.watch.groups(stream):
             raise
@@ -199,7 +189,7 @@ def _with_bodies(work: Work, frame: DataFrame, stream: str, look: StreamLook) ->
     first = look.first or look.last_generated
     is_below = _before("ms", "seq", first) if look.first else F.lit(True)
     options = work.run.watch.options(work.run.watch.place, stream=stream)
-    check = F.udf(_BodyCheck(stream, options), BooleanType(), useArrow=False)
+    check = F.udf(_BodyCheck(stream, options), "BOOLEAN", useArrow=False)
     is_suspect = ~_after("ms", "seq", look.max_deleted)
     has_body = F.when(is_below, F.lit(False)).when(is_suspect, check("ms", "seq"))
     return frame.withColumn("has_body", has_body.otherwise(F.lit(True)))
@@ -284,7 +274,8 @@ def _render(look: GroupLook | None) -> Content | None:
     }
 
 
-def _parse(found: Mapping[str, Any] | None) -> GroupLook | None:
+def parse_look(found: Mapping[str, Any] | None) -> GroupLook | None:
+    """A group as a snapshot's marker tells of it."""
     if found is None:
         return None
     return GroupLook(
@@ -293,6 +284,18 @@ def _parse(found: Mapping[str, Any] | None) -> GroupLook | None:
         entries_read=found["entries_read"],
         consumers=found["consumers"],
         given_ms=found.get("given_ms"),
+    )
+
+
+def parse_stream_look(found: Mapping[str, Any]) -> StreamLook:
+    """A stream as a snapshot's marker tells of it."""
+    return StreamLook(
+        length=found["length"],
+        added=found["added"],
+        last_generated=parse_entry_id(found["last_generated"]),
+        max_deleted=parse_entry_id(found["max_deleted"]),
+        first=parse_entry_id(found["first"]) if found["first"] else None,
+        exists=found["exists"],
     )
 
 

@@ -13,14 +13,11 @@ from functools import reduce
 from operator import and_
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.failures import explain_failure
+from pelops.pipeline.failures import explain_failure, is_of_spark
 from pelops.pipeline.layout import WindowPlace, slug
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import is_complete, last_plan, read_plan
@@ -30,8 +27,9 @@ from pelops.pipeline.work import AS_OF, Run
 log: Final = logging.getLogger(__name__)
 _MARKER: Final = "table.json"
 _DAY: Final = "date"
-# Iceberg proves by them that an overwritten file holds no other rows; else it keeps 16 characters.
 _ICEBERG: Final = {
+    "write.spark.accept-any-schema": "true",  # a later release may add columns
+    # Whole names prove that an overwritten file holds no other rows; by default, 16 characters.
     "write.metadata.metrics.column.stream": "full",
     "write.metadata.metrics.column.group": "full",
 }
@@ -52,7 +50,9 @@ def check_table(run: Run) -> None:
         source.lookupDataSource(
             table.format.value, run.session._jsparkSession.sessionState().conf()
         )
-    except Py4JJavaError as error:
+    except Exception as error:
+        if not is_of_spark(error):
+            raise
         raise WrongSettings(
             f"--statuses-format {table.format} needs its jars on Java's class path: spark-submit "
             f"--packages {_PACKAGES[table.format]}:<version>, or the same by PYSPARK_SUBMIT_ARGS"
@@ -73,7 +73,9 @@ def write_windows(run: Run, stream: str) -> None:
         for name, rows in _parts(run, plan, place):
             try:
                 _write(run, table, rows, {"stream": name[0], "group": name[1], AS_OF: place.number})
-            except (Py4JJavaError, PySparkException) as error:
+            except Exception as error:
+                if not is_of_spark(error):
+                    raise
                 raise explain_failure(error, f"the table {table.name}") from error
         run.storage.write_json(place.part(_MARKER), marker)
         log.info("window %d of %s: statuses written to %s", place.number, stream, table.name)

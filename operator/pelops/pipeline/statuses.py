@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import reduce
 from typing import Any, Final
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.bookmarks import milliseconds
+from pelops.pipeline.engine import Column, DataFrame, unite
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import STATUSES, statuses_path
 from pelops.pipeline.reconcile import MOST_BROADCAST, Case
@@ -86,6 +85,7 @@ BASES: Final[Mapping[Why, Basis]] = {
     Why.POSITION_IN_DOUBT: Basis.NONE,
     Why.PASSED_MEANWHILE: Basis.NONE,
     Why.TRIMMED_MEANWHILE: Basis.NONE,
+    Why.CONSUMER_DELETED: Basis.LEDGER,
 }
 
 
@@ -109,7 +109,7 @@ def write_statuses(case: Case, judged: Sequence[DataFrame]) -> int:
         rows.append(_rows(case, case.work.load(retried), retry))
     _describe(case)
     path = f"{case.directory}/{STATUSES}"
-    frame = reduce(DataFrame.unionAll, rows)
+    frame = unite(rows)
     if case.owed.archived > _MANY:
         return _write_many(case, frame, path)
     return write_sorted(case.work, frame, path, "stream", *IDS)
@@ -152,7 +152,9 @@ def _earlier(case: Case) -> list[DataFrame]:
     number, storage = case.work.plan.window.number, case.work.run.storage
     if not number:
         return []
-    still = case.work.load(f"{case.directory}/open").where(F.col("window") < number)
+    still = case.work.load(f"{case.directory}/open")
+    # The window of an entry that was found pending though none had it open is not known.
+    still = still.where(~F.col("window").eqNullSafe(number))
     settled = f"{case.directory}/settled"
     return [still, *([case.work.load(settled)] if storage.exists(settled) else [])]
 
@@ -180,7 +182,7 @@ def _rows(case: Case, judged: DataFrame, stream: str) -> DataFrame:
         "added_at": _time(F.col("ms")),
         "delivered_at": _time(last_delivery),
         "acted_at": _time(F.col("act_at_ms")),
-        "audited_at": F.lit(case.work.plan.window.at),
+        "audited_at": _time(F.lit(milliseconds(case.work.plan.window.at)).cast("bigint")),
         "consumer": F.col("consumer"),
         "deliveries": F.col("delivery_count"),
         "retry_count": F.col("retry_count"),
@@ -209,7 +211,7 @@ def _delivered(case: Case) -> Column:
 
 
 def _id(ms: str, seq: str) -> Column:
-    return F.when(F.col(ms).isNotNull(), F.concat(F.col(ms), F.lit("-"), F.col(seq)))
+    return F.concat(F.col(ms).cast("string"), F.lit("-"), F.col(seq).cast("string"))
 
 
 def _time(ms: Column) -> Column:

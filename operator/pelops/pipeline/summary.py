@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Final
 
@@ -21,6 +21,8 @@ from pelops.domain.audit import (
     find_certainty,
     worst_certainty,
 )
+from pelops.pipeline.plural import agree
+from pelops.policy.classification import Why
 
 _WORDS: Final = {
     EntryStatus.IN_FLIGHT: "in flight",
@@ -28,17 +30,28 @@ _WORDS: Final = {
     EntryStatus.UNDELIVERED: "not delivered yet",
     EntryStatus.DEAD_LETTERED: "dead-lettered",
     EntryStatus.REQUEUED: "requeued",
-    EntryStatus.PAYLOAD_GONE: "pending without a body",
+    EntryStatus.PAYLOAD_GONE: "without their body",
     EntryStatus.LOST: "lost",
     EntryStatus.INDETERMINATE: "indeterminate",
 }
 _FINDINGS: Final = {
-    EntryStatus.STUCK: "{n} entries are pending for longer than the limit",
-    EntryStatus.DEAD_LETTERED: "{n} entries were given up and lie among the dead letters",
-    EntryStatus.PAYLOAD_GONE: "{n} pending entries were trimmed: nobody can process them",
-    EntryStatus.LOST: "{n} entries were gone before they were delivered",
-    EntryStatus.INDETERMINATE: "nothing tells whether {n} entries were acknowledged",
+    EntryStatus.STUCK: "{entries} {are} pending for longer than the limit",
+    EntryStatus.DEAD_LETTERED: "{entries} {were} given up and {lie} among the dead letters",
+    EntryStatus.PAYLOAD_GONE: "{entries} {are} pending, and {their} {bodies} {were} deleted or "
+    "trimmed: workers that do not hold {them} already cannot process {them}",
+    EntryStatus.LOST: "{entries} {are} lost: {how}",
+    EntryStatus.INDETERMINATE: "nothing tells whether {entries} {were} acknowledged",
 }
+
+
+# How entries are lost; of those without a record the operator counted them in a gap.
+_HOW: Final = {
+    Why.DROPPED: "{n} {were} delivered, and dropped without an acknowledgement: {their} consumer "
+    "or group was deleted, or a claim found no body",
+    Why.SKIPPED: "{n} {were} passed without a delivery: the group's position was moved, or {they} "
+    "{were} gone by then",
+}
+_GONE: Final = "{n} {were} gone before {they} {were} delivered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +67,10 @@ class Told:
     stuck_earlier: int
     open: int
     oldest_stuck_ms: int | None
+    bodiless_earlier: int = 0  # of earlier windows: pending, and their bodies are gone
+    lost: Mapping[str, int] = field(default_factory=dict)  # by what decided it, where that is known
+    retried: Mapping[EntryStatus, int] = field(default_factory=dict)  # copies in the retry stream
+    dropped: int = 0  # at most so many went with deleted consumers, and count as acknowledged
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
     evidence: Evidence
@@ -69,6 +86,8 @@ def build_group_summary(told: Told) -> AuditSummary:
         *told.failures,
         *_of_counts(told),
         *_of_removed(told),
+        *_of_dropped(told),
+        *_of_retried(told),
         *_of_earlier(told),
         *told.findings,
     )
@@ -121,6 +140,11 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
             "longer pending counts as acknowledged. A consumer deleted by hand takes its pending "
             "entries with it unseen."
         )
+        yield (
+            "That a group's position was set by hand, past entries that were never delivered, "
+            "shows only until the group has read up to the end of the stream: then they count as "
+            "acknowledged."
+        )
     if evidence is Evidence.NONE:
         yield (
             "Without the operator's ledger nobody says which entries were dead-lettered, requeued "
@@ -131,9 +155,8 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
             "archived and before the next audit, and was not delivered by then, is indeterminate."
         )
         yield (
-            "A position that was moved by hand between two audits is not seen, unless it is lower "
-            "than before, nor where a group began: what was added before it was made counts as "
-            "acknowledged."
+            "The same holds for where a group was created: what was added before counts as "
+            "acknowledged once it has read up to the end of the stream."
         )
 
 
@@ -165,17 +188,51 @@ def _certainty(told: Told) -> Certainty:
     """Of the window's entries, and of earlier ones that came to an end."""
     if told.removed_before:
         return Certainty.UNKNOWN
-    return worst_certainty([find_certainty(told.counts), find_certainty(told.settled)])
+    return worst_certainty(
+        [find_certainty(told.counts), find_certainty(told.settled), find_certainty(told.retried)]
+    )
 
 
 def _of_counts(told: Told) -> Iterator[AuditFinding]:
     for status in EntryStatus:
         count = told.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
-            sentence = _FINDINGS[status].format(n=count)
+            sentence = agree(_FINDINGS[status], count, how="; ".join(_how_lost(told)))
             if status is EntryStatus.INDETERMINATE and told.position_doubt is not None:
                 sentence += f": {told.position_doubt}"
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
+
+
+def _how_lost(told: Told) -> Iterator[str]:
+    ways = {why: told.lost.get(why, 0) for why in _HOW}
+    gone = told.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
+    if gone:
+        yield agree(_GONE, gone)
+    yield from (agree(_HOW[why], n) for why, n in ways.items() if n)
+
+
+def _of_dropped(told: Told) -> Iterator[AuditFinding]:
+    if told.dropped:
+        yield AuditFinding(
+            kind="pending-dropped",
+            count=told.dropped,
+            sentence=f"consumers were deleted (XGROUP DELCONSUMER) with up to {told.dropped} "
+            "entries pending: those that were not acknowledged by then are not delivered again, "
+            "and count as acknowledged. Find them by what their processing leaves behind, or audit "
+            "with append-only files",
+        )
+
+
+def _of_retried(told: Told) -> Iterator[AuditFinding]:
+    """Copies in the group's own retry stream: they are no entries of the window."""
+    for status in EntryStatus:
+        count = told.retried.get(status, 0)
+        if count and status not in EXPECTED_STATUSES:
+            yield AuditFinding(
+                kind=f"{status.value.replace('_', '-')}-copies",
+                count=count,
+                sentence=f"of the copies in the retry stream {_are(count)} {_WORDS[status]}",
+            )
 
 
 def _of_removed(told: Told) -> Iterator[AuditFinding]:
@@ -202,8 +259,19 @@ def _of_earlier(told: Told) -> Iterator[AuditFinding]:
         yield AuditFinding(
             kind="stuck-earlier",
             count=told.stuck_earlier,
-            sentence=f"{told.stuck_earlier} entries of earlier windows are pending for longer than "
-            "the limit",
+            sentence=agree(
+                "{entries} of earlier windows {are} pending for longer than the limit",
+                told.stuck_earlier,
+            ),
+        )
+    if told.bodiless_earlier:
+        yield AuditFinding(
+            kind="payload-gone-earlier",
+            count=told.bodiless_earlier,
+            sentence=agree(
+                "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
+                told.bodiless_earlier,
+            ),
         )
     for status in (EntryStatus.LOST, EntryStatus.PAYLOAD_GONE, EntryStatus.INDETERMINATE):
         count = told.settled.get(status, 0)
@@ -211,8 +279,10 @@ def _of_earlier(told: Told) -> Iterator[AuditFinding]:
             yield AuditFinding(
                 kind=f"{status.value.replace('_', '-')}-later",
                 count=count,
-                sentence=f"{count} entries of earlier windows, open until now, are "
-                f"{_WORDS[status]}",
+                sentence=agree(
+                    f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
+                    count,
+                ),
             )
 
 
@@ -229,7 +299,10 @@ def _sentence(told: Told, produced: int) -> str:
         for status in EntryStatus
         if status in _WORDS and told.counts.get(status)
     ]
-    return ", ".join([_acknowledged(told.counts, produced), *parts]) + f".{earlier}"
+    head = _acknowledged(told.counts, produced)
+    if told.dropped:
+        head += f", up to {told.dropped} of them perhaps dropped with a deleted consumer"
+    return ", ".join([head, *parts]) + f".{earlier}"
 
 
 def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:

@@ -6,20 +6,24 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark import SparkContext
+
+from pelops.pipeline.session import LazySession
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 log: Final = logging.getLogger(__name__)
 EVERY_S: Final = 10.0
 
 
 @contextmanager
-def progress_told(context: SparkContext, every_s: float = EVERY_S) -> Iterator[None]:
+def progress_told(session: LazySession, every_s: float = EVERY_S) -> Iterator[None]:
     """Log the tasks of the jobs that run now, as long as the block lasts."""
     ended = threading.Event()
-    arguments = (context, ended, every_s)
+    arguments = (session, ended, every_s)
     teller = threading.Thread(target=_tell, args=arguments, name="progress", daemon=True)
     teller.start()
     try:
@@ -29,8 +33,11 @@ def progress_told(context: SparkContext, every_s: float = EVERY_S) -> Iterator[N
         teller.join(timeout=5)
 
 
-def _tell(context: SparkContext, ended: threading.Event, every_s: float) -> None:
+def _tell(session: LazySession, ended: threading.Event, every_s: float) -> None:
     while not ended.wait(every_s):
+        context = session.context
+        if context is None:
+            continue
         try:
             told = describe_tasks(context)
         except (Py4JError, OSError):

@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.engine import Column, DataFrame, Row
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.reconcile import Case
 
 _SHARES: Final = (0.5, 0.9, 0.99, 1.0)

@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
-from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
-
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.checking import check_letters
 from pelops.pipeline.clusters import Cluster
+from pelops.pipeline.engine import DataFrame, SparkSession, is_on_driver, on_driver
 from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import render_clusters
 from pelops.pipeline.run import find_targets, open_run
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Payload, Settings, Target
 from pelops.pipeline.triage import Triage, plan_lines, plan_redrive, start_header, triage_letters
+from pelops.pipeline.window_size import is_small_stream
 from pelops.pipeline.work import Run
 
 _LETTERS: Final = (
@@ -24,7 +24,7 @@ _LETTERS: Final = (
 )
 
 
-def run_triage(session: SparkSession, settings: Settings) -> int:
+def run_triage(session: SparkSession | LazySession, settings: Settings) -> int:
     """Triage every group, and print what was found; the exit code is 0 whatever that is.
 
     Raises WrongSettings for a group that is not there, and has left no dead letters.
@@ -48,13 +48,18 @@ def triage_target(run: Run, target: Target) -> tuple[Triage, str]:
     example, unless they may be archived in full.
     """
     keys = derive_keys(target.stream, target.group, dead_letter=target.dead_letter)
-    letters = _read(run, keys.dead_letter).persist(StorageLevel.DISK_ONLY)
+    with on_driver(is_small_stream(run, keys.dead_letter)):
+        return _triage(run, target, keys.dead_letter)
+
+
+def _triage(run: Run, target: Target, dead_letter: str) -> tuple[Triage, str]:
+    letters = _keep(_read(run, dead_letter))
     try:
         triage = triage_letters(letters, field_prefix=target.field_prefix)
         if run.settings.payload is not Payload.FULL:
             triage = replace(triage, clusters=tuple(map(_without_payload, triage.clusters)))
         base = f"{report_path(run.settings.archive, target.stream)}/group={slug(target.group)}"
-        header = start_header(target.stream, target.group, keys.dead_letter, at=datetime.now(UTC))
+        header = start_header(target.stream, target.group, dead_letter, at=datetime.now(UTC))
         lines = plan_lines(*plan_redrive(triage, header))
         run.storage.write_lines(lines, f"{base}/redrive.jsonl")
         content = {"version": 1, "stream": target.stream, "group": target.group}
@@ -83,6 +88,15 @@ def _read(run: Run, stream: str) -> DataFrame:
         **run.watch.place.options,
     }
     return run.session.read.format("redis_streams").schema(_LETTERS).options(**given).load()
+
+
+def _keep(letters: DataFrame) -> DataFrame:
+    """On disk, for the second time that they are read: there may be millions."""
+    if is_on_driver():
+        return letters
+    from pyspark import StorageLevel
+
+    return letters.persist(StorageLevel.DISK_ONLY)
 
 
 def _without_payload(cluster: Cluster) -> Cluster:

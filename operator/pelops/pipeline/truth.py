@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.compaction import read_marker
+from pelops.pipeline.damage import find_damage
+from pelops.pipeline.engine import DataFrame, SparkSession
+from pelops.pipeline.engine import functions as F  # noqa: N812
+from pelops.pipeline.errors import ArchiveUnusable, WrongSettings
 from pelops.pipeline.id_columns import IDS
 from pelops.pipeline.layout import stream_path, table_unit, window_numbers
 from pelops.pipeline.reconcile import Case
 from pelops.pipeline.settings import Table
 from pelops.pipeline.work import Content, Work, run_stage, write_sorted
+
+if TYPE_CHECKING:
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
 
 _EXAMPLES: Final = 10
 
@@ -37,7 +41,7 @@ def compare_effects(case: Case, table: Table) -> Content:
     """Entries of the window that count as acknowledged, and have no effect in the user's table."""
     work = case.work
     kept = work.load(f"{case.directory}/exceptions")
-    done = work.read("entries").where("key IS NOT NULL").join(kept, list(IDS), "left_anti")
+    done = work.read("entries").where(F.col("key").isNotNull()).join(kept, list(IDS), "left_anti")
     effects = read_table(work.session, table).select("key")
     path = f"{case.directory}/without_effect"
     missing = done.join(effects, "key", "left_anti").select("key", *IDS)
@@ -47,6 +51,9 @@ def compare_effects(case: Case, table: Table) -> Content:
 
 def read_table(session: SparkSession, table: Table) -> DataFrame:
     """The user's table with its columns `key`, as text, and `at_ms`. Raises WrongSettings."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
     try:
         return _with_key(_open(session, table), table)
     except (Py4JJavaError, PySparkException) as error:
@@ -82,7 +89,7 @@ def _with_key(frame: DataFrame, table: Table) -> DataFrame:
             )
     key = F.col(f"`{table.key}`").cast("string").alias("key")
     at = F.col(f"`{table.at_ms}`").cast("bigint") if table.at_ms else F.lit(None).cast("bigint")
-    return frame.select(key, at.alias("at_ms")).where("key IS NOT NULL")
+    return frame.select(key, at.alias("at_ms")).where(F.col("key").isNotNull())
 
 
 def _of_window(work: Work, sent: DataFrame) -> DataFrame:
@@ -96,6 +103,7 @@ def _archived_keys(work: Work) -> DataFrame:
     storage, place = work.run.storage, work.place
     keys = work.read("entries").select("key")
     numbers = window_numbers(storage.list_names(stream_path(place.root, place.stream)))
+    _check_entries(work, numbers)
     units = dict.fromkeys(table_unit(replace(place, number=one), "entries") for one in numbers)
     for path in (f"{unit}/{part}" for unit in units for part in storage.list_names(unit)):
         if path != place.part("entries"):
@@ -103,6 +111,22 @@ def _archived_keys(work: Work) -> DataFrame:
             if "key" in frame.columns:
                 keys = keys.unionAll(frame.select("key"))
     return keys
+
+
+def _check_entries(work: Work, numbers: Sequence[int]) -> None:
+    """Raises ArchiveUnusable for a file that is missing: its entries would seem never to arrive."""
+    storage = work.run.storage
+    for number in numbers:
+        place = replace(work.place, number=number)
+        if place.span in storage.list_names(table_unit(place, "entries")):
+            continue  # merged: its own file is not there any more
+        for one in find_damage(
+            storage, place.part, "entries", read_marker(storage, place, "entries")
+        ):
+            raise ArchiveUnusable(
+                f"{one}: its entries would count as sent and never arrived; restore it, or run "
+                "without --sent"
+            )
 
 
 def _examples(work: Work, path: str) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.pipeline.place import Place, on_cluster
 from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.errors import GroupMissing, StreamMissing
+from pyspark_redis_streams.errors import GroupMissing, NotPermitted, StreamMissing
 from pyspark_redis_streams.option import Use
 from pyspark_redis_streams.options import ReadOptions, parse_read_options
 from pyspark_redis_streams.streams import find_streams
@@ -161,12 +161,12 @@ class Watch:
 
         Redis 7.0 tells only when they last asked.
         """
-        times = []
-        now_ms = self.now_ms(stream)
         try:
             replies = self.ask(stream, "XINFO", "CONSUMERS", stream, group)
         except (StreamMissing, GroupMissing):
             return None
+        times = []
+        now_ms = self.now_ms(stream)
         for reply in replies:
             one = dict(zip(reply[::2], reply[1::2], strict=True))
             since_ms = int(one[b"inactive"] if b"inactive" in one else one[b"idle"])
@@ -174,8 +174,11 @@ class Watch:
         return max(times, default=None)
 
     def server(self, key: str) -> ServerLook:
-        """The server that holds a key, as it is now."""
-        text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
+        """The server that holds a key, as it is now; nothing of one that does not permit INFO."""
+        try:
+            text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
+        except NotPermitted:
+            text = b""
         found = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
         is_valkey = "valkey_version" in found
         version = found.get("valkey_version") or found.get("redis_version", "0")

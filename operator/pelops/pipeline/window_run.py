@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, Evidence, render_summary
-from pelops.domain.entry_id import EntryId
+from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.pipeline.acts import GroupHistory, read_acts, read_history
 from pelops.pipeline.archive import archive_entries, archive_letters, archive_retries
+from pelops.pipeline.copies import find_copies
 from pelops.pipeline.duplicates import find_duplicates
-from pelops.pipeline.evidence.stage import archive_evidence, read_created
-from pelops.pipeline.id_columns import at_or_before
-from pelops.pipeline.identities import Counted, find_violations
+from pelops.pipeline.evidence.stage import Creation, archive_evidence, read_creation
+from pelops.pipeline.id_columns import at_or_before, within
+from pelops.pipeline.identities import Counted, Identity, find_violations, list_broken
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import count_in_gaps
 from pelops.pipeline.owed import (
@@ -24,6 +26,8 @@ from pelops.pipeline.owed import (
     read_first_position,
 )
 from pelops.pipeline.plan import render_window
+from pelops.pipeline.plural import agree
+from pelops.pipeline.previous import Previous, look_back
 from pelops.pipeline.reconcile import (
     Case,
     Reconciled,
@@ -31,7 +35,7 @@ from pelops.pipeline.reconcile import (
 )
 from pelops.pipeline.reopen import Reopened, reopen
 from pelops.pipeline.retried import judge_retried
-from pelops.pipeline.roots import follow_roots
+from pelops.pipeline.roots import Judged, follow_roots
 from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.snapshot import (
     Snapshot,
@@ -61,18 +65,19 @@ def archive_window(work: Work) -> int:
 def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     """Audit the window; answers `audit.json` of each group. Nothing is done twice."""
     archived = archive_window(work)
-    snapshot = take_snapshot(work)
-    acts = read_acts(work)
-    evidence = _archive_evidence(work)
+    snapshot, acts = take_snapshot(work), read_acts(work)
+    seen = _Seen(
+        archived=archived,
+        snapshot=snapshot,
+        acts=acts,
+        evidence=_archive_evidence(work),
+        copies=find_copies(work, acts)["rows"],
+        previous=look_back(work),
+    )
     find_duplicates(work)
     if work.run.settings.sent is not None and work.plan.business_key is not None:
         compare_sent(work, work.run.settings.sent)
-    audits = {}
-    for target in work.plan.targets:
-        look, history = read_snapshot(snapshot, target.group), read_history(acts, target.group)
-        created = None if evidence is None else read_created(evidence, target.group)
-        owed = _owed(work, look, history, archived, created)
-        audits[target.group] = _audit_group(work, target, owed, look, history)
+    audits = {target.group: _audit_group(work, target, seen) for target in work.plan.targets}
     work.run.storage.create_json(
         work.place.part("manifest.json"), _manifest(work, archived, audits)
     )
@@ -89,18 +94,35 @@ def _archive_evidence(work: Work) -> Content | None:
     return archive_evidence(work, path, after=after)
 
 
-def _audit_group(
-    work: Work, target: Target, owed: Owed, snapshot: Snapshot, history: GroupHistory
-) -> Content:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the stages of the window have answered, for all of its groups."""
+
+    archived: int
+    snapshot: Content
+    acts: Content
+    evidence: Content | None
+    copies: int
+    previous: Previous
+
+
+def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
     name = f"group={slug(target.group)}"
+    look = read_snapshot(seen.snapshot, target.group)
+    history = read_history(seen.acts, target.group)
 
     def make(directory: str) -> Content:
+        created = read_creation(seen.evidence, target.group)
+        owed = _owed(work, look, history, seen.archived, created)
         case = Case(
             work=work,
             target=target,
-            snapshot=snapshot,
+            snapshot=look,
             history=history,
             owed=owed,
+            previous=seen.previous,
+            copies=seen.copies,
+            audited_after=_audited_after(seen.previous, name, owed),
             last_look=read_last_look(work, target.group),
             directory=directory,
         )
@@ -108,6 +130,8 @@ def _audit_group(
         work.run.storage.write_json(f"{directory}/audit.json", audit)
         return {
             "audit": audit,
+            "audited_after": str(case.audited_after),
+            "open": again.open,
             "lowest_open": again.lowest,
             "lowest_undelivered": again.lowest_undelivered,
         }
@@ -115,20 +139,31 @@ def _audit_group(
     return run_stage(work, name, make)
 
 
+def _audited_after(previous: Previous, name: str, owed: Owed) -> EntryId:
+    """Where the first window of the group's begins; of a stream that was made anew, this one."""
+    told = previous.marker(name).get("audited_after")
+    if told is None or previous.work.plan.breaks:
+        return owed.after
+    return parse_entry_id(told)
+
+
 def _owed(
-    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: EntryId | None
+    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: Creation
 ) -> Owed:
     plan = work.plan
 
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    gone = Removed(entries=plan.window.from_added, max_deleted=look.stream.max_deleted)
+    gone = Removed(
+        entries=max(0, plan.window.from_added - created.gone_before),
+        max_deleted=look.stream.max_deleted,
+    )
     return find_owed(
         plan.window,
         archived,
         count_until,
-        begin=read_first_position(plan.stream, history) or created,
+        begin=read_first_position(plan.stream, history) or created.position,
         removed=gone if plan.begins_anew else None,
     )
 
@@ -136,11 +171,15 @@ def _owed(
 def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     plan = case.work.plan
     found = reconcile_window(case)
-    again = reopen(case)
+    again = reopen(case, found)
     times = measure_times(case)
     counts, balance = _balance(case, found)
-    roots = follow_roots(case, counts, found.copies)
     retried = judge_retried(case)
+    produced = max(balance.window.to_added - balance.window.from_added, case.owed.archived)
+    judged = Judged(produced=produced, counts=counts, found=found, again=again, retried=retried)
+    roots = follow_roots(case, judged)
+    identities = [*_identities(case, judged), *roots.identities]
+    dropped = _dropped(case, judged)
     write_statuses(case, found.judged)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
@@ -154,30 +193,81 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             counts=counts,
             settled=again.settled,
             stuck_earlier=again.stuck_earlier,
-            open=again.open + roots.open,
+            bodiless_earlier=again.bodiless_earlier,
+            lost=found.lost,
+            dropped=dropped,
+            retried=retried.counts,
+            open=again.open + retried.open,
             oldest_stuck_ms=again.oldest_stuck_ms,
             recovery_ms=recovery_of(times),
             retention_margin=plan.retention_margin,
             evidence=evidence,
             position_doubt=case.position_doubt,
-            findings=tuple([*_findings(case, counts, balance), *_of_tables(compared)]),
-            failures=tuple(_failures(case)),
+            findings=tuple(
+                [*_findings(case, counts, balance), *list_broken(identities), *_of_tables(compared)]
+            ),
+            failures=tuple([*_failures(case), *case.previous.findings(case.target.group)]),
         )
     )
     told = {
-        "copies": found.copies,
+        "copies": sum(found.copies.values()),
         "before_the_group": case.owed.left_out,
+        "identities": [
+            {"name": one.name, "expected": one.expected, "found": one.found} for one in identities
+        ],
         "removed_before": {
             "entries": case.owed.removed,
             "unknown": balance.unknown_before,
         },
-        "retried": {status.value: n for status, n in sorted(retried.items()) if n},
+        "retried": {status.value: n for status, n in sorted(retried.counts.items()) if n},
         "roots": {status.value: n for status, n in sorted(roots.counts.items())},
         "settled": {status.value: n for status, n in sorted(again.settled.items())},
         "times": times,
         **compared,
     }
     return _render(case, summary, told), again
+
+
+def _identities(case: Case, judged: Judged) -> Iterator[Identity]:
+    """What was counted in Redis or by an earlier window, and what the audit found of it."""
+    again = judged.again
+    yield Identity(
+        name="produced",
+        expected=judged.produced,
+        found=sum(judged.counts.values()),
+        sentence="entries were produced, and {found} have a status",
+    )
+    pending = 0
+    if case.snapshot.pending:
+        rows = case.work.read(f"snapshot/{case.group_part}/pending")
+        pending = rows.where(within(case.audited_after, case.work.plan.window.to_id)).count()
+    yield Identity(
+        name="pending",
+        expected=pending,
+        found=judged.found.pending + again.pending,
+        sentence="entries are pending in Redis, and the archive has {found} of them open: the group"
+        " was made anew, its position went back, or a file of the archive is missing. The next"
+        " window looks at them",
+    )
+    before = case.previous.marker(case.group_part).get("open", again.looked_at)
+    yield Identity(
+        name="open",
+        expected=before,
+        found=again.looked_at,
+        sentence="entries were left open by the window before, and {found} were looked at again",
+    )
+
+
+def _dropped(case: Case, judged: Judged) -> int:
+    """How many entries at most went with consumers that were deleted, and count as acknowledged.
+
+    The event of the ledger belongs to the window whose audit reads it first.
+    """
+    told = case.previous.marker("acts").get("groups", {}).get(case.target.group, {})
+    since = parse_entry_id(told["archived"]) if told else EntryId.MIN
+    at_most = sum(one.at_most for one in case.history.dropped(since))
+    inferred = EntryStatus.ACKNOWLEDGED_INFERRED
+    return min(at_most, judged.counts[inferred] + judged.again.settled.get(inferred, 0))
 
 
 def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,24 +320,24 @@ def _of_tables(compared: Mapping[str, Any]) -> Iterator[AuditFinding]:
     told = {
         "duplicates-by-root": (
             _too_many(compared, "root"),
-            "{n} entries are copies that were made twice",
+            "{entries} {were} added although the same copy was there already",
         ),
         "duplicates-by-key": (
             _too_many(compared, "key"),
-            "{n} entries have a business key that came before",
+            "{entries} {have} a business key that came before",
         ),
         "never-arrived": (
             compared.get("sent", {}).get("never_arrived", 0),
-            "{n} entries were sent and never arrived",
+            "{entries} {were} sent and never arrived",
         ),
         "without-effect": (
             compared.get("effects", {}).get("without_effect", 0),
-            "{n} entries were acknowledged and had no effect",
+            "{entries} {were} acknowledged and had no effect",
         ),
     }
     for kind, (count, sentence) in told.items():
         if count:
-            yield AuditFinding(kind=kind, count=count, sentence=sentence.format(n=count))
+            yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
 
 def _too_many(compared: Mapping[str, Any], way: str) -> int:
@@ -275,14 +365,15 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
     rest = account_for_gone(gone, owed.whole, case.history)
     parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
     counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
-    balance = close_balance(owed, counts)
+    unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)
+    balance = close_balance(owed, sum(counts.values()), unaccounted)
     counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
     return counts, balance
 
 
 def _count_undelivered(case: Case, missing: int) -> int:
     """Of what is missing, entries that the group's counters show were never delivered."""
-    look, window = case.snapshot.before, case.owed.window
+    look, window = case.snapshot.before, case.owed.whole
     if not missing or look is None or look.position >= window.to_id or not case.position_holds:
         return 0
     work, ahead = case.work, ~at_or_before(look.position)
@@ -290,6 +381,7 @@ def _count_undelivered(case: Case, missing: int) -> int:
     known = work.read("entries").where(ahead & ~at_or_before(window.from_id)).count()
     if work.run.storage.exists(path):
         known += work.load(path).where(ahead).count()
+    known += _count_beyond(case)
     return count_undelivered(case.snapshot, window, known=known, missing=missing)
 
 
@@ -311,6 +403,9 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
         window=balance.window, archived=owed.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
+    found += [
+        AuditFinding(kind="stream-in-doubt", count=1, sentence=why) for why in case.work.plan.doubts
+    ]
     beyond = _count_beyond(case)
     if beyond:
         found.append(

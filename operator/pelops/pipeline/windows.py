@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import pairwise
 
@@ -32,6 +33,75 @@ def find_break(known: Bookmark, look: StreamLook) -> str | None:
             "added between cannot be known"
         )
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What shows whether a stream whose counters went on is the one that was archived."""
+
+    was_there: bool  # the last entry of the newest window was in the stream when it was planned
+    is_same: bool | None  # that entry now: as it was, or another; None: it is gone
+    max_deleted: EntryId  # of the stream, when the newest window was planned
+    restarted: bool  # another server process answers than then
+    began_empty: bool  # and it certainly loaded no data when it started
+    ledger_is_left: bool  # an event that was archived is still in a group's ledger
+    reread: str | None  # a group beyond that entry whose count of entries read is lower than then
+
+
+def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Replacement:
+    """Whether another stream took the place of the archived one, and was filled beyond it.
+
+    Trimming also removes all that was archived: then only the server's past tells them apart.
+    """
+    at = known.at_id
+    if traces.is_same is False:
+        return Replacement(
+            broken=f"the stream was replaced: its entry {at} is another one than was archived"
+        )
+    if traces.is_same or (look.added, look.last_generated) == (known.added, at):
+        return Replacement()
+    if look.max_deleted < traces.max_deleted:
+        return Replacement(
+            broken="the stream was deleted or flushed and made anew: its max-deleted-entry-id went "
+            f"back from {traces.max_deleted} to {look.max_deleted}"
+        )
+    nothing_left = look.first is None or look.first > at
+    if traces.was_there and not nothing_left and look.max_deleted < at:
+        return Replacement(
+            broken=f"the stream was replaced: its entry {at} is gone, older ones are there, and "
+            "it was not deleted"
+        )
+    if traces.ledger_is_left or not nothing_left:
+        return Replacement()
+    return _replaced_by_restart(traces)
+
+
+def _replaced_by_restart(traces: Traces) -> Replacement:
+    nothing = "nothing that was archived is left in the stream"
+    if traces.restarted and traces.began_empty:
+        return Replacement(
+            broken=f"the server restarted without its data: {nothing}, and what was added between "
+            "cannot be known"
+        )
+    if traces.restarted:
+        return Replacement(
+            doubt=f"another server process answers than at the audit before, and {nothing}: if it "
+            "lost its data, what was added between is in no window"
+        )
+    if traces.reread is not None:
+        return Replacement(
+            doubt=f"{nothing}, and group {traces.reread} has read fewer entries than were added "
+            "before: the stream was deleted and made anew, or the count was set by hand"
+        )
+    return Replacement()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Why a stream is certainly another one, or may be."""
+
+    broken: str | None = None
+    doubt: str | None = None
 
 
 def beginning(look: StreamLook, now: Bookmark) -> Bookmark:

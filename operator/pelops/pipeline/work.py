@@ -11,43 +11,56 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from uuid import uuid4
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.errors import PelopsError
+from pelops.pipeline.damage import FILES, find_damage
+from pelops.pipeline.engine import DataFrame, SparkSession, is_on_driver
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
-from pelops.pipeline.failures import explain_failure
-from pelops.pipeline.footers import count_rows, read_parquet
+from pelops.pipeline.failures import engine_errors, explain_failure
+from pelops.pipeline.footers import TableFile, count_rows, describe_files, read_parquet
 from pelops.pipeline.layout import STATUSES, WindowPlace
+from pelops.pipeline.part_names import plain_name
 from pelops.pipeline.plan import Plan
+from pelops.pipeline.session import LONG_RUN, LazySession
 from pelops.pipeline.settings import Settings
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.watching import Watch
+from pyspark_redis_streams.errors import NotPermitted
 
 log: Final = logging.getLogger(__name__)
 UNFINISHED: Final = ".unfinished"
 AS_OF: Final = "as_of"  # column of every table: the window whose archive or audit made the row
-HEAVY: Final = 2_000_000  # entries; looking at more of them is compiled, and shared by tasks
+HEAVY: Final = LONG_RUN  # entries; looking at more of them is compiled, and shared by tasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One run of the pipeline."""
 
-    session: SparkSession
+    spark: LazySession
     storage: Storage
     watch: Watch
     settings: Settings
     ends_at: float | None = None  # of `time.monotonic`
+    # Files that were written for a stage whose marker is still to come, by their paths.
+    written: dict[str, TableFile] = field(default_factory=dict)
+
+    @property
+    def session(self) -> SparkSession:
+        """The session of the engine that works now."""
+        if is_on_driver():
+            from pelops.pipeline.arrow.session import ArrowSession
+
+            return ArrowSession(self.storage)  # type: ignore[return-value]
+        return self.spark.get()
 
     def check_time(self) -> None:
-        """Raises DeadlineNear when nothing more should be begun."""
+        """Raises DeadlineNear when nothing more should be begun, and KeyboardInterrupt."""
+        self.storage.check_interrupt()
         if self.ends_at is not None and time.monotonic() > self.ends_at:
             raise DeadlineNear("the deadline is near: what is finished stays, the next run goes on")
 
@@ -70,7 +83,11 @@ class Work:
 
     def load(self, path: str) -> DataFrame:
         """The Parquet of any path of the archive."""
-        return read_parquet(self.session, path).drop(AS_OF)
+        return read_parquet(self.run.storage, self.session, path).drop(AS_OF)
+
+    def count(self, path: str) -> int:
+        """The rows of the Parquet of any path of the archive, by its footers."""
+        return count_rows(self.run.storage, path)
 
     def target(self, name: str) -> str:
         """Where a part of a stage, or a file of it, is put in place."""
@@ -91,6 +108,12 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
     storage = work.run.storage
     done = storage.read_json(work.place.record(f"{name}.json"))
     if done is not None:
+        for one in find_damage(storage, work.target, name, done):
+            raise ArchiveUnusable(
+                f"{one}: put it back; or remove the stage's marker {work.place.record(name)}.json "
+                "and what is left of its parts, and the next run makes them again from what Redis "
+                "still holds"
+            )
         return done
     claim: Mapping[str, Any] | None = storage.read_json(work.place.record(f"{name}.claim"))
     if claim is None:
@@ -101,13 +124,23 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
 
 def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
     """Write a part of a stage; answers its rows."""
-    # To compile a query takes a second of CPU, which only much work wins back.
-    work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
-    # Other programs read the tables, and not all of them know INT96.
-    work.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    work.run.storage.check_interrupt()
+    if not is_on_driver():
+        # To compile a query takes a second of CPU, which only much work wins back.
+        work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
+        # Other programs read the tables, and not all of them know INT96.
+        work.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     told = frame.withColumn(AS_OF, F.lit(work.plan.window.number))
     work.run.storage.write_parquet(told, path)
-    return count_rows(work.session, path)
+    files = describe_files(work.run.storage, path)
+    work.run.written.update({f"{path}/{name}": file for name, file in files.items()})
+    return sum(file.rows for file in files.values())
+
+
+def remove_part(work: Work, path: str) -> None:
+    """Remove a part that a stage needs no longer, before its marker."""
+    work.run.storage.remove(path)
+    _take_written(work.run, path)
 
 
 def write_sorted(
@@ -136,7 +169,9 @@ def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Ma
     try:
         content = make(directory)
         files = storage.list_files(directory)
-    except (PelopsError, Py4JJavaError, PySparkException) as error:
+        written = _take_written(work.run, directory)
+        content[FILES] = {plain_name(path): told._asdict() for path, told in written.items()}
+    except engine_errors() as error:
         storage.discard(directory)
         return _adopt(work, name, error)
     except BaseException:
@@ -155,6 +190,13 @@ def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Ma
     theirs = storage.read_json(work.place.record(f"{name}.claim"))
     # The other may have finished and removed its claim meanwhile: then its marker tells.
     return theirs or _finished(storage.read_json(work.place.record(f"{name}.json")))
+
+
+def _take_written(run: Run, directory: str) -> dict[str, TableFile]:
+    """The files that this run has written into a directory, by their paths in it; once."""
+    begin = f"{directory}/"
+    paths = sorted(path for path in run.written if path.startswith(begin))
+    return {path.removeprefix(begin): run.written.pop(path) for path in paths}
 
 
 def _parts_of(files: Sequence[str]) -> Content:
@@ -176,7 +218,7 @@ def _adopt(work: Work, name: str, error: Exception) -> Mapping[str, Any]:
         done = work.run.storage.read_json(work.place.record(f"{name}.json"))
         if done is not None:
             return _finished(done)
-    if isinstance(error, PelopsError):
+    if isinstance(error, PelopsError | NotPermitted):
         raise error
     raise explain_failure(error, work.place.record(name)) from error
 

@@ -39,6 +39,7 @@ class Why(StrEnum):
     DROPPED = "dropped"
     SKIPPED = "skipped"
     NOACK = "noack"
+    CONSUMER_DELETED = "consumer-deleted"  # pending before; its consumer was deleted since
     DELIVERED = "delivered"  # the position had passed it while it was there
     SEEN_PENDING = "seen-pending"  # an earlier snapshot had it pending
     LOSS_SEEN = "loss-seen"  # the operator counted it among the lost
@@ -67,7 +68,8 @@ class EntryFacts:
     is_reached: bool = True  # at or below the position, when the snapshot began
     is_reached_after: bool = True  # when the snapshot ended
     was_reached: bool = True  # before it was read into the archive
-    was_pending: bool = False  # in an earlier snapshot, and no consumer was removed since
+    was_pending: bool = False  # in an earlier snapshot
+    may_be_dropped: bool = False  # its consumer of then was deleted since with entries pending
     position_holds: bool = True  # it only went forward, by deliveries
     loss_seen: bool = False  # the operator saw all around it go before they were delivered
     loss_watched: bool = False  # the operator watched for losses, and saw none here
@@ -85,10 +87,15 @@ PROOFS: Final = {
     Proof.SKIPPED: Outcome(EntryStatus.LOST, Why.SKIPPED),
     Proof.NOACK: Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NOACK),
 }
-# What can still change; all else is final.
+# What can still change, beside what is pending without a body: see `may_change`.
 OPEN_STATUSES: Final = frozenset(
     {EntryStatus.IN_FLIGHT, EntryStatus.STUCK, EntryStatus.UNDELIVERED}
 )
+
+
+def may_change(outcome: Outcome) -> bool:
+    """Whether a later window looks at the entry again: its worker may still acknowledge it."""
+    return outcome.status in OPEN_STATUSES or outcome.why is Why.BODY_GONE
 
 
 def classify_entry(facts: EntryFacts) -> Outcome:
@@ -127,6 +134,8 @@ def _classify_passed(facts: EntryFacts) -> Outcome:
     """Delivered, not pending, and nobody tells why."""
     if not facts.position_holds:
         return Outcome(EntryStatus.INDETERMINATE, Why.POSITION_IN_DOUBT)
+    if facts.may_be_dropped:
+        return Outcome(EntryStatus.INDETERMINATE, Why.CONSUMER_DELETED)
     if facts.was_reached or facts.has_body:
         return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
     if facts.was_pending:

@@ -11,40 +11,40 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 from local_cluster.java import require_java
+from pelops.pipeline.session import LazySession
 from tests.pipeline.oracle.findings import kinds_of
 from tests.pipeline.oracle.histories import History, make_history, parse_history
+from tests.pipeline.oracle.known import KNOWN
 from tests.pipeline.oracle.lives import Options, live, shrink
 from tests.spark.driver import build_session
 
 
-@contextmanager
-def open_session() -> Iterator[SparkSession]:
-    """The session of the tests."""
-    os.environ["JAVA_HOME"] = str(require_java())
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    packages = Path(__file__).parents[3] / "operator"
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(packages), os.environ.get("PYTHONPATH", "")])
-    session = build_session()
-    try:
-        yield session
-    finally:
-        session.stop()
+class Session(LazySession):
+    """The session of the tests, from the moment when a large window needs it."""
+
+    def get(self, entries: int = 0) -> SparkSession:
+        if self._found is None:
+            os.environ["JAVA_HOME"] = str(require_java())
+            os.environ["PYSPARK_PYTHON"] = sys.executable
+            packages = Path(__file__).parents[3] / "operator"
+            known = os.environ.get("PYTHONPATH", "")
+            os.environ["PYTHONPATH"] = os.pathsep.join([str(packages), known])
+            self._found = build_session()
+        return super().get(entries)
 
 
-def _tell(spark: SparkSession, history: History, chosen: argparse.Namespace) -> bool:
+def _tell(spark: LazySession, name: str, history: History, chosen: argparse.Namespace) -> bool:
     options = Options(has_page=not chosen.no_page, node=100 if chosen.scale > 1 else 5)
     began = time.monotonic()
     found = live(spark, history, options)
     took_s = time.monotonic() - began
     print(
-        f"seed {history.seed}: {len(history.acts)} acts, {took_s:.1f} s, {len(found)} untrue",
+        f"{name}: {len(history.acts)} acts, {took_s:.1f} s, {len(found)} untrue",
         flush=True,
     )
     for one in found:
@@ -56,7 +56,7 @@ def _tell(spark: SparkSession, history: History, chosen: argparse.Namespace) -> 
     return bool(found)
 
 
-def _show_smallest(spark: SparkSession, history: History, options: Options, kind: str) -> None:
+def _show_smallest(spark: LazySession, history: History, options: Options, kind: str) -> None:
     def fails(smaller: History) -> bool:
         try:
             return kind in kinds_of(live(spark, smaller, options))
@@ -73,17 +73,19 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=0, help="the first so many numbers")
     parser.add_argument("--from-seed", type=int, default=0)
     parser.add_argument("--history", type=Path, help="a file with a history as JSON")
+    parser.add_argument("--known", action="store_true", help="those in which audits once erred")
     parser.add_argument("--scale", type=int, default=1, help="times the entries")
     parser.add_argument("--shrink", action="store_true")
     parser.add_argument("--kind", help="shrink for this kind only")
     parser.add_argument("--no-page", action="store_true")
     chosen = parser.parse_args()
     seeds = [*chosen.seed, *range(chosen.from_seed, chosen.from_seed + chosen.seeds)]
-    histories = [make_history(seed, scale=chosen.scale) for seed in seeds]
+    histories = dict(KNOWN) if chosen.known else {}
+    histories |= {f"seed {seed}": make_history(seed, scale=chosen.scale) for seed in seeds}
     if chosen.history is not None:
-        histories.append(parse_history(json.loads(chosen.history.read_text())))
-    with open_session() as spark:
-        return int(any([_tell(spark, history, chosen) for history in histories]))
+        histories[str(chosen.history)] = parse_history(json.loads(chosen.history.read_text()))
+    spark = Session()
+    return int(any([_tell(spark, *named, chosen) for named in histories.items()]))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Record:
     sight: Sight | None = None
     breaks: int = 0
     audited_from: EntryId | None = None  # where the first window began
-    archived: set[bytes] = field(default_factory=set)
+    judged: int = -1  # the last window that was judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,19 +71,34 @@ class Judge:
         """What is untrue in the windows of one run, in order."""
         found: list[Untrue] = []
         for told in runs:
-            found += self._judge_window(told)
+            if told.summary.window.number > self.record.judged:
+                found += self._judge_window(told)
+            else:
+                found += self._judge_again(told)
+            self.record.judged = told.summary.window.number
             self._remember(told.summary.window.to_id)
         self._remember(EntryId.MAX)
         self.record.sight, self.record.breaks = self.sight, self.world.breaks
         return found
 
-    def _judge_window(self, told: Told) -> Iterator[Untrue]:
-        window = told.summary.window
-        places = self._within(window.from_id, window.to_id)
+    def _judge_again(self, told: Told) -> Iterator[Untrue]:
+        """A window that was judged: the audit says that nothing is new."""
+        untrue = self._report(told)
+        if self._is_broken():
+            yield untrue("break-unseen", "the stream went and came anew, and nothing says so")
+        yield from self._check_open(told, untrue)
+        yield from self._check_final({}, untrue)
 
+    def _report(self, told: Told) -> Report:
         def untrue(kind: str, what: str) -> Untrue:
-            return Untrue(kind=kind, group=self.group, window=window.number, what=what)
+            number = told.summary.window.number
+            return Untrue(kind=kind, group=self.group, window=number, what=what)
 
+        return untrue
+
+    def _judge_window(self, told: Told) -> Iterator[Untrue]:
+        window, untrue = told.summary.window, self._report(told)
+        places = self._within(window.from_id, window.to_id)
         if self.record.audited_from is None or self._is_broken():
             self.record.audited_from = window.from_id
         yield from self._check_amounts(told, places, untrue)
@@ -94,9 +109,10 @@ class Judge:
         yield from self._check_sentences(told, places, untrue)
         yield from self._check_roots(told, places, untrue)
         yield from self._check_retried(told, untrue)
-        self.record.told |= told.named
-        self.record.told |= told.settled
-        yield from self._check_final(untrue)
+        yield from self._check_table(told, untrue)
+        now = {**told.named, **told.settled}
+        yield from self._check_final(now, untrue)
+        self.record.told |= now
 
     # What was produced.
 
@@ -122,19 +138,21 @@ class Judge:
     # Every entry.
 
     def _check_named(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+        names = (self.stream.ids[place] for place in places)
+        said = {one: told.named[one] for one in names if one in told.named}
+        yield from self._check_each("status", said, untrue)
+        yield from self._check_each("settled", told.settled, untrue)
+
+    def _check_each(
+        self, what: str, said: Mapping[bytes, EntryStatus], untrue: Report
+    ) -> Iterator[Untrue]:
         wrong: dict[tuple[EntryStatus, str], list[bytes]] = {}
-        for place in places:
-            entry_id = self.stream.ids[place]
-            status = told.named.get(entry_id)
-            if status is not None and not self.accepts(place, status):
+        for entry_id, status in said.items():
+            place = self.stream.places.get(entry_id)
+            if place is not None and not self.accepts(place, status):
                 wrong.setdefault((status, self._truth(place)), []).append(entry_id)
         for (status, truth), ids in wrong.items():
-            yield untrue(f"status:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
-        for entry_id, status in told.settled.items():
-            known = self.stream.places.get(entry_id)
-            if known is not None and not self.accepts(known, status):
-                kind = f"settled:{status.value}:{self._truth(known)}"
-                yield untrue(kind, f"{entry_id.decode()} told {status.value}")
+            yield untrue(f"{what}:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
 
     def accepts(self, place: int, told: EntryStatus) -> bool:
         """Whether it may be said: it is so, it was so for good, or nobody could know better."""
@@ -233,11 +251,13 @@ class Judge:
             what = f"{told.summary.stuck_earlier} stuck of earlier windows, in truth {len(stuck)}"
             yield untrue("open:stuck-earlier", what)
 
-    def _check_final(self, untrue: Report) -> Iterator[Untrue]:
-        """What was said once and is not open is still so."""
+    def _check_final(self, now: Mapping[bytes, EntryStatus], untrue: Report) -> Iterator[Untrue]:
+        """What was said once, and not again now, and is not open, is still so."""
         stale: dict[tuple[EntryStatus, str], list[bytes]] = {}
         for entry_id, status in self.record.told.items():
             place = self.stream.places.get(entry_id)
+            if entry_id in now:
+                continue
             if place is None or status in _OPEN or status is _S.INDETERMINATE:
                 continue
             was = self.record.true.get(entry_id)
@@ -332,12 +352,14 @@ class Judge:
                 ends = Counter(self.book.end_of_root(place).value for place in users)
                 what = f"{counts[status]} {status.value}, of {most} possible; in truth {ends}"
                 yield untrue(f"roots:{status.value}", what)
+        wrong: dict[str, list[bytes]] = {}
         for one in told.roots:
             place = self.stream.places.get(one.root)
             if place is not None and not self._accepts_root(place, one.status):
-                truth = self.book.end_of_root(place).value
-                what = f"{one.root.decode()} ends {one.status.value}"
-                yield untrue(f"root:{one.status.value}:{truth}", what)
+                kind = f"root:{one.status.value}:{self.book.end_of_root(place).value}"
+                wrong.setdefault(kind, []).append(one.root)
+        for kind, ids in wrong.items():
+            yield untrue(kind, f"{_show(ids)} told to end so")
 
     def _accepts_root(self, place: int, told: EntryStatus) -> bool:
         """Whether this may be said of what became of an entry and its copies."""
@@ -351,14 +373,34 @@ class Judge:
                 return True
         return bool(seen) and told is _S.INDETERMINATE and not self._is_covered(place)
 
+    def count_done(self, after: EntryId, last: EntryId) -> int:
+        """What users added there and is done, or looks so to all who could look."""
+        return sum(
+            1
+            for place in self._within(after, last)
+            if place not in self.stream.copies
+            and any(self._accepts_root(place, status) for status in _DONE)
+        )
+
     def _check_retried(self, told: Told, untrue: Report) -> Iterator[Untrue]:
         stream = self.world.retry(self.group)
         judge = _Copies(self.world, self.group, self.sight, self.record, stream)
-        for entry_id, status in told.retried.items():
-            place = stream.places.get(entry_id)
-            if place is not None and not judge.accepts(place, status):
-                kind = f"retried:{status.value}:{judge._truth(place)}"
-                yield untrue(kind, f"{entry_id.decode()} told {status.value}")
+        yield from judge._check_each("retried", told.retried, untrue)
+
+    def _check_table(self, told: Told, untrue: Report) -> Iterator[Untrue]:
+        """The tables of an audit agree with each other."""
+        window = told.summary.window.number
+        earlier = {one: status for one, status in told.open.items() if one not in told.named}
+        said = {**told.exceptions, **earlier, **told.settled}
+        table = {**told.named, **told.again}
+        differing = [one for one, status in said.items() if table.get(one) is not status]
+        rest = [
+            one
+            for one, status in table.items()
+            if one not in said and (status not in _DONE or one not in told.named)
+        ]
+        if differing or rest:
+            yield untrue("table", f"{_show([*differing, *rest])} differ, window {window}")
 
     # What anybody could know.
 

@@ -11,7 +11,7 @@ _END, _BEGINNING = 0, 1  # picks of a position
 
 def _history(*acts: Act, **changes: Any) -> History:
     given: dict[str, Any] = {
-        "seed": -1,
+        "seed": -1 - len(acts),
         "groups": 1,
         "has_operator": False,
         "files": Files.NONE,

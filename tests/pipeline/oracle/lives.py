@@ -10,12 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from pyspark.sql import SparkSession
-
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline.place import read_place
 from pelops.pipeline.report.running import write_report
 from pelops.pipeline.run import open_run, run_archive, run_audit
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Settings, Target
 from tests.pipeline.oracle.findings import Judge, Record, Untrue
 from tests.pipeline.oracle.histories import Files, History, Kind
@@ -34,14 +33,14 @@ class Options:
     node: int = 5  # entries of a node of a stream: they are trimmed together
 
 
-def live(spark: SparkSession, history: History, options: Options | None = None) -> list[Untrue]:
+def live(spark: LazySession, history: History, options: Options | None = None) -> list[Untrue]:
     """Live a history on a server of its own and audit it; what the audits say and is untrue."""
     with TemporaryDirectory(prefix="pelops-oracle-") as directory:
         return asyncio.run(_live(spark, history, Path(directory), options or Options()))
 
 
 async def _live(
-    spark: SparkSession, history: History, directory: Path, options: Options
+    spark: LazySession, history: History, directory: Path, options: Options
 ) -> list[Untrue]:
     found: list[Untrue] = []
     records: dict[str, Record] = {}
@@ -71,7 +70,7 @@ def settings_of(world: World, directory: Path) -> Settings:
     )
 
 
-def _archive(spark: SparkSession, world: World, directory: Path) -> None:
+def _archive(spark: LazySession, world: World, directory: Path) -> None:
     run = open_run(spark, settings_of(world, directory))
     try:
         run_archive(run)
@@ -80,7 +79,7 @@ def _archive(spark: SparkSession, world: World, directory: Path) -> None:
 
 
 def _audit(
-    spark: SparkSession,
+    spark: LazySession,
     world: World,
     directory: Path,
     records: dict[str, Record],
@@ -108,8 +107,7 @@ def _audit(
 def _read(settings: Settings, group: str, summaries: Sequence[AuditSummary]) -> Iterator[Told]:
     for one in summaries:
         if one.group == group:
-            number, has_files = one.window.number, settings.aof_path is not None
-            yield read_told(settings.archive, STREAM, group, number, has_files=has_files)
+            yield read_told(settings.archive, STREAM, group, one.window.number)
 
 
 def shrink(history: History, fails: Callable[[History], bool]) -> History:

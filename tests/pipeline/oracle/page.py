@@ -19,8 +19,11 @@ _BLOCKS: Final = {
     *("section", "header", "footer", "div", "nav", "title", "article", "details"),
 }
 _REASSURING: Final = re.compile(
-    r"no entry needs a look|all of them as they should be|nothing needs a look", re.IGNORECASE
+    r"no entry needs a look|as they should be|none found:.*entries to look at", re.IGNORECASE
 )
+# Such as `3 of 5 entries that users added (60 %) were acknowledged`.
+_ADDED: Final = re.compile(r"^(?:All )?(\d[\d ]*)(?: of \d[\d ]*)? entries that users added")
+_HEAD: Final = 10  # blocks of the top of the page
 
 
 class _Texts(HTMLParser):
@@ -72,33 +75,45 @@ def check_page(
 
 def _check(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) -> Iterator[Untrue]:
     def untrue(kind: str, what: str) -> Untrue:
-        return Untrue(
-            kind=f"page:{kind}", group="*", window=newest[0].summary.window.number, what=what
-        )
+        window = newest[0].summary.window.number
+        return Untrue(kind=f"page:{kind}", group="*", window=window, what=what)
 
-    needing = [_needing(judge, one) for judge, one in zip(judges, newest, strict=True)]
-    for text in texts.blocks:
-        if _REASSURING.search(text):
-            # Of several groups one may be well.
-            is_of_all = len(newest) == 1 or "as they should" in text
-            if any(needing) if is_of_all else all(needing):
-                yield untrue("reassures", f"{text!r} beside {needing}")
-        share = re.search(r"-\d[\d ]* ?%", text)
-        if share:
-            yield untrue("share", repr(text))
-        if "Everything that is said here is proven" in text and all(map(_is_inferred, newest)):
-            yield untrue("proven", repr(text))
+    needing = [_needing(one) for one in newest]
+    ticks = [text for text in texts.blocks if "✓" in text]
+    if ticks and all(one.summary.verdict is not Verdict.BALANCED for one in newest):
+        yield untrue("tick", f"{ticks[0]!r}, and no group is balanced")
     word = VERDICTS[Verdict.BALANCED][1]
-    heads = [text for text in texts.blocks[:8] if re.search(rf"\b{word}\b", text)]
+    heads = [text for text in texts.blocks[:_HEAD] if re.search(rf"\b{word}\b", text)]
     if heads and any(one.summary.verdict is not Verdict.BALANCED for one in newest):
         yield untrue("verdict", f"{heads[0]!r}, and a group is not")
-    yield from _check_amounts(texts, judges, newest)
+    for text in texts.blocks:
+        if _REASSURING.search(text) and all(needing):
+            yield untrue("reassures", f"{text!r} beside {needing}")
+        if re.search(r"-\d[\d ]* ?%", text):
+            yield untrue("share", repr(text))
+        if re.search(r"^All .* acknowledged\.", text) and all(map(_is_unfinished, newest)):
+            yield untrue("all", repr(text))
+    yield from _check_amounts(texts, newest)
+    yield from _check_done(texts, judges, newest)
     yield from _check_copies(texts, newest)
 
 
-def _check_amounts(
-    texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]
-) -> Iterator[Untrue]:
+def _check_done(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) -> Iterator[Untrue]:
+    """As many of what users added are said to be done as are, or look so to all who could look."""
+    most = max(
+        judge.count_done(told.summary.window.from_id, told.summary.window.to_id)
+        for judge, told in zip(judges, newest, strict=True)
+    )
+    for text in texts.blocks:
+        found = _ADDED.search(text)
+        if found and int(found[1].replace(" ", "")) > most:
+            yield Untrue(
+                kind="page:done", group="*", window=newest[0].summary.window.number,
+                what=f"{text!r}: {most} are",
+            )  # fmt: skip
+
+
+def _check_amounts(texts: _Texts, newest: Sequence[Told]) -> Iterator[Untrue]:
     """A stream that several groups share has its entries once."""
     most = max(one.summary.window.to_added - one.summary.window.from_added for one in newest)
     for text in texts.blocks:
@@ -113,20 +128,20 @@ def _check_amounts(
 
 def _check_copies(texts: _Texts, newest: Sequence[Told]) -> Iterator[Untrue]:
     """The tables of statuses, as they are copied, hold the numbers of the summaries."""
-    number = newest[0].summary.window.number
     tables = [dict(_rows(copy)) for copy in texts.copies]
-    balances = [t for t in tables if "Produced" in t and EntryStatus.LOST.value in t]
-    wanted = [one for one in newest if one.summary.produced]
-    if len(balances) != len(wanted):
-        return
-    for table, one in zip(balances, sorted(wanted, key=lambda one: one.summary.group), strict=True):
-        counts = {status: one.summary.counts[status] for status in EntryStatus}
-        shown = {status: int(table.get(status.value, "0")) for status in EntryStatus}
-        if shown != counts or int(table["Produced"]) != one.summary.produced:
+    shown = [table for table in tables if "Produced" in table and EntryStatus.LOST.value in table]
+    for one in newest:
+        counts = {status.value: one.summary.counts[status] for status in EntryStatus}
+        wanted = {**counts, "Produced": one.summary.produced}
+        if one.summary.produced and not any(_is_shown(wanted, table) for table in shown):
             yield Untrue(
-                kind="page:balance", group=one.summary.group, window=number,
-                what=f"shows {shown}, counted {counts}",
+                kind="page:balance", group=one.summary.group, window=one.summary.window.number,
+                what=f"no table shows {wanted}",
             )  # fmt: skip
+
+
+def _is_shown(wanted: Mapping[str, int], table: Mapping[str, str]) -> bool:
+    return all(int(table.get(name, "0")) == number for name, number in wanted.items())
 
 
 def _rows(copy: str) -> Iterator[tuple[str, str]]:
@@ -136,12 +151,12 @@ def _rows(copy: str) -> Iterator[tuple[str, str]]:
             yield cells[0], cells[1]
 
 
-def _needing(judge: Judge, told: Told) -> int:
-    """Entries of the newest window that are said to need a look, or do."""
-    counts = told.summary.counts
-    said = sum(counts[status] for status in EntryStatus if status not in EXPECTED_STATUSES)
-    return said + told.summary.lost_earlier + told.summary.stuck_earlier
+def _needing(told: Told) -> int:
+    """Entries that are said, one by one, to need a look."""
+    said = [*told.exceptions.values(), *told.open.values()]
+    return sum(1 for status in said if status not in EXPECTED_STATUSES)
 
 
-def _is_inferred(told: Told) -> bool:
-    return bool(told.summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED])
+def _is_unfinished(told: Told) -> bool:
+    done = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
+    return any(n for status, n in told.root_counts.items() if status not in done)

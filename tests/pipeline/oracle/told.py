@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
+from pyarrow.dataset import dataset, field
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
-from pelops.domain.entry_id import EntryId
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.layout import STATUSES, WindowPlace
 
 Id = bytes
 
@@ -32,7 +32,9 @@ class Told:
 
     summary: AuditSummary
     content: Mapping[str, Any]  # audit.json
-    named: Mapping[Id, EntryStatus]  # every entry of the window that the archive names
+    named: Mapping[Id, EntryStatus]  # entries of the window, by the table of statuses
+    again: Mapping[Id, EntryStatus]  # the same of earlier windows
+    exceptions: Mapping[Id, EntryStatus]  # entries of the window that are not acknowledged
     settled: Mapping[Id, EntryStatus]  # entries of earlier windows that were open until now
     open: Mapping[Id, EntryStatus]  # of this and earlier windows
     roots: Sequence[Root]
@@ -52,15 +54,20 @@ class Told:
         return found
 
 
-def read_told(archive: str, stream: str, group: str, number: int, *, has_files: bool) -> Told:
+def read_told(archive: str, stream: str, group: str, number: int) -> Told:
     """All that the archive says of a group in a window."""
     place = WindowPlace(root=archive, stream=stream, number=number)
     content = json.loads(Path(place.of_group(group, "audit.json")).read_text())
-    summary = parse_summary(json.dumps(content["summary"]))
+    rows = _of_table(archive, stream, group, number)
     return Told(
-        summary=summary,
+        summary=parse_summary(json.dumps(content["summary"])),
         content=content,
-        named=_named(place, group, summary, has_files=has_files),
+        named={one: status for one, window, status in rows if window == number},
+        again={one: status for one, window, status in rows if window != number},
+        exceptions={
+            **_statuses(place, group, "exceptions"),
+            **_statuses(place, group, "unarchived"),
+        },
         settled=_statuses(place, group, "settled"),
         open=_statuses(place, group, "open"),
         roots=[
@@ -71,25 +78,18 @@ def read_told(archive: str, stream: str, group: str, number: int, *, has_files: 
     )
 
 
-def _named(
-    place: WindowPlace, group: str, summary: AuditSummary, *, has_files: bool
-) -> dict[Id, EntryStatus]:
-    """Entries that are no exceptions are acknowledged: proven where the files say so."""
-    after, last = _pair(summary.window.from_id), _pair(summary.window.to_id)
-    told = {
-        b"%d-%d" % (ms, seq): EntryStatus.ACKNOWLEDGED_INFERRED
-        for ms, seq in _rows(place.part("entries"))
-        if after < (ms, seq) <= last
-    }
-    if has_files:
-        told |= {
-            b"%d-%d" % (ms, seq): EntryStatus.ACKNOWLEDGED_PROVEN
-            for ms, seq, proof in _rows(place.part(f"evidence/group={group}"), "proof")
-            if proof == "acknowledged" and after < (ms, seq) <= last
-        }
-    for part in ("exceptions", "unarchived"):
-        told |= _statuses(place, group, part)
-    return told
+def _of_table(
+    archive: str, stream: str, group: str, number: int
+) -> list[tuple[Id, int, EntryStatus]]:
+    """What the audit of a window says of each entry, in the table that is for everybody."""
+    table = dataset(f"{archive}/{STATUSES}", format="parquet", partitioning=None)
+    is_ours = (field("stream") == stream) & (field("group") == group) & (field("as_of") == number)
+    rows = table.to_table(columns=["id", "window", "status"], filter=is_ours)
+    columns = (rows.column(name).to_pylist() for name in ("id", "window", "status"))
+    return [
+        (one.encode(), window, EntryStatus(status))
+        for one, window, status in zip(*columns, strict=True)
+    ]
 
 
 def _statuses(place: WindowPlace, group: str, part: str) -> dict[Id, EntryStatus]:
@@ -104,7 +104,3 @@ def _rows(path: str, *columns: str) -> Iterator[tuple[Any, ...]]:
     table = pq.read_table(path, columns=["ms", "seq", *columns], partitioning=None)
     for batch in table.to_batches():
         yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
-def _pair(entry_id: EntryId) -> tuple[int, int]:
-    return entry_id.ms, entry_id.seq

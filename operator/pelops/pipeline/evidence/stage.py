@@ -9,15 +9,15 @@ it runs. To be read after the snapshot: what happens meanwhile only makes later 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
-
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.engine import DataFrame
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.fates import ENDING_ACTS, Fate, Removal, name_of
 from pelops.pipeline.evidence.reading import Evidence, Source, read_evidence
 from pelops.pipeline.id_columns import at_or_before
@@ -86,10 +86,22 @@ def read_covered(work: Work, group: str, after: EntryId) -> DataFrame:
     return rows.where(is_ours).select(*_IDS)
 
 
-def read_created(content: Content, group: str) -> EntryId | None:
-    """Where the files saw the group created for the first time; None when they did not."""
-    told = content["groups"][group].get("created_at")
-    return None if told is None else parse_entry_id(told)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """What the files saw of a group's first creation."""
+
+    position: EntryId | None = None  # None: they did not see it
+    gone_before: int = 0  # entries below the window that were gone by then: never the group's
+
+
+def read_creation(content: Content | None, group: str) -> Creation:
+    """Of a group, from what `archive_evidence` answered; nothing without files."""
+    told = {} if content is None else content["groups"][group]
+    position = told.get("created_at")
+    return Creation(
+        position=None if position is None else parse_entry_id(position),
+        gone_before=told.get("gone_before", 0),
+    )
 
 
 def read_proofs(work: Work, group: str) -> DataFrame:
@@ -107,10 +119,13 @@ def _write(work: Work, evidence: Evidence, group: str, local: Path, path: str) -
     endings = F.col("act").isin(*(kind.value for kind in ENDING_ACTS.values()))
     told = frame.withColumn("act", F.when(endings, F.col("act")))
     rows = write_sorted(work, told, path, *_IDS)
-    covered = work.session.read.parquet(path).where("covered").count()
+    covered = work.session.read.parquet(path).where("covered")
     created = evidence.created_at(work.plan.stream, group)
-    return {
-        "rows": rows,
-        "covered": covered,
-        "created_at": None if created is None else str(created),
-    }
+    content: Content = {"rows": rows, "covered": covered.count()}
+    if created is not None:
+        content["created_at"] = str(created)
+    if work.plan.is_first:
+        is_below = at_or_before(work.plan.window.from_id) & (F.col("removal") != _STREAM_DELETED)
+        gone = covered.where(is_below & (F.col("fate") == _BEFORE_GROUP))
+        content["gone_before"] = gone.count()
+    return content

@@ -35,7 +35,6 @@ from pelops.pipeline.report.model import (
     Timeline,
 )
 from pelops.pipeline.report.severity import (
-    ACKNOWLEDGED,
     certainty_of,
     certainty_of_all,
     list_findings,
@@ -114,7 +113,7 @@ def _read_group(fields: JsonFields, page: str) -> GroupLine:
         window=summary.window.number,
         closed=summary.window.at,
         produced=summary.produced,
-        acknowledged=sum(summary.counts.get(status, 0) for status in ACKNOWLEDGED),
+        open=summary.open,
         href=f"{page}#{anchor_of(summary.stream, summary.group)}",
     )
 
@@ -130,7 +129,7 @@ def _read_line(fields: JsonFields) -> GroupLine:
         window=fields.number("window"),
         closed=_EPOCH + min(fields.number("closed_ms"), _LAST_MS) * _MILLISECOND,
         produced=fields.number("produced"),
-        acknowledged=fields.number("acknowledged"),
+        open=fields.number("open"),
         href=fields.text("page", _MOST_READ),
     )
 
@@ -171,7 +170,7 @@ def _line(one: GroupLine) -> dict[str, Any]:
         "window": one.window,
         "closed_ms": _ms(one.closed),
         "produced": one.produced,
-        "acknowledged": one.acknowledged,
+        "open": one.open,
         "page": one.href,
     }
 

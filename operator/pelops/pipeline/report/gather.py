@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
+from pelops.pipeline.engine import on_driver
 from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
 from pelops.pipeline.plan import parse_plan
 from pelops.pipeline.report.gather_rows import (
@@ -42,16 +43,32 @@ def gather_group(
     run: Run, target: Target, find_letters: Callable[[], Letters | None]
 ) -> GroupReport | None:
     """The group in its newest window that was audited; None when there is none."""
-    audited = list(islice(_audits(run, target), EARLIER + 1))
+    audited = list(islice(find_audits(run, target), EARLIER + 1))
     if not audited:
         return None
+    with on_driver(_is_small(run, audited[0][1])):
+        return _read_group(run, target, audited, find_letters)
+
+
+def _is_small(run: Run, audit: Mapping[str, Any]) -> bool:
+    """Whether the rows of a window are read without Spark."""
+    summary = _summary(audit)
+    return summary.produced + summary.archived + summary.open < run.settings.spark_from
+
+
+def _read_group(
+    run: Run,
+    target: Target,
+    audited: Sequence[tuple[WindowPlace, Mapping[str, Any]]],
+    find_letters: Callable[[], Letters | None],
+) -> GroupReport:
     place, audit = audited[0]
     summary = _summary(audit)
     times = audit.get("times", {})
     return GroupReport(
         summary=summary,
         earlier=tuple(_summary(one) for _, one in reversed(audited[1:])),
-        checks=_checks(summary),
+        checks=_checks(audit, summary),
         roots={EntryStatus(name): count for name, count in audit.get("roots", {}).items()},
         timeline=read_timeline(run, place, target.group),
         stuck_ages=read_stuck_ages(run, place, target.group),
@@ -76,7 +93,7 @@ def find_groups(run: Run, stream: str, targets: Sequence[Target]) -> list[Target
     return list(found.values())
 
 
-def _audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
+def find_audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
     """The windows in which a group was audited, the newest first."""
     for place in _windows(run, target.stream):
         audit = run.storage.read_json(place.of_group(target.group, "audit.json"))
@@ -94,11 +111,14 @@ def _summary(audit: Mapping[str, Any]) -> AuditSummary:
     return parse_summary(json.dumps(audit["summary"]))
 
 
-def _checks(summary: AuditSummary) -> tuple[CountCheck, ...]:
-    produced = summary.window.to_added - summary.window.from_added
-    return (
-        CountCheck(name="Produced", expected=produced, found=sum(summary.counts.values())),
-        CountCheck(name="Archived", expected=produced, found=summary.archived),
+def _checks(audit: Mapping[str, Any], summary: AuditSummary) -> tuple[CountCheck, ...]:
+    """The identities that the audit has checked; of an older audit that of its own counts."""
+    told = audit.get("identities")
+    if not told:
+        found = sum(summary.counts.values())
+        return (CountCheck(name="produced", expected=summary.produced, found=found),)
+    return tuple(
+        CountCheck(name=one["name"], expected=one["expected"], found=one["found"]) for one in told
     )
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Final
-
-from pyspark.sql import Column, DataFrame, Row
-from pyspark.sql import functions as F  # noqa: N812
 
 from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.engine import Column, DataFrame, Row, unite
+from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import WindowPlace, slug, statuses_path
 from pelops.pipeline.report.model import (
     AgeBand,
@@ -51,7 +49,7 @@ _WORST: Final = (
 _TABLES: Final = {
     "exceptions": Source.WINDOW,
     "unarchived": Source.WINDOW,
-    "settled": Source.EARLIER,
+    "settled": Source.SETTLED,
     "retried": Source.COPY,
 }
 _OF_ENTRY: Final = {
@@ -62,6 +60,7 @@ _OF_ENTRY: Final = {
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
     Why.PASSED_MEANWHILE: "Delivered while the audit looked, and gone after it.",
+    Why.CONSUMER_DELETED: "Pending until its consumer was deleted: acknowledged, or dropped.",
     Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
 }
 
@@ -76,7 +75,7 @@ def read_timeline(run: Run, place: WindowPlace, group: str) -> Timeline | None:
         _acts(acts, [str(LedgerKind.DEAD_LETTERED)]),
     )
     sane = [frame.where((F.col("at_ms") > 0) & (F.col("at_ms") < _LAST_MS)) for frame in frames]
-    whole = reduce(DataFrame.unionAll, sane).agg(F.min("at_ms"), F.max("at_ms")).first()
+    whole = unite(sane).agg(F.min("at_ms"), F.max("at_ms")).first()
     if whole is None or whole[0] is None:
         return None
     step_ms = _step(whole[1] - whole[0] + 1)
@@ -137,7 +136,7 @@ def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
     found.append(
         _load(run, place.of_group(group, "open"), Source.EARLIER, F.col("window") != place.number)
     )
-    return reduce(DataFrame.unionAll, found)
+    return unite(found)
 
 
 def _load(run: Run, path: str, source: Source, where: Column | None = None) -> DataFrame:

@@ -43,7 +43,8 @@ class Source(StrEnum):
     """Where an entry that was kept one by one belongs."""
 
     WINDOW = "window"  # the window of the report
-    EARLIER = "earlier"  # windows before it: settled since, or stuck until now
+    EARLIER = "earlier"  # windows before it, and it can still change
+    SETTLED = "settled"  # windows before it, open until this one
     COPY = "copy"  # copies in the group's own retry stream
 
 
@@ -196,7 +197,7 @@ class GroupLine:
     window: int
     closed: datetime
     produced: int
-    acknowledged: int
+    open: int  # entries of this and earlier windows that have not come to an end
     href: str = ""  # of the part of a page that tells more
 
 

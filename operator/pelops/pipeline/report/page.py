@@ -47,16 +47,17 @@ from pelops.pipeline.report.sections import (
 from pelops.pipeline.report.severity import (
     ACKNOWLEDGED,
     certainty_of_all,
+    headline_of,
     line_of,
-    sentence_of_all,
+    lines_of,
     sort_lines,
     verdict_of_all,
 )
 from pelops.pipeline.report.time_sections import build_history_part, build_timeline_part
-from pelops.pipeline.report.words import EVIDENCE, TITLES, VERDICTS
+from pelops.pipeline.report.words import EVIDENCE, TITLES, name_verdict
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
-MOST_UNFOLDED: Final = 2  # groups of which the gravest part is open
+MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ON_THEIR_WAY: Final = {
     EntryStatus.IN_FLIGHT: "in flight",
@@ -76,7 +77,7 @@ def render_page(report: Report) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{VERDICTS[verdict][1]}: {report.audit}"),
+        tag("title", f"{name_verdict(verdict, certainty_of_all(report))}: {report.audit}"),
         Html(f"<style>{style}</style>"),
     )
     body = tag("body", _skip(), _head(report, verdict), _main(report), _foot(report))
@@ -130,13 +131,21 @@ def _head(report: Report, verdict: Verdict) -> Html:
         ),
         tag(
             "h1",
-            build_badge(verdict, certainty_of_all(report)),
+            _badge(report),
             " ",
-            tag("bdi", sentence_of_all(report)),
+            tag("bdi", headline_of(report)),
         ),
         unread,
         class_=f"top {verdict}",
     )  # fmt: skip
+
+
+def _badge(report: Report) -> Html:
+    """Of a report that cannot tell of all, the verdict is unknown at best."""
+    lines = lines_of(report)
+    if report.unread and verdict_of_all(report) is Verdict.UNKNOWN:
+        lines = []
+    return build_badge(lines, is_whole=True)
 
 
 def _foot(report: Report) -> Html:
@@ -145,15 +154,13 @@ def _foot(report: Report) -> Html:
 
 
 def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -> Html:
-    """`alone`: verdict and sentence stand at the top of the page already."""
+    """A group that is `alone` has its verdict at the top of the page, and its worst part open."""
     anchor = line.href
     parts = list(_parts(anchor, group))
     shown = [part for part in parts if part.body is not None]
     names = {part.name for part in shown}
-    worst = next((one.part for one in line.findings if one.part in names), "")
-    opened = worst if is_open else ""
+    opened = next((one.part for one in line.findings if one.part in names), "") if alone else ""
     body = [
-        None if alone else tag("p", tag("bdi", line.sentence), class_="sentence"),
         build_finding_list(line.findings, anchor, names),
         _when(group),
         _outcomes(group),
@@ -162,13 +169,12 @@ def _group(line: GroupLine, group: GroupReport, *, alone: bool, is_open: bool) -
         _facts(group.summary),
     ]
     name = join([tag("bdi", line.group), " ", tag("small", "reads ", tag("bdi", line.stream))])
-    badge = None if alone else build_badge(line.verdict, line.certainty)
-    label = f"Group {line.group} of stream {line.stream}"
-    if alone or line.verdict is not Verdict.BALANCED:
-        head = tag("h2", name, " ", badge)
-        return tag("section", head, body, class_="group", id=anchor, aria_label=label)
-    head = tag("summary", tag("h2", name, " ", badge))
-    return tag("details", head, body, class_="group", id=anchor)
+    if alone:
+        label = f"Group {line.group} of stream {line.stream}"
+        return tag("section", tag("h2", name), body, class_="group", id=anchor, aria_label=label)
+    head = tag("summary", tag("h2", name), " ", build_badge([line], is_whole=False))
+    is_open = is_open and line.verdict is not Verdict.BALANCED
+    return tag("details", head, body, class_="group", id=anchor, open="" if is_open else None)
 
 
 def _parts(anchor: str, group: GroupReport) -> Iterator[Part]:
@@ -314,7 +320,7 @@ def _show_margin(summary: AuditSummary) -> str:
             "could be archived; audit more often, or retain more"
         )
     if margin is None or margin >= 1:
-        return "complete: nothing was removed before it was archived"
+        return "complete: nothing of this window was removed before it was archived"
     if margin < 0:
         return (
             "behind trimming when this run began: entries were removed before they could be "

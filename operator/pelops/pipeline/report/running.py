@@ -11,21 +11,22 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Final
-
-from pyspark.sql import SparkSession
 
 from pelops import __version__
 from pelops.domain.audit import AuditSummary, Verdict
 from pelops.errors import InvalidSpec
+from pelops.pipeline.engine import SparkSession
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
-from pelops.pipeline.report.gather import find_groups, gather_group
+from pelops.pipeline.report.gather import find_audits, find_groups, gather_group
 from pelops.pipeline.report.links import DOCUMENT, PAGE, page_of
 from pelops.pipeline.report.model import Finding, GroupLine, GroupReport, Letters, Report
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.run import find_targets, open_run
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Settings, Target
 from pelops.pipeline.triage_run import triage_target
 from pelops.pipeline.work import UNFINISHED, Run
@@ -35,7 +36,7 @@ log: Final = logging.getLogger(__name__)
 _TRIES: Final = 3  # to write a report of all streams that other runs have a part in
 
 
-def run_report(session: SparkSession, settings: Settings) -> int:
+def run_report(session: SparkSession | LazySession, settings: Settings) -> int:
     """Write the reports of all groups; the exit code is 0 however grave what they tell.
 
     Raises WrongSettings when none of them was audited: pages that are there stay as they were.
@@ -51,12 +52,12 @@ def run_report(session: SparkSession, settings: Settings) -> int:
 def write_report(run: Run, summaries: Sequence[AuditSummary] | None = None) -> str:
     """Write the reports into the archive; answers the path of the page of all streams.
 
-    With the summaries of a run, only streams that it has closed a window of are looked at again,
-    and those without a report. Groups that were not audited yet are left out.
+    With the summaries of a run, only streams with a window of which their report does not tell
+    are looked at again, and those without a report. Groups that were not audited yet are left out.
     """
     found = find_targets(run)
     if summaries is not None:
-        closed = {one.stream for one in summaries}
+        closed = _newly_closed(run, summaries)
         found = {
             stream: targets
             for stream, targets in found.items()
@@ -65,14 +66,31 @@ def write_report(run: Run, summaries: Sequence[AuditSummary] | None = None) -> s
     return _write(run, found)
 
 
+def _newly_closed(run: Run, summaries: Sequence[AuditSummary]) -> set[str]:
+    """Streams with a window of which their report does not tell yet."""
+    told: dict[str, set[tuple[str, int]]] = {}
+    for one in summaries:
+        told.setdefault(one.stream, set()).add((one.group, one.window.number))
+    return {stream for stream, windows in told.items() if not windows <= _windows(run, stream)}
+
+
+def _windows(run: Run, stream: str) -> set[tuple[str, int]]:
+    """The groups and windows of which a stream's report tells; none without a report."""
+    text = run.storage.read_text(_document_path(run, stream))
+    try:
+        return set() if text is None else {(one.group, one.window) for one in read_lines(text, "")}
+    except InvalidSpec:
+        return set()
+
+
 def _write(run: Run, found: Mapping[str, Sequence[Target]], *, must_find: bool = False) -> str:
     """Each stream's report before that of all: a run that dies between leaves the rest to the next.
 
     Every report is replaced as a whole, so that it is safe to repeat.
     """
-    groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
-    if must_find and not any(groups.values()):
+    if must_find and not any(map(partial(_is_audited, run), chain.from_iterable(found.values()))):
         raise WrongSettings(f"nothing of this was audited into {run.settings.archive}")
+    groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
     for stream, gathered in groups.items():
         if gathered:
             _write_one(run, replace(_basis(run), groups=tuple(gathered), stream=stream))
@@ -162,6 +180,10 @@ def _gather(run: Run, stream: str, targets: Sequence[Target]) -> list[GroupRepor
         elif target.group in mine:
             log.warning("%s / %s was not audited yet", target.stream, target.group)
     return found
+
+
+def _is_audited(run: Run, target: Target) -> bool:
+    return next(find_audits(run, target), None) is not None
 
 
 def _letters(run: Run, target: Target) -> Letters | None:

@@ -23,6 +23,7 @@ from pelops.domain.audit import (
     worst_verdict,
 )
 from pelops.pipeline.report.model import (
+    CountCheck,
     Finding,
     GroupLine,
     GroupReport,
@@ -31,6 +32,7 @@ from pelops.pipeline.report.model import (
     Source,
 )
 from pelops.pipeline.report.numbers import count_entries, count_of, show_count
+from pelops.pipeline.report.words import MEANINGS
 
 ACKNOWLEDGED: Final = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
 _LATER: Final = "-later"  # kinds of entries of earlier windows that came to an end since
@@ -45,7 +47,7 @@ _OF_STATUS: Final = {
     EntryStatus.DEAD_LETTERED: Severity.DEAD_LETTERED,
     EntryStatus.INDETERMINATE: Severity.UNKNOWN,
 }
-_FAILING: Final = frozenset({"epoch-break", "stream-missing", "group-missing"})
+_FAILING: Final = frozenset({"archive-damaged", "epoch-break", "stream-missing", "group-missing"})
 # What is so of one entry and of several; where it belongs stands before it.
 _STATES: Final = {
     EntryStatus.LOST: ("is lost", "are lost"),
@@ -72,9 +74,11 @@ _PARTS_OF_KINDS: Final = {
     "counts-differ": "balance",
     "unarchived": "balance",
 }
-# Entries of earlier windows that were stuck then are counted again while they still are, and dead
-# letters that are still there by the part of dead letters.
-_PASSING: Final = frozenset({Severity.STUCK, Severity.DEAD_LETTERED})
+# Entries of earlier windows that are stuck or lack their body are counted again while they do, and
+# dead letters with those that are there now.
+_PASSING: Final = frozenset({Severity.STUCK, Severity.PAYLOAD_GONE, Severity.DEAD_LETTERED})
+# What was gone before the first window is told with that one alone.
+_OF_THE_FIRST: Final = frozenset({"removed-before-archive"})
 # Totals of several groups, in words.
 _TOTALS: Final = {
     Severity.LOST: "lost",
@@ -137,7 +141,7 @@ def line_of(group: GroupReport, href: str = "") -> GroupLine:
         window=summary.window.number,
         closed=summary.window.at,
         produced=summary.produced,
-        acknowledged=sum(summary.counts.get(status, 0) for status in ACKNOWLEDGED),
+        open=summary.open,
         href=href,
     )
 
@@ -177,6 +181,17 @@ def sentence_of_all(report: Report) -> str:
     return _sentence_of_many(lines)
 
 
+def headline_of(report: Report) -> str:
+    """The verdict in so few words that they can be a headline."""
+    lines = lines_of(report)
+    if len(lines) > 1 or not report.groups or lines[0].verdict is not Verdict.FINDINGS:
+        return sentence_of_all(report)
+    parts = [f"{show_count(n)} {_TOTALS[of]}" for of, n in total_by_severity(lines).items()]
+    parts = parts or [name_of(one) for one in lines[0].findings]
+    of = f" among {count_entries(lines[0].produced)}" if lines[0].produced else ""
+    return f"{_join(parts)}{of}."
+
+
 def name_of(finding: Finding) -> str:
     """`2 lost`: the finding in a few words."""
     return f"{show_count(finding.count)} {title_of(finding.kind)}"
@@ -211,9 +226,9 @@ def count_produced(lines: Iterable[GroupLine]) -> int:
 
 _SCOPES: Final = {
     "": "",
-    _LATER: " since, of earlier windows",
-    _EARLIER: ", of earlier windows",
-    _COPIES: ", copies in the retry stream",
+    _LATER: " since, from earlier windows",
+    _EARLIER: " from earlier windows",
+    _COPIES: " in the retry stream",
     _BEFORE: " in earlier windows",
 }
 
@@ -249,7 +264,7 @@ def _of_tables(group: GroupReport) -> Iterator[Finding]:
     for source, counts in tables.items():
         for status, count in counts.items():
             if count and status not in EXPECTED_STATUSES:
-                yield _make(f"{_kind(status)}{_scope(source, status)}", count)
+                yield _make(f"{_kind(status)}{_SCOPE_OF[source]}", count)
     for one in group.comparisons:
         if one.count:
             yield _make(one.kind, one.count, one.sentence)
@@ -259,10 +274,12 @@ def _of_tables(group: GroupReport) -> Iterator[Finding]:
         yield _make("entries-to-look-at", listed, f"{count_entries(listed)} were kept for a look.")
 
 
-def _scope(source: Source, status: EntryStatus) -> str:
-    if source is Source.EARLIER:
-        return _EARLIER if status is EntryStatus.STUCK else _LATER
-    return _COPIES if source is Source.COPY else ""
+_SCOPE_OF: Final = {
+    Source.WINDOW: "",
+    Source.EARLIER: _EARLIER,
+    Source.SETTLED: _LATER,
+    Source.COPY: _COPIES,
+}
 
 
 def _of_letters(group: GroupReport) -> Iterator[Finding]:
@@ -276,10 +293,15 @@ def _of_letters(group: GroupReport) -> Iterator[Finding]:
 def _of_checks(group: GroupReport) -> Iterator[Finding]:
     broken = [one for one in group.checks if not one.holds]
     told = {one.kind for one in group.summary.findings}
-    if broken and not told & {"unarchived", "unbalanced", "counters-contradict"}:
-        names = _join([one.name.lower() for one in broken])
+    broken = [one for one in broken if not told & _told_as(one)]
+    if broken:
+        names = _join([one.name for one in broken])
         most = max(abs(one.expected - one.found) for one in broken)
         yield _make("counts-differ", most, f"Two ways of counting disagree: {names}.")
+
+
+def _told_as(one: CountCheck) -> set[str]:
+    return {f"unbalanced-{one.name}", "unbalanced", "counters-contradict"}
 
 
 def _of_earlier_windows(group: GroupReport) -> Iterator[Finding]:
@@ -288,7 +310,7 @@ def _of_earlier_windows(group: GroupReport) -> Iterator[Finding]:
     windows: dict[str, list[int]] = defaultdict(list)
     for summary in group.earlier:
         for one in _of_summary(summary):
-            if one.severity not in _PASSING:
+            if one.severity not in _PASSING and one.kind not in _OF_THE_FIRST:
                 kind = _split(one.kind)[0]
                 sums[kind] += one.count
                 windows[kind].append(summary.window.number)
@@ -320,9 +342,8 @@ def _make(kind: str, count: int, sentence: str = "", part: str = "") -> Finding:
     severity = _severity(base, status)
     told = sentence
     if not told and status is not None:
-        what = _WHOSE[scope]
-        one, many = _STATES[status]
-        told = f"{count_entries(count)}{what} {one if count == 1 else many}."
+        meaning = MEANINGS[status]
+        told = f"{_WHOSE[scope]}{meaning}." if scope else f"{meaning[0].upper()}{meaning[1:]}."
     return Finding(
         severity=severity,
         kind=kind,
@@ -333,11 +354,10 @@ def _make(kind: str, count: int, sentence: str = "", part: str = "") -> Finding:
 
 
 _WHOSE: Final = {
-    "": "",
-    _LATER: " of earlier windows, open until then,",
-    _EARLIER: " of earlier windows",
-    _COPIES: ", copies in the group's retry stream,",
-    _BEFORE: " of earlier windows",
+    _LATER: "Of earlier windows, and open until then: ",
+    _EARLIER: "Of earlier windows: ",
+    _COPIES: "Copies in the group's own retry stream: ",
+    _BEFORE: "Of earlier windows: ",
 }
 
 
@@ -389,7 +409,7 @@ def _sentence_of_many(lines: Sequence[GroupLine]) -> str:
         parts.insert(0, f"{show_count(failing)} not accounted for")
     needs = "needs" if len(found) == 1 else "need"
     told = f": {_join(parts)}" if parts else ""
-    return f"{head}. {show_count(len(found))} of them {needs} a look{told}."
+    return f"{head}. {count_of(len(found), 'group')} {needs} a look{told}."
 
 
 def _well(lines: Sequence[GroupLine]) -> str:

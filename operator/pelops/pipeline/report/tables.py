@@ -41,7 +41,7 @@ def number_cell(shown: str, copied: object) -> Cell:
 
 def text_cell(text: str) -> Cell:
     """A text in words of ours."""
-    return Cell(shown=text, copied=text)
+    return Cell(shown=text, copied=text, kind="text" if len(text) > 16 else None)
 
 
 def code_cell(text: str) -> Cell:

@@ -201,7 +201,7 @@ end
 -- From here on it writes.
 local acked, event, last, idlest, copied = {}, {}, false, 0, 0
 local letters = { 'kind', 'dead-lettered', 'stream', source, 'consumer', owner, 'reason', 'StreamExhausted',
-  'trigger', trigger, 'actor', actor }
+  'trigger', trigger, 'actor', actor, 'target', dead_letter }
 for _, one in ipairs(plan) do
   local entry, fields = one[1], one[2]
   local copy = redis.pcall('XADD', target, '*', unpack(fields))
@@ -267,15 +267,15 @@ end
 
 if #acked > 0 then
   redis.call('XACK', source, group, unpack(acked))
-  local function record(kind, pairs_of, why)
+  local function record(kind, pairs_of, why, to)
     if #pairs_of > 0 then
       redis.call('XADD', ledger, '*', 'kind', kind, 'stream', source, 'consumer', owner, 'reason', why,
-        'trigger', trigger, 'actor', actor, unpack(pairs_of))
+        'trigger', trigger, 'actor', actor, 'target', to, unpack(pairs_of))
     end
   end
-  record('requeued', event, reason)
-  record('payload-gone', missing, 'PayloadGone')
-  if #letters > 12 then
+  record('requeued', event, reason, target)
+  record('payload-gone', missing, 'PayloadGone', dead_letter)
+  if #letters > 14 then
     redis.call('XADD', ledger, '*', unpack(letters))
   end
   if #event > 0 then
@@ -284,8 +284,8 @@ if #acked > 0 then
   if #missing > 0 then
     redis.pcall('HINCRBY', state, 'total:payload_gone', #missing / 2)
   end
-  if #letters > 12 then
-    redis.pcall('HINCRBY', state, 'total:dead_lettered', (#letters - 12) / 2)
+  if #letters > 14 then
+    redis.pcall('HINCRBY', state, 'total:dead_lettered', (#letters - 14) / 2)
   end
 end
 

@@ -107,7 +107,7 @@ if #moved > 0 then
     end
   end
   redis.call('XADD', ledger, '*', 'kind', 'requeued', 'stream', retry, 'consumer', '', 'reason', reason,
-    'trigger', 'strategy-change', 'actor', actor, unpack(event))
+    'trigger', 'strategy-change', 'actor', actor, 'target', stream, unpack(event))
   redis.pcall('HINCRBY', state, 'total:requeued', #moved)
 end
 return { 'done', #moved, stayed, is_end and 0 or 1 }

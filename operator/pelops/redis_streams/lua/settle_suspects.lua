@@ -132,15 +132,15 @@ if #acked > 0 then
   redis.call('XACK', source, group, unpack(acked))
   redis.call('HDEL', state, unpack(forgotten))
 end
-local function record(kind, pairs_of, total, why)
+local function record(kind, pairs_of, total, why, to)
   if #pairs_of > 0 then
     redis.call('XADD', ledger, '*', 'kind', kind, 'stream', source, 'consumer', owner,
-      'reason', why, 'trigger', trigger, 'actor', actor, unpack(pairs_of))
+      'reason', why, 'trigger', trigger, 'actor', actor, 'target', to, unpack(pairs_of))
     redis.pcall('HINCRBY', state, total, #pairs_of / 2)
   end
 end
-record('requeued', requeued, 'total:requeued', 'tried again after a failure')
-record('dead-lettered', buried, 'total:dead_lettered', ARGV[17])
+record('requeued', requeued, 'total:requeued', 'tried again after a failure', target)
+record('dead-lettered', buried, 'total:dead_lettered', ARGV[17], dead_letter)
 
 local after = write_chunk(state, chunk, kept, resolved, members)
 write_crowd(state, owner, crowd_ms)

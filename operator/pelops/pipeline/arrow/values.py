@@ -1,0 +1,160 @@
+"""Values of columns: arrays, or scalars that stand for the same in every row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Value = Any  # a pyarrow.Array or a pyarrow.Scalar
+_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+
+
+def is_scalar(value: Value) -> bool:
+    return isinstance(value, pa.Scalar)
+
+
+def spread(value: Value, size: int) -> pa.Array:
+    """An array of so many values."""
+    if not is_scalar(value):
+        return value
+    if not value.is_valid:
+        return pa.nulls(size, value.type)
+    if pa.types.is_nested(value.type):
+        return pa.array([value.as_py()] * size, value.type)
+    return pa.repeat(value, size)
+
+
+def align(values: Sequence[Value]) -> list[Value]:
+    """The same values in a type that holds all of them. Raises TypeError where none does."""
+    kinds = {value.type for value in values}
+    if len(kinds) == 1:
+        return list(values)
+    wanted = common_type(kinds)
+    return [value if value.type == wanted else cast(value, wanted) for value in values]
+
+
+def common_type(kinds: set[pa.DataType]) -> pa.DataType:
+    """The type that holds values of all of these types. Raises TypeError."""
+    told = {kind for kind in kinds if not pa.types.is_null(kind)}
+    if len(told) == 1:
+        return told.pop()
+    if not told:
+        return pa.null()
+    if all(kind in _INTEGERS for kind in told):
+        return max(told, key=_INTEGERS.index)
+    if all(kind in _INTEGERS or pa.types.is_floating(kind) for kind in told):
+        return pa.float64()
+    raise TypeError(f"no type holds all of {', '.join(sorted(map(str, told)))}")
+
+
+def cast(value: Value, kind: pa.DataType) -> Value:
+    """The value in another type; bytes become text as they are, as with Spark."""
+    if value.type == kind:
+        return value
+    if pa.types.is_null(value.type):
+        return pa.scalar(None, kind) if is_scalar(value) else pa.nulls(len(value), kind)
+    if pa.types.is_binary(value.type) and pa.types.is_string(kind):
+        if is_scalar(value):
+            return pa.scalar(value.as_py().decode("utf-8", "replace"), kind)
+        return pc.cast(value, options=pc.CastOptions(kind, allow_invalid_utf8=True))
+    return value.cast(kind)
+
+
+def choose(mask: pa.Array, one: Value, other: Value) -> pa.Array:
+    """One value where the mask says so, and the other where not."""
+    one, other = align([one, other])
+    if not pa.types.is_nested(one.type):
+        return pc.if_else(mask, one, other)
+    size = len(mask)
+    both = pa.concat_arrays([spread(one, size), spread(other, size)])
+    here = positions(size)
+    return both.take(pc.if_else(mask, here, pc.add(here, size)))
+
+
+def positions(size: int) -> pa.Array:
+    """0, 1, 2 and so on."""
+    return pa.array(range(size), pa.int64())
+
+
+def compare(name: str, one: Value, other: Value) -> Value:
+    """`less`, `equal` and the like; structs by their fields in order."""
+    if not (pa.types.is_struct(one.type) and pa.types.is_struct(other.type)):
+        return getattr(pc, name)(*align([one, other]))
+    fields = range(one.type.num_fields)
+    pairs = [(field_of(one, place), field_of(other, place)) for place in fields]
+    same: Value = pa.scalar(True)
+    less: Value = pa.scalar(False)
+    for left, right in pairs:
+        less = pc.or_kleene(less, pc.and_kleene(same, compare("less", left, right)))
+        same = pc.and_kleene(same, compare("equal", left, right))
+    found: dict[str, Callable[[], Value]] = {
+        "equal": lambda: same,
+        "not_equal": lambda: pc.invert(same),
+        "less": lambda: less,
+        "less_equal": lambda: pc.or_kleene(less, same),
+        "greater": lambda: pc.invert(pc.or_kleene(less, same)),
+        "greater_equal": lambda: pc.invert(less),
+    }
+    return found[name]()
+
+
+def field_of(value: Value, field: int | str) -> Value:
+    """A field of a struct; null where the struct is."""
+    if is_scalar(value):
+        return value[field] if value.is_valid else pa.scalar(None, value.type.field(field).type)
+    return pc.struct_field(value, field if isinstance(field, str) else [field])
+
+
+def flat_keys(value: pa.Array) -> list[pa.Array]:
+    """A value as what it is sorted by: a struct is sorted by its fields in order."""
+    if not pa.types.is_struct(value.type):
+        return [value]
+    fields = range(value.type.num_fields)
+    return [key for place in fields for key in flat_keys(field_of(value, place))]
+
+
+def sort_positions(keys: Sequence[tuple[pa.Array, bool]], size: int) -> pa.Array:
+    """Where rows stand in order of the keys, each rising or falling; null is the lowest value."""
+    found = positions(size)
+    for key, is_falling in reversed(keys):
+        for part in reversed(flat_keys(key)):
+            order = "descending" if is_falling else "ascending"
+            values = part.take(found)
+            table = pa.table({"known": pc.is_valid(values), "key": values})
+            places = pc.sort_indices(table, sort_keys=[("known", order), ("key", order)])
+            found = found.take(places)
+    return found
+
+
+def to_python(array: pa.Array) -> Iterator[Any]:
+    """Values as a function of Python takes them: structs as rows, maps as dictionaries."""
+    convert = _converter(array.type)
+    values = array.to_pylist()
+    return iter(values) if convert is None else map(convert, values)
+
+
+def _converter(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        from pyspark.sql import Row
+
+        names = [kind.field(place).name for place in range(kind.num_fields)]
+        inner = [_converter(kind.field(place).type) for place in range(kind.num_fields)]
+        make = Row(*names)
+
+        def convert(value: Any) -> Any:
+            if value is None:
+                return None
+            parts = zip(names, inner, strict=True)
+            return make(*(value[n] if c is None else c(value[n]) for n, c in parts))
+
+        return convert
+    if pa.types.is_map(kind):
+        return lambda value: None if value is None else dict(value)
+    if pa.types.is_list(kind):
+        item = _converter(kind.value_type)
+        if item is not None:
+            return lambda value: None if value is None else [item(one) for one in value]
+    return None

@@ -1,0 +1,56 @@
+"""Whether the files of the archive are still what the markers of their stages say.
+
+A marker names each file with its rows and its bytes. One listing of each directory tells which
+files are missing or cut: none is opened, however much they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pelops.pipeline.storage import Storage
+
+FILES: Final = "files"  # of a marker: {path in the stage: {"rows": ..., "bytes": ...}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damage:
+    """A file of a stage that is not what the stage's marker says."""
+
+    stage: str
+    part: str  # the directory in the stage; empty for the stage itself
+    path: str
+    problem: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.problem}"
+
+
+def find_damage(
+    storage: Storage, directory_of: Callable[[str], str], stage: str, marker: Mapping[str, Any]
+) -> Iterator[Damage]:
+    """Files that a stage's marker names, and that are missing or of another size.
+
+    `directory_of` tells where a part of a stage lies. Raises ArchiveUnusable.
+    """
+    parts: dict[str, dict[str, Mapping[str, int]]] = {}
+    for path, told in marker.get(FILES, {}).items():
+        part, _, name = path.rpartition("/")
+        parts.setdefault(part, {})[name] = told
+    for part, named in sorted(parts.items()):
+        directory = directory_of(f"{stage}/{part}" if part else stage)
+        sizes = storage.list_sizes(directory)
+        for name, told in sorted(named.items()):
+            problem = _problem(told, sizes.get(name))
+            if problem is not None:
+                yield Damage(stage=stage, part=part, path=f"{directory}/{name}", problem=problem)
+
+
+def _problem(told: Mapping[str, int], size: int | None) -> str | None:
+    if size is None:
+        return f"({told['rows']} rows) is missing"
+    if size != told["bytes"]:
+        return f"({told['rows']} rows) has {size} of its {told['bytes']} bytes"
+    return None

@@ -1,0 +1,92 @@
+"""What an audit says of entries that are lost, and of those that went with their consumers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from pelops.domain.audit import AuditSummary, EntryStatus, Evidence, Verdict, Window
+from pelops.domain.entry_id import EntryId
+from pelops.pipeline.bookmarks import EPOCH
+from pelops.pipeline.identities import Identity, list_broken
+from pelops.pipeline.summary import Told, build_group_summary
+from pelops.policy.classification import Why
+
+WINDOW = Window(
+    number=0, from_id=EntryId.MIN, to_id=EntryId(9), from_added=0, to_added=100, at=EPOCH
+)
+
+
+def summary(counts: dict[EntryStatus, int], **changes: Any) -> AuditSummary:
+    given: dict[str, Any] = {
+        "stream": "orders",
+        "group": "workers",
+        "window": WINDOW,
+        "archived": 100,
+        "counts": counts,
+        "settled": {},
+        "stuck_earlier": 0,
+        "open": 0,
+        "oldest_stuck_ms": None,
+        "recovery_ms": None,
+        "retention_margin": None,
+        "evidence": Evidence.AOF,
+    }
+    return build_group_summary(Told(**(given | changes)))
+
+
+def test_entries_that_were_delivered_and_dropped_are_not_said_to_have_been_gone_before() -> None:
+    counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 40, EntryStatus.LOST: 60}
+    lost = {Why.DROPPED: 30, Why.SKIPPED: 20, Why.LOSS_SEEN: 4}
+    (finding,) = summary(counts, lost=lost).findings
+    assert finding.count == 60
+    # Those of which only a count is known were counted in a gap before the position.
+    assert "10 were gone before they were delivered" in finding.sentence
+    assert "30 were delivered, and dropped without an acknowledgement" in finding.sentence
+    assert "20 were passed without a delivery" in finding.sentence
+    (finding,) = summary(counts, lost={Why.DROPPED: 60}).findings
+    assert "gone before they were delivered" not in finding.sentence
+
+
+def test_what_may_have_gone_with_a_consumer_is_in_the_sentence_and_never_balanced() -> None:
+    told = summary({EntryStatus.ACKNOWLEDGED_INFERRED: 100}, dropped=15)
+    assert told.verdict is Verdict.FINDINGS
+    assert "up to 15 of them perhaps dropped with a deleted consumer" in told.sentence
+
+
+def test_an_identity_that_does_not_hold_is_a_finding_with_both_numbers() -> None:
+    kept = Identity(name="roots", expected=10, found=10, sentence="{found}")
+    broken = Identity(
+        name="pending", expected=7, found=5, sentence="entries are pending, and {found} are open"
+    )
+    (finding,) = list_broken([kept, broken])
+    assert (finding.kind, finding.count) == ("unbalanced-pending", 2)
+    assert finding.sentence == "7 entries are pending, and 5 are open"
+
+
+def test_one_entry_is_told_in_the_singular() -> None:
+    counts = {status: 1 for status in EntryStatus}
+    told = summary(
+        counts,
+        archived=0,
+        lost={Why.DROPPED: 1},
+        settled={EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 1},
+        stuck_earlier=1,
+        bodiless_earlier=1,
+        retried={EntryStatus.LOST: 1},
+        removed_before=1,
+    )
+    for finding in told.findings:
+        assert finding.count == 1
+        assert not re.search(r"\b1 (entries|are|were|have)\b", finding.sentence)
+        assert "{" not in finding.sentence
+    assert not re.search(r"\b1 (entries|are|were|have)\b", told.sentence)
+
+
+def test_several_entries_are_told_in_the_plural() -> None:
+    told = summary({EntryStatus.STUCK: 2, EntryStatus.LOST: 3}, archived=0, lost={Why.SKIPPED: 3})
+    assert [one.sentence for one in told.findings] == [
+        "2 entries are pending for longer than the limit",
+        "3 entries are lost: 3 were passed without a delivery: the group's position was moved, or "
+        "they were gone by then",
+    ]
