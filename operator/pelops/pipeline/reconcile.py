@@ -229,7 +229,8 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("is_reached_after", at_or_before(reached_after))
         .withColumn("position_holds", F.col("covered") | _position_holds(case))
         .withColumn("loss_seen", loss_seen(case.history))
-        .withColumn("loss_watched", loss_watched(case.history))
+        # The operator tells of no loss by XDEL.
+        .withColumn("loss_watched", loss_watched(case.history) & ~_may_be_deleted(case))
     )
     if "may_be_dropped" not in facts.columns:
         facts = facts.withColumn("may_be_dropped", F.lit(False))
@@ -240,6 +241,11 @@ def _position_holds(case: Case) -> Column:
     """Of what lies below the position, also whether reads have moved it there."""
     below, above = F.lit(case.position_was_read), F.lit(case.position_holds)
     return F.when(F.col("is_reached"), below).otherwise(above)
+
+
+def _may_be_deleted(case: Case) -> Column:
+    """Whether an entry may have gone by XDEL: of those the server keeps the highest ID."""
+    return at_or_before(case.snapshot.stream.max_deleted)
 
 
 def is_exception() -> Column:

@@ -124,7 +124,8 @@ def _deleted_consumers(case: Case) -> list[str]:
 
 def _missed(case: Case, old: DataFrame | None) -> DataFrame | None:
     """Pending entries of earlier windows that the window before did not leave open."""
-    begin = case.work.plan.window.from_id
+    # The first window holds also what was gone before its first entry that is left.
+    begin = min(case.owed.after, case.work.plan.window.from_id)
     if not case.snapshot.pending or case.audited_after >= begin:
         return None
     pending = case.work.read(f"snapshot/{case.group_part}/pending")

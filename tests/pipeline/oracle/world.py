@@ -79,6 +79,7 @@ class World:
     # Positions that moved or groups that were made where the operator's ledger says so.
     told: set[str] = field(default_factory=set)
     pick: int = 0  # of the present act
+    has_restarted: bool = False
 
     @property
     def groups(self) -> list[str]:
@@ -280,6 +281,7 @@ class World:
         self.servers.server.kill()
         self.servers.server.start()
         self.wire = Wire(self.servers.master().port)
+        self.has_restarted = True
         await self._begin_anew(number)
 
     async def rewrite(self, group: str, number: int, chance: random.Random) -> None:
