@@ -204,7 +204,9 @@ class Judge:
         """Whether anybody can see that the position did not come where it is by deliveries."""
         before = self.record.sight
         went_back = before is not None and self.sight.position < before.position
-        is_new = self.sight.entries_read is None or not self.sight.consumers
+        # Servers also lose count of what a group has read where entries were deleted by hand.
+        has_no_count = self.sight.entries_read is None and not self.stream.deleted
+        is_new = has_no_count or not self.sight.consumers
         return is_new or went_back or self.group in self.world.told
 
     # What is only counted.
@@ -236,7 +238,8 @@ class Judge:
             for place in self._within(begin, window.to_id)
             if self._is_open(place)
         }
-        closed = {one for one, status in self.record.told.items() if status not in _NOT_FINAL}
+        said = {**self.record.told, **told.named, **told.settled}
+        closed = {one for one, status in said.items() if status not in _NOT_FINAL}
         forgotten = [one for one in true if one not in told.open and one not in closed]
         if forgotten and self.book.exists:
             yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
@@ -439,11 +442,10 @@ class Judge:
     def _is_break_visible(self, runs: Sequence[Told]) -> bool:
         """Whether anybody can see that the stream went and came anew: else it went on.
 
-        Files and the operator's ledger show it, a server that restarted, and counters that are
-        lower than before or lower than what has come since.
+        The operator's ledger shows it, a server that restarted, and counters that are lower than
+        before or lower than what has come since.
         """
-        history = self.world.history
-        if history.has_operator or self._has_files or self.world.has_restarted:
+        if self.world.history.has_operator or self.world.has_restarted:
             return True
         known, (added, length) = self.record.counted[0], (len(self.stream), sum(self.stream.bodies))
         says = any(told.summary.verdict is Verdict.FAILING for told in runs)

@@ -390,7 +390,7 @@ class World:
 
     async def _begin_anew(self, number: int, *, keeps_records: bool = False) -> None:
         """The stream is gone; producers go on, and the operator makes what is missing."""
-        self.breaks += 1
+        self.breaks += bool(len(self.main))
         self.main = StreamBook(STREAM)
         self.covered_from = 0
         if not keeps_records:
