@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from local_cluster.redis_servers import RedisServers
+from pelops.pipeline.arrow.session import ArrowSession
+from pelops.pipeline.engine import on_driver
 from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
 
@@ -33,6 +35,16 @@ class SessionOfTests(LazySession):
 def lazy_spark(request: pytest.FixtureRequest) -> LazySession:
     """A session that is opened only for what needs one."""
     return SessionOfTests(request)
+
+
+@pytest.fixture(params=["driver", "spark"])
+def both(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """The session of either engine, with which the test then works."""
+    if request.param == "spark":
+        yield request.getfixturevalue("spark")
+        return
+    with on_driver():
+        yield cast("SparkSession", ArrowSession(None))
 
 
 @pytest.fixture

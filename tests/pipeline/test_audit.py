@@ -71,7 +71,9 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: nothing tells these apart.
     assert later == {"lost-later": 2, "indeterminate-later": 6}
     assert (summary.lost, summary.lost_earlier) == (0, 2)
-    assert summary.sentence == "Nothing was added. Of earlier windows 2 are lost by now."
+    assert summary.sentence == (
+        "Nothing was added. Of earlier windows 2 are lost by now, 6 are indeterminate by now."
+    )
     settled = {(row["seq"], row["status"]) for row in audited.rows("settled", 1)}
     assert {(6, "lost"), (7, "lost")} <= settled
     assert summary.open == 2
@@ -92,7 +94,7 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     assert (summary.produced, summary.stuck_earlier, summary.open) == (1, 1, 3)
     assert {one.kind: one.count for one in summary.findings} == {"stuck-earlier": 1}
     assert summary.verdict is Verdict.FINDINGS
-    assert summary.sentence.endswith(" Of earlier windows 1 are stuck.")
+    assert summary.sentence.endswith(" Of earlier windows 1 is stuck.")
     audited.acknowledge(read[0])
     assert audited.audit_one().verdict is Verdict.BALANCED
 

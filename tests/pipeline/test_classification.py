@@ -1,4 +1,4 @@
-"""The rules by which an entry gets its status, and that Spark's expression says the same."""
+"""The rules by which an entry gets its status, and that both engines say the same."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_nothing_is_proven_without_evidence() -> None:
             assert told or (outcome.why is Why.GONE_UNDELIVERED and not facts.is_reached_after)
 
 
-def test_spark_says_of_every_entry_what_the_rules_say(spark: SparkSession) -> None:
+def test_both_engines_say_of_every_entry_what_the_rules_say(both: SparkSession) -> None:
     cases = every_facts()
     names = [field.name for field in fields(EntryFacts)]
     rows = [tuple(getattr(facts, name) for name in names) for facts in cases]
-    frame = spark.createDataFrame(rows, FACTS)
+    frame = both.createDataFrame(rows, FACTS)
     assert frame.columns == names
     told = frame.select("*", outcome_column().alias("outcome")).select(*names, "outcome.*")
     for row in told.distinct().collect():

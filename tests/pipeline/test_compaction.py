@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
+from pelops.domain.entry_id import parse_entry_id
 from pelops.pipeline import storage as storages
+from pelops.pipeline.archive_files import ArchiveFiles
 from pelops.pipeline.compaction import merge_closed_spans, read_marker
 from pelops.pipeline.layout import SPAN, WindowPlace
+from pelops.pipeline.lookup import Question, look_up
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.storage import Storage
+from pelops.pipeline.tables import table_names
+from tests.pipeline.audited import Audited
 
 STREAM = "shop:orders"
 ROWS = 3
@@ -47,8 +53,8 @@ def fill(root: Path, windows: int) -> None:
             Path(at.part(f"{name}.json")).write_text(json.dumps({"of": name, "window": number}))
 
 
-def run(spark: SparkSession, root: Path) -> Any:
-    return SimpleNamespace(storage=Storage(spark), settings=SimpleNamespace(archive=str(root)))
+def run(lazy_spark: LazySession, root: Path) -> Any:
+    return SimpleNamespace(storage=Storage(lazy_spark), settings=SimpleNamespace(archive=str(root)))
 
 
 def seen(root: Path) -> dict[str, Counter[tuple[int, int]]]:
@@ -93,33 +99,34 @@ def deaths(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
 
 
 def test_windows_of_a_closed_span_are_merged_and_no_row_is_lost(
-    spark: SparkSession, tmp_path: Path
+    lazy_spark: LazySession, tmp_path: Path
 ) -> None:
     fill(tmp_path, SPAN + 1)
     before, many = seen(tmp_path), files(tmp_path)
-    assert merge_closed_spans(run(spark, tmp_path), STREAM) == []  # the last window is read yet
+    # The next run reads the last window.
+    assert merge_closed_spans(run(lazy_spark, tmp_path), STREAM) == []
     at = place(tmp_path, SPAN + 1)
     Path(at.path).mkdir()
     Path(at.part("manifest.json")).write_text("{}")
-    assert merge_closed_spans(run(spark, tmp_path), STREAM) == [f"0..{SPAN - 1}"]
+    assert merge_closed_spans(run(lazy_spark, tmp_path), STREAM) == [f"0..{SPAN - 1}"]
     assert seen(tmp_path) == before
     assert files(tmp_path) < many / 2
     merged = Path(place(tmp_path, 0).part("entries")).parent
     assert [path.name for path in merged.iterdir()] == [f"0..{SPAN - 1}"]
     (file,) = merged.rglob("*.parquet")
     assert pq.read_table(file)["as_of"].to_pylist() == sorted([*range(SPAN)] * ROWS)
-    assert read_marker(Storage(spark), place(tmp_path, 5), "snapshot") == {
+    assert read_marker(Storage(lazy_spark), place(tmp_path, 5), "snapshot") == {
         "of": "snapshot",
         "window": 5,
     }
     # The newest windows keep their own files, and there is nothing left to do.
     assert Path(place(tmp_path, SPAN).part("entries")).is_dir()
-    assert merge_closed_spans(run(spark, tmp_path), STREAM) == []
+    assert merge_closed_spans(run(lazy_spark, tmp_path), STREAM) == []
 
 
 @pytest.mark.parametrize("exchanges", [True, False])
 def test_a_run_that_dies_while_it_merges_hides_no_row_and_the_next_one_finishes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
+    lazy_spark: LazySession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchanges: bool
 ) -> None:
     if not exchanges:  # as on a store that cannot let two directories change places
         monkeypatch.setattr(storages, "exchange", lambda one, other: False)
@@ -128,7 +135,7 @@ def test_a_run_that_dies_while_it_merges_hides_no_row_and_the_next_one_finishes(
     died = 0
     for _ in deaths(monkeypatch):
         try:
-            merge_closed_spans(run(spark, tmp_path), STREAM)
+            merge_closed_spans(run(lazy_spark, tmp_path), STREAM)
         except Died:
             died += 1
         found = seen(tmp_path)
@@ -137,8 +144,48 @@ def test_a_run_that_dies_while_it_merges_hides_no_row_and_the_next_one_finishes(
         }
         assert not exchanges or found == before, died
     assert died > 0
-    merge_closed_spans(run(spark, tmp_path), STREAM)
+    merge_closed_spans(run(lazy_spark, tmp_path), STREAM)
     assert seen(tmp_path) == before
     left = [path for path in tmp_path.rglob("*.unfinished") if "merged=" not in path.name]
     assert not left
-    assert read_marker(Storage(spark), place(tmp_path, 0), "group=a")["of"] == "group=a"
+    assert read_marker(Storage(lazy_spark), place(tmp_path, 0), "group=a")["of"] == "group=a"
+
+
+def test_a_damaged_file_keeps_the_windows_as_they_are(
+    lazy_spark: LazySession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path, SPAN + 2)
+    file = Path(place(tmp_path, 3).part("entries"), "part-00000.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+    assert merge_closed_spans(run(lazy_spark, tmp_path), STREAM) == []
+    assert f"{file} is damaged" in caplog.text
+    assert file.exists()
+    assert Path(place(tmp_path, 0).part("entries")).exists()
+
+
+def test_many_small_windows_leave_few_files_and_are_still_looked_up(audited: Audited) -> None:
+    audited.create_group()
+    first, *_ = audited.add(20)
+    counted = []
+    for number in range(SPAN + 3):
+        read = audited.deliver(20)
+        audited.acknowledge(*(one for one in read if one != first))
+        if number == 2:
+            audited.acknowledge(first)
+        audited.audit_one()
+        counted.append(files(audited.archive))
+        audited.add(20)
+    assert counted[SPAN + 1] < counted[SPAN] / 2, counted
+    (history,) = look_up(ArchiveFiles(str(audited.archive)), Question(entry=parse_entry_id(first)))
+    told = [(one.window, one.what) for one in history.events]
+    assert told == [
+        (0, "added"),
+        (0, "delivered to a"),
+        (0, "found in flight"),
+        (2, "found acknowledged, inferred"),
+    ]
+    # Merged windows go with the last of them.
+    audited.audit_one(retention=timedelta())
+    for table in table_names(Storage(audited.spark), str(audited.archive)):
+        left = {path.parent.name for path in (audited.archive / table).rglob("*.parquet")}
+        assert left <= {str(SPAN + 2), str(SPAN + 3)}, table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from pelops.domain.audit import Verdict
@@ -26,7 +27,7 @@ def test_markers_name_the_rows_of_each_file(audited: Audited) -> None:
             part, _, file = f"{stage}/{name}".rpartition("/")
             if not part.endswith("statuses"):  # it lies by its date
                 path = Path(audited.place().part(part), file)
-                rows = audited.session.read.parquet(str(path)).count()
+                rows = pq.read_metadata(path).num_rows
                 assert told == {"rows": rows, "bytes": path.stat().st_size}
 
 

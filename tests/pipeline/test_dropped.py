@@ -51,7 +51,7 @@ def test_what_was_dropped_within_a_window_bounds_what_was_acknowledged(audited: 
     summary = audited.audit_one()
     assert summary.verdict is Verdict.FINDINGS
     assert {one.kind: one.count for one in summary.findings} == {"pending-dropped": 6}
-    assert "up to 6 of them may be dropped" in summary.sentence
+    assert "up to 6 of them perhaps dropped" in summary.sentence
 
 
 def test_an_entry_whose_body_went_is_looked_at_until_its_worker_is_done(audited: Audited) -> None:

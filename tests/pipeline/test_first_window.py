@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.bookmarks import EPOCH
 from pelops.pipeline.owed import Owed, Removed, close_balance
+from pelops.pipeline.session import LazySession
 from pelops.pipeline.snapshot import Snapshot
 from pelops.pipeline.unarchived import count_undelivered
 from pelops.pipeline.watching import GroupLook, StreamLook
@@ -23,11 +23,11 @@ from tests.pipeline.hardships import be_patient
 
 
 @pytest.fixture
-def witnessed(spark: SparkSession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
     """A stream on a server of its own, whose append-only files the audit reads."""
     with (
         start_standalone("8.6", options=FILES) as servers,
-        Audited(spark, servers, key_prefix, tmp_path / "archive") as audited,
+        Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
     ):
         directory = servers.server.directory / "appendonlydir"
         audited.settings = replace(audited.settings, aof_path=str(directory))

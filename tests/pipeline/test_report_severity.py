@@ -55,7 +55,7 @@ def kept(source: Source, status: EntryStatus, count: int = 3) -> Exceptions:
 
 TROUBLES: dict[str, dict[str, Any]] = {
     "an unarchived entry is lost": {"exceptions": kept(Source.WINDOW, EntryStatus.LOST)},
-    "an earlier entry is lost since": {"exceptions": kept(Source.EARLIER, EntryStatus.LOST)},
+    "an earlier entry is lost since": {"exceptions": kept(Source.SETTLED, EntryStatus.LOST)},
     "an earlier entry is stuck": {"exceptions": kept(Source.EARLIER, EntryStatus.STUCK)},
     "a copy is dead-lettered": {"exceptions": kept(Source.COPY, EntryStatus.DEAD_LETTERED)},
     "entries were kept": {"exceptions": Exceptions(count=2, first=())},
@@ -111,6 +111,14 @@ def test_a_tick_and_a_finding_never_stand_on_one_page(
     assert ("balanced group" in several) and ((TICK in several) == is_well)
 
 
+def test_entries_that_no_table_lists_are_counted_among_those_to_look_at() -> None:
+    told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.LOST: 1_876})
+    group = GroupReport(summary=told, exceptions=Exceptions(count=0, first=()))
+    page = render_page(report(group))
+    assert "1\u202f876 entries are known by number alone" in page
+    assert "none found: entries to look at" not in page
+
+
 def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
     group = GroupReport(
         summary=summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.INDETERMINATE: 1})
@@ -131,7 +139,9 @@ def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
 )
 def test_balanced_is_said_with_what_it_rests_on(counts: dict[EntryStatus, int], told: str) -> None:
     group = GroupReport(summary=summary(counts))
-    assert told in render_page(report(group)).replace("</span>", "")
+    page = render_page(report(group))
+    assert told in page.replace("</span>", "")
+    assert f"<title>{told}: " in page
     assert certainty_of(group) in {Certainty.PROVEN, Certainty.INFERRED}
 
 

@@ -119,6 +119,29 @@ def test_statuses_hold_every_entry_of_every_group_with_what_it_rests_on(audited:
     assert schema == render_schema()
 
 
+def test_both_engines_write_the_same_statuses(audited: Audited, tmp_path: Path) -> None:
+    ids = fill(audited)
+    found = []
+    for spark_from in (0, 10_000):
+        archive = str(tmp_path / f"from-{spark_from}")
+        audited.audit(archive=archive, targets=both(audited), spark_from=spark_from)
+    audited.acknowledge(*ids[30:40])
+    for spark_from in (0, 10_000):
+        archive = str(tmp_path / f"from-{spark_from}")
+        audited.audit(archive=archive, targets=both(audited), spark_from=spark_from)
+        files = sorted(Path(archive, "statuses").rglob("*.parquet"))
+        # These two are told by the clock of the server.
+        tables = [
+            pq.ParquetFile(file).read().drop(["delivered_at", "audited_at"]) for file in files
+        ]
+        found.append(([str(file.relative_to(archive)) for file in files], tables))
+    (names, by_spark), (others, by_driver) = found
+    assert names == others
+    for one, other in zip(by_spark, by_driver, strict=True):
+        assert one.schema == other.schema
+        assert one.to_pylist() == other.to_pylist()
+
+
 def test_every_reason_of_a_status_has_its_evidence() -> None:
     assert set(BASES) == set(Why)
 

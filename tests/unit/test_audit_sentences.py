@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pelops.domain.audit import AuditSummary, EntryStatus, Evidence, Verdict, Window
@@ -61,3 +62,31 @@ def test_an_identity_that_does_not_hold_is_a_finding_with_both_numbers() -> None
     (finding,) = list_broken([kept, broken])
     assert (finding.kind, finding.count) == ("unbalanced-pending", 2)
     assert finding.sentence == "7 entries are pending, and 5 are open"
+
+
+def test_one_entry_is_told_in_the_singular() -> None:
+    counts = {status: 1 for status in EntryStatus}
+    told = summary(
+        counts,
+        archived=0,
+        lost={Why.DROPPED: 1},
+        settled={EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 1},
+        stuck_earlier=1,
+        bodiless_earlier=1,
+        retried={EntryStatus.LOST: 1},
+        removed_before=1,
+    )
+    for finding in told.findings:
+        assert finding.count == 1
+        assert not re.search(r"\b1 (entries|are|were|have)\b", finding.sentence)
+        assert "{" not in finding.sentence
+    assert not re.search(r"\b1 (entries|are|were|have)\b", told.sentence)
+
+
+def test_several_entries_are_told_in_the_plural() -> None:
+    told = summary({EntryStatus.STUCK: 2, EntryStatus.LOST: 3}, archived=0, lost={Why.SKIPPED: 3})
+    assert [one.sentence for one in told.findings] == [
+        "2 entries are pending for longer than the limit",
+        "3 entries are lost: 3 were passed without a delivery: the group's position was moved, or "
+        "they were gone by then",
+    ]

@@ -13,8 +13,6 @@ from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import slug
 from pelops.pipeline.settings import Payload
 from pelops.pipeline.work import HEAVY, Content, Run, Work, run_stage, write_part
-from pyspark_redis_streams.entry_id import EntryId as SourceId
-from pyspark_redis_streams.walking import walk
 
 LAST_HELD: Final = EntryId(2**63 - 1, 2**64 - 1)  # of the IDs whose milliseconds fit a bigint
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
@@ -43,6 +41,10 @@ def _count_beyond(work: Work) -> int:
     window, door = work.plan.window, work.run.watch.door
     if window.to_id <= LAST_HELD:
         return 0
+    # Here, since they need PySpark, and such IDs are rare.
+    from pyspark_redis_streams.entry_id import EntryId as SourceId
+    from pyspark_redis_streams.walking import walk
+
     after, last = max(window.from_id, LAST_HELD), window.to_id
     most = window.to_added - window.from_added
     return walk(

@@ -75,7 +75,7 @@ class LocalFiles:
         with _explained("list", path):
             try:
                 names = os.listdir(plain_path(path))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return []
         # Checksums that Hadoop keeps beside its files are none of the archive's.
         return sorted(name for name in names if not _is_checksum(name))

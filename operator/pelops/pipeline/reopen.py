@@ -78,7 +78,7 @@ def reopen(case: Case, found: Reconciled) -> Reopened:
 def _count_again(case: Case, again: DataFrame) -> _Again:
     is_known = F.col("status_before").isNotNull()
     # A stream that was made anew may use IDs again.
-    is_audited = within(case.audited_after, case.work.plan.window.from_id)
+    is_audited = within(case.audited_after, case.owed.after)
     told = again.coalesce(1).agg(
         F.count_if(is_known).alias("looked_at"),
         F.count_if(is_known & is_audited & F.col("consumer").isNotNull()).alias("pending"),
@@ -124,8 +124,7 @@ def _deleted_consumers(case: Case) -> list[str]:
 
 def _missed(case: Case, old: DataFrame | None) -> DataFrame | None:
     """Pending entries of earlier windows that the window before did not leave open."""
-    # The first window holds also what was gone before its first entry that is left.
-    begin = min(case.owed.after, case.work.plan.window.from_id)
+    begin = case.owed.after
     if not case.snapshot.pending or case.audited_after >= begin:
         return None
     pending = case.work.read(f"snapshot/{case.group_part}/pending")

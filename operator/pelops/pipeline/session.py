@@ -122,6 +122,8 @@ def _table_options(settings: Settings) -> dict[str, str]:
     return {
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Each commit reads the table's log, which is short: not in fifty tasks.
+        "spark.databricks.delta.snapshotPartitions": "2",
     }
 
 

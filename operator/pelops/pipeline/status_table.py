@@ -27,8 +27,9 @@ from pelops.pipeline.work import AS_OF, Run
 log: Final = logging.getLogger(__name__)
 _MARKER: Final = "table.json"
 _DAY: Final = "date"
-# Iceberg proves by them that an overwritten file holds no other rows; else it keeps 16 characters.
 _ICEBERG: Final = {
+    "write.spark.accept-any-schema": "true",  # a later release may add columns
+    # Whole names prove that an overwritten file holds no other rows; by default, 16 characters.
     "write.metadata.metrics.column.stream": "full",
     "write.metadata.metrics.column.group": "full",
 }

@@ -21,6 +21,7 @@ from pelops.domain.audit import (
     find_certainty,
     worst_certainty,
 )
+from pelops.pipeline.plural import agree
 from pelops.policy.classification import Why
 
 _WORDS: Final = {
@@ -34,23 +35,31 @@ _WORDS: Final = {
     EntryStatus.INDETERMINATE: "indeterminate",
 }
 _FINDINGS: Final = {
-    EntryStatus.STUCK: "{n} entries are pending for longer than the limit",
-    EntryStatus.DEAD_LETTERED: "{n} entries were given up and lie among the dead letters",
-    EntryStatus.PAYLOAD_GONE: "the bodies of {n} pending entries were deleted or trimmed: workers "
-    "that do not hold them already cannot process them",
-    EntryStatus.LOST: "{n} entries are lost: {how}",
-    EntryStatus.INDETERMINATE: "nothing tells whether {n} entries were acknowledged",
+    EntryStatus.STUCK: "{entries} {are} pending for longer than the limit",
+    EntryStatus.DEAD_LETTERED: "{entries} {were} given up and {lie} among the dead letters",
+    EntryStatus.PAYLOAD_GONE: "{entries} {are} pending, and {their} {bodies} {were} deleted or "
+    "trimmed: workers that do not hold {them} already cannot process {them}",
+    EntryStatus.LOST: "{entries} {are} lost: {how}",
+    EntryStatus.INDETERMINATE: "nothing tells whether {entries} {were} acknowledged",
 }
 
 
 # How entries are lost; of those without a record the operator counted them in a gap.
 _HOW: Final = {
-    Why.DROPPED: "{n} were delivered, and dropped without an acknowledgement: their consumer or "
-    "group was deleted, or a claim found no body",
-    Why.SKIPPED: "{n} were passed without a delivery: the group's position was moved, or they were "
-    "gone by then",
+    Why.DROPPED: "{n} {were} delivered, and dropped without an acknowledgement: {their} consumer "
+    "or group was deleted, or a claim found no body",
+    Why.SKIPPED: "{n} {were} passed without a delivery: the group's position was moved, or {they} "
+    "{were} gone by then",
 }
-_GONE: Final = "{n} were gone before they were delivered"
+_GONE: Final = "{n} {were} gone before {they} {were} delivered"
+
+
+_SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
+    EntryStatus.LOST,
+    EntryStatus.DEAD_LETTERED,
+    EntryStatus.PAYLOAD_GONE,
+    EntryStatus.INDETERMINATE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +205,7 @@ def _of_counts(told: Told) -> Iterator[AuditFinding]:
     for status in EntryStatus:
         count = told.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
-            sentence = _FINDINGS[status].format(n=count, how="; ".join(_how_lost(told)))
+            sentence = agree(_FINDINGS[status], count, how="; ".join(_how_lost(told)))
             if status is EntryStatus.INDETERMINATE and told.position_doubt is not None:
                 sentence += f": {told.position_doubt}"
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
@@ -206,8 +215,8 @@ def _how_lost(told: Told) -> Iterator[str]:
     ways = {why: told.lost.get(why, 0) for why in _HOW}
     gone = told.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
     if gone:
-        yield _GONE.format(n=gone)
-    yield from (_HOW[why].format(n=n) for why, n in ways.items() if n)
+        yield agree(_GONE, gone)
+    yield from (agree(_HOW[why], n) for why, n in ways.items() if n)
 
 
 def _of_dropped(told: Told) -> Iterator[AuditFinding]:
@@ -258,24 +267,30 @@ def _of_earlier(told: Told) -> Iterator[AuditFinding]:
         yield AuditFinding(
             kind="stuck-earlier",
             count=told.stuck_earlier,
-            sentence=f"{told.stuck_earlier} entries of earlier windows are pending for longer than "
-            "the limit",
+            sentence=agree(
+                "{entries} of earlier windows {are} pending for longer than the limit",
+                told.stuck_earlier,
+            ),
         )
     if told.bodiless_earlier:
         yield AuditFinding(
             kind="payload-gone-earlier",
             count=told.bodiless_earlier,
-            sentence=f"{told.bodiless_earlier} entries of earlier windows are pending, and their "
-            "bodies are gone",
+            sentence=agree(
+                "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
+                told.bodiless_earlier,
+            ),
         )
-    for status in EntryStatus:
-        count = told.settled.get(status, 0) if status not in EXPECTED_STATUSES else 0
+    for status in _SETTLED_BADLY:
+        count = told.settled.get(status, 0)
         if count:
             yield AuditFinding(
                 kind=f"{status.value.replace('_', '-')}-later",
                 count=count,
-                sentence=f"{count} entries of earlier windows, open until now, are "
-                f"{_WORDS[status]}",
+                sentence=agree(
+                    f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
+                    count,
+                ),
             )
 
 
@@ -314,9 +329,9 @@ def _are(count: int) -> str:
 
 
 def _of_earlier_windows(told: Told) -> str:
-    lost = told.settled.get(EntryStatus.LOST, 0)
+    settled = {status: told.settled.get(status, 0) for status in _SETTLED_BADLY}
     parts = [
-        *([f"{_are(lost)} lost by now"] if lost else []),
+        *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),
         *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""

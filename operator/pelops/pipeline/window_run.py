@@ -26,6 +26,7 @@ from pelops.pipeline.owed import (
     read_first_position,
 )
 from pelops.pipeline.plan import render_window
+from pelops.pipeline.plural import agree
 from pelops.pipeline.previous import Previous, look_back
 from pelops.pipeline.reconcile import (
     Case,
@@ -319,24 +320,24 @@ def _of_tables(compared: Mapping[str, Any]) -> Iterator[AuditFinding]:
     told = {
         "duplicates-by-root": (
             _too_many(compared, "root"),
-            "{n} entries are copies that were made twice",
+            "{entries} {were} added although the same copy was there already",
         ),
         "duplicates-by-key": (
             _too_many(compared, "key"),
-            "{n} entries have a business key that came before",
+            "{entries} {have} a business key that came before",
         ),
         "never-arrived": (
             compared.get("sent", {}).get("never_arrived", 0),
-            "{n} entries were sent and never arrived",
+            "{entries} {were} sent and never arrived",
         ),
         "without-effect": (
             compared.get("effects", {}).get("without_effect", 0),
-            "{n} entries were acknowledged and had no effect",
+            "{entries} {were} acknowledged and had no effect",
         ),
     }
     for kind, (count, sentence) in told.items():
         if count:
-            yield AuditFinding(kind=kind, count=count, sentence=sentence.format(n=count))
+            yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
 
 def _too_many(compared: Mapping[str, Any], way: str) -> int:

@@ -125,11 +125,17 @@ def concat(*columns: Given) -> Column:
 
 
 def timestamp_millis(value: Given) -> Column:
-    """The moment that so many milliseconds since 1970 are."""
+    """The moment that so many milliseconds since 1970 are; null where the calendar ends before.
+
+    Every row is worked out, also one that a condition leaves out because it is too far away.
+    """
     given = named(value)
 
     def evaluate(scope: Scope) -> Value:
-        return given.array(scope).cast(pa.timestamp("ms", "UTC")).cast(MOMENT)
+        ms = given.array(scope).cast(pa.int64())
+        far = 2**63 // 1000 - 1
+        reachable = pc.and_(pc.greater_equal(ms, -far), pc.less_equal(ms, far))
+        return pc.if_else(reachable, ms, None).cast(pa.timestamp("ms", "UTC")).cast(MOMENT)
 
     return Column(evaluate)
 

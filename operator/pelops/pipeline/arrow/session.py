@@ -108,6 +108,6 @@ class Reader:
         try:
             # By itself: names of directories are no columns.
             with pq.ParquetFile(source) as parquet:
-                return parquet.read()
+                return parquet.read(use_threads=False)
         except (OSError, pa.ArrowException) as error:
             raise ArchiveUnusable(f"cannot read {file}: {error}") from error

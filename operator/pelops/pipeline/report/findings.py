@@ -146,7 +146,7 @@ def _cluster(anchor: str, place: int, cluster: Cluster, whole: int) -> Html:
             if cluster.consumers > 2
             else str(cluster.consumers),
         ),
-        ("Failures charged", _retries(cluster.retries)),
+        ("Failed attempts", _retries(cluster.retries)),
         ("Reason", tag("code", cluster.signature.reason)),
         ("Payload", tag("code", cluster.signature.shape or "no fields")),
         ("Cluster", tag("code", cluster.signature.cluster)),

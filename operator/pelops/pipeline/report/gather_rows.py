@@ -49,7 +49,7 @@ _WORST: Final = (
 _TABLES: Final = {
     "exceptions": Source.WINDOW,
     "unarchived": Source.WINDOW,
-    "settled": Source.EARLIER,
+    "settled": Source.SETTLED,
     "retried": Source.COPY,
 }
 _OF_ENTRY: Final = {

@@ -43,7 +43,8 @@ class Source(StrEnum):
     """Where an entry that was kept one by one belongs."""
 
     WINDOW = "window"  # the window of the report
-    EARLIER = "earlier"  # windows before it: settled since, or stuck until now
+    EARLIER = "earlier"  # windows before it, and it can still change
+    SETTLED = "settled"  # windows before it, open until this one
     COPY = "copy"  # copies in the group's own retry stream
 
 

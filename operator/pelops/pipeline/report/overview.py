@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelops.domain.audit import Verdict, worst_certainty, worst_verdict
+from pelops.domain.audit import Certainty, Verdict, worst_certainty, worst_verdict
 from pelops.pipeline.report.markup import Child, Html, join, one_line, tag
 from pelops.pipeline.report.model import Finding, GroupLine, Severity
 from pelops.pipeline.report.numbers import count_of, show_count, show_moment
 from pelops.pipeline.report.sections import build_long_table
 from pelops.pipeline.report.severity import name_of
 from pelops.pipeline.report.tables import Cell, Table, number_cell
-from pelops.pipeline.report.words import VERDICTS
+from pelops.pipeline.report.words import VERDICTS, name_verdict
 
 MOST_NAMED: Final = 4  # findings of a group, in a row
-MOST_ROWS: Final = 15  # groups that are seen before the table is unfolded
+MOST_ROWS: Final = 10  # groups that are seen before the table is unfolded
 _NUMBERS: Final = "number"
 _GRAVE: Final = frozenset({Severity.FAILING, Severity.LOST, Severity.PAYLOAD_GONE})
 
@@ -27,13 +27,12 @@ def build_badge(lines: Sequence[GroupLine], *, is_whole: bool) -> Html:
     """
     verdict = worst_verdict([one.verdict for one in lines]) or Verdict.UNKNOWN
     certainty = worst_certainty([one.certainty for one in lines if one.certainty])
-    glyph, word = VERDICTS[verdict]
+    glyph = VERDICTS[verdict][0]
     shown = is_whole or verdict is not Verdict.BALANCED
     mark = [tag("span", glyph, aria_hidden="true"), " "] if shown else None
-    told = f"{word}, {certainty}" if verdict is Verdict.BALANCED else word
     is_grave = any(found.severity in _GRAVE for one in lines for found in one.findings)
     grave = " grave" if is_grave and verdict is Verdict.FINDINGS else ""
-    return tag("span", mark, told, class_=f"badge {verdict}{grave}")
+    return tag("span", mark, name_verdict(verdict, certainty), class_=f"badge {verdict}{grave}")
 
 
 def build_finding_list(found: Sequence[Finding], anchor: str, parts: set[str]) -> Html | None:
@@ -64,7 +63,10 @@ def build_overview(lines: Sequence[GroupLine]) -> Html:
 
 
 def _folded(balanced: Sequence[GroupLine], *, is_alone: bool) -> Html:
-    summary = tag("summary", count_of(len(balanced), "balanced group"))
+    proven = sum(one.certainty is Certainty.PROVEN for one in balanced)
+    counts = {Certainty.PROVEN: proven, Certainty.INFERRED: len(balanced) - proven}
+    basis = ", ".join(f"{show_count(n)} {of}" for of, n in counts.items() if n)
+    summary = tag("summary", f"{count_of(len(balanced), 'balanced group')} ({basis})")
     table = build_long_table(_table(balanced, "Balanced groups", "Balanced"), MOST_ROWS)
     is_open = is_alone and len(balanced) <= MOST_ROWS
     return tag("details", summary, table, class_="folded", open="" if is_open else None)
@@ -90,7 +92,7 @@ def _table(lines: Sequence[GroupLine], caption: str, heading: str) -> Table:
     rows = [
         [
             Cell(shown=_name(one), copied=f"{one.group} {one.stream}", kind="name"),
-            Cell(shown=_found(one), copied=_copied(one)),
+            Cell(shown=_found(one), copied=_copied(one), kind="text"),
             number_cell(show_count(one.produced), one.produced),
             number_cell(show_count(one.open), one.open),
             Cell(shown=show_moment(one.closed), copied=show_moment(one.closed), kind="when"),

@@ -46,6 +46,7 @@ from pelops.pipeline.report.sections import (
 )
 from pelops.pipeline.report.severity import (
     ACKNOWLEDGED,
+    certainty_of_all,
     headline_of,
     line_of,
     lines_of,
@@ -53,7 +54,7 @@ from pelops.pipeline.report.severity import (
     verdict_of_all,
 )
 from pelops.pipeline.report.time_sections import build_history_part, build_timeline_part
-from pelops.pipeline.report.words import EVIDENCE, TITLES, VERDICTS
+from pelops.pipeline.report.words import EVIDENCE, TITLES, name_verdict
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
 MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look
@@ -76,7 +77,7 @@ def render_page(report: Report) -> str:
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"{VERDICTS[verdict][1]}: {report.audit}"),
+        tag("title", f"{name_verdict(verdict, certainty_of_all(report))}: {report.audit}"),
         Html(f"<style>{style}</style>"),
     )
     body = tag("body", _skip(), _head(report, verdict), _main(report), _foot(report))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
-from pelops.domain.audit import AuditSummary, EntryStatus
+from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus
 from pelops.pipeline.report.charts import build_meter, build_swatch
 from pelops.pipeline.report.markup import Child, Html, join, one_line, tag
 from pelops.pipeline.report.model import (
@@ -38,6 +38,7 @@ _NUMBERS: Final = "number"
 _SOURCES: Final = {
     Source.WINDOW: "",
     Source.EARLIER: "earlier window: ",
+    Source.SETTLED: "earlier window, open until this one: ",
     Source.COPY: "copy in the retry stream: ",
 }
 MOST_AT_ONCE: Final = 10  # rows of a long table that are seen before it is unfolded
@@ -120,26 +121,44 @@ def build_unproven_part(group: GroupReport) -> Part:
 
 
 def build_exceptions_part(group: GroupReport) -> Part:
-    """Entries that somebody may have to look at, one by one."""
+    """Entries that somebody may have to look at, one by one; and how many nobody can list."""
     found, title, name = group.exceptions, "Entries to look at", "entries"
-    if found is None or not found.count:
+    unlisted = _count_unlisted(group)
+    if not unlisted and (found is None or not found.count):
         return Part(
-            name=name, title=title, nothing="entries to look at one by one",
-            is_unseen=found is None,
+            name=name, title=title, nothing="entries to look at", is_unseen=found is None,
         )  # fmt: skip
-    listed = len(found.first)
-    gist = count_entries(found.count)
-    if 0 < listed < found.count:
+    listed, count = (0, 0) if found is None else (len(found.first), found.count)
+    gist = count_entries(count + unlisted)
+    if 0 < listed < count:
         gist += f", the worst {show_count(listed)} listed" if listed > 1 else ", the worst listed"
-    where = tag("p", "All of them are in ", tag("code", found.path), ".") if found.path else None
     table = Table(
         caption="Entries that need a look, the worst first",
         headings=("Entry", "Status", "Why", "Consumer", "Idle", "Deliveries"),
-        rows=[_exception_row(one) for one in found.first],
+        rows=[_exception_row(one) for one in (() if found is None else found.first)],
         kinds=(None, None, None, None, _NUMBERS, _NUMBERS),
     )
     rows = build_long_table(table) if listed else None
-    return Part(name=name, title=title, gist=gist, body=[rows, where])
+    path = "" if found is None else found.path
+    where = tag("p", "All of them are in ", tag("code", path), ".") if path and count else None
+    return Part(name=name, title=title, gist=gist, body=[rows, where, _show_unlisted(unlisted)])
+
+
+def _count_unlisted(group: GroupReport) -> int:
+    """Entries of the window that need a look and were kept nowhere one by one."""
+    if group.exceptions is None:
+        return 0
+    counts = group.summary.counts
+    known = sum(counts.get(status, 0) for status in EntryStatus if status not in EXPECTED_STATUSES)
+    tables = group.exceptions.counts.get(Source.WINDOW, {})
+    return max(0, known - sum(tables.values()))
+
+
+def _show_unlisted(count: int) -> Html | None:
+    if not count:
+        return None
+    told, what = ("1 entry is", "its ID") if count == 1 else (f"{count_entries(count)} are", "IDs")
+    return tag("p", f"{told} known by number alone, gone before the archive could read {what}.")
 
 
 def build_long_table(table: Table, at_once: int = MOST_AT_ONCE) -> Child:
@@ -152,6 +171,15 @@ def build_long_table(table: Table, at_once: int = MOST_AT_ONCE) -> Child:
         build_table(replace(table, rows=table.rows[:at_once])),
         tag("details", more, build_table(rest), class_="more"),
     ]
+
+
+_CHECKED: Final = {
+    "produced": "Produced, and with a status",
+    "pending": "Pending in Redis, and open in the archive",
+    "open": "Left open by the window before, and looked at again",
+    "roots": "Added by users, and with an outcome",
+    "requeued": "Requeued, and followed to the last copy",
+}
 
 
 def _count_cell(count: int) -> Cell:
@@ -219,7 +247,7 @@ def _checks(checks: Sequence[CountCheck]) -> Html | None:
         return None
     rows = [
         [
-            text_cell(one.name),
+            text_cell(_CHECKED.get(one.name, one.name)),
             number_cell(show_count(one.expected), one.expected),
             number_cell(show_count(one.found), one.found),
             Cell(shown=_mark(one), copied="yes" if one.holds else "no"),
@@ -228,7 +256,7 @@ def _checks(checks: Sequence[CountCheck]) -> Html | None:
     ]
     table = Table(
         caption="Counts that must be equal",
-        headings=("Count", "By counters", "By entries", "Equal"),
+        headings=("Count", "Expected", "Found", "Equal"),
         rows=rows,
         kinds=(None, _NUMBERS, _NUMBERS, None),
         is_compact=True,

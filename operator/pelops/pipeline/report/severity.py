@@ -23,6 +23,7 @@ from pelops.domain.audit import (
     worst_verdict,
 )
 from pelops.pipeline.report.model import (
+    CountCheck,
     Finding,
     GroupLine,
     GroupReport,
@@ -73,9 +74,9 @@ _PARTS_OF_KINDS: Final = {
     "counts-differ": "balance",
     "unarchived": "balance",
 }
-# Entries of earlier windows that were stuck then are counted again while they still are, and dead
-# letters that are still there by the part of dead letters.
-_PASSING: Final = frozenset({Severity.STUCK, Severity.DEAD_LETTERED})
+# Entries of earlier windows that are stuck or lack their body are counted again while they do, and
+# dead letters with those that are there now.
+_PASSING: Final = frozenset({Severity.STUCK, Severity.PAYLOAD_GONE, Severity.DEAD_LETTERED})
 # What was gone before the first window is told with that one alone.
 _OF_THE_FIRST: Final = frozenset({"removed-before-archive"})
 # Totals of several groups, in words.
@@ -263,7 +264,7 @@ def _of_tables(group: GroupReport) -> Iterator[Finding]:
     for source, counts in tables.items():
         for status, count in counts.items():
             if count and status not in EXPECTED_STATUSES:
-                yield _make(f"{_kind(status)}{_scope(source, status)}", count)
+                yield _make(f"{_kind(status)}{_SCOPE_OF[source]}", count)
     for one in group.comparisons:
         if one.count:
             yield _make(one.kind, one.count, one.sentence)
@@ -273,10 +274,12 @@ def _of_tables(group: GroupReport) -> Iterator[Finding]:
         yield _make("entries-to-look-at", listed, f"{count_entries(listed)} were kept for a look.")
 
 
-def _scope(source: Source, status: EntryStatus) -> str:
-    if source is Source.EARLIER:
-        return _EARLIER if status is EntryStatus.STUCK else _LATER
-    return _COPIES if source is Source.COPY else ""
+_SCOPE_OF: Final = {
+    Source.WINDOW: "",
+    Source.EARLIER: _EARLIER,
+    Source.SETTLED: _LATER,
+    Source.COPY: _COPIES,
+}
 
 
 def _of_letters(group: GroupReport) -> Iterator[Finding]:
@@ -290,10 +293,15 @@ def _of_letters(group: GroupReport) -> Iterator[Finding]:
 def _of_checks(group: GroupReport) -> Iterator[Finding]:
     broken = [one for one in group.checks if not one.holds]
     told = {one.kind for one in group.summary.findings}
-    if broken and not told & {"unarchived", "unbalanced", "counters-contradict"}:
-        names = _join([one.name.lower() for one in broken])
+    broken = [one for one in broken if not told & _told_as(one)]
+    if broken:
+        names = _join([one.name for one in broken])
         most = max(abs(one.expected - one.found) for one in broken)
         yield _make("counts-differ", most, f"Two ways of counting disagree: {names}.")
+
+
+def _told_as(one: CountCheck) -> set[str]:
+    return {f"unbalanced-{one.name}", "unbalanced", "counters-contradict"}
 
 
 def _of_earlier_windows(group: GroupReport) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from pelops.pipeline.report.model import GroupReport, Spread
 from pelops.pipeline.report.numbers import count_of, show_count, show_moment, show_span
 from pelops.pipeline.report.sections import Part
 from pelops.pipeline.report.tables import Cell, Table, build_table, number_cell, text_cell
-from pelops.pipeline.report.words import TITLES, VERDICTS
+from pelops.pipeline.report.words import TITLES, name_verdict
 
 _NUMBERS: Final = "number"
 _SHOWN: Final = (EntryStatus.LOST, EntryStatus.STUCK, EntryStatus.DEAD_LETTERED)
@@ -60,7 +60,7 @@ def _window_row(one: AuditSummary) -> list[Cell]:
         number_cell(str(one.window.number), one.window.number),
         text_cell(show_moment(one.window.at)),
         # The word without its sign: a tick belongs to the verdict of the group.
-        Cell(shown=VERDICTS[one.verdict][1], copied=one.verdict),
+        Cell(shown=name_verdict(one.verdict, one.certainty), copied=one.verdict),
         number_cell(show_count(one.produced), one.produced),
         *(number_cell(show_count(count), count) for count in counts),
         Cell(shown=build_balance(one.counts, one.sentence), copied=one.verdict, kind="bar"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelops.domain.audit import EntryStatus, Evidence, Verdict
+from pelops.domain.audit import Certainty, EntryStatus, Evidence, Verdict
 
 TITLES: Final = {
     EntryStatus.LOST: "Lost",
@@ -42,6 +42,7 @@ REASONS: Final = {
     "passed-meanwhile": "delivered while the audit ran, and gone afterwards",
     "dropped": "its pending record went with a deleted consumer or group",
     "skipped": "the group's position was moved past it",
+    "consumer-deleted": "pending until its consumer was deleted",
     "loss-seen": "the operator recorded its loss",
     "trimmed-meanwhile": "trimmed or delivered first: no record shows which",
 }
@@ -52,6 +53,13 @@ VERDICTS: Final = {
     Verdict.FINDINGS: ("!", "Findings"),
     Verdict.FAILING: ("✕", "Not accounted for"),
 }
+
+
+def name_verdict(verdict: Verdict, certainty: Certainty | None) -> str:
+    """A verdict in a word; `Balanced` never without what it rests on."""
+    word = VERDICTS[verdict][1]
+    return f"{word}, {certainty}" if verdict is Verdict.BALANCED and certainty else word
+
 
 EVIDENCE: Final = {
     Evidence.AOF: "append-only files and the ledger",

@@ -1,0 +1,153 @@
+"""Where nothing has changed there is nothing to audit: no window, no job, and no Java."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from local_cluster.redis_servers import RedisServers
+from pelops.domain.audit import Verdict
+from pelops.pipeline.report.running import write_report
+from pelops.pipeline.run import open_run
+from pelops.pipeline.session import LazySession
+from pelops.pipeline.settings import BALANCED, UNPROVEN
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+
+REPOSITORY: Final = Path(__file__).parents[2]
+
+
+class NoSession(LazySession):
+    """Whoever needs Spark fails."""
+
+    def get(self, entries: int = 0) -> None:  # type: ignore[override]
+        raise AssertionError("Spark was asked for")
+
+
+@pytest.fixture
+def quiet(redis_86: RedisServers, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+    """A group that has acknowledged all but what it has not read, was audited, and is at rest."""
+    with Audited(NoSession(), redis_86, key_prefix, tmp_path / "archive") as audited:
+        audited.create_group()
+        audited.add(30)
+        read = audited.deliver(20)
+        audited.client.xdel(audited.stream, read[3])
+        audited.acknowledge(*read)
+        audited.record("bookmark", "entries_added", 1, "last_generated", "1-1")
+        audited.audit()
+        yield audited
+
+
+def windows(audited: Audited) -> int:
+    return len(list(Path(audited.place().path).parent.glob("window=*")))
+
+
+def test_a_stream_on_which_nothing_has_changed_gets_no_new_window(quiet: Audited) -> None:
+    files = quiet.files()
+    (first,) = quiet.audit()
+    assert (first, windows(quiet)) == (quiet.audit_one(), 1)
+    assert first.counts and first.window.number == 0
+    assert quiet.files() == files
+    assert quiet.audit(window=timedelta(milliseconds=1)) == [], "and nothing is told twice"
+
+
+def test_the_page_is_left_as_it_is(quiet: Audited) -> None:
+    def report() -> bytes:
+        run = open_run(quiet.spark, quiet.settings)
+        try:
+            return Path(write_report(run, quiet.audit())).read_bytes()
+        finally:
+            run.watch.close()
+
+    page = report()
+    assert report() == page
+    quiet.add(1)
+    assert report() != page
+
+
+def _acknowledge_all(audited: Audited) -> None:
+    audited.acknowledge(*audited.deliver(1))
+
+
+CHANGES: Final[dict[str, Callable[[Audited], object]]] = {
+    "added": lambda one: one.add(1),
+    "delivered": lambda one: one.deliver(1),
+    "delivered and acknowledged": _acknowledge_all,
+    "deleted": lambda one: one.client.xdel(one.stream, f"{FIRST_MS + 2}-9"),
+    "trimmed": lambda one: one.client.xtrim(one.stream, maxlen=5, approximate=False),
+    "position": lambda one: one.client.xgroup_setid(one.stream, GROUP, "$"),
+    "consumer": lambda one: one.client.xgroup_createconsumer(one.stream, GROUP, "b"),
+    "group deleted": lambda one: one.client.xgroup_destroy(one.stream, GROUP),
+    "stream deleted": lambda one: one.client.delete(one.stream),
+    "ledger": lambda one: one.record("released", "reason", "x"),
+    "ledger deleted": lambda one: one.client.delete(one.keys.ledger),
+    "retry stream": lambda one: one.client.xadd(one.keys.retry, {"a": 1}),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_whatever_changes_is_audited(quiet: Audited, change: str) -> None:
+    CHANGES[change](quiet)
+    quiet.audit()
+    assert windows(quiet) == 2
+
+
+def test_what_is_pending_is_audited_since_time_alone_makes_it_stuck(quiet: Audited) -> None:
+    (read,) = quiet.deliver(1)
+    assert quiet.audit_one().verdict is Verdict.BALANCED
+    stuck_at_once = replace(quiet.settings.targets[0], stuck_after_ms=0)
+    quiet.let_idle(read, 120_000)
+    assert quiet.audit_one().verdict is Verdict.FINDINGS
+    assert windows(quiet) == 3
+    quiet.acknowledge(read)
+    quiet.audit()
+    quiet.audit()
+    assert windows(quiet) == 4
+    quiet.audit(targets=(stuck_at_once,))
+    assert windows(quiet) == 5, "another question"
+
+
+def test_counters_that_are_recorded_again_are_no_change(quiet: Audited) -> None:
+    last = quiet.client.xinfo_stream(quiet.stream)["last-generated-id"].decode()
+    quiet.record("bookmark", "entries_added", 30, "last_generated", last)
+    quiet.audit()
+    assert windows(quiet) == 1
+
+
+def test_a_run_that_died_before_its_end_is_finished(quiet: Audited) -> None:
+    manifest = Path(quiet.place().part("manifest.json"))
+    manifest.unlink()
+    quiet.audit()
+    assert manifest.exists()
+
+
+def test_small_windows_and_unchanged_streams_need_neither_java_nor_pyspark(
+    quiet: Audited, tmp_path: Path
+) -> None:
+    words = ["audit", "--redis-url", f"redis://127.0.0.1:{quiet.port}/0", "--group", GROUP]
+    words += ["--stream", quiet.stream, "--archive", str(quiet.archive)]
+    words += ["--stuck-after-seconds", "60"]
+    # The first run makes the page, the second has nothing to do, the third has one entry.
+    for has_pyspark in (True, False, True):
+        path = os.pathsep.join([str(REPOSITORY / "operator"), str(REPOSITORY)])
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.pipeline.audit_without_java", *words],
+            env=os.environ | {"PYTHONPATH": path, "JAVA_HOME": str(tmp_path / "none")},
+            cwd=REPOSITORY,
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        assert done.returncode in (BALANCED, UNPROVEN), done.stderr  # an entry was deleted
+        assert "all together" in done.stdout
+        last = done.stdout.splitlines()[-1]
+        assert last == f"pyspark was {'imported' if has_pyspark else 'not imported'}"
+        if not has_pyspark:
+            quiet.add(1)
