@@ -37,8 +37,8 @@ _WORDS: Final = {
 _FINDINGS: Final = {
     EntryStatus.STUCK: "{entries} {are} pending for longer than the limit",
     EntryStatus.DEAD_LETTERED: "{entries} {were} given up and {lie} among the dead letters",
-    EntryStatus.PAYLOAD_GONE: "{entries} {are} pending, and {their} {bodies} {were} deleted or "
-    "trimmed: workers that do not hold {them} already cannot process {them}",
+    EntryStatus.PAYLOAD_GONE: "{entries} lost {their} {bodies} before an acknowledgement, by XDEL "
+    "or trimming: workers that did not hold {them} by then cannot process {them}",
     EntryStatus.LOST: "{entries} {are} lost: {how}",
     EntryStatus.INDETERMINATE: "nothing tells whether {entries} {were} acknowledged",
 }
