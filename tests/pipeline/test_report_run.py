@@ -16,7 +16,7 @@ from pelops.domain.redrive_plan import parse_plan
 from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import read_schema
 from pelops.pipeline.report.running import run_report, write_report
-from pelops.pipeline.run import open_run
+from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.triage_run import run_triage
 from tests.pipeline.audited import GROUP, Audited
@@ -231,3 +231,20 @@ def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) 
     whole.write_text(whole.read_text().replace('"balanced"', '"failing"'))
     write([])
     assert _lines(_document(audited)) == [(audited.stream, summaries[0].verdict.value)]
+
+
+def test_a_window_that_was_archived_and_not_audited_yet_is_told(audited: Audited) -> None:
+    audited.create_group()
+    audited.add(5)
+    audited.audit()
+    audited.add(3)
+    run = open_run(audited.session, audited.settings)
+    try:
+        run_archive(run)
+    finally:
+        run.watch.close()
+    run_report(audited.session, audited.settings)
+    (group,) = _document(audited)["groups"]
+    assert group["summary"]["window"]["number"] == 0
+    told = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]
+    assert told == ["Window 1 was not audited for this group yet: this report ends before."]

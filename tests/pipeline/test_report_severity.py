@@ -30,6 +30,7 @@ from pelops.pipeline.report.model import (
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.report.severity import (
     certainty_of,
+    headline_of,
     line_of,
     list_findings,
     sentence_of,
@@ -153,6 +154,18 @@ def test_findings_come_worst_first_and_each_once() -> None:
     kinds = [one.kind for one in found]
     assert len(kinds) == len(set(kinds))
     assert {"lost", "stuck", "stuck-earlier", "dead-lettered", "dead-lettered-copies"} <= set(kinds)
+
+
+def test_dead_letters_of_the_audit_and_those_that_are_there_now_count_once() -> None:
+    counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.DEAD_LETTERED: 2}
+    settled = Exceptions(count=1, counts={Source.SETTLED: {EntryStatus.DEAD_LETTERED: 1}}, first=())
+    for letters, told in ((1, 3), (3, 3), (40, 40)):
+        group = GroupReport(
+            summary=summary(counts), exceptions=settled, letters=Letters(count=letters, clusters=())
+        )
+        found = [one for one in list_findings(group) if one.severity is Severity.DEAD_LETTERED]
+        assert sum(one.count for one in found) == told
+        assert headline_of(report(group)) == f"{told} dead-lettered among 11 entries."
 
 
 def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:

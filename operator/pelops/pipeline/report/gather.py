@@ -75,7 +75,11 @@ def _read_group(
         exceptions=read_exceptions(run, place, target.group),
         letters=find_letters(),
         duplicates=read_duplicates(run, place, audit.get("duplicates", {}).get("found", {})),
-        unproven=(*_limits(audit), *read_indeterminate(run, place, target.group)),
+        unproven=(
+            *_not_audited(run, place),
+            *_limits(audit),
+            *read_indeterminate(run, place, target.group),
+        ),
         deliveries=_deliveries(times.get("deliveries_when_moved")),
         spreads=tuple(_spreads(times)),
         comparisons=tuple(_comparisons(audit)),
@@ -120,6 +124,19 @@ def _checks(audit: Mapping[str, Any], summary: AuditSummary) -> tuple[CountCheck
     return tuple(
         CountCheck(name=one["name"], expected=one["expected"], found=one["found"]) for one in told
     )
+
+
+def _not_audited(run: Run, place: WindowPlace) -> Iterator[Unproven]:
+    """Windows after the newest one that was audited for the group."""
+    newest = next(_windows(run, place.stream), place).number
+    if newest > place.number:
+        first = place.number + 1
+        which = f"Window {first} was" if newest == first else f"Windows {first} to {newest} were"
+        yield Unproven(
+            why="not-audited",
+            entries=None,
+            sentence=f"{which} not audited for this group yet: this report ends before.",
+        )
 
 
 def _limits(audit: Mapping[str, Any]) -> Iterator[Unproven]:

@@ -38,6 +38,7 @@ ACKNOWLEDGED: Final = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED
 _LATER: Final = "-later"  # kinds of entries of earlier windows that came to an end since
 _EARLIER: Final = "-earlier"  # kinds of entries of earlier windows that are open
 _COPIES: Final = "-copies"
+_LETTERS: Final = "dead-letters"  # in the dead-letter stream now
 _BEFORE: Final = "-before"  # kinds of findings of the windows before
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 _OF_STATUS: Final = {
@@ -95,13 +96,13 @@ def list_findings(group: GroupReport) -> tuple[Finding, ...]:
     for one in (
         *_of_summary(group.summary),
         *_of_tables(group),
-        *_of_letters(group),
         *_of_checks(group),
         *_of_earlier_windows(group),
     ):
         known = found.get(one.kind)
         if known is None or one.count > known.count:
             found[one.kind] = one
+    found |= {one.kind: one for one in _of_letters(group, found.values())}
     return tuple(sorted(found.values(), key=lambda one: _ORDER[one.severity]))
 
 
@@ -282,12 +283,14 @@ _SCOPE_OF: Final = {
 }
 
 
-def _of_letters(group: GroupReport) -> Iterator[Finding]:
-    """Dead letters that are there now, whatever window they came from."""
-    letters = group.letters
-    if letters is not None and letters.count:
-        told = f"The dead-letter stream holds {count_entries(letters.count)} now."
-        yield _make(_kind(EntryStatus.DEAD_LETTERED), letters.count, told)
+def _of_letters(group: GroupReport, found: Iterable[Finding]) -> Iterator[Finding]:
+    """Dead letters that are there now, beside those that the audit has told of."""
+    known = sum(one.count for one in found if one.severity is Severity.DEAD_LETTERED)
+    there = 0 if group.letters is None else group.letters.count
+    if there > known:
+        holds = f"The dead-letter stream holds {count_entries(there)} now"
+        beside = f", {show_count(there - known)} beside those of this audit" if known else ""
+        yield _make(_LETTERS, there - known, f"{holds}{beside}.")
 
 
 def _of_checks(group: GroupReport) -> Iterator[Finding]:
@@ -364,6 +367,8 @@ _WHOSE: Final = {
 def _severity(base: str, status: EntryStatus | None) -> Severity:
     if base in _FAILING:
         return Severity.FAILING
+    if base == _LETTERS:
+        return Severity.DEAD_LETTERED
     if base in UNKNOWN_KINDS:
         return Severity.UNKNOWN
     return Severity.OTHER if status is None else _OF_STATUS[status]
