@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import DataFrame
 
 from pelops.domain.audit import AuditSummary
-from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.settings import Target
+from pelops.pipeline import status_table
+from pelops.pipeline.errors import ArchiveUnusable, StageFailed
+from pelops.pipeline.settings import StatusTable, TableFormat, Target
 from pelops.pipeline.statuses import BASES, COLUMNS, current_statuses, render_schema
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import table_names
+from pelops.pipeline.work import Run
 from pelops.policy.classification import Why
 from tests.pipeline.audited import GROUP, Audited
 
@@ -119,29 +122,6 @@ def test_statuses_hold_every_entry_of_every_group_with_what_it_rests_on(audited:
     assert schema == render_schema()
 
 
-def test_both_engines_write_the_same_statuses(audited: Audited, tmp_path: Path) -> None:
-    ids = fill(audited)
-    found = []
-    for spark_from in (0, 10_000):
-        archive = str(tmp_path / f"from-{spark_from}")
-        audited.audit(archive=archive, targets=both(audited), spark_from=spark_from)
-    audited.acknowledge(*ids[30:40])
-    for spark_from in (0, 10_000):
-        archive = str(tmp_path / f"from-{spark_from}")
-        audited.audit(archive=archive, targets=both(audited), spark_from=spark_from)
-        files = sorted(Path(archive, "statuses").rglob("*.parquet"))
-        # These two are told by the clock of the server.
-        tables = [
-            pq.ParquetFile(file).read().drop(["delivered_at", "audited_at"]) for file in files
-        ]
-        found.append(([str(file.relative_to(archive)) for file in files], tables))
-    (names, by_spark), (others, by_driver) = found
-    assert names == others
-    for one, other in zip(by_spark, by_driver, strict=True):
-        assert one.schema == other.schema
-        assert one.to_pylist() == other.to_pylist()
-
-
 def test_every_reason_of_a_status_has_its_evidence() -> None:
     assert set(BASES) == set(Why)
 
@@ -179,3 +159,29 @@ def test_windows_older_than_the_retention_go_from_every_table(audited: Audited) 
     assert {row["as_of"] for row in rows.select("as_of").distinct().collect()} == {2, 3, 4}
     # What the removed windows left open is still followed.
     assert replace(audited.audit_one()).open > 0
+
+
+def test_windows_go_to_a_table_once_and_those_that_did_not_go_with_the_next_run(
+    audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[tuple[str, object, int]] = []
+    takes = [False]
+
+    def write(_: Run, table: StatusTable, rows: DataFrame, key: dict[str, object]) -> None:
+        if not takes[0]:
+            raise StageFailed(f"no room in {table.name}")
+        written.append((str(key["stream"]), key["as_of"], rows.count()))
+
+    monkeypatch.setattr(status_table, "_write", write)
+    table = StatusTable(format=TableFormat.DELTA, name="/lake/statuses")
+    audited.create_group()
+    audited.add(5)
+    with pytest.raises(StageFailed, match="no room in /lake/statuses"):
+        audited.audit(status_table=table)
+    takes[0] = True
+    audited.add(3)
+    audited.audit(status_table=table)
+    stream, retry = audited.stream, audited.keys.retry
+    assert written == [(stream, 0, 5), (retry, 0, 0), (stream, 1, 8), (retry, 1, 0)]
+    audited.audit(status_table=table)
+    assert len([one for one in written if one[1] in (0, 1)]) == 4
