@@ -43,7 +43,7 @@ def test_null_is_neither_true_nor_false() -> None:
         (~a).alias("no"),
         (b == 1).alias("is_1"),
         b.isin(1, 2).alias("in"),
-        b.eqNullSafe(None).alias("same"),
+        b.eqNullSafe(F.lit(None)).alias("same"),
         F.coalesce("b", F.lit(7)).alias("or_7"),
     )
     assert tuples(told) == [
@@ -58,7 +58,12 @@ def test_the_first_condition_that_holds_decides_and_costly_values_are_worked_out
     None
 ):
     asked: list[int] = []
-    ask = F.udf(lambda number: asked.append(number) or number * 2, "BIGINT", useArrow=False)
+
+    def double(number: int) -> int:
+        asked.append(number)
+        return number * 2
+
+    ask = F.udf(double, "BIGINT", useArrow=False)
     rows = frame("n bigint", (1,), (5,), (9,), (None,))
     chosen = F.when(F.col("n") < 4, F.lit(0)).when(F.col("n") < 8, ask("n"))
     assert tuples(rows.select(chosen.alias("x"))) == [(0,), (10,), (None,), (None,)]
