@@ -128,6 +128,12 @@ def test_a_run_that_died_before_its_end_is_finished(quiet: Audited) -> None:
     assert manifest.exists()
 
 
+def test_a_file_that_is_missing_is_found_although_nothing_was_added(quiet: Audited) -> None:
+    (part,) = Path(quiet.place().of_group(GROUP, "open")).glob("*.parquet")
+    part.unlink()
+    assert "archive-damaged" in {one.kind for one in quiet.audit_one().findings}
+
+
 def test_small_windows_and_unchanged_streams_need_neither_java_nor_pyspark(
     quiet: Audited, tmp_path: Path
 ) -> None:

@@ -17,10 +17,11 @@ from pelops.pipeline.bookmarks import Bookmark, read_bookmark
 from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import is_complete
+from pelops.pipeline.previous import look_back
 from pelops.pipeline.settings import Settings, Target
 from pelops.pipeline.snapshot import parse_look, parse_stream_look
 from pelops.pipeline.watching import GroupLook, StreamLook, Watch
-from pelops.pipeline.work import Run
+from pelops.pipeline.work import Run, Work
 
 _MOST_BOOKMARKS: Final = 100  # after the last event that was archived
 
@@ -32,7 +33,7 @@ def is_unchanged(run: Run, plan: Plan | None, targets: Sequence[Target]) -> bool
     """
     if plan is None or not _asks_the_same(run.settings, plan, targets):
         return False
-    if not is_complete(run, plan):
+    if not is_complete(run, plan) or _is_damaged(run, plan):
         return False
     snapshot = run.storage.read_json(_place(run, plan).part("snapshot.json"))
     acts = run.storage.read_json(_place(run, plan).part("acts.json"))
@@ -54,7 +55,15 @@ def _asks_the_same(settings: Settings, plan: Plan, targets: Sequence[Target]) ->
     return not tables and wished == (plan.targets, plan.payload, plan.business_key)
 
 
+def _is_damaged(run: Run, plan: Plan) -> bool:
+    """Whether the next window would find that files of the archive are missing."""
+    following = replace(plan, window=replace(plan.window, number=plan.window.number + 1))
+    return bool(look_back(Work(run=run, plan=following, place=_place(run, following))).damage)
+
+
 def _is_stream_unchanged(run: Run, plan: Plan, snapshot: Mapping[str, Any]) -> bool:
+    if plan.run_id not in {"", run.watch.server(plan.stream).run_id}:
+        return False  # what was restarted may have come back with less, and been filled again
     look = run.watch.stream(plan.stream)
     ends_there = (look.last_generated, look.added) == (plan.window.to_id, plan.window.to_added)
     return look.exists and ends_there and look == parse_stream_look(snapshot["stream"])

@@ -134,14 +134,14 @@ class LocalFiles:
 
     def make_directory(self, path: str) -> None:
         with _explained("create", path):
-            plain_path(path).mkdir(parents=True, exist_ok=True)
+            _make_directories(plain_path(path))
 
     @staticmethod
     def _write_beside(path: str, content: bytes) -> Path:
         place = plain_path(path)
         unfinished = place.with_name(f"{place.name}.{uuid4().hex}.unfinished")
         with _explained("write", path):
-            place.parent.mkdir(parents=True, exist_ok=True)
+            _make_directories(place.parent)
             try:
                 unfinished.write_bytes(content)
             except OSError:
@@ -178,6 +178,13 @@ def _explained(what: str, path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise ArchiveUnusable(f"cannot {what} {path}: {error.strerror or error}") from error
+
+
+def _make_directories(place: Path) -> None:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from error
 
 
 def _remove_tree(place: Path) -> None:

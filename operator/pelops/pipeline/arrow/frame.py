@@ -265,7 +265,7 @@ def _put(told: dict[str, pa.Array], name: str, values: pa.Array) -> None:
 def _join(left: Scope, right: Scope, names: Sequence[str], how: str) -> Frame:
     ours, theirs = _keys(left, right, names)
     if how in _ANTI or how in _SEMI:
-        known, wanted = set(theirs), how in _SEMI
+        known, wanted = set(theirs) - {None}, how in _SEMI
         chosen = [row for row, key in enumerate(ours) if (key in known) == wanted]
         found = left.take(pa.array(chosen, pa.int64()))
         return Frame(found.columns, found.size)
