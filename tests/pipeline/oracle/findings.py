@@ -72,10 +72,13 @@ class Judge:
     def judge(self, runs: Sequence[Told]) -> list[Untrue]:
         """What is untrue in the windows of one run, in order."""
         found: list[Untrue] = []
-        if self._is_broken() and not self._is_break_visible(runs):
+        if self._is_broken() and all(one.summary.verdict is not Verdict.FAILING for one in runs):
+            # It says that it is in doubt, or it cannot know: nothing else can be true by chance.
+            if self._is_break_visible():
+                found += self._check_break(runs)
             self.record.is_lost = True
         if self.record.is_lost:
-            return []
+            return found
         for told in runs:
             # Of a group that is gone an audit accounts for nothing, and says so.
             if not self.sight.exists and told.summary.verdict is Verdict.FAILING:
@@ -94,8 +97,6 @@ class Judge:
     def _judge_again(self, told: Told) -> Iterator[Untrue]:
         """A window that was judged: the audit says that nothing is new."""
         untrue = self._report(told)
-        if self._is_broken():
-            yield untrue("break-unseen", "the stream went and came anew, and nothing says so")
         yield from self._check_open(told, untrue)
         yield from self._check_final({}, untrue)
 
@@ -145,6 +146,13 @@ class Judge:
         is_doubted = any(one.kind == "stream-in-doubt" for one in summary.findings)
         if self._is_broken() and summary.verdict is not Verdict.FAILING and not is_doubted:
             yield untrue("break-unseen", "the stream went and came anew, and nothing says so")
+
+    def _check_break(self, runs: Sequence[Told]) -> Iterator[Untrue]:
+        """One of the windows that were closed since says that something is not as it was."""
+        if all(one.summary.verdict is Verdict.BALANCED for one in runs):
+            number = runs[-1].summary.window.number if runs else self.record.judged
+            what = "the stream went and came anew, and nothing says so"
+            yield Untrue(kind="break-unseen", group=self.group, window=number, what=what)
 
     # Every entry.
 
@@ -233,6 +241,8 @@ class Judge:
 
     def _check_open(self, told: Told, untrue: Report) -> Iterator[Untrue]:
         window = told.summary.window
+        if self._is_broken():
+            return
         begin = self.record.audited_from or EntryId.MIN
         true = {
             self.stream.ids[place]: self.book.status(place)
@@ -440,7 +450,7 @@ class Judge:
     def _is_broken(self) -> bool:
         return self.record.sight is not None and self.record.breaks != self.world.breaks
 
-    def _is_break_visible(self, runs: Sequence[Told]) -> bool:
+    def _is_break_visible(self) -> bool:
         """Whether anybody can see that the stream went and came anew: else it went on.
 
         The operator's ledger shows it, a server that restarted, and counters that are lower than
@@ -449,8 +459,7 @@ class Judge:
         if self.world.history.has_operator or self.world.has_restarted:
             return True
         known, (added, length) = self.record.counted[0], (len(self.stream), sum(self.stream.bodies))
-        says = any(told.summary.verdict is Verdict.FAILING for told in runs)
-        return says or added < known or length > added - known
+        return added < known or length > added - known
 
     def _truth(self, place: int) -> str:
         state = State(self.book.states[place])
