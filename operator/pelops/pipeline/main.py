@@ -20,7 +20,7 @@ from pelops.pipeline.failures import is_of_spark
 from pelops.pipeline.interrupting import run_interruptibly
 from pelops.pipeline.report.running import run_report, write_report
 from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
-from pelops.pipeline.session import LazySession
+from pelops.pipeline.session import LazySession, refuse_connect
 from pelops.pipeline.settings import (
     BALANCED,
     BROKEN,
@@ -97,6 +97,7 @@ def _first_line(error: Exception) -> str:
 
 def _run_command(command: str, settings: Settings) -> int:
     log.info("Redis at %s, archive %s", settings.place.address, settings.archive)
+    refuse_connect(settings)  # at once, also where a run this small would need no Spark
     if command != "report":
         _reach(settings)
     session = LazySession(settings)

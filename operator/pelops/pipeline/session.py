@@ -63,13 +63,9 @@ def as_lazy(session: SparkSession | LazySession) -> LazySession:
 
 
 def open_session(settings: Settings, entries: int = LONG_RUN + 1) -> SparkSession:
-    """A session on the chosen master; one that exists, as under spark-submit, is used as it is.
-
-    Raises WrongSettings where the session would be one of Spark Connect.
-    """
+    """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
     from pyspark.sql import SparkSession
 
-    _refuse_connect(settings)
     _let_workers_import()
     options = session_options(settings, entries)
     if "spark.driver.bindAddress" in options:
@@ -140,15 +136,15 @@ def _s3_options(settings: Settings) -> dict[str, str]:
     return options
 
 
-def _refuse_connect(settings: Settings) -> None:
-    from pyspark.sql.utils import is_remote
+def refuse_connect(settings: Settings) -> None:
+    """Raise WrongSettings where a session would be one of Spark Connect."""
 
     server = os.environ.get("SPARK_REMOTE")
     if settings.master and settings.master.startswith("sc://"):
         problem = f"--master {settings.master} names a server of Spark Connect"
     elif server:
         problem = f"SPARK_REMOTE names a server of Spark Connect, {server}"
-    elif is_remote():
+    elif "SPARK_CONNECT_MODE_ENABLED" in os.environ:  # as PySpark itself asks
         problem = "this program has a session of Spark Connect"
     else:
         return
