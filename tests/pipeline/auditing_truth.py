@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
 import tempfile
 import time
@@ -57,6 +58,9 @@ class Compared:
     told: Mapping[bytes, EntryStatus]  # of each entry that the audits name, as the last of them
     true: Mapping[bytes, EntryStatus]  # of every entry
     took_s: float
+    added: int = 0  # by users
+    roots: int = 0  # outcomes of what users added, in all windows
+    broken: Sequence[str] = ()  # identities that do not hold
 
     def pairs(self) -> Counter[tuple[EntryStatus | None, EntryStatus]]:
         """How many entries were told to be the one, and are the other; None: only counted."""
@@ -123,7 +127,7 @@ async def audit_life(
             true = dict(zip(truth.ids, truth.statuses(), strict=True))
             for audits in both:
                 audits.run()
-                yield audits.compare(true)
+                yield replace(audits.compare(true), added=life.driver.added)
 
 
 @dataclass(slots=True)
@@ -160,7 +164,20 @@ class _Audits:
             told=told,
             true=true,
             took_s=self.took_s,
+            roots=sum(n for one in self.audits() for n in one["roots"].values()),
+            broken=[
+                f"{told} of window {number}"
+                for number, one in enumerate(self.audits())
+                for told in one["identities"]
+                if told["expected"] != told["found"]
+            ],
         )
+
+    def audits(self) -> Iterator[dict[str, Any]]:
+        """`audit.json` of each window."""
+        for one in self.summaries:
+            place = WindowPlace(root=self.settings.archive, stream=STREAM, number=one.window.number)
+            yield json.loads(Path(place.of_group(GROUP, "audit.json")).read_text())
 
 
 def _audit_all(both: Sequence[_Audits]) -> None:

@@ -29,6 +29,8 @@ async def test_an_audit_is_true_with_files_and_honest_without(
         assert set(found.true.values()) == set(EntryStatus) - {EntryStatus.INDETERMINATE}
         assert found.wrong() == {}
         assert found.miscounted() == []
+        assert found.roots == found.added
+        assert found.broken == []
     assert compared == 2
 
 
