@@ -71,7 +71,9 @@ def test_an_undelivered_entry_that_is_gone_later_is_lost(audited: Audited) -> No
     # 0 and 1 were passed unread, 2 to 5 acknowledged, then trimmed: nothing tells these apart.
     assert later == {"lost-later": 2, "indeterminate-later": 6}
     assert (summary.lost, summary.lost_earlier) == (0, 2)
-    assert summary.sentence == "Nothing was added. Of earlier windows 2 are lost by now."
+    assert summary.sentence == (
+        "Nothing was added. Of earlier windows 2 are lost by now, 6 are indeterminate by now."
+    )
     settled = {(row["seq"], row["status"]) for row in audited.rows("settled", 1)}
     assert {(6, "lost"), (7, "lost")} <= settled
     assert summary.open == 2

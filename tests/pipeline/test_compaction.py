@@ -151,6 +151,18 @@ def test_a_run_that_dies_while_it_merges_hides_no_row_and_the_next_one_finishes(
     assert read_marker(Storage(lazy_spark), place(tmp_path, 0), "group=a")["of"] == "group=a"
 
 
+def test_a_damaged_file_keeps_the_windows_as_they_are(
+    lazy_spark: LazySession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path, SPAN + 2)
+    file = Path(place(tmp_path, 3).part("entries"), "part-00000.parquet")
+    file.write_bytes(file.read_bytes()[:-9])
+    assert merge_closed_spans(run(lazy_spark, tmp_path), STREAM) == []
+    assert f"{file} is damaged" in caplog.text
+    assert file.exists()
+    assert Path(place(tmp_path, 0).part("entries")).exists()
+
+
 def test_many_small_windows_leave_few_files_and_are_still_looked_up(audited: Audited) -> None:
     audited.create_group()
     first, *_ = audited.add(20)

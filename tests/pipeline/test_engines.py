@@ -31,6 +31,7 @@ from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 SEEDS: Final = range(int(os.environ.get("PELOPS_ENGINES_SEEDS", "1")))
 WINDOWS: Final = 2
 OTHER: Final = "other"
+_NULLABLE: Final = ("nullable", "containsNull", "valueContainsNull")
 # What tells of the time at which a window was worked on, and is the same file in both archives.
 _OF_LOOKS: Final = ("snapshot.json", "plan.json")
 
@@ -107,12 +108,21 @@ def tables(archive: Path) -> dict[str, pa.Table]:
 
 
 def columns(table: pa.Table) -> list[tuple[str, str, Any]]:
-    """Names and types, as Parquet has them and as Spark notes them."""
+    """Names and types, as Parquet has them and as Spark notes them.
+
+    Spark notes what can never be null, which says nothing to a reader: of files all can.
+    """
     noted = json.loads((table.schema.metadata or {})[SCHEMA.encode()])
     return [
-        (field.name, str(field.type), note)
+        (field.name, str(field.type), _type(note["type"]))
         for field, note in zip(table.schema, noted["fields"], strict=True)
     ]
+
+
+def _type(noted: Any) -> Any:
+    if isinstance(noted, dict):
+        return {name: _type(one) for name, one in noted.items() if name not in _NULLABLE}
+    return [_type(one) for one in noted] if isinstance(noted, list) else noted
 
 
 def rows(table: pa.Table) -> list[str]:

@@ -21,6 +21,7 @@ from tests.pipeline.report_cases import (
     HOSTILE,
     full_group,
     hostile_group,
+    many_groups,
     quiet_group,
     report,
     summary,
@@ -292,3 +293,94 @@ def _luminance(colour: str) -> float:
     parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
     red, green, blue = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize(
+    ("archived", "margin", "told"),
+    [
+        (30, None, "complete: nothing of this window was removed"),
+        (30, 1.0, "complete: nothing of this window was removed"),
+        (30, 0.93, f"complete; when this run began, 93.00{THIN}% of what the stream held"),
+        (30, -12.57, "behind trimming when this run began"),
+        (29, -12.57, "behind trimming: 1 entry of this window was removed before"),
+        (3, 0.5, "behind trimming: 27 entries of this window were removed before"),
+    ],
+)
+def test_how_far_the_archive_is_ahead_of_trimming_is_told_in_words(
+    archived: int, margin: float | None, told: str
+) -> None:
+    counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 30}
+    text = render_page(
+        report(GroupReport(summary=summary(counts, archived=archived, retention_margin=margin)))
+    )
+    assert told in text
+    assert "-1257" not in text
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ({EntryStatus.ACKNOWLEDGED_PROVEN: 1}, "The one entry was acknowledged."),
+        ({EntryStatus.ACKNOWLEDGED_INFERRED: 2}, "All 2 entries were acknowledged."),
+        (
+            {EntryStatus.ACKNOWLEDGED_PROVEN: 905, EntryStatus.REQUEUED: 95},
+            f"905 of 1{THIN}000 entries (90.50{THIN}%) were acknowledged; 95 are on the way "
+            "(95 requeued as copies).",
+        ),
+        (
+            {EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.IN_FLIGHT: 1, EntryStatus.LOST: 1},
+            f"1 of 3 entries (33.33{THIN}%) was acknowledged; 1 is on the way (1 in flight); "
+            "1 needs a look.",
+        ),
+    ],
+)
+def test_what_is_not_acknowledged_is_said_to_be_what_it_is(
+    counts: dict[EntryStatus, int], told: str
+) -> None:
+    assert told in render_page(report(GroupReport(summary=summary(counts))))
+
+
+def test_what_users_added_is_followed_to_its_last_copy() -> None:
+    counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 1_009, EntryStatus.REQUEUED: 100}
+    roots = {EntryStatus.ACKNOWLEDGED_PROVEN: 1_009}
+    text = render_page(report(GroupReport(summary=summary(counts), roots=roots)))
+    assert f"All 1{THIN}009 entries that users added were acknowledged." in text
+    assert "The stream holds 100 copies of requeued entries beside them." in text
+
+
+def test_a_window_is_told_in_one_line() -> None:
+    page = _page(full_group())
+    assert (
+        f"Window 412: 2025-10-09 08:53:20 to 09:08:20 UTC (15{THIN}min) · "
+        f"250{THIN}067 entries · 278 a second on average"
+    ) in page.text
+
+
+def test_two_hundred_groups_are_an_overview_with_a_link_to_each() -> None:
+    text = render_page(report(*many_groups()))
+    page = Page(text)
+    assert len(text) < 700_000
+    (groups,) = [
+        one
+        for one, attributes in page.elements
+        if one == "nav" and attributes["aria-label"] == "Groups"
+    ]
+    assert groups == "nav"
+    links = [href for href in page.attributes("href") if "group-" in href and href[0] != "#"]
+    inside = {
+        attributes["id"] or ""
+        for name, attributes in page.elements
+        if name == "details" and (attributes.get("class") or "") == "group"
+    }
+    assert (len(links), len(inside)) == (180, 20)
+    opened = [
+        attributes["class"]
+        for name, attributes in page.elements
+        if name == "details" and "open" in attributes and attributes["class"] != "example"
+    ]
+    assert opened == ["group", "group"]
+    found = [
+        text for text in page.text if re.fullmatch(r"[0-9]+ (lost|without payload|stuck)", text)
+    ]
+    order = [word.split(maxsplit=1)[1] for word in found]
+    assert order.index("lost") < order.index("without payload") < order.index("stuck")

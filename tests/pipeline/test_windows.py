@@ -95,13 +95,15 @@ def traces(**changes: Any) -> Traces:
     """Nothing that was archived is left, and the server is the same."""
     usual = Traces(
         was_there=True, is_same=None, max_deleted=EntryId.MIN, restarted=False,
-        began_empty=False, ledger_is_left=False, reread=None,
+        began_empty=False, ledger_is_left=False,
     )  # fmt: skip
     return replace(usual, **changes)
 
 
 KNOWN = mark(0, 5)
-TRIMMED = seen(EntryId(KNOWN.at_id.ms + 9), 50, first=EntryId(KNOWN.at_id.ms + 5), length=4)
+FIRST, LAST = EntryId(KNOWN.at_id.ms + 1), EntryId(KNOWN.at_id.ms + 9)
+TRIMMED = seen(LAST, 50, first=FIRST, length=45)  # what was archived is gone, and no more
+BEYOND = seen(LAST, 50, first=FIRST, length=4)
 
 
 def test_a_stream_that_was_only_trimmed_is_the_same_one() -> None:
@@ -137,7 +139,8 @@ def test_an_entry_that_nothing_can_have_removed_shows_another_stream() -> None:
 
 
 def test_what_nothing_tells_apart_is_a_doubt() -> None:
-    assert "another server process" in str(
-        find_replacement(KNOWN, TRIMMED, traces(restarted=True)).doubt
-    )
-    assert "made anew" in str(find_replacement(KNOWN, TRIMMED, traces(reread="g")).doubt)
+    assert "was trimmed beyond" in str(find_replacement(KNOWN, BEYOND, traces()).doubt)
+    assert find_replacement(KNOWN, BEYOND, traces(ledger_is_left=True)) == Replacement()
+    restarted = traces(restarted=True)
+    assert find_replacement(KNOWN, TRIMMED, restarted) == Replacement()
+    assert "server process" in str(find_replacement(KNOWN, BEYOND, restarted).doubt)

@@ -15,16 +15,16 @@ from typing import Final
 from tests.cached_parts import PartMissing, provide_part, run_maker
 
 VERSIONS: Final = {"4.0": "4.0.5", "4.1": "4.1.4", "4.2": "4.2.1", "4.3": "4.3.0"}
-_NAME: Final = "PELOPS_TEST_SPARK_VERSIONS"
+SELECTION: Final = "PELOPS_TEST_SPARK_VERSIONS"
 _BESIDE: Final = ("pandas<3", "pyarrow==26.0.1", "redis[hiredis]==8.1.0", "setuptools<81")
 
 
 def selected_versions() -> tuple[str, ...]:
     """Which of the versions are wanted here. Raises PartMissing for an unknown one."""
-    selected = tuple(os.environ.get(_NAME, next(iter(VERSIONS))).split())
+    selected = tuple(os.environ.get(SELECTION, next(iter(VERSIONS))).split())
     for version in selected:
         if version not in VERSIONS:
-            raise PartMissing(f"{_NAME} has '{version}'; there are {', '.join(VERSIONS)}")
+            raise PartMissing(f"{SELECTION} has '{version}'; there are {', '.join(VERSIONS)}")
     return selected
 
 

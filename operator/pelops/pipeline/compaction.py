@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pelops.errors import PelopsError
+from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.layout import SPAN, WindowPlace, stream_path, window_numbers
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import find_units
@@ -99,7 +100,7 @@ def _merge(storage: Storage, unit: str) -> bytes | None:
     if len(files) < 2 or storage.size(unit) > _MOST_BYTES:
         return None
     files.sort(key=_in_order)
-    tables = [pq.read_table(io.BytesIO(storage.read_bytes(f"{unit}/{name}"))) for name in files]
+    tables = [_read(storage, f"{unit}/{name}") for name in files]
     if any(one.schema != tables[0].schema for one in tables):
         return None  # as after a change of what is archived of payloads
     made = io.BytesIO()
@@ -108,6 +109,13 @@ def _merge(storage: Storage, unit: str) -> bytes | None:
         pa.concat_tables(tables), made, compression="zstd", store_schema=False, version="2.6"
     )
     return made.getvalue()
+
+
+def _read(storage: Storage, path: str) -> pa.Table:
+    try:
+        return pq.read_table(io.BytesIO(storage.read_bytes(path)))
+    except (pa.ArrowException, OSError) as error:
+        raise ArchiveUnusable(f"{path} is damaged: {error}") from error
 
 
 def _in_order(file: str) -> tuple[int, str]:

@@ -12,13 +12,17 @@ from pelops.errors import InvalidSpec
 from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.engine import Column, DataFrame
 from pelops.pipeline.engine import functions as F  # noqa: N812
-from pelops.pipeline.id_columns import within
+from pelops.pipeline.id_columns import at_or_before, within
 from pelops.policy.classification import Why
 
 
-def loss_watched(history: GroupHistory) -> Column:
-    """Whether the operator watched, and told of no loss around an entry."""
-    watched = F.lit(history.exists and history.bookmarks > 0)
+def loss_watched(history: GroupHistory, max_deleted: EntryId) -> Column:
+    """Whether the operator watched, and told of no loss around an entry.
+
+    It watches trimming. What users delete (XDEL, up to `max_deleted`) it counts as no loss.
+    """
+    is_watched = history.exists and history.bookmarks > 0
+    watched = F.lit(is_watched) & ~at_or_before(max_deleted)
     for details in history.of(LedgerKind.DATA_LOSS):
         after, before = gap_of(details)
         watched = watched & ~within(after, before)

@@ -17,7 +17,7 @@ from pelops.pipeline.layout import SPAN, WindowPlace, stream_path, window_number
 from pelops.pipeline.plan import Plan, parse_plan, render_plan
 from pelops.pipeline.settings import Target
 from pelops.pipeline.tables import find_units, mark_layout
-from pelops.pipeline.watching import GroupLook, ServerLook, StreamLook, Watch
+from pelops.pipeline.watching import ServerLook, StreamLook, Watch
 from pelops.pipeline.windows import (
     Replacement,
     Traces,
@@ -127,12 +127,11 @@ def _new_plans(
 ) -> Iterator[Plan]:
     watch = run.watch
     # Positions first: what they had passed then was there to be delivered.
-    groups = watch.groups(stream)
-    positions = {group: look.position for group, look in groups.items()}
+    positions = {group: look.position for group, look in watch.groups(stream).items()}
     look = watch.stream(stream)
     now = Bookmark(at_id=look.last_generated, added=look.added, at=moment(watch.now_ms(stream)))
     server = watch.server(stream)
-    found = _find_break(run, last, look, groups, server)
+    found = _find_break(run, last, look, server)
     broken = found.broken
     begin = beginning(look, now) if last is None or broken is not None else last.end
     # After a failover to a server whose clock is behind, no window would be long enough for long.
@@ -176,13 +175,7 @@ def _new_plans(
         broken = None
 
 
-def _find_break(
-    run: Run,
-    last: Plan | None,
-    look: StreamLook,
-    groups: Mapping[str, GroupLook],
-    server: ServerLook,
-) -> Replacement:
+def _find_break(run: Run, last: Plan | None, look: StreamLook, server: ServerLook) -> Replacement:
     """Whether the stream is another one than the newest window's, or may be."""
     if last is None:
         return Replacement()
@@ -199,7 +192,6 @@ def _find_break(
         restarted=last.run_id not in {"", server.run_id},
         began_empty=server.began_empty,
         ledger_is_left=_is_ledger_left(run, last),
-        reread=_find_reread(last, groups) if server.counts_trimmed else None,
     )
     return find_replacement(last.end, look, traces)
 
@@ -231,16 +223,6 @@ def _is_ledger_left(run: Run, last: Plan) -> bool:
         if told["exists"] and run.watch.ask(ledger, "XRANGE", ledger, event, event):
             return True
     return False
-
-
-def _find_reread(last: Plan, groups: Mapping[str, GroupLook]) -> str | None:
-    """A group beyond the newest window that has read fewer entries than lay in front of it."""
-    for name, look in groups.items():
-        read = look.entries_read
-        is_beyond = look.position >= last.window.to_id
-        if is_beyond and read is not None and read < last.window.to_added:
-            return name
-    return None
 
 
 def _make(run: Run, plan: Plan) -> Plan:

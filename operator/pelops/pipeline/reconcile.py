@@ -92,6 +92,12 @@ class Case:
         return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
 
     @property
+    def last_known_position(self) -> EntryId:
+        """Of a group that is missing now; the highest ID when nothing is known of it."""
+        known = max(self.reached_before, self.last_look.position)
+        return EntryId.MAX if known == EntryId.MIN else known
+
+    @property
     def position_doubt(self) -> str | None:
         """Why entries up to the position may never have been delivered; None when they were."""
         before = self.snapshot.before
@@ -226,15 +232,21 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("has_body", F.coalesce("pending_body", "is_present", F.lit(False)))
         .withColumn("idle_ms", F.coalesce("idle_ms", F.lit(0).cast("bigint")))
         .withColumn("stuck_after_ms", F.lit(case.target.stuck_after_ms).cast("bigint"))
-        .withColumn("is_reached", at_or_before(reached))
+        .withColumn("is_reached", at_or_before(reached) if before else _was_reached(case))
         .withColumn("is_reached_after", at_or_before(reached_after))
         .withColumn("position_holds", F.col("covered") | _position_holds(case))
         .withColumn("loss_seen", loss_seen(case.history))
-        .withColumn("loss_watched", loss_watched(case.history))
+        .withColumn("loss_watched", loss_watched(case.history, case.snapshot.stream.max_deleted))
     )
     if "may_be_dropped" not in facts.columns:
         facts = facts.withColumn("may_be_dropped", may_be_dropped(case.history))
     return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
+
+
+def _was_reached(case: Case) -> Column:
+    """Whether a group that is missing now had passed an entry, as far as anything tells."""
+    told = F.col("proof").isNotNull()
+    return F.when(F.col("covered"), told).otherwise(at_or_before(case.last_known_position))
 
 
 def _position_holds(case: Case) -> Column:

@@ -6,22 +6,24 @@ entry that is gone and lies after the last of these was never delivered.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
+import pyarrow as pa
+
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive import read_slice
-from pelops.pipeline.engine import DataFrame, unite
+from pelops.pipeline.engine import DataFrame, is_on_driver, unite
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import StageFailed
 from pelops.pipeline.layout import slug
 from pelops.pipeline.watching import GroupLook, StreamLook, Watch
 from pelops.pipeline.work import Content, Work, run_stage, write_part, write_sorted
 from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.errors import GroupMissing, StreamMissing
+from pyspark_redis_streams.errors import GroupMissing, RedisStreamsError, StreamMissing
 from pyspark_redis_streams.options import ReadOptions
 
 PENDING: Final = "ms BIGINT, seq BIGINT, consumer STRING, idle_ms BIGINT, delivery_count BIGINT"
@@ -189,31 +191,56 @@ def _with_bodies(work: Work, frame: DataFrame, stream: str, look: StreamLook) ->
     first = look.first or look.last_generated
     is_below = _before("ms", "seq", first) if look.first else F.lit(True)
     options = work.run.watch.options(work.run.watch.place, stream=stream)
-    check = F.udf(_BodyCheck(stream, options), "BOOLEAN", useArrow=False)
+    check = _BodyCheck(stream, options, at_once=min(_CHECKED_AT_ONCE, work.plan.page_size))
+    if is_on_driver():
+        has_entry = F.arrow_udf(check.of_arrays, "BOOLEAN")  # type: ignore[attr-defined]
+    else:
+        has_entry = F.udf(check, "BOOLEAN", useArrow=False)
     is_suspect = ~_after("ms", "seq", look.max_deleted)
-    has_body = F.when(is_below, F.lit(False)).when(is_suspect, check("ms", "seq"))
+    has_body = F.when(is_below, F.lit(False)).when(is_suspect, has_entry("ms", "seq"))
     return frame.withColumn("has_body", has_body.otherwise(F.lit(True)))
 
 
 class _BodyCheck:
-    """Whether an entry is there: asked of Redis by the task, one call of microseconds for each."""
+    """Whether an entry is there: asked of Redis by the task, a call of microseconds for each."""
 
-    def __init__(self, stream: str, options: ReadOptions) -> None:
+    def __init__(self, stream: str, options: ReadOptions, *, at_once: int) -> None:
         self._stream = stream
         self._options = options
+        self._at_once = at_once  # entries: each is answered whole
         self._door: Door | None = None
 
     def __call__(self, ms: int, seq: int) -> bool:
-        if self._door is None:
-            self._door = Door(self._options.server)
-        entry_id = f"{ms}-{seq}"
-        return bool(self._door.ask(self._stream, "XRANGE", self._stream, entry_id, entry_id))
+        return self._of([f"{ms}-{seq}"])[0]
 
-    def __getstate__(self) -> tuple[str, ReadOptions]:
-        return self._stream, self._options
+    def of_arrays(self, ms: pa.Array, seq: pa.Array) -> pa.Array:
+        """The same of many entries, as many in one round trip as Redis answers in a moment."""
+        ids = [f"{one}-{two}" for one, two in zip(ms.to_pylist(), seq.to_pylist(), strict=True)]
+        starts = range(0, len(ids), self._at_once)
+        parts = [self._of(ids[start : start + self._at_once]) for start in starts]
+        return pa.array([one for part in parts for one in part], pa.bool_())
 
-    def __setstate__(self, state: tuple[str, ReadOptions]) -> None:
-        self._stream, self._options = state
+    def _of(self, ids: Sequence[str]) -> list[bool]:
+        door = self._door = self._door or Door(self._options.server)
+        commands = [("XRANGE", self._stream, one, one) for one in ids]
+
+        def ask() -> list[bool]:
+            link = door.link_for(self._stream)
+            for command in commands:
+                link.send(*command)
+            return [bool(link.receive(*command)) for command in commands]
+
+        try:
+            return door.persist(ask)
+        except RedisStreamsError:
+            door.forget()  # replies that nobody has fetched are those of no other question
+            raise
+
+    def __getstate__(self) -> tuple[str, ReadOptions, int]:
+        return self._stream, self._options, self._at_once
+
+    def __setstate__(self, state: tuple[str, ReadOptions, int]) -> None:
+        self._stream, self._options, self._at_once = state
         self._door = None
 
 

@@ -54,6 +54,14 @@ _HOW: Final = {
 _GONE: Final = "{n} {were} gone before {they} {were} delivered"
 
 
+_SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
+    EntryStatus.LOST,
+    EntryStatus.DEAD_LETTERED,
+    EntryStatus.PAYLOAD_GONE,
+    EntryStatus.INDETERMINATE,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """All that the summary of one group is made of."""
@@ -275,12 +283,7 @@ def _of_earlier(told: Told) -> Iterator[AuditFinding]:
                 told.bodiless_earlier,
             ),
         )
-    for status in (
-        EntryStatus.LOST,
-        EntryStatus.PAYLOAD_GONE,
-        EntryStatus.DEAD_LETTERED,
-        EntryStatus.INDETERMINATE,
-    ):
+    for status in _SETTLED_BADLY:
         count = told.settled.get(status, 0)
         if count:
             yield AuditFinding(
@@ -325,9 +328,9 @@ def _are(count: int) -> str:
 
 
 def _of_earlier_windows(told: Told) -> str:
-    lost = told.settled.get(EntryStatus.LOST, 0)
+    settled = {status: told.settled.get(status, 0) for status in _SETTLED_BADLY}
     parts = [
-        *([f"{_are(lost)} lost by now"] if lost else []),
+        *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),
         *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""

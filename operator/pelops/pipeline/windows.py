@@ -45,7 +45,6 @@ class Traces:
     restarted: bool  # another server process answers than then
     began_empty: bool  # and it certainly loaded no data when it started
     ledger_is_left: bool  # an event that was archived is still in a group's ledger
-    reread: str | None  # a group beyond that entry whose count of entries read is lower than then
 
 
 def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Replacement:
@@ -73,27 +72,18 @@ def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Repla
         )
     if traces.ledger_is_left or not nothing_left:
         return Replacement()
-    return _replaced_by_restart(traces)
-
-
-def _replaced_by_restart(traces: Traces) -> Replacement:
-    nothing = "nothing that was archived is left in the stream"
     if traces.restarted and traces.began_empty:
         return Replacement(
-            broken=f"the server restarted without its data: {nothing}, and what was added between "
-            "cannot be known"
+            broken="the server restarted without its data, and nothing that was archived is left "
+            "in the stream: what was added between cannot be known"
         )
-    if traces.restarted:
-        return Replacement(
-            doubt=f"another server process answers than at the audit before, and {nothing}: if it "
-            "lost its data, what was added between is in no window"
-        )
-    if traces.reread is not None:
-        return Replacement(
-            doubt=f"{nothing}, and group {traces.reread} has read fewer entries than were added "
-            "before: the stream was deleted and made anew, or the count was set by hand"
-        )
-    return Replacement()
+    if look.length == look.added - known.added:
+        return Replacement()  # exactly what was archived is gone: no other stream counts like that
+    server = ", and another server process answers" if traces.restarted else ""
+    return Replacement(
+        doubt=f"nothing that was archived is left in the stream{server}: it was trimmed beyond "
+        "that, or it was deleted and made anew; then what was added between is in no window"
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -74,12 +74,13 @@ def join_proofs(work: Work, group: str, found: DataFrame) -> DataFrame:
 
 
 def read_covered(work: Work, group: str, after: EntryId) -> DataFrame:
-    """The IDs of all entries after one that the files saw added, also of what no archive has.
+    """The IDs of entries after one that the files saw added, or tell the end of.
 
-    Without those from before the group, and those of streams of the same name that were deleted
-    before the window began.
+    Also of what no archive has; without those from before the group, and those of streams of the
+    same name that were deleted before the window began.
     """
-    rows = work.read(f"{STAGE}/group={slug(group)}").where("covered")
+    is_told = F.col("covered") | F.col("proof").isNotNull() | F.col("act").isNotNull()
+    rows = work.read(f"{STAGE}/group={slug(group)}").where(is_told)
     was_deleted = F.coalesce(F.col("removal") == _STREAM_DELETED, F.lit(False))
     is_other = was_deleted & at_or_before(work.plan.window.from_id)
     is_ours = (F.col("fate") != _BEFORE_GROUP) & ~is_other & ~at_or_before(after)

@@ -15,7 +15,7 @@ from pelops.pipeline.report.tables import Cell, Table, number_cell
 from pelops.pipeline.report.words import VERDICTS, name_verdict
 
 MOST_NAMED: Final = 4  # findings of a group, in a row
-MOST_ROWS: Final = 15  # groups that are seen before the table is unfolded
+MOST_ROWS: Final = 10  # groups that are seen before the table is unfolded
 _NUMBERS: Final = "number"
 _GRAVE: Final = frozenset({Severity.FAILING, Severity.LOST, Severity.PAYLOAD_GONE})
 
@@ -92,7 +92,7 @@ def _table(lines: Sequence[GroupLine], caption: str, heading: str) -> Table:
     rows = [
         [
             Cell(shown=_name(one), copied=f"{one.group} {one.stream}", kind="name"),
-            Cell(shown=_found(one), copied=_copied(one)),
+            Cell(shown=_found(one), copied=_copied(one), kind="text"),
             number_cell(show_count(one.produced), one.produced),
             number_cell(show_count(one.open), one.open),
             Cell(shown=show_moment(one.closed), copied=show_moment(one.closed), kind="when"),

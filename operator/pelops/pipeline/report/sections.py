@@ -157,8 +157,8 @@ def _count_unlisted(group: GroupReport) -> int:
 def _show_unlisted(count: int) -> Html | None:
     if not count:
         return None
-    told = "1 entry is" if count == 1 else f"{count_entries(count)} are"
-    return tag("p", f"{told} known by number alone: gone before the archive could read any ID.")
+    told, what = ("1 entry is", "its ID") if count == 1 else (f"{count_entries(count)} are", "IDs")
+    return tag("p", f"{told} known by number alone, gone before the archive could read {what}.")
 
 
 def build_long_table(table: Table, at_once: int = MOST_AT_ONCE) -> Child:
