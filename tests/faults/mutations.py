@@ -74,7 +74,7 @@ ACK_FIRST = (
         old="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\n",
         new="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\nlocal taken = {}\n",
     ),
-    Replacement(file=RECOVER, old="  record('requeued', event, reason)\n", new=""),
+    Replacement(file=RECOVER, old="  record('requeued', event, reason, target)\n", new=""),
     Replacement(file=RECOVER, old=", answered, crowd }\n", new=", answered, crowd, taken }\n"),
     Replacement(
         file=RECOVERY,

@@ -48,6 +48,8 @@ class Record:
     breaks: int = 0
     audited_from: EntryId | None = None  # where the first window began
     judged: int = -1  # the last window that was judged
+    is_lost: bool = False  # the stream was replaced, and nobody could see it: all is in doubt
+    counted: tuple[int, int] = (0, 0)  # entries added until the last audit, and there
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,14 @@ class Judge:
     def judge(self, runs: Sequence[Told]) -> list[Untrue]:
         """What is untrue in the windows of one run, in order."""
         found: list[Untrue] = []
+        if self._is_broken() and not self._is_break_visible(runs):
+            self.record.is_lost = True
+        if self.record.is_lost:
+            return []
         for told in runs:
+            # Of a group that is gone an audit accounts for nothing, and says so.
+            if not self.sight.exists and told.summary.verdict is Verdict.FAILING:
+                continue
             if told.summary.window.number > self.record.judged:
                 found += self._judge_window(told)
             else:
@@ -79,6 +88,7 @@ class Judge:
             self._remember(told.summary.window.to_id)
         self._remember(EntryId.MAX)
         self.record.sight, self.record.breaks = self.sight, self.world.breaks
+        self.record.counted = len(self.stream), sum(self.stream.bodies)
         return found
 
     def _judge_again(self, told: Told) -> Iterator[Untrue]:
@@ -180,15 +190,13 @@ class Judge:
         The documented limits: a pending record that went with its consumer or by a claim; a
         position that was moved by hand and has been read from since, which nobody watched.
         """
-        book, state = self.book, State(self.book.states[place])
+        state = State(self.book.states[place])
         if state is State.UNRECORDED:
             return True
         if self._is_covered(place):
             return False
-        if state is State.CLAIMED_AWAY:
+        if state in {State.CLAIMED_AWAY, State.DROPPED}:
             return True
-        if state is State.DROPPED:
-            return place not in book.told_by_ledger
         if state in {State.SKIPPED, State.DESTROYED, State.BEFORE_GROUP}:
             return not self._is_position_in_doubt()
         return False
@@ -197,7 +205,9 @@ class Judge:
         """Whether anybody can see that the position did not come where it is by deliveries."""
         before = self.record.sight
         went_back = before is not None and self.sight.position < before.position
-        is_new = self.sight.entries_read is None or not self.sight.consumers
+        # Servers also lose count of what a group has read where entries were deleted by hand.
+        has_no_count = self.sight.entries_read is None and not self.stream.deleted
+        is_new = has_no_count or not self.sight.consumers
         return is_new or went_back or self.group in self.world.told
 
     # What is only counted.
@@ -229,7 +239,8 @@ class Judge:
             for place in self._within(begin, window.to_id)
             if self._is_open(place)
         }
-        closed = {one for one, status in self.record.told.items() if status not in _NOT_FINAL}
+        said = {**self.record.told, **told.named, **told.settled}
+        closed = {one for one, status in said.items() if status not in _NOT_FINAL}
         forgotten = [one for one in true if one not in told.open and one not in closed]
         if forgotten and self.book.exists:
             yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
@@ -298,7 +309,10 @@ class Judge:
         for place in self._within(EntryId.MIN, window.to_id):
             entry_id = self.stream.ids[place]
             status = self.book.status(place)
-            if status in EXPECTED_STATUSES or self.is_excused(place):
+            if status in EXPECTED_STATUSES:
+                continue
+            # Of dropped entries the operator only tells how many: each may have been acknowledged.
+            if self.is_excused(place) and place not in self.book.told_by_ledger:
                 continue
             if State(self.book.states[place]) is State.BEFORE_GROUP:
                 continue  # nobody owes it
@@ -323,7 +337,11 @@ class Judge:
             says = re.search(r"before (they|it) (were|was) delivered|never delivered", one.sentence)
             if says and one.count > gone:
                 yield untrue("sentence:delivered", f"{one.sentence!r}: {gone} were not delivered")
-            if one.kind == "payload-gone" and "trimmed:" in one.sentence and not self._trimmed():
+            if (
+                one.kind == "payload-gone"
+                and "were trimmed:" in one.sentence
+                and not self._trimmed()
+            ):
                 yield untrue("sentence:trimmed", f"{one.sentence!r}: nothing was trimmed")
 
     def _check_numbers(self, summary: AuditSummary, untrue: Report) -> Iterator[Untrue]:
@@ -421,6 +439,18 @@ class Judge:
 
     def _is_broken(self) -> bool:
         return self.record.sight is not None and self.record.breaks != self.world.breaks
+
+    def _is_break_visible(self, runs: Sequence[Told]) -> bool:
+        """Whether anybody can see that the stream went and came anew: else it went on.
+
+        The operator's ledger shows it, a server that restarted, and counters that are lower than
+        before or lower than what has come since.
+        """
+        if self.world.history.has_operator or self.world.has_restarted:
+            return True
+        known, (added, length) = self.record.counted[0], (len(self.stream), sum(self.stream.bodies))
+        says = any(told.summary.verdict is Verdict.FAILING for told in runs)
+        return says or added < known or length > added - known
 
     def _truth(self, place: int) -> str:
         state = State(self.book.states[place])

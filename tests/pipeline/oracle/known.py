@@ -133,6 +133,15 @@ KNOWN: Final[dict[str, History]] = {
         *_DELETED_UNREAD, has_operator=True
     ),
     "trimmed before delivery": _history(*_TRIMMED_UNREAD),
+    "dead-lettered after the audit of its window": _history(
+        Act(Kind.ADD, 20),
+        Act(Kind.READ, 10),
+        Act(Kind.AUDIT),
+        Act(Kind.DEAD_LETTER, 3),
+        Act(Kind.DRAIN),
+        Act(Kind.AUDIT),
+        has_operator=True,
+    ),
     "groups that share a stream": _history(
         Act(Kind.ADD, 30),
         Act(Kind.WORK, 30, 0),

@@ -79,6 +79,7 @@ class World:
     # Positions that moved or groups that were made where the operator's ledger says so.
     told: set[str] = field(default_factory=set)
     pick: int = 0  # of the present act
+    has_restarted: bool = False
 
     @property
     def groups(self) -> list[str]:
@@ -280,6 +281,7 @@ class World:
         self.servers.server.kill()
         self.servers.server.start()
         self.wire = Wire(self.servers.master().port)
+        self.has_restarted = True
         await self._begin_anew(number)
 
     async def rewrite(self, group: str, number: int, chance: random.Random) -> None:
@@ -388,7 +390,7 @@ class World:
 
     async def _begin_anew(self, number: int, *, keeps_records: bool = False) -> None:
         """The stream is gone; producers go on, and the operator makes what is missing."""
-        self.breaks += 1
+        self.breaks += bool(len(self.main))
         self.main = StreamBook(STREAM)
         self.covered_from = 0
         if not keeps_records:
