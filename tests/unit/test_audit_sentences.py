@@ -48,10 +48,16 @@ def test_entries_that_were_delivered_and_dropped_are_not_said_to_have_been_gone_
     assert "gone before they were delivered" not in finding.sentence
 
 
-def test_what_may_have_gone_with_a_consumer_is_in_the_sentence_and_never_balanced() -> None:
+def test_what_may_have_gone_with_a_consumer_is_never_balanced() -> None:
     told = summary({EntryStatus.ACKNOWLEDGED_INFERRED: 100}, dropped=15)
     assert told.verdict is Verdict.FINDINGS
-    assert "up to 15 of them perhaps dropped with a deleted consumer" in told.sentence
+    assert "with at most 15 entries pending" in told.findings[0].sentence
+
+
+def test_what_is_dead_lettered_after_its_window_is_a_finding() -> None:
+    told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 100}, settled={EntryStatus.DEAD_LETTERED: 2})
+    assert told.verdict is Verdict.FINDINGS
+    assert told.findings[0].kind == "dead-lettered-later"
 
 
 def test_an_identity_that_does_not_hold_is_a_finding_with_both_numbers() -> None:

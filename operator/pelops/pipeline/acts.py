@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import KIND_FIELD, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
+from pelops.errors import InvalidSpec
 from pelops.pipeline.archive import LAST_HELD
 from pelops.pipeline.engine import DataFrame
 from pelops.pipeline.engine import functions as F  # noqa: N812
@@ -38,6 +39,7 @@ _TOLD: Final = {
     LedgerKind.PENDING_DROPPED,
 }
 _FIELDS: Final = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"  # an event may repeat a name
+_AFTER, _UPTO = "after", "upto"  # of PENDING_DROPPED: where the entries lay
 _CONSUMERS: Final = "consumers"  # of PENDING_DROPPED: all that it names, as a JSON list
 _MOST_TOLD: Final = 10_000
 
@@ -49,6 +51,8 @@ class Dropped:
     at: EntryId  # the event in the ledger
     consumers: tuple[str, ...]
     at_most: int
+    after: EntryId  # they lay after it, as a checkpoint from before shows
+    upto: EntryId  # and not after it: the group's position at a checkpoint from later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +75,8 @@ class GroupHistory:
                 at=parse_entry_id(details["event_id"]),
                 consumers=tuple(json.loads(details[_CONSUMERS])),
                 at_most=_number(details.get("at_most", "")),
+                after=parse_entry_id(details[_AFTER]),
+                upto=parse_entry_id(details[_UPTO]),
             )
             for details in self.of(LedgerKind.PENDING_DROPPED)
         ]
@@ -174,10 +180,41 @@ def _tell(events: DataFrame) -> Content:
     kind = F.try_element_at(named, F.lit(1))["value"].cast("string")
     of_group = events.where(kind.isin([str(one) for one in _TOLD]))
     rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_TOLD).collect()
-    return {
-        "events": [_of_group(*row) for row in rows],
-        "bookmarks": events.where(kind == str(LedgerKind.BOOKMARK)).coalesce(1).count(),
-    }
+    told = [_of_group(*row) for row in rows]
+    bookmarks = events.where(kind == str(LedgerKind.BOOKMARK)).coalesce(1)
+    dropped = [details for one, details in told if one == LedgerKind.PENDING_DROPPED]
+    if not dropped:
+        return {"events": told, "bookmarks": bookmarks.count()}
+    looks = [_event(*row) for row in bookmarks.orderBy("ms", "seq").collect()]
+    for details in dropped:
+        details.update(_bounds(details, looks))
+    return {"events": told, "bookmarks": len(looks)}
+
+
+def _bounds(details: Mapping[str, str], looks: Sequence[LedgerEvent]) -> dict[str, str]:
+    """Between which IDs entries lay that went with a consumer.
+
+    What was pending when the consumer was deleted was pending at a checkpoint before, or came after
+    the position of then; and it was delivered before the next checkpoint.
+    """
+    at, observed_ms = parse_entry_id(details["event_id"]), _number(details.get("observed_ms", ""))
+    after, upto = EntryId.MIN, EntryId.MAX
+    for look in looks:
+        position = _id_of(look, "last_delivered")
+        if position is not None and look.entry_id.ms <= observed_ms:
+            lowest = _id_of(look, "lowest_pending")
+            after = position if lowest is None else min(position, lowest.before())
+        elif position is not None and look.entry_id > at:
+            upto = position
+            break
+    return {_AFTER: str(after), _UPTO: str(upto)}
+
+
+def _id_of(look: LedgerEvent, name: str) -> EntryId | None:
+    try:
+        return parse_entry_id(look.details.get(name, ""))
+    except InvalidSpec:
+        return None
 
 
 def _of_group(ms: int, seq: int, fields: Fields) -> list[Any]:

@@ -38,6 +38,12 @@ def loss_seen(history: GroupHistory) -> Column:
     return seen
 
 
+def may_be_dropped(history: GroupHistory, since: EntryId = EntryId.MIN) -> Column:
+    """Whether an entry may have gone with a consumer, by events after `since`."""
+    ranges = [within(one.after, one.upto) for one in history.dropped(since)]
+    return reduce(or_, ranges, F.lit(False))
+
+
 def count_in_gaps(history: GroupHistory, kept: DataFrame) -> int:
     """Of entries that were archived, those that are gone where the operator saw a loss."""
     gaps = [within(*gap_of(details)) for details in history.of(LedgerKind.DATA_LOSS)]

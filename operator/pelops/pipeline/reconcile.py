@@ -23,7 +23,7 @@ from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import join_proofs, read_covered
 from pelops.pipeline.id_columns import IDS, at_or_before, within
 from pelops.pipeline.layout import slug
-from pelops.pipeline.losses import loss_seen, loss_watched
+from pelops.pipeline.losses import loss_seen, loss_watched, may_be_dropped
 from pelops.pipeline.owed import Owed
 from pelops.pipeline.positions import find_position_doubt
 from pelops.pipeline.previous import Previous
@@ -176,7 +176,8 @@ def reconcile_window(case: Case) -> Reconciled:
     entries = case.work.read("entries")
     if case.owed.left_out:
         entries = entries.where(~at_or_before(window.from_id))
-    is_known_enough = case.position_was_read and not case.has_files
+    has_dropped = bool(case.history.dropped(EntryId.MIN))
+    is_known_enough = case.position_was_read and not case.has_files and not has_dropped
     above = _found_above(case, entries, in_window, size)
     every = judge(case, _found_below(case, entries, in_window, size, "left").unionByName(above))
     looked_at = _found_below(case, entries, in_window, size, "inner").unionByName(above)
@@ -238,7 +239,7 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
         .withColumn("loss_watched", loss_watched(case.history, case.snapshot.stream.max_deleted))
     )
     if "may_be_dropped" not in facts.columns:
-        facts = facts.withColumn("may_be_dropped", F.lit(False))
+        facts = facts.withColumn("may_be_dropped", may_be_dropped(case.history))
     return facts.withColumn("outcome", outcome_column()).select("*", "outcome.*").drop("outcome")
 
 

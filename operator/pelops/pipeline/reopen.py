@@ -11,6 +11,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.pipeline.engine import DataFrame, unite_by_name
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import IDS, within
+from pelops.pipeline.losses import may_be_dropped
 from pelops.pipeline.reconcile import (
     KEPT,
     Case,
@@ -94,12 +95,13 @@ def _judge_again(case: Case) -> DataFrame | None:
     old, plan = case.previous.table(case.target.group, "open"), case.work.plan
     asked = None
     if old is not None:
-        names = _deleted_consumers(case)
+        # An entry that was pending at the last look was dropped after it, or not at all.
+        since = EntryId(case.previous.marker("snapshot").get("at_ms", 0), 0)
         asked = old.select(
             *_OLD,
             F.col("status").alias("status_before"),
             (was_pending() & F.lit(not plan.breaks)).alias("was_pending"),
-            F.coalesce(F.col("consumer").isin(names), F.lit(False)).alias("may_be_dropped"),
+            may_be_dropped(case.history, since).alias("may_be_dropped"),
             F.lit(False).alias("was_reached"),
         )
     missed = _missed(case, old)
@@ -113,13 +115,6 @@ def _judge_again(case: Case) -> DataFrame | None:
         present, list(IDS), "left"
     )
     return judge(case, found)
-
-
-def _deleted_consumers(case: Case) -> list[str]:
-    """Consumers that were deleted with entries pending, since the window before looked at them."""
-    at_ms = case.previous.marker("snapshot").get("at_ms", 0)
-    dropped = case.history.dropped(EntryId(at_ms, 0))
-    return sorted({name for one in dropped for name in one.consumers})
 
 
 def _missed(case: Case, old: DataFrame | None) -> DataFrame | None:

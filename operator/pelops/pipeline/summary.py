@@ -78,7 +78,7 @@ class Told:
     bodiless_earlier: int = 0  # of earlier windows: pending, and their bodies are gone
     lost: Mapping[str, int] = field(default_factory=dict)  # by what decided it, where that is known
     retried: Mapping[EntryStatus, int] = field(default_factory=dict)  # copies in the retry stream
-    dropped: int = 0  # at most so many went with deleted consumers, and count as acknowledged
+    dropped: int = 0  # at most so many went with deleted consumers
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
     evidence: Evidence
@@ -224,10 +224,12 @@ def _of_dropped(told: Told) -> Iterator[AuditFinding]:
         yield AuditFinding(
             kind="pending-dropped",
             count=told.dropped,
-            sentence=f"consumers were deleted (XGROUP DELCONSUMER) with up to {told.dropped} "
-            "entries pending: those that were not acknowledged by then are not delivered again, "
-            "and count as acknowledged. Find them by what their processing leaves behind, or audit "
-            "with append-only files",
+            sentence=agree(
+                "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: what "
+                "was not acknowledged by then is not delivered again. Which ones is not known: "
+                "compare with what their processing leaves behind, or audit with append-only files",
+                told.dropped,
+            ),
         )
 
 
@@ -307,10 +309,7 @@ def _sentence(told: Told, produced: int) -> str:
         for status in EntryStatus
         if status in _WORDS and told.counts.get(status)
     ]
-    head = _acknowledged(told.counts, produced)
-    if told.dropped:
-        head += f", up to {told.dropped} of them perhaps dropped with a deleted consumer"
-    return ", ".join([head, *parts]) + f".{earlier}"
+    return ", ".join([_acknowledged(told.counts, produced), *parts]) + f".{earlier}"
 
 
 def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:

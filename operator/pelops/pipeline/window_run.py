@@ -259,15 +259,18 @@ def _identities(case: Case, judged: Judged) -> Iterator[Identity]:
 
 
 def _dropped(case: Case, judged: Judged) -> int:
-    """How many entries at most went with consumers that were deleted, and count as acknowledged.
+    """How many entries at most went with consumers that were deleted; files tell which, if given.
 
     The event of the ledger belongs to the window whose audit reads it first.
     """
+    if case.has_files:
+        return 0
     told = case.previous.marker("acts").get("groups", {}).get(case.target.group, {})
     since = parse_entry_id(told["archived"]) if told else EntryId.MIN
     at_most = sum(one.at_most for one in case.history.dropped(since))
-    inferred = EntryStatus.ACKNOWLEDGED_INFERRED
-    return min(at_most, judged.counts[inferred] + judged.again.settled.get(inferred, 0))
+    unsure = (EntryStatus.INDETERMINATE, EntryStatus.ACKNOWLEDGED_INFERRED)
+    parts = (judged.counts, judged.again.settled)
+    return min(at_most, sum(part.get(status, 0) for part in parts for status in unsure))
 
 
 def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[str, Any]:

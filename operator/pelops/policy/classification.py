@@ -39,7 +39,7 @@ class Why(StrEnum):
     DROPPED = "dropped"
     SKIPPED = "skipped"
     NOACK = "noack"
-    CONSUMER_DELETED = "consumer-deleted"  # pending before; its consumer was deleted since
+    CONSUMER_DELETED = "consumer-deleted"  # it may have gone with a consumer that was deleted
     DELIVERED = "delivered"  # the position had passed it while it was there
     SEEN_PENDING = "seen-pending"  # an earlier snapshot had it pending
     LOSS_SEEN = "loss-seen"  # the operator counted it among the lost
@@ -69,7 +69,7 @@ class EntryFacts:
     is_reached_after: bool = True  # when the snapshot ended
     was_reached: bool = True  # before it was read into the archive
     was_pending: bool = False  # in an earlier snapshot
-    may_be_dropped: bool = False  # its consumer of then was deleted since with entries pending
+    may_be_dropped: bool = False  # it lies where entries went with a consumer that was deleted
     position_holds: bool = True  # it only went forward, by deliveries
     loss_seen: bool = False  # the operator saw all around it go before they were delivered
     loss_watched: bool = False  # the operator watched for losses, and saw none here

@@ -60,7 +60,7 @@ _OF_ENTRY: Final = {
 _INDETERMINATE: Final = {
     Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
     Why.PASSED_MEANWHILE: "Delivered while the audit looked, and gone after it.",
-    Why.CONSUMER_DELETED: "Pending until its consumer was deleted: acknowledged, or dropped.",
+    Why.CONSUMER_DELETED: "Delivered about when a consumer was deleted that had entries pending.",
     Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
 }
 
