@@ -80,6 +80,7 @@ class World:
     told: set[str] = field(default_factory=set)
     pick: int = 0  # of the present act
     has_restarted: bool = False
+    archived_breaks: int | None = None  # breaks before the first archive
 
     @property
     def groups(self) -> list[str]:
