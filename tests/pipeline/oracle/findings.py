@@ -395,7 +395,7 @@ class Judge:
         if self.accepts(place, told) and told is not _S.REQUEUED:
             return True
         judge, at, seen = self, place, 0
-        while State(judge.book.states[at]) is State.REQUEUED and at in judge.book.following:
+        while at in judge.book.following:
             stream, at = judge.book.following[at]
             judge, seen = _Copies(judge.world, judge.group, judge.sight, judge.record, stream), 1
             if judge.accepts(at, told) and told is not _S.REQUEUED:
