@@ -165,6 +165,9 @@ class GroupBook:
             owner.difference_update(done)
         self.stuck.difference_update(done)
         self._put(done, end)
+        for place in done:
+            if place >= self.reached:  # the position went back: it will be delivered again
+                self.states[place] = State.WAITING
 
     def create(self, reached: int) -> None:
         """The group was created with its position after so many entries."""

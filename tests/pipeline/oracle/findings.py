@@ -132,7 +132,7 @@ class Judge:
         hidden = len(places) - summary.produced
         if number > 0 and hidden and not self._is_broken():
             yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
-        if hidden < 0 and number == 0:
+        if hidden < 0 and number == 0 and not self._is_broken():
             yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
         told_of = " ".join([told.limits, *(one.sentence for one in summary.findings)])
         if hidden > 0 and not _BEFORE_THE_FIRST.search(told_of):
@@ -395,7 +395,7 @@ class Judge:
         if self.accepts(place, told) and told is not _S.REQUEUED:
             return True
         judge, at, seen = self, place, 0
-        while State(judge.book.states[at]) is State.REQUEUED and at in judge.book.following:
+        while at in judge.book.following:
             stream, at = judge.book.following[at]
             judge, seen = _Copies(judge.world, judge.group, judge.sight, judge.record, stream), 1
             if judge.accepts(at, told) and told is not _S.REQUEUED:
@@ -448,7 +448,9 @@ class Judge:
         return waits or state is State.HELD
 
     def _is_broken(self) -> bool:
-        return self.record.sight is not None and self.record.breaks != self.world.breaks
+        if self.record.sight is not None:
+            return self.record.breaks != self.world.breaks
+        return self.world.archived_breaks not in {None, self.world.breaks}
 
     def _is_break_visible(self) -> bool:
         """Whether anybody can see that the stream went and came anew: else it went on.

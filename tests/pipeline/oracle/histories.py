@@ -127,7 +127,7 @@ _ANYWHERE: Final[dict[Kind, int]] = {
     Kind.DELETE_STREAM: 1,
     Kind.ARCHIVE: 1,
 }
-_BY_OPERATOR: Final[dict[Kind, int]] = {
+BY_OPERATOR: Final[dict[Kind, int]] = {
     Kind.RETENTION: 6,
     Kind.RECOVER: 8,
     Kind.RECOVER_TO_RETRY: 3,
@@ -157,7 +157,7 @@ def make_history(seed: int, *, scale: int = 1, server: str = "8.6") -> History:
 
 
 def _acts(history: History, chance: random.Random, scale: int) -> Iterator[Act]:
-    weights = dict(_ANYWHERE) | (_BY_OPERATOR if history.has_operator else {})
+    weights = dict(_ANYWHERE) | (BY_OPERATOR if history.has_operator else {})
     if history.files is Files.NONE:
         weights[Kind.RESTART_EMPTY] = 1
     if history.files is Files.REWRITTEN:

@@ -71,6 +71,8 @@ def settings_of(world: World, directory: Path) -> Settings:
 
 
 def _archive(spark: LazySession, world: World, directory: Path) -> None:
+    if world.archived_breaks is None:
+        world.archived_breaks = world.breaks
     run = open_run(spark, settings_of(world, directory))
     try:
         run_archive(run)

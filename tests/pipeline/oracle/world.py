@@ -32,7 +32,7 @@ from pelops.redis_streams.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 from tests.pipeline.oracle.books import GroupBook, State, StreamBook
-from tests.pipeline.oracle.histories import Act, Files, History, Kind
+from tests.pipeline.oracle.histories import BY_OPERATOR, Act, Files, History, Kind
 from tests.pipeline.wire import Refused, Wire, Word
 
 STREAM: Final = "orders"
@@ -80,6 +80,7 @@ class World:
     told: set[str] = field(default_factory=set)
     pick: int = 0  # of the present act
     has_restarted: bool = False
+    archived_breaks: int | None = None  # breaks before the first archive
 
     @property
     def groups(self) -> list[str]:
@@ -136,6 +137,8 @@ class World:
 
     async def act(self, act: Act) -> None:
         """Do one thing; what cannot be done now is left out."""
+        if act.kind in BY_OPERATOR and not self.history.has_operator:
+            return
         group = f"g{act.group % self.history.groups}"
         chance = random.Random(act.pick)
         self.pick = act.pick
