@@ -28,7 +28,6 @@ log: Final = logging.getLogger(__name__)
 _MARKER: Final = "table.json"
 _DAY: Final = "date"
 _ICEBERG: Final = {
-    "write.spark.accept-any-schema": "true",  # a later release may add columns
     # Whole names prove that an overwritten file holds no other rows; by default, 16 characters.
     "write.metadata.metrics.column.stream": "full",
     "write.metadata.metrics.column.group": "full",
@@ -126,7 +125,7 @@ def _write(run: Run, table: StatusTable, rows: DataFrame, key: dict[str, str | i
             new = new.tableProperty(name, value)
         new.partitionedBy(F.col(_DAY)).create()
     same = reduce(and_, (F.col(name) == F.lit(value) for name, value in key.items()))
-    told.writeTo(table.name).option("mergeSchema", "true").overwrite(same)
+    told.writeTo(table.name).overwrite(same)
 
 
 def _literal(value: str | int) -> str:
