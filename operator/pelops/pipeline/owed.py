@@ -6,7 +6,7 @@ no part of what was produced for it, so its window begins where the group does.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from pelops.domain.audit import Window
@@ -120,10 +120,20 @@ def find_owed(
 
 def read_first_position(stream: str, history: GroupHistory) -> EntryId | None:
     """Where the group was created for the first time; None when the ledger does not tell."""
+    try:
+        return parse_entry_id(_first_creation(stream, history).get("position", ""))
+    except InvalidSpec:
+        return None
+
+
+def read_first_added(stream: str, history: GroupHistory) -> int | None:
+    """How many entries had been added to the stream until then; None: the ledger does not tell."""
+    text = _first_creation(stream, history).get("added", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
+
+
+def _first_creation(stream: str, history: GroupHistory) -> Mapping[str, str]:
     for details in history.of(LedgerKind.GROUP_CREATED):
         if details.get("stream", stream) == stream and details.get("why") == CreationReason.FIRST:
-            try:
-                return parse_entry_id(details.get("position", ""))
-            except InvalidSpec:
-                return None
-    return None
+            return details
+    return {}

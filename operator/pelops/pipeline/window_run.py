@@ -23,6 +23,7 @@ from pelops.pipeline.owed import (
     Removed,
     close_balance,
     find_owed,
+    read_first_added,
     read_first_position,
 )
 from pelops.pipeline.plan import render_window
@@ -155,15 +156,20 @@ def _owed(
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
+    begin = read_first_position(plan.stream, history) or created.position
+    gone_before, added = created.gone_before, read_first_added(plan.stream, history)
+    if begin is not None and added is not None:
+        left = count_until(begin) if begin > plan.window.from_id else 0
+        gone_before = max(gone_before, added - left)
     gone = Removed(
-        entries=max(0, plan.window.from_added - created.gone_before),
+        entries=max(0, plan.window.from_added - gone_before),
         max_deleted=look.stream.max_deleted,
     )
     return find_owed(
         plan.window,
         archived,
         count_until,
-        begin=read_first_position(plan.stream, history) or created.position,
+        begin=begin,
         removed=gone if plan.begins_anew else None,
     )
 

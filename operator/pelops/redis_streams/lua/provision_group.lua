@@ -219,8 +219,10 @@ if lacks[stream] then
     'seen:entries_added', text(found['entries-added']), 'seen:last_generated',
     found['last-generated-id'], 'seen:at_ms', text(now_ms), 'seen:replid', replid or '',
     'seen:pending', '0', 'seen:undelivered', '', 'group:created_ms', text(now_ms))
+  -- How many entries were ever added up to the position is known at the end alone.
+  local added = at == found['last-generated-id'] and text(found['entries-added']) or ''
   record('group-created', 'stream', stream, 'position', at, 'why', why, 'repeats', repeats,
-    'from', was_at or '')
+    'from', was_at or '', 'added', added)
   position = at
 elseif not is_ours then
   redis.call('HDEL', state, 'seen:last_delivered', 'seen:lowest_pending', 'seen:entries_added',
