@@ -58,7 +58,7 @@ def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
 
 def test_nothing_is_guessed_of_what_nobody_saw_go() -> None:
     gone = Gone(missing=5, removed=15)
-    assert account_for_gone(gone, WINDOW, history()) == {EntryStatus.INDETERMINATE: 5}
+    assert account_for_gone(gone, WINDOW, history(), "orders") == {EntryStatus.INDETERMINATE: 5}
 
 
 def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
@@ -68,6 +68,7 @@ def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
         Gone(missing=5, removed=15),
         WINDOW,
         history((LedgerKind.DATA_LOSS, told), (LedgerKind.DATA_LOSS, again)),
+        "orders",
     )
     assert found == {EntryStatus.LOST: 3, EntryStatus.INDETERMINATE: 2}
 
@@ -75,11 +76,15 @@ def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
 def test_a_loss_whose_entries_were_archived_is_not_counted_among_those_that_were_not() -> None:
     told = {"at_least": "3", "at_most": "3", "after": "12-0", "before": "17-0"}
     gone = Gone(missing=5, removed=15, seen=2)
-    found = account_for_gone(gone, WINDOW, history((LedgerKind.DATA_LOSS, told)))
+    found = account_for_gone(gone, WINDOW, history((LedgerKind.DATA_LOSS, told)), "orders")
     assert found == {EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 4}
 
 
 def test_what_only_the_operator_trimmed_was_acknowledged() -> None:
-    trims = (LedgerKind.TRIMMED, {"count": "15", "first_id_after": "16-0"})
-    found = account_for_gone(Gone(missing=5, removed=15), WINDOW, history(trims))
+    told = {"stream": "orders", "count": "15", "first_id_after": "16-0"}
+    gone, trims = Gone(missing=5, removed=15), (LedgerKind.TRIMMED, told)
+    found = account_for_gone(gone, WINDOW, history(trims), "orders")
     assert found == {EntryStatus.ACKNOWLEDGED_INFERRED: 5}
+    of_copies = (LedgerKind.TRIMMED, {**told, "stream": "{orders}:workers:retry"})
+    found = account_for_gone(gone, WINDOW, history(of_copies), "orders")
+    assert found == {EntryStatus.INDETERMINATE: 5}

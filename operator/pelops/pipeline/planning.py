@@ -215,14 +215,20 @@ def _digest(watch: Watch, stream: str, entry_id: EntryId) -> str | None:
     return None
 
 
-def _is_ledger_left(run: Run, last: Plan) -> bool:
-    """Whether an event that was archived is still in a ledger: then no data was lost."""
+def _is_ledger_left(run: Run, last: Plan) -> bool | None:
+    """Whether an event that was archived is still in a ledger: then no data was lost.
+
+    None when the newest window saw no event.
+    """
+    is_left = None
     content = run.storage.read_json(_place(run, last).part("acts.json")) or {}
     for group, told in content.get("groups", {}).items():
         ledger, event = derive_keys(last.stream, group).ledger, told["archived"]
-        if told["exists"] and run.watch.ask(ledger, "XRANGE", ledger, event, event):
+        if told["exists"] and parse_entry_id(event) > EntryId.MIN:
+            is_left = bool(run.watch.ask(ledger, "XRANGE", ledger, event, event))
+        if is_left:
             return True
-    return False
+    return is_left
 
 
 def _make(run: Run, plan: Plan) -> Plan:

@@ -24,14 +24,16 @@ class Gone:
     undelivered: int = 0  # of the missing, by the counters: see `count_undelivered`
 
 
-def account_for_gone(gone: Gone, window: Window, history: GroupHistory) -> dict[EntryStatus, int]:
-    """The statuses of the missing entries; they add up to `missing`.
+def account_for_gone(
+    gone: Gone, window: Window, history: GroupHistory, stream: str
+) -> dict[EntryStatus, int]:
+    """The statuses of the missing entries of a stream; they add up to `missing`.
 
     The operator trims nothing that a group still owes, and counts what others trimmed too early.
     """
     # Both may tell of the same entries.
     lost = min(gone.missing, max(0, _lost(window, history) - gone.seen, gone.undelivered))
-    trimmed = min(gone.missing - lost, _trimmed(gone, window, history))
+    trimmed = min(gone.missing - lost, _trimmed(gone, window, history, stream))
     rest = gone.missing - lost - trimmed
     found = {
         EntryStatus.LOST: lost,
@@ -70,9 +72,9 @@ def _lost(window: Window, history: GroupHistory) -> int:
     return sum(gaps.values())
 
 
-def _trimmed(gone: Gone, window: Window, history: GroupHistory) -> int:
-    """What the operator trimmed of the window, for certain."""
-    trims = history.of(LedgerKind.TRIMMED)
+def _trimmed(gone: Gone, window: Window, history: GroupHistory, stream: str) -> int:
+    """What the operator trimmed of the window, for certain; it trims the retry stream as well."""
+    trims = [one for one in history.of(LedgerKind.TRIMMED) if one.get("stream") == stream]
     since = gone.removed - window.from_added
     if since > 0 and sum(_number(one, "count") for one in trims) >= gone.removed:
         return gone.missing  # all that was ever removed

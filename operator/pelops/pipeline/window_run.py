@@ -371,7 +371,7 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
         seen=_count_in_gaps(case) if missing else 0,
         undelivered=_count_undelivered(case, missing),
     )
-    rest = account_for_gone(gone, owed.whole, case.history)
+    rest = account_for_gone(gone, owed.whole, case.history, case.work.plan.stream)
     parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
     counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
     unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)

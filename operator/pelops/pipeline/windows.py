@@ -44,7 +44,7 @@ class Traces:
     max_deleted: EntryId  # of the stream, when the newest window was planned
     restarted: bool  # another server process answers than then
     began_empty: bool  # and it certainly loaded no data when it started
-    ledger_is_left: bool  # an event that was archived is still in a group's ledger
+    ledger_is_left: bool | None  # whether an event that was archived is; None: there was none
 
 
 def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Replacement:
@@ -77,7 +77,7 @@ def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Repla
             broken="the server restarted without its data, and nothing that was archived is left "
             "in the stream: what was added between cannot be known"
         )
-    if look.length == look.added - known.added:
+    if look.length == look.added - known.added and (known.added or traces.ledger_is_left is None):
         return Replacement()  # exactly what was archived is gone: no other stream counts like that
     server = ", and another server process answers" if traces.restarted else ""
     return Replacement(
