@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,20 @@ def test_what_the_system_refuses_names_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ArchiveUnusable, match=f"cannot write {tmp_path}/file/x: Not a directory"):
         FILES.write(f"{tmp_path}/file/x", b"")
+
+
+def test_a_directory_that_another_run_still_fills_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "stage.unfinished"
+    place.mkdir()
+    rmdir, late = os.rmdir, ["part-00000.parquet"]
+
+    def fill(*given: Any, **options: Any) -> None:
+        if late:
+            (place / late.pop()).touch()
+        rmdir(*given, **options)
+
+    monkeypatch.setattr(os, "rmdir", fill)
+    FILES.remove(str(place))
+    assert not place.exists()

@@ -17,6 +17,7 @@ from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
 _SCHEME: Final = "file:"
 _HERE: Final = -100  # AT_FDCWD: paths are from where the process is
 _RENAME_EXCHANGE: Final = 2
+_TRIES: Final = 5  # to remove a directory in which another run works
 # Where these are set, a path without a scheme is what Hadoop's configuration makes of it.
 _OF_HADOOP: Final = ("HADOOP_CONF_DIR", "PYSPARK_GATEWAY_PORT")
 _TAKEN: Final = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR}
@@ -188,12 +189,15 @@ def _make_directories(place: Path) -> None:
 
 
 def _remove_tree(place: Path) -> None:
-    try:
-        shutil.rmtree(place)
-    except FileNotFoundError:
-        # Another run removes it at the same time.
-        if place.exists():
-            shutil.rmtree(place, ignore_errors=True)
+    for left in reversed(range(_TRIES)):
+        try:
+            shutil.rmtree(place)
+        except OSError as error:
+            # Another run removes it at the same time, or still writes into it.
+            if not left or error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+                raise
+        if not place.exists():
+            return
 
 
 def _is_checksum(name: str) -> bool:

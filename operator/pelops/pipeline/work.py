@@ -159,7 +159,7 @@ def clean(work: Work) -> None:
     storage = work.run.storage
     for name in storage.list_names(work.place.path):
         if name.endswith((UNFINISHED, ".claim")):
-            storage.remove(work.place.record(name))
+            storage.discard(work.place.record(name))
 
 
 def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Mapping[str, Any]:
