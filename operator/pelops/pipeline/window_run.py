@@ -156,9 +156,10 @@ def _owed(
     def count_until(entry_id: EntryId) -> int:
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    begin = read_first_position(plan.stream, history) or created.position
+    in_ledger = read_first_position(plan.stream, history)
+    begin = min((one for one in (in_ledger, created.position) if one is not None), default=None)
     gone_before, added = created.gone_before, read_first_added(plan.stream, history)
-    if begin is not None and added is not None:
+    if begin is not None and begin == in_ledger and added is not None:
         left = count_until(begin) if begin > plan.window.from_id else 0
         gone_before = max(gone_before, added - left)
     gone = Removed(

@@ -143,9 +143,6 @@ class Judge:
         strange = [one for one in told.named if one not in names]
         if strange and not self._is_broken():
             yield untrue("strange", f"names {_show(strange)}, not in the window")
-        is_doubted = any(one.kind == "stream-in-doubt" for one in summary.findings)
-        if self._is_broken() and summary.verdict is not Verdict.FAILING and not is_doubted:
-            yield untrue("break-unseen", "the stream went and came anew, and nothing says so")
 
     def _check_break(self, runs: Sequence[Told]) -> Iterator[Untrue]:
         """One of the windows that were closed since says that something is not as it was."""

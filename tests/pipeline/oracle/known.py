@@ -52,6 +52,13 @@ _REQUEUED_AND_TRIMMED: Final = (
     Act(Kind.RETENTION),
     Act(Kind.AUDIT),
 )
+_SET_BACK: Final = (
+    Act(Kind.SET_POSITION, pick=_BEGINNING),
+    Act(Kind.READ, 10),
+    Act(Kind.ACKNOWLEDGE, 1),
+    Act(Kind.DELETE_PENDING, 1),
+    Act(Kind.AUDIT),
+)
 _SKIPPED: Final = (
     Act(Kind.ADD, 50),
     Act(Kind.READ, 20),
@@ -116,6 +123,9 @@ KNOWN: Final[dict[str, History]] = {
     "a group made anew, with files": _history(*_GROUP_ANEW, files=Files.WHOLE),
     "a position that was moved": _history(*_SKIPPED),
     "a position that was moved, with files": _history(*_SKIPPED, files=Files.WHOLE),
+    "a position set back to before the group, with files": _history(
+        *_SET_BACK, start="$", files=Files.REWRITTEN, has_operator=True
+    ),
     "gone before the archive": _history(*_GONE_BEFORE_THE_ARCHIVE),
     "gone before the archive, with files": _history(*_GONE_BEFORE_THE_ARCHIVE, files=Files.WHOLE),
     "requeued and trimmed": _history(*_REQUEUED_AND_TRIMMED, has_operator=True),

@@ -68,7 +68,7 @@ class GroupLives:
         self._pending: set[int] = set()
         self._numbers: dict[bytes, int] = {}
         self._has_been = False  # the group was there before
-        self.created_at: Id | None = None  # where it was when it was first created
+        self.created_at: Id | None = None  # where it first was, or the lowest that it was set to
         self._is_new = True  # it was in no stream of this name
 
     def create(self, position: Id, *, is_known: bool = False) -> None:
@@ -95,6 +95,8 @@ class GroupLives:
         self._has_been = True
         if position == self.position:
             return
+        if self.created_at is not None and position < self.created_at:
+            self.created_at = position  # what lies between is the group's from now on
         self.position, before = position, self._reached
         if position == self._latest:
             self._reached = self._latest_number + 1
