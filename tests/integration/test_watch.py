@@ -166,13 +166,13 @@ async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_l
     restarts = _metric("pelops_watch_restarts_total")
     await server.set_fault("answers 403")
     await _until(lambda: _metric("pelops_watch_restarts_total") > restarts)
+    await _until(lambda: set(followed.refused) == set(KINDS))
     followed.ahead_s = SILENCE_LIMIT_S + 5
     problem = followed.watch.problem()
     assert "the watch of streamconsumergroups has had no sign of life for 6" in problem
     assert "answers 403: it is a 403" in problem
     assert "the watch of pods" in problem
     assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") > SILENCE_LIMIT_S
-    assert set(followed.refused) == set(KINDS)
     await server.set_fault("")
     await _until(lambda: followed.watch.problem() == "")
     assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") < SILENCE_LIMIT_S
