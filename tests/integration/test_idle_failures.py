@@ -51,9 +51,10 @@ class Fleet:
     hangs: bool = False  # at a poison its worker stops for good; else it swallows the error
     loses_reads: bool = False  # with a poison in it, the answer to a read cannot be parsed
     done: set[bytes] = field(default_factory=set)
+    is_over: bool = False  # a cancellation may meet the answer of a call, and be lost
 
     async def work(self, name: str) -> None:
-        while True:
+        while not self.is_over:
             ids = await read_new(self.server, KEYS, 10, name)
             if not ids:
                 await asyncio.sleep(A_WHILE_S)
@@ -81,6 +82,7 @@ def working(fleet: Fleet, names: tuple[str, ...]) -> Iterator[None]:
     try:
         yield
     finally:
+        fleet.is_over = True
         for task in tasks:
             task.cancel()
 
