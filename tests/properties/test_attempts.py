@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -252,10 +253,8 @@ def test_invariant_9_what_was_planned_is_not_planned_again(
         if one.action is Action.RETRY
     }
     left = [
-        Crash(
-            owner=crash.owner,
-            cut=crash.cut,
-            death=crash.death,
+        replace(
+            crash,
             suspects=tuple(one for one in crash.suspects if one.entry_id not in settled),
             crowd=max(filter(None, (crash.crowd, owner.crowd)), default=None),
         )
