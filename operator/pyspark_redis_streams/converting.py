@@ -63,6 +63,7 @@ def converter_for(name: str, wanted: DataType, arrow: pa.DataType, unit: str) ->
 
 
 def _with_repair(raw: pa.Array, cast: Callable[[pa.Array], pa.Array]) -> Converted:
+    """The cast column, and the places of values that cannot be cast; `mode` decides about these."""
     try:
         return cast(raw), []
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):

@@ -19,7 +19,7 @@ from tests.pipeline.oracle.lives import Options, live
 SEEDS: Final = int(os.environ.get("PELOPS_TEST_ORACLE_SEEDS", "10"))
 LARGE: Final = int(os.environ.get("PELOPS_TEST_ORACLE_LARGE", "0"))
 _SCALE: Final = 2000
-# What is said of these is not all true yet; see what `python -m tests.pipeline.oracle` prints.
+# Known defect: entries are still told open after their stream was deleted and only archived since.
 _OPEN: Final = frozenset({107})
 # With whole files, without any, and with files that begin anew in between.
 _LARGE_SEEDS: Final = (1006, 1009, 1004, 1001, 1005, 1011)
@@ -40,7 +40,8 @@ def test_what_was_untrue_once_is_not_again(lazy_spark: LazySession, name: str) -
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", _LARGE_SEEDS[:LARGE])
+@pytest.mark.skipif(not LARGE, reason="takes minutes: PELOPS_TEST_ORACLE_LARGE=3 asks for three")
+@pytest.mark.parametrize("seed", _LARGE_SEEDS[: max(1, LARGE)])
 def test_audits_of_many_entries_say_nothing_untrue(lazy_spark: LazySession, seed: int) -> None:
     found = live(lazy_spark, make_history(seed, scale=_SCALE), Options(node=100))
     assert not found, "\n".join(map(str, found))
