@@ -37,6 +37,7 @@ class Pod:
         self._stopping = asyncio.Event()
         self._deleted = asyncio.Event()
         self.stopped = asyncio.Event()  # every process has ended
+        self._is_over = False  # nothing will change any more
         self._failure: dict[str, str] = {}
         self._kill_at: asyncio.TimerHandle | None = None
         self._started_at = parse_time(self._object.status.get("startTime")) or datetime.now(UTC)
@@ -127,6 +128,10 @@ class Pod:
                 await self._live_until_stopped()
             self.stopped.set()
             await self._deleted.wait()
+            # Not cancelled: a write that is given up may still arrive, after the last one.
+            self._is_over = True
+            self._changed.set()
+            await reporting
         finally:
             await _cancel(reporting, expiring)
             self._kill()
@@ -134,7 +139,6 @@ class Pod:
             self._host.addresses.release(self._sandbox.pod_ip, self.uid)
         if self._kill_at is not None:
             self._kill_at.cancel()
-        await self._object.report(self._state)
         await self._object.delete()
 
     async def _live_until_stopped(self) -> None:
@@ -223,10 +227,13 @@ class Pod:
             await asyncio.sleep(5 if limit_s is None else min(limit_s - age_s, 5))
 
     async def _report_changes(self) -> None:
-        while True:
+        """Report what changed, one write after the other, until the pod is over."""
+        is_last = False
+        while not is_last:
             await self._changed.wait()
             await asyncio.sleep(_SETTLE_S)
             self._changed.clear()
+            is_last = self._is_over
             await self._object.report(self._state)
 
     def _state(self) -> PodState:
