@@ -6,6 +6,7 @@ import pytest
 
 from pelops.controller.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import LivenessReason, no_cut
 from pelops.domain.recovery import Offers, Trigger
 from pelops.policy.pacing import Unfinished
 from tests.builders import NOW, later
@@ -112,6 +113,13 @@ def test_what_a_sweep_leaves_says_when_to_come_again() -> None:
         earliest=timedelta(seconds=7),
         has_doubts=True,
     )
+
+
+def test_a_pod_whose_end_is_not_proven_yet_is_looked_at_when_it_can_be() -> None:
+    findings, soon = Findings(trigger=Trigger.SWEEP), NOW + timedelta(seconds=7)
+    for again_at in (None, NOW - timedelta(seconds=1), soon + timedelta(seconds=1), soon):
+        findings.await_end(no_cut(LivenessReason.MAYBE_ALIVE, "", again_at=again_at), NOW)
+    assert findings.earliest == timedelta(seconds=7)
 
 
 def test_what_was_taken_or_waits_is_no_event_and_the_report_says_what_waits() -> None:

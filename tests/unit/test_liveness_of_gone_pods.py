@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from pelops.domain.liveness import LivenessReason
@@ -93,6 +95,14 @@ def test_a_pod_that_vanished_is_not_dead_before_a_silent_node_would_be_noticed()
     assert judge(None, early).at is None
     assert judge(None, former(absent_since=ago(LONG))).at == NOW
     assert judge(None, former(absent_since=ago(LONG), grace_s=GRACE_S + 1)).at is None
+
+
+def test_a_pod_that_vanished_is_judged_again_when_it_has_been_gone_long_enough() -> None:
+    early = judge(None, former(absent_since=ago(LONG - 7)))
+    assert early.again_at == NOW + timedelta(seconds=7)
+    # From then on its node decides, and no time is known.
+    late = judge(None, former(absent_since=ago(LONG), node=NODES["its node is NotReady"][0]))
+    assert (late.at, late.again_at) == (None, None)
 
 
 def test_a_pod_of_an_unknown_node_is_dead_when_every_node_is_ready() -> None:

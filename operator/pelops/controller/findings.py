@@ -128,6 +128,11 @@ class Findings:
             self.earliest = min(self.earliest or FIRST_PAUSE, FIRST_PAUSE)
         self._count_stays(done.stays)
 
+    def await_end(self, cut: Cut, now: datetime) -> None:
+        """Look again when the passing of time alone may prove the end of a pod."""
+        if cut.again_at is not None and cut.again_at > now:
+            self.earliest = min(self.earliest or cut.again_at - now, cut.again_at - now)
+
     def report(self) -> SweepReport:
         """What stays as it is, in words that do not change from sweep to sweep."""
         reason, message = self.problem or ("", "")

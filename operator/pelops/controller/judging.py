@@ -106,6 +106,7 @@ def _learn(sweep: GroupSweep, owner: str, judgement: Judgement) -> None:
         sweep.learnt[f"{POD}{owner}"] = judgement.record
     findings, cut = sweep.findings, judgement.cut
     findings.has_doubts |= cut.reason in _DOUBTS
+    findings.await_end(cut, sweep.sight.now)
     if cut.reason is LivenessReason.FORBIDDEN and findings.problem is None:
         findings.problem = (Reason.FORBIDDEN, cut.message)
 

@@ -57,11 +57,12 @@ class Cut:
     reason: LivenessReason
     message: str  # for people
     death: Death = Death.KILLED  # how the process before the cut ended; says nothing without one
+    again_at: datetime | None = None  # without a cut: when the passing of time alone may give one
 
 
-def no_cut(reason: LivenessReason, message: str) -> Cut:
-    """Only idle time decides."""
-    return Cut(at=None, reason=reason, message=message)
+def no_cut(reason: LivenessReason, message: str, *, again_at: datetime | None = None) -> Cut:
+    """Only idle time decides, until `again_at` at least."""
+    return Cut(at=None, reason=reason, message=message, again_at=again_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -85,7 +85,7 @@ def decide_cut(
     )
     for former in evidence.formers:
         if not is_proven(former, server_time, skew=skew):
-            return doubt(former)
+            return doubt(former, server_time)
     if evidence.live is not None:
         return _judge_live(evidence, evidence.live, moment)
     if not evidence.formers:

@@ -49,13 +49,15 @@ def _patience(former: FormerPod) -> timedelta:
     return timedelta(seconds=former.grace_s) + REPORTS_WITHIN
 
 
-def doubt(former: FormerPod) -> Cut:
-    """What is told as long as that is not proven."""
+def doubt(former: FormerPod, server_time: datetime) -> Cut:
+    """The cut of a pod that is gone as long as its end is not proven."""
     node = former.node
     where = f"its node {node.name}" if node is not None else "every node"
-    wait = _patience(former).total_seconds()
+    wait = _patience(former)
     return no_cut(
         LivenessReason.MAYBE_ALIVE,
-        f"pod {former.name} is gone and nobody saw its end; it counts as dead when it has been gone"
-        f" for {wait:g} s and {where} is Ready for as long, or deleted, or out of service",
+        f"pod {former.name} is gone and the end of its containers was not reported; it counts as"
+        f" dead when it has been gone for {wait.total_seconds():g} s and {where} is Ready for as"
+        " long, or deleted, or out of service",
+        again_at=None if is_absent_long(former, server_time) else former.absent_since + wait,
     )
