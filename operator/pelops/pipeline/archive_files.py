@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,14 +47,19 @@ class ArchiveFiles:
     """An archive in a directory or an object store. Its methods raise ArchiveUnusable."""
 
     def __init__(self, root: str, environment: Mapping[str, str] | None = None) -> None:
+        if not root.strip():
+            raise ArchiveUnusable("no archive: give --archive PATH")
         self._files, self._root = _open(root, os.environ if environment is None else environment)
         self._shown = root
         told = self._json(layout_path(self._root))
         if told is None:
-            raise ArchiveUnusable(
-                f"{root} holds no archive of this release: give the directory that --archive of "
-                "`audit` names"
+            file = self._find_file()
+            problem = (
+                f"{root} holds no archive of this release: give"
+                if file is None
+                else f"the archive path {root} cannot be used: {file} is a file. Give"
             )
+            raise ArchiveUnusable(f"{problem} the directory that --archive of `audit` names")
         if told.get("version") != VERSION:
             raise ArchiveUnusable(
                 f"{root} has version {told.get('version')} of the archive's layout; this release "
@@ -89,6 +95,18 @@ class ArchiveFiles:
     def has(self, table: str, stream: str) -> bool:
         """Whether the table holds anything of the stream."""
         return bool(self._parquet(table, stream))
+
+    def _find_file(self) -> str | None:
+        """The nearest part of the archive's path that is there, when it is a file."""
+        path = PurePosixPath(self._root)
+        try:
+            found = self._files.get_file_info([str(one) for one in (path, *path.parents)[:-1]])
+        except OSError:  # who may use a part of a bucket alone may not ask what lies above it
+            return None
+        there = next((one for one in found if one.type != fs.FileType.NotFound), None)
+        if there is None or there.type != fs.FileType.File:
+            return None
+        return self._shown if there.path == self._root else str(there.path)
 
     def _stream(self, directory: str) -> ArchivedStream | None:
         numbers = window_numbers(self._names(directory))
@@ -145,7 +163,7 @@ class ArchiveFiles:
         try:
             with self._files.open_input_stream(path) as stream:
                 found = json.loads(stream.read())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError) as error:
             raise ArchiveUnusable(f"cannot read {path}: {_first_line(error)}") from error
