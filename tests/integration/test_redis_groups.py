@@ -53,6 +53,19 @@ async def test_provisioning_creates_all_that_the_group_needs(server: Server) -> 
     assert await kinds_in_ledger(server, KEYS) == [LedgerKind.GROUP_CREATED]
 
 
+async def test_the_ledger_counts_what_was_added_before_a_group_that_begins_at_the_end(
+    server: Server,
+) -> None:
+    for _ in range(5):
+        await add(server, KEYS.stream)
+    await server.execute("XTRIM", KEYS.stream, "MAXLEN", 2)
+    at_beginning = derive_keys(KEYS.stream, "from-the-beginning")
+    for keys, start, added in ((KEYS, END_OF_STREAM, b"5"), (at_beginning, EntryId.MIN, b"")):
+        await provision_group(server, keys, start=start, owner=OWNER)
+        ((_, flat),) = await server.execute("XRANGE", keys.ledger, "-", "+")
+        assert flat[flat.index(b"added") + 1] == added
+
+
 async def test_a_settled_group_is_not_written_to(
     server: Server, empty_redis: StandaloneServers
 ) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from local_cluster.redis_servers import RedisServers
+from local_cluster.redis_servers import RedisServers, start_standalone
 from pelops.pipeline.arrow.session import ArrowSession
 from pelops.pipeline.engine import on_driver
 from pelops.pipeline.session import LazySession
 from tests.pipeline.audited import Audited
+from tests.pipeline.evidence_door import FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,4 +55,16 @@ def audited(
 ) -> Iterator[Audited]:
     """A stream, a group and an archive of this test alone."""
     with Audited(lazy_spark, redis_86, key_prefix, tmp_path / "archive") as audited:
+        yield audited
+
+
+@pytest.fixture
+def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
+    """As `audited`, on a server of its own, whose append-only files the audits read."""
+    with (
+        start_standalone("8.6", options=FILES) as servers,
+        Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
+    ):
+        directory = servers.server.directory / "appendonlydir"
+        audited.settings = replace(audited.settings, aof_path=str(directory))
         yield audited

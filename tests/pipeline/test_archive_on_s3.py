@@ -178,6 +178,21 @@ def test_one_run_makes_a_file_and_any_run_finishes_what_was_half_put_in_place(
     assert list(tmp_path.glob("hadoop-*/s3a"))
 
 
+def test_an_object_is_no_archive(case: Case) -> None:
+    place = case.store.bucket / case.prefix
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(b"of somebody else")
+    code, said = end_of(case.audit("object"))
+    assert code == 1, said[-3000:]
+    (line,) = errors(said)
+    assert f"the archive path {case.archive} cannot be used: {case.archive} is a file. Give" in line
+    words = ["audit", "lookup", "--archive", case.archive, "--id", "1-1"]
+    code, said = end_of(case.store.run(["-m", "pelops.cli", *words], case.logs / "lookup.log"))
+    assert code == 1
+    assert f"{case.archive} cannot be used: {case.archive} is a file. Give the directory" in said
+    assert place.read_bytes() == b"of somebody else"
+
+
 def test_keys_that_the_store_does_not_know_are_a_clear_error(case: Case) -> None:
     code, said = end_of(case.audit("wrong", AWS_SECRET_ACCESS_KEY="of another store"))
     assert code == 1

@@ -4,30 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from local_cluster.redis_servers import start_standalone
 from pelops.pipeline.evidence.stage import archive_evidence, read_proofs
 from pelops.pipeline.planning import last_plan
 from pelops.pipeline.run import open_run
-from pelops.pipeline.session import LazySession
 from pelops.pipeline.work import Work
 from tests.pipeline.audited import GROUP, Audited
-from tests.pipeline.evidence_door import FILES
-
-
-@pytest.fixture
-def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
-    with (
-        start_standalone("8.6", options=FILES) as servers,
-        Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
-    ):
-        directory = servers.server.directory / "appendonlydir"
-        audited.settings = replace(audited.settings, aof_path=str(directory))
-        yield audited
 
 
 def test_the_stage_holds_a_row_for_each_entry_and_stays_as_it_was_made(

@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-
-from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.bookmarks import EPOCH
 from pelops.pipeline.owed import Owed, Removed, close_balance
-from pelops.pipeline.session import LazySession
 from pelops.pipeline.snapshot import Snapshot
 from pelops.pipeline.unarchived import count_undelivered
 from pelops.pipeline.watching import GroupLook, StreamLook
 from tests.pipeline.audited import Audited
-from tests.pipeline.evidence_door import FILES
 from tests.pipeline.hardships import be_patient
-
-
-@pytest.fixture
-def witnessed(lazy_spark: LazySession, key_prefix: str, tmp_path: Path) -> Iterator[Audited]:
-    """A stream on a server of its own, whose append-only files the audit reads."""
-    with (
-        start_standalone("8.6", options=FILES) as servers,
-        Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited,
-    ):
-        directory = servers.server.directory / "appendonlydir"
-        audited.settings = replace(audited.settings, aof_path=str(directory))
-        yield audited
 
 
 def live_before_the_first_audit(audited: Audited) -> None:

@@ -153,6 +153,19 @@ def stream_with_a_limit(scene: Scenario) -> Any:
     return _or_complaint(lambda: scene.copy(frame, "limited"))
 
 
+def progress_of_a_stream(scene: Scenario) -> list[Any]:
+    """The end of the stream in the progress of a query, and the lag that follows from it."""
+    from pyspark_redis_streams.lag import lag_of
+
+    name = scene.fill("behind", 0, 50)
+    with scene.running(scene.read_stream("behind"), "behind") as query:
+        query.processAllAvailable()
+        progress = json.loads(query.lastProgress.json)
+    shown = progress["sources"][0]["latestOffset"]
+    ends = json.loads(shown) if isinstance(shown, str) else shown  # text through Spark Connect
+    return [ends[name]["added"], list(lag_of(progress).values())]
+
+
 def read_with_pushdown(scene: Scenario) -> Any:
     scene.spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     frame = scene.read("orders", pushdown="true").where(f"ms >= {FIRST_MS + 990}")
@@ -213,6 +226,7 @@ STEPS = (
     stream_what_there_is,
     stream_what_comes,
     stream_with_a_limit,
+    progress_of_a_stream,
     read_with_pushdown,
     write_rows,
     write_stream,

@@ -32,7 +32,8 @@ class LedgerKind(StrEnum):
     """What was done. The value is what the scripts write."""
 
     # stream, position (last-delivered-id it begins with), why (CreationReason), repeats (entries
-    # there that may have been delivered before, or "many"), from (where it was last seen, or empty)
+    # there that may have been delivered before, or "many"), from (where it was last seen, or
+    # empty), added (entries-added of the stream, where the group begins at its end; else empty)
     GROUP_CREATED = "group-created"
     GROUP_ADOPTED = "group-adopted"  # found as it was, untouched
     OWNER_CHANGED = "owner-changed"  # another resource acts from now on

@@ -20,13 +20,12 @@ import pyarrow.parquet as pq
 
 from pelops.errors import PelopsError
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.layout import SPAN, WindowPlace, stream_path, window_numbers
+from pelops.pipeline.layout import SPAN, STAGES, WindowPlace, stream_path, window_numbers
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import find_units
 from pelops.pipeline.work import UNFINISHED, Run
 
 log: Final = logging.getLogger(__name__)
-STAGES: Final = "stages.json"  # the markers of a window's stages, together
 _KEPT: Final = frozenset({"plan.json", "manifest.json", "published.json", "table.json", STAGES})
 _NEWER: Final = 2  # complete windows after a span that is closed: these read the one before
 _MOST_BYTES: Final = 64 * 1024 * 1024  # of what is merged; larger files are not small

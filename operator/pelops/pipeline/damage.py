@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
-
-from pelops.pipeline.storage import Storage
+from typing import Any, Final, Protocol
 
 FILES: Final = "files"  # of a marker: {path in the stage: {"rows": ..., "bytes": ...}}
+
+
+class Listing(Protocol):
+    """What can tell the bytes of each file in a directory, by its name; nothing without one."""
+
+    def list_sizes(self, path: str) -> dict[str, int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +28,17 @@ class Damage:
     path: str
     problem: str
 
+    @property
+    def groups(self) -> set[str]:
+        """The directories of the groups that it concerns; none: it concerns all."""
+        return {one for one in f"{self.stage}/{self.part}".split("/") if one.startswith("group=")}
+
     def __str__(self) -> str:
         return f"{self.path} {self.problem}"
 
 
 def find_damage(
-    storage: Storage, directory_of: Callable[[str], str], stage: str, marker: Mapping[str, Any]
+    files: Listing, directory_of: Callable[[str], str], stage: str, marker: Mapping[str, Any]
 ) -> Iterator[Damage]:
     """Files that a stage's marker names, and that are missing or of another size.
 
@@ -41,7 +50,7 @@ def find_damage(
         parts.setdefault(part, {})[name] = told
     for part, named in sorted(parts.items()):
         directory = directory_of(f"{stage}/{part}" if part else stage)
-        sizes = storage.list_sizes(directory)
+        sizes = files.list_sizes(directory)
         for name, told in sorted(named.items()):
             problem = _problem(told, sizes.get(name))
             if problem is not None:

@@ -25,6 +25,10 @@ _OF_WORKER: Final = re.compile(r"^(?:[a-z_]+\.)+errors\.([A-Z]\w+: .+)$", re.MUL
 # What Hadoop's object stores say, and what that means; the first that fits is told.
 _OF_STORES: Final = (
     (
+        r'No FileSystem for scheme "?s3n?\b',
+        "Spark reads S3 by the scheme s3a: write the address as s3a://BUCKET/PREFIX",
+    ),
+    (
         r"S3AFileSystem not found|NoClassDefFoundError: software/amazon",
         "the classes that s3a needs are not among Spark's jars (docs/pipeline.md, Object stores)",
     ),
@@ -54,6 +58,10 @@ _OF_STORES: Final = (
     ),
 )
 _MISSING: Final = ("java.io.FileNotFoundException", "java.nio.file.NoSuchFileException")
+_REFUSED: Final = (
+    "java.nio.file.AccessDeniedException",
+    "org.apache.hadoop.security.AccessControlException",
+)
 _LONGEST: Final = 500  # characters
 
 
@@ -100,8 +108,18 @@ def explain_storage(error: Py4JJavaError) -> str:
 
 def is_missing(error: BaseException | None) -> bool:
     """Whether a file system found nothing at a path."""
+    return _class_of(error) in _MISSING
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """Whether a file system does not let this user look at a path."""
+    return _class_of(error) in _REFUSED
+
+
+def _class_of(error: BaseException | None) -> str | None:
+    """The name of the class in Java; None of an error of Python."""
     java: Any = getattr(error, "java_exception", None)
-    return java is not None and java.getClass().getName() in _MISSING
+    return None if java is None else str(java.getClass().getName())
 
 
 def _meaning(text: str) -> str | None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
-from pelops.pipeline.failures import explain_storage, is_missing
+from pelops.pipeline.failures import explain_storage, is_missing, is_refused
 from pelops.pipeline.local_files import link_exclusively, plain_path
 
 if TYPE_CHECKING:
@@ -125,6 +125,29 @@ class HadoopFiles:
         to = self._jvm.org.apache.hadoop.fs.Path(target)
         if not self._do(source, "rename", lambda files, place: bool(files.rename(place, to))):
             raise RunOvertaken(f"{target} could not be put in place: another run works there")
+
+    def find_obstacle(self, path: str) -> str | None:
+        """What lies where a directory would have to be; None when the path is one, or can be."""
+
+        def find(files: Any, place: Any) -> str | None:
+            while place is not None:
+                try:
+                    there = files.getFileStatus(place)
+                except Py4JJavaError as error:
+                    if not is_missing(error):
+                        raise
+                    place = place.getParent()
+                else:
+                    return None if there.isDirectory() else f"{place.toString()} is a file"
+            return None
+
+        try:
+            return self._do(path, "read", find)
+        except ArchiveUnusable as error:
+            # Who may use a prefix of a bucket alone may not ask what lies above it.
+            if is_refused(error.__cause__):
+                return None
+            raise
 
     def make_directory(self, path: str) -> None:
         self._do(path, "create", lambda files, place: files.mkdirs(place))

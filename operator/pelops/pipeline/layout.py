@@ -32,6 +32,7 @@ _OURS: Final = (".json", ".html", ".claim", ".unfinished")
 VERSION: Final = 2  # of the layout; the first one had a directory for each stream
 STATUSES: Final = "statuses"
 REPORT: Final = "report"
+STAGES: Final = "stages.json"  # the markers of a window's stages, once they are merged
 SPAN: Final = 24  # windows whose small files are merged: a day of hours
 _RECORDS: Final = "_pelops"
 _EMPTY: Final = "~empty"  # a key of Redis may have no letter at all; no other name begins like this
@@ -86,6 +87,14 @@ class WindowPlace:
         if name.endswith(".json"):
             return self.record(name)
         return f"{table_unit(self, *_split(name))}/{self.number}"
+
+    def target(self, name: str, day: str) -> str:
+        """Where a part of a stage, or a file of it, is put in place.
+
+        `day` is that of the window, as in `2026-01-31`: statuses are kept by it.
+        """
+        group, _, part = name.partition("/")
+        return self.statuses(group, day) if part == STATUSES else self.part(name)
 
     def of_group(self, group: str, name: str) -> str:
         return self.part(f"group={slug(group)}/{name}")

@@ -133,6 +133,10 @@ class LocalFiles:
                     ) from error
                 raise
 
+    def find_obstacle(self, path: str) -> str | None:
+        """What lies where a directory would have to be; None when the path is one, or can be."""
+        return _find_obstacle(plain_path(path))
+
     def make_directory(self, path: str) -> None:
         with _explained("create", path):
             _make_directories(plain_path(path))
@@ -178,7 +182,27 @@ def _explained(what: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ArchiveUnusable(f"cannot {what} {path}: {error.strerror or error}") from error
+        told = f"cannot {what} {path}: {error.strerror or error}"
+        raise ArchiveUnusable(f"{told}{_hint(error, path)}") from error
+
+
+def _hint(error: OSError, path: str) -> str:
+    """What the system's own words leave out, with the colon before it."""
+    if error.errno == errno.EACCES:
+        user = os.geteuid()
+        return f": give user {user}, as which this runs, the rights to read and write the archive"
+    obstacle = _find_obstacle(plain_path(path).parent) if error.errno == errno.ENOTDIR else None
+    return "" if obstacle is None else f": {obstacle}"
+
+
+def _find_obstacle(place: Path) -> str | None:
+    """The nearest part of a path that is there, if it is not a directory, as in `/a is a file`."""
+    there = next((one for one in (place, *place.parents) if os.path.lexists(one)), None)
+    if there is None or os.path.isdir(there):
+        return None
+    if os.path.exists(there):
+        return f"{there} is a file"
+    return f"{there} is a link to {os.readlink(there)}, which does not exist"
 
 
 def _make_directories(place: Path) -> None:

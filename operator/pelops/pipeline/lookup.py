@@ -7,7 +7,7 @@ answered for the whole chain, from the entry that a user added to its last copy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from operator import or_
@@ -20,8 +20,11 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.errors import InvalidSpec
+from pelops.errors import InvalidSpec, PelopsError
+from pelops.pipeline.archive_damage import find_archive_damage, find_missing_plans
 from pelops.pipeline.archive_files import ArchivedStream, ArchiveFiles, Row
+from pelops.pipeline.damage import Damage
+from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.layout import slug
 
 MOST_FOUND: Final = 20  # entries with the value of a field, told one by one
@@ -85,6 +88,12 @@ class Question:
     stream: str | None = None  # None: in every stream of the archive
     group: str | None = None  # None: for every group
 
+    def __str__(self) -> str:
+        """What is asked for, as its user wrote it."""
+        if self.field is not None:
+            return f"an entry with {'='.join(self.field)}"
+        return f"entry {self.entry or self.root}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -108,15 +117,21 @@ class History:
     evidence: str | None
     window: int | None  # of that audit
     events: tuple[Event, ...]  # in order
+    damage: tuple[str, ...] = ()  # files that are missing or cut, with which there may be more
 
 
 def look_up(archive: ArchiveFiles, asked: Question) -> list[History]:
     """The histories of all entries that are asked for, one for each group.
 
-    Raises InvalidSpec when the archive holds no such stream, group or field.
+    Raises InvalidSpec when the archive holds no such stream, group or field, and ArchiveUnusable
+    when nothing is found in an archive that is damaged: what is asked for may have been in it.
     """
-    found: list[History] = []
-    for stream in _streams(archive, asked):
+    streams = archive.streams()
+    damage = _find_damage(archive, streams, asked)
+    lost = [one for found in damage.values() for one in found]
+    archive.leave_out(one.path for one in lost)
+    histories: list[History] = []
+    for stream in _choose(archive, streams, asked, lost):
         for root in _roots(archive, stream, asked):
             chain = _chain(archive, stream, root)
             groups = [one for one in stream.groups if asked.group in (None, one)]
@@ -124,20 +139,67 @@ def look_up(archive: ArchiveFiles, asked: Question) -> list[History]:
             for group in groups:
                 history = _history(archive, stream, group, chain, arrivals)
                 if history is not None:
-                    found.append(history)
-    return found
+                    told = _of_group(archive, damage[stream.name], group)
+                    histories.append(replace(history, damage=told))
+    if not histories and lost:
+        raise _refusal(archive, f"{asked} is not found", lost)
+    return histories
 
 
-def _streams(archive: ArchiveFiles, asked: Question) -> list[ArchivedStream]:
-    streams = archive.streams()
+def _find_damage(
+    archive: ArchiveFiles, streams: Sequence[ArchivedStream], asked: Question
+) -> dict[str | None, list[Damage]]:
+    """What is damaged of each stream that is asked for; of None: of those without a name."""
+    found: dict[str | None, list[Damage]] = {
+        one.name: find_archive_damage(archive, one)
+        for one in streams
+        if asked.stream in (None, one.name)
+    }
+    wanted = None if asked.stream is None else f"stream={slug(asked.stream)}"
+    nameless = find_missing_plans(archive, streams)
+    return found | {None: [one for one in nameless if wanted in (None, one.stage)]}
+
+
+def _of_group(archive: ArchiveFiles, damage: Iterable[Damage], group: str) -> tuple[str, ...]:
+    """What is damaged of the files that a group's history is made of."""
+    ours = {f"group={slug(group)}"}
+    return _told(archive, (one for one in damage if one.groups <= ours))
+
+
+def _told(archive: ArchiveFiles, damage: Iterable[Damage]) -> tuple[str, ...]:
+    return tuple(f"{archive.shown(one.path)} {one.problem}" for one in damage)
+
+
+def _first(damage: Sequence[str]) -> str:
+    return damage[0] + (f", and {len(damage) - 1} more" if len(damage) > 1 else "")
+
+
+def _refusal(archive: ArchiveFiles, problem: str, lost: Sequence[Damage]) -> PelopsError:
+    """What to raise for something that the archive does not hold, as far as it can be read."""
+    if not lost:
+        return InvalidSpec(problem)
+    return ArchiveUnusable(
+        f"{problem}, and it cannot be told whether it was archived: the archive is damaged: "
+        f"{_first(_told(archive, lost))}. Restore the files from a backup, and ask again"
+    )
+
+
+def _choose(
+    archive: ArchiveFiles,
+    streams: Sequence[ArchivedStream],
+    asked: Question,
+    lost: Sequence[Damage],
+) -> list[ArchivedStream]:
     chosen = [one for one in streams if asked.stream in (None, one.name)]
     if not chosen:
         names = ", ".join(repr(one.name) for one in streams) or "none"
-        raise InvalidSpec(f"the archive holds no stream {asked.stream!r}; it holds {names}")
+        problem = f"the archive holds no stream {asked.stream!r}; it holds {names}"
+        raise _refusal(archive, problem, lost)
     with_group = [one for one in chosen if asked.group is None or asked.group in one.groups]
     if not with_group:
         names = ", ".join(sorted({repr(name) for one in chosen for name in one.groups}))
-        raise InvalidSpec(f"no audit was of the group {asked.group!r}; the archive holds {names}")
+        problem = f"no audit was of the group {asked.group!r}; the archive holds {names}"
+        raise _refusal(archive, problem, lost)
     return with_group
 
 
@@ -192,22 +254,26 @@ def _root_of(archive: ArchiveFiles, stream: ArchivedStream, entry: EntryId) -> E
     """
     acts = archive.rows("acts", stream.name, _ACTS, _is(entry) | _is(entry, "new_"))
     copied = [row for row in acts if row["kind"] == LedgerKind.REQUEUED and _entry(row) != entry]
-    archived = [
-        row
-        for table in ("entries", "retries")
-        for row in archive.rows(table, stream.name, _ENTRIES, _is(entry))
-    ]
+    archived = (row for row, _ in _archived(archive, stream, _is(entry)))
     for row in (*copied, *archived, *acts):
         return _root(row) or entry
     return entry if _is_known(archive, stream, entry) else None
 
 
+def _archived(
+    archive: ArchiveFiles, stream: ArchivedStream, wanted: Any
+) -> Iterator[tuple[Row, bool]]:
+    """Entries and copies that were archived; of each whether it lies in a group's retry stream."""
+    for table, in_retry in (("entries", False), ("retries", True)):
+        for row in archive.rows(table, stream.name, _ENTRIES, wanted):
+            yield row, in_retry
+
+
 def _chain(archive: ArchiveFiles, stream: ArchivedStream, root: EntryId) -> dict[EntryId, bool]:
     """The IDs of an entry and its copies; of each whether it lies in a group's retry stream."""
     chain = {root: False}
-    for table, in_retry in (("entries", False), ("retries", True)):
-        for row in archive.rows(table, stream.name, _ENTRIES, _has_root(root)):
-            chain.setdefault(_entry(row), in_retry)
+    for row, in_retry in _archived(archive, stream, _has_root(root)):
+        chain.setdefault(_entry(row), in_retry)
     retry = {derive_keys(stream.name, group).retry for group in stream.groups}
     for row in archive.rows("acts", stream.name, _ACTS, _has_root(root)):
         chain.setdefault(_entry(row), row["in_stream"] in retry)
@@ -221,14 +287,13 @@ def _arrivals(
 ) -> Iterator[Event]:
     """When the entry and its copies were added; of what was gone before it was archived, its ID."""
     seen = set()
-    for table in ("entries", "retries"):
-        for row in archive.rows(table, stream.name, _ENTRIES, _any(chain)):
-            entry, root = _entry(row), _root(row)
-            if entry in seen:
-                continue
-            seen.add(entry)
-            what = "added" if root is None else f"added as a copy of {root}"
-            yield _event(row["ms"], row, entry, what, f"{row['bytes']} bytes")
+    for row, _ in _archived(archive, stream, _any(chain)):
+        entry, root = _entry(row), _root(row)
+        if entry in seen:
+            continue
+        seen.add(entry)
+        what = "added" if root is None else f"added as a copy of {root}"
+        yield _event(row["ms"], row, entry, what, f"{row['bytes']} bytes")
     for entry in chain:
         if entry not in seen:
             yield Event(
@@ -398,6 +463,9 @@ def _render(history: History) -> str:
         )
         for row in rows
     ]
+    if history.damage:
+        told = _first(history.damage)
+        lines.append(f"the archive is damaged, so that events may be missing here: {told}")
     return "\n".join([head, *(f"  {line.rstrip()}" for line in lines)])
 
 
@@ -420,6 +488,7 @@ def render_history(history: History) -> dict[str, Any]:
             }
             for one in history.events
         ],
+        "damage": list(history.damage),
     }
 
 

@@ -10,7 +10,7 @@ from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
 from pelops.pipeline.bookmarks import Bookmark, milliseconds, moment
-from pelops.pipeline.errors import ArchiveUnusable
+from pelops.pipeline.errors import ArchiveUnusable, FileDamaged
 from pelops.pipeline.settings import Payload, Target
 
 VERSION: Final = 2
@@ -45,6 +45,11 @@ class Plan:
     def end(self) -> Bookmark:
         """Where the next window begins."""
         return Bookmark(at_id=self.window.to_id, added=self.window.to_added, at=self.window.at)
+
+    @property
+    def day(self) -> str:
+        """The date of the window, as in `2026-01-31`."""
+        return self.window.at.date().isoformat()
 
     @property
     def is_first(self) -> bool:
@@ -87,7 +92,7 @@ def render_plan(plan: Plan) -> dict[str, Any]:
 
 
 def parse_plan(found: Mapping[str, Any], path: str) -> Plan:
-    """What `render_plan` made. Raises ArchiveUnusable, which names the file."""
+    """What `render_plan` made. Raises ArchiveUnusable, which names the file, or FileDamaged."""
     try:
         if found["version"] != VERSION:
             raise ArchiveUnusable(
@@ -96,7 +101,7 @@ def parse_plan(found: Mapping[str, Any], path: str) -> Plan:
             )
         return _parse(found)
     except (KeyError, TypeError, ValueError, AttributeError, InvalidSpec) as error:
-        raise ArchiveUnusable(f"{path} is damaged ({error}): remove its directory") from error
+        raise FileDamaged(f"{path} is damaged ({error}): remove its directory") from error
 
 
 def _parse(found: Mapping[str, Any]) -> Plan:

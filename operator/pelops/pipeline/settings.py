@@ -19,6 +19,7 @@ from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.place import Place, read_place
 
 STUCK_AFTER_MS: Final = 300_000
+_SCHEME_ALONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*")
 SPARK_FROM: Final = 100_000  # entries of a window; fewer are worked without Spark
 # Exit codes.
 BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -239,8 +240,13 @@ def _read_target(found: Any, stuck_after_ms: int | None) -> Target:
 
 
 def _required(archive: str | None) -> str:
-    if not archive:
+    if not archive or not archive.strip():
         raise WrongSettings("no archive: give --archive PATH, or PELOPS_AUDIT_ARCHIVE")
+    if _SCHEME_ALONE.fullmatch(archive):
+        raise WrongSettings(
+            f"the archive {archive} has no path behind its scheme: give --archive "
+            "(PELOPS_AUDIT_ARCHIVE) an address such as s3a://BUCKET/PREFIX or file:/DIRECTORY"
+        )
     return archive.rstrip("/") or "/"
 
 

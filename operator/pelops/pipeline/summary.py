@@ -220,17 +220,19 @@ def _how_lost(told: Told) -> Iterator[str]:
 
 
 def _of_dropped(told: Told) -> Iterator[AuditFinding]:
-    if told.dropped:
-        yield AuditFinding(
-            kind="pending-dropped",
-            count=told.dropped,
-            sentence=agree(
-                "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: what "
-                "was not acknowledged by then is not delivered again. Which ones is not known: "
-                "compare with what their processing leaves behind, or audit with append-only files",
-                told.dropped,
-            ),
-        )
+    yield from _counted(
+        "pending-dropped",
+        told.dropped,
+        "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: what "
+        "was not acknowledged by then is not delivered again. Which ones is not known: "
+        "compare with what their processing leaves behind, or audit with append-only files",
+    )
+
+
+def _counted(kind: str, count: int, sentence: str) -> Iterator[AuditFinding]:
+    """A finding about so many entries; none about no entry."""
+    if count:
+        yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
 
 def _of_retried(told: Told) -> Iterator[AuditFinding]:
@@ -265,35 +267,22 @@ def _removed_before(count: int) -> str:
 
 def _of_earlier(told: Told) -> Iterator[AuditFinding]:
     """Entries of earlier windows that were open then, and are stuck or came to a bad end."""
-    if told.stuck_earlier:
-        yield AuditFinding(
-            kind="stuck-earlier",
-            count=told.stuck_earlier,
-            sentence=agree(
-                "{entries} of earlier windows {are} pending for longer than the limit",
-                told.stuck_earlier,
-            ),
-        )
-    if told.bodiless_earlier:
-        yield AuditFinding(
-            kind="payload-gone-earlier",
-            count=told.bodiless_earlier,
-            sentence=agree(
-                "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
-                told.bodiless_earlier,
-            ),
-        )
+    yield from _counted(
+        "stuck-earlier",
+        told.stuck_earlier,
+        "{entries} of earlier windows {are} pending for longer than the limit",
+    )
+    yield from _counted(
+        "payload-gone-earlier",
+        told.bodiless_earlier,
+        "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
+    )
     for status in _SETTLED_BADLY:
-        count = told.settled.get(status, 0)
-        if count:
-            yield AuditFinding(
-                kind=f"{status.value.replace('_', '-')}-later",
-                count=count,
-                sentence=agree(
-                    f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
-                    count,
-                ),
-            )
+        yield from _counted(
+            f"{status.value.replace('_', '-')}-later",
+            told.settled.get(status, 0),
+            f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
+        )
 
 
 def _sentence(told: Told, produced: int) -> str:

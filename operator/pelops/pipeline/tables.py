@@ -19,7 +19,16 @@ from pelops.pipeline.storage import Storage
 
 
 def check_layout(storage: Storage, root: str) -> None:
-    """Refuse an archive of another layout. Raises ArchiveUnusable, which says what to do."""
+    """Refuse an archive of another layout, and a path that is no directory.
+
+    Raises ArchiveUnusable, which says what to do.
+    """
+    obstacle = storage.find_obstacle(root)
+    if obstacle is not None:
+        raise ArchiveUnusable(
+            f"the archive path {root} cannot be used: {obstacle}. Give --archive "
+            "(PELOPS_AUDIT_ARCHIVE) the path of a directory; one that does not exist is created"
+        )
     told = storage.read_json(layout_path(root))
     if told is None:
         found = _is_first_layout(storage, root)

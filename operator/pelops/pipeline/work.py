@@ -22,7 +22,7 @@ from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
 from pelops.pipeline.failures import engine_errors, explain_failure
 from pelops.pipeline.footers import TableFile, count_rows, describe_files, read_parquet
-from pelops.pipeline.layout import STATUSES, WindowPlace
+from pelops.pipeline.layout import WindowPlace
 from pelops.pipeline.part_names import plain_name
 from pelops.pipeline.plan import Plan
 from pelops.pipeline.session import LONG_RUN, LazySession
@@ -91,10 +91,7 @@ class Work:
 
     def target(self, name: str) -> str:
         """Where a part of a stage, or a file of it, is put in place."""
-        group, _, part = name.partition("/")
-        if part == STATUSES:
-            return self.place.statuses(group, self.plan.window.at.date().isoformat())
-        return self.place.part(name)
+        return self.place.target(name, self.plan.day)
 
 
 Content = dict[str, Any]

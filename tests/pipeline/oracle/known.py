@@ -21,6 +21,7 @@ def _history(*acts: Act, **changes: Any) -> History:
     return History(**(given | changes))
 
 
+_AUDITED: Final = (Act(Kind.ADD, 20), Act(Kind.DRAIN), Act(Kind.AUDIT))
 _BEFORE_THE_FIRST: Final = (
     Act(Kind.ADD, 100),
     Act(Kind.READ, 90),
@@ -32,9 +33,7 @@ _BEFORE_THE_FIRST: Final = (
     Act(Kind.AUDIT),
 )
 _GONE_BEFORE_THE_ARCHIVE: Final = (
-    Act(Kind.ADD, 20),
-    Act(Kind.DRAIN),
-    Act(Kind.AUDIT),
+    *_AUDITED,
     Act(Kind.ADD, 50),
     Act(Kind.READ, 40),
     Act(Kind.DELETE_PENDING, 10),
@@ -42,9 +41,7 @@ _GONE_BEFORE_THE_ARCHIVE: Final = (
     Act(Kind.AUDIT),
 )
 _REQUEUED_AND_TRIMMED: Final = (
-    Act(Kind.ADD, 20),
-    Act(Kind.DRAIN),
-    Act(Kind.AUDIT),
+    *_AUDITED,
     Act(Kind.ADD, 50),
     Act(Kind.READ, 20),
     Act(Kind.RECOVER),
