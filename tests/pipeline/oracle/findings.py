@@ -46,7 +46,8 @@ class Record:
     roots: dict[bytes, EntryStatus] = field(default_factory=dict)
     sight: Sight | None = None
     breaks: int = 0
-    audited_from: EntryId | None = None  # where the first window began
+    audited_from: EntryId | None = None  # where the first window of the stream began
+    audited_to: EntryId | None = None  # where the last window that was judged ended
     judged: int = -1  # the last window that was judged
     is_lost: bool = False  # the stream was replaced, and nobody could see it: all is in doubt
     counted: tuple[int, int] = (0, 0)  # entries added until the last audit, and there
@@ -110,8 +111,11 @@ class Judge:
     def _judge_window(self, told: Told) -> Iterator[Untrue]:
         window, untrue = told.summary.window, self._report(told)
         places = self._within(window.from_id, window.to_id)
-        if self.record.audited_from is None or self._is_broken():
+        # Of a stream that was made anew: one run may close more windows of it than the first.
+        begins_anew = self._is_broken() and window.from_id != self.record.audited_to
+        if self.record.audited_from is None or begins_anew:
             self.record.audited_from = window.from_id
+        self.record.audited_to = window.to_id
         yield from self._check_amounts(told, places, untrue)
         yield from self._check_named(told, places, untrue)
         yield from self._check_unnamed(told, places, untrue)
