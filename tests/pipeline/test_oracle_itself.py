@@ -219,7 +219,11 @@ def _know(
     )  # fmt: skip
     settled = {one: status for one, status in earlier.items() if one not in still}
     done = {_PROVEN, _INFERRED}
-    content = {"limits": [], "roots": {one.value: n for one, n in roots.items()}}
+    content = {
+        "limits": [],
+        "removed_before_the_group": 0,
+        "roots": {one.value: n for one, n in roots.items()},
+    }
     return Told(
         summary=summary, content=content, named=named,
         again={one: status for one, status in {**still, **settled}.items() if one not in named},
