@@ -251,8 +251,8 @@ class Judge:
         true = {self.stream.ids[place]: self.book.status(place) for place in places}
         said = {**self.record.told, **told.named, **told.settled}
         closed = {one for one, status in said.items() if status not in _NOT_FINAL}
-        owed = {self.stream.ids[place] for place in places if self._is_owed(place, window)}
-        forgotten = [one for one in true if one in owed - closed - set(told.open)]
+        owed = [self.stream.ids[place] for place in places if self._is_owed(place, window)]
+        forgotten = [one for one in owed if one not in told.open and one not in closed]
         if forgotten and self.book.exists:
             yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
         extra = [one for one, status in told.open.items() if true.get(one) is not status]
