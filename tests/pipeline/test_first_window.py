@@ -62,6 +62,17 @@ def test_append_only_files_tell_how_what_was_deleted_before_the_first_audit_ende
     assert summary.certainty is Certainty.PROVEN
 
 
+def test_what_was_gone_when_a_group_was_set_back_is_told_and_not_lost(witnessed: Audited) -> None:
+    ids = witnessed.add(10)
+    witnessed.create_group(at=ids[-1])
+    witnessed.client.xdel(witnessed.stream, *witnessed.add(1))
+    witnessed.client.xtrim(witnessed.stream, minid=ids[4], approximate=False)
+    witnessed.client.xgroup_setid(witnessed.stream, "workers", id="0")
+    summary = witnessed.audit_one()
+    assert witnessed.counts(summary) == {"undelivered": 6, "lost": 1}
+    assert witnessed.json("audit.json")["removed_before_the_group"] == 4
+
+
 def test_a_group_s_counters_prove_what_was_deleted_before_it_was_delivered(
     audited: Audited,
 ) -> None:

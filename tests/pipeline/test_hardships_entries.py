@@ -6,11 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pelops.domain.audit import EntryStatus, Verdict
 from pelops.pipeline.report.running import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import Payload
-from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import be_patient
 
 MOST = 2**63 - 1  # of a column of 64 bits with sign
@@ -119,6 +121,29 @@ def test_entries_with_ids_that_no_column_holds_are_counted_as_indeterminate(
     # The stream's clock cannot go back: nothing more can be added, and nothing is told twice.
     again = audited.audit_one()
     assert again.produced == 0
+
+
+@pytest.mark.parametrize("spark_from", [0, 100_000])
+def test_entries_with_sequence_numbers_that_no_column_holds_are_counted_as_indeterminate(
+    audited: Audited, spark_from: int
+) -> None:
+    """They are there: whatever the operator trimmed, they are not among it."""
+    audited.create_group()
+    ids = audited.add(4)
+    large = [f"{FIRST_MS}-{2**63}", f"{FIRST_MS}-{2**64 - 1}", f"{FIRST_MS + 1}-{2**63}"]
+    for entry_id in (*large, f"{FIRST_MS + 2}-{MOST}"):
+        add(audited, entry_id, "number", 1)
+    audited.acknowledge(*audited.deliver(5)[:4])
+    audited.record("dead-lettered", "reason", "Poison", large[0], f"9-9 {large[0]} 3 4 70")
+    audited.acknowledge(large[0])
+    audited.client.xtrim(audited.stream, minid=ids[2], approximate=False)
+    audited.record("trimmed", "count", 2, "below", ids[2], "first_id_after", ids[2])
+    summary = audited.audit_one(spark_from=spark_from)
+    assert audited.counts(summary) == {
+        "acknowledged_inferred": 4, "indeterminate": 3, "undelivered": 1,
+    }  # fmt: skip
+    told = {one.kind: one.count for one in summary.findings}
+    assert told == {"ids-beyond-range": 3, "indeterminate": 3}
 
 
 def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:

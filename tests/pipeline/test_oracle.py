@@ -19,14 +19,12 @@ from tests.pipeline.oracle.lives import Options, live
 SEEDS: Final = int(os.environ.get("PELOPS_TEST_ORACLE_SEEDS", "10"))
 LARGE: Final = int(os.environ.get("PELOPS_TEST_ORACLE_LARGE", "0"))
 _SCALE: Final = 2000
-# Known defect: entries are still told open after their stream was deleted and only archived since.
-_OPEN: Final = frozenset({107})
 # With whole files, without any, and with files that begin anew in between.
 _LARGE_SEEDS: Final = (1006, 1009, 1004, 1001, 1005, 1011)
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", [seed for seed in range(SEEDS) if seed not in _OPEN])
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_audits_of_a_random_history_say_nothing_untrue(lazy_spark: LazySession, seed: int) -> None:
     found = live(lazy_spark, make_history(seed))
     assert not found, "\n".join(map(str, found))

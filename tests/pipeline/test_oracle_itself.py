@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -110,6 +110,24 @@ def test_an_untrue_word_is_found(kind: str, change: Change) -> None:
     assert kind in kinds_of(_judge(history, change))
 
 
+_BROKEN = (
+    Act(Kind.ADD, 10),
+    Act(Kind.DRAIN),
+    Act(Kind.AUDIT),
+    Act(Kind.DELETE_STREAM, 20),
+    Act(Kind.ARCHIVE),
+    Act(Kind.AUDIT),
+    Act(Kind.AUDIT),
+)
+
+
+def test_what_a_stream_made_anew_began_with_is_still_open_in_later_windows() -> None:
+    """The run after the break closes two windows: only the first of them begins anew."""
+    history = replace(KNOWN["deleted before delivery"], acts=_BROKEN, files=Files.WHOLE)
+    assert _judge(history, lambda told: told) == []
+    assert "open:forgotten" in kinds_of(_judge(history, lambda told: replace(told, open={})))
+
+
 def test_a_failing_history_becomes_as_small_as_it_can() -> None:
     def fails(history: History) -> bool:
         kinds = [act.kind for act in history.acts if act.number >= 3 or act.kind is Kind.AUDIT]
@@ -130,26 +148,39 @@ async def _live(history: History, change: Change) -> list[Untrue]:
     found: list[Untrue] = []
     records: dict[str, Record] = {}
     ends: dict[str, tuple[EntryId, int]] = {}
-    number = 0
+    number, windows = 0, 1
     async with open_world(history) as world:
         for act in history.acts:
-            if act.kind is Kind.AUDIT:
+            if act.kind is Kind.ARCHIVE:
+                windows = 2  # the next audit ends what was archived, and closes one more
+            elif act.kind is Kind.AUDIT:
                 for group in world.groups:
                     record = records.setdefault(group, Record())
                     judge = Judge(world, group, world.sight(group), record)
-                    told = change(_know(judge, number, ends))
-                    found += judge.judge([told])
-                number += 1
-            elif act.kind is not Kind.ARCHIVE:
+                    numbers = range(number, number + windows)
+                    found += judge.judge([change(one) for one in _run(judge, numbers, ends)])
+                number, windows = number + windows, 1
+            else:
                 await world.act(act)
     return found
 
 
-def _know(judge: Judge, number: int, ends: dict[str, tuple[EntryId, int]]) -> Told:
+def _run(judge: Judge, numbers: range, ends: dict[str, tuple[EntryId, int]]) -> Iterator[Told]:
+    """The windows of one run: all that is new lies in the first."""
+    record = judge.record
+    is_broken = record.sight is not None and record.breaks != judge.world.breaks
+    if is_broken:
+        ends.pop(judge.group, None)
+    for number in numbers:
+        yield _know(judge, number, ends, begins_anew=is_broken and number == numbers[0])
+
+
+def _know(
+    judge: Judge, number: int, ends: dict[str, tuple[EntryId, int]], *, begins_anew: bool
+) -> Told:
     """An audit that reads the books."""
     stream, book, world = judge.stream, judge.book, judge.world
-    is_broken = judge.record.sight is not None and judge.record.breaks != world.breaks
-    begin, added = (EntryId.MIN, 0) if is_broken else ends.get(judge.group, (EntryId.MIN, 0))
+    begin, added = ends.get(judge.group, (EntryId.MIN, 0))
     last = parse_entry_id(stream.ids[-1]) if stream.ids else EntryId.MIN
     ends[judge.group] = last, len(stream)
     places = range(added, len(stream))
@@ -171,7 +202,7 @@ def _know(judge: Judge, number: int, ends: dict[str, tuple[EntryId, int]]) -> To
     stuck = sum(1 for one in book.stuck if one < added)
     bad = [one for one in [*named.values(), *earlier.values()] if one not in EXPECTED_STATUSES]
     verdict = Verdict.FINDINGS if bad or stuck else Verdict.BALANCED
-    verdict = Verdict.FAILING if is_broken or not book.exists else verdict
+    verdict = Verdict.FAILING if begins_anew or not book.exists else verdict
     roots = Counter(_best_root(judge, place) for place in places if place not in stream.copies)
     window = Window(
         number=number, from_id=begin, to_id=max(last, begin), from_added=added,
@@ -188,7 +219,11 @@ def _know(judge: Judge, number: int, ends: dict[str, tuple[EntryId, int]]) -> To
     )  # fmt: skip
     settled = {one: status for one, status in earlier.items() if one not in still}
     done = {_PROVEN, _INFERRED}
-    content = {"limits": [], "roots": {one.value: n for one, n in roots.items()}}
+    content = {
+        "limits": [],
+        "removed_before_the_group": 0,
+        "roots": {one.value: n for one, n in roots.items()},
+    }
     return Told(
         summary=summary, content=content, named=named,
         again={one: status for one, status in {**still, **settled}.items() if one not in named},

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelops.domain.audit import Window
+import pytest
+
+from pelops.domain.audit import EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.bookmarks import EPOCH
-from pelops.pipeline.owed import Owed, find_owed, read_first_position
+from pelops.pipeline.owed import (
+    Archived,
+    Beginning,
+    Owed,
+    find_audited_after,
+    find_beginning,
+    find_owed,
+    read_first_creation,
+    read_moves,
+)
 from pelops.pipeline.run import open_run, run_archive
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
@@ -18,18 +29,101 @@ WINDOW = Window(
 )
 
 
-def find(position: str, *, why: str = "first", archived: int = 10, before: int = 0) -> Owed:
+def ledger_of(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
+    return GroupHistory(exists=True, archived=EntryId.MIN, rows=0, events=events, bookmarks=1)
+
+
+def created(position: str, **details: str) -> tuple[LedgerKind, dict[str, str]]:
+    told = {"stream": "orders", "position": position, "why": "first"}
+    return LedgerKind.GROUP_CREATED, told | details
+
+
+def moved(to: str) -> tuple[LedgerKind, dict[str, str]]:
+    return LedgerKind.POSITION_CHANGED, {"from": "99-0", "to": to, "why": "went-back"}
+
+
+def find(
+    position: str, *, why: str = "first", archived: int = 10, before: int = 0, **beyond: int
+) -> Owed:
     """The part of WINDOW that a group owes that the ledger says was made there."""
-    created = {"stream": "orders", "position": position, "why": why}
-    history = GroupHistory(
-        exists=True,
-        archived=EntryId.MIN,
-        rows=0,
-        events=((LedgerKind.GROUP_CREATED, created),),
-        bookmarks=1,
-    )
-    begin = read_first_position("orders", history)
-    return find_owed(WINDOW, archived, lambda _: before, begin=begin)
+    ledger = read_first_creation("orders", ledger_of(created(position, why=why)))
+    there = Archived(entries=archived, count_until=lambda _: before, **beyond)
+    begin = find_beginning(ledger, Beginning(), there, position=None)
+    return find_owed(WINDOW, there, begin=begin.at)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "files", "position", "found"),
+    [
+        ((), Beginning(), None, Beginning()),
+        # Without a word of where it began, its position tells nothing.
+        ((), Beginning(), EntryId(14), Beginning()),
+        ((created("14-0"),), Beginning(), EntryId(20), Beginning(at=EntryId(14))),
+        # Of 15 that had been added four are archived.
+        (
+            (created("14-0", added="15"),),
+            Beginning(),
+            EntryId(20),
+            Beginning(at=EntryId(14), gone=11),
+        ),
+        # Files may have seen more go, or less.
+        (
+            (created("14-0", added="15"),),
+            Beginning(at=EntryId(14), gone=12),
+            EntryId(20),
+            Beginning(at=EntryId(14), gone=12),
+        ),
+        ((), Beginning(at=EntryId(14), gone=3), EntryId(20), Beginning(at=EntryId(14), gone=3)),
+        # A number that is none.
+        ((created("14-0", added="-1"),), Beginning(), EntryId(20), Beginning(at=EntryId(14))),
+        # It was set back: what was gone by then is not known from the ledger.
+        ((created("14-0", added="15"),), Beginning(), EntryId(12), Beginning(at=EntryId(12))),
+        (
+            (created("14-0", added="15"), moved("11-0"), moved("12-0")),
+            Beginning(),
+            EntryId(20),
+            Beginning(at=EntryId(11)),
+        ),
+        (
+            (created("14-0", added="15"), created("0-0", why="new-stream")),
+            Beginning(),
+            EntryId(20),
+            Beginning(at=EntryId.MIN),
+        ),
+        (
+            (created("14-0", added="15"),),
+            Beginning(at=EntryId(10), gone=5),
+            EntryId(20),
+            Beginning(at=EntryId(10), gone=5),
+        ),
+        # Moved, but not to before its beginning.
+        (
+            (created("14-0", added="15"), moved("16-0")),
+            Beginning(),
+            EntryId(18),
+            Beginning(at=EntryId(14), gone=11),
+        ),
+    ],
+)
+def test_a_group_began_at_the_lowest_place_that_anything_tells(
+    ledger: tuple[tuple[LedgerKind, dict[str, str]], ...],
+    files: Beginning,
+    position: EntryId | None,
+    found: Beginning,
+) -> None:
+    told = read_first_creation("orders", ledger_of(*ledger))
+    archived = Archived(entries=10, count_until=lambda _: 4)
+    assert find_beginning(told, files, archived, position=position) == found
+
+
+def test_what_the_archive_cannot_hold_was_not_gone_before_the_group_began() -> None:
+    """Entries at the end of the window are the group's; of others nobody knows, so they stay."""
+    ledger = read_first_creation("orders", ledger_of(created("14-0", added="15")))
+    there = Archived(entries=10, count_until=lambda _: 4, beyond=3, beyond_seq=2)
+    found = find_beginning(ledger, Beginning(), there, position=None)
+    assert found == Beginning(at=EntryId(14), gone=9)
+    owed = find("14-0", archived=6, before=4, beyond=1, beyond_seq=2)
+    assert (owed.archived, owed.produced, owed.left_out) == (2, 5, 4)
 
 
 def test_a_group_owes_what_came_after_the_position_it_began_with() -> None:
@@ -69,6 +163,70 @@ def test_a_group_that_starts_at_the_end_is_not_said_to_have_acknowledged_what_wa
     assert summary.window.from_id == parse_entry_id(ids[5])
     assert audited.counts(summary) == {"acknowledged_inferred": 1, "undelivered": 3}
     assert audited.json("audit.json")["before_the_group"] == 6
+
+
+def test_a_group_that_was_set_back_to_before_its_beginning_owes_what_lies_between(
+    audited: Audited,
+) -> None:
+    ids = audited.add(10)
+    audited.create_group(at=ids[5])
+    audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
+    audited.deliver(4)
+    audited.client.xgroup_setid(audited.stream, GROUP, id=ids[2])
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {"undelivered": 3, "in_flight": 4}
+    assert summary.window.from_id == parse_entry_id(ids[2])
+    # Where it was set to stays known when it has read on.
+    audited.record("position-changed", "from", ids[9], "to", ids[2], "why", "went-back")
+    audited.acknowledge(*audited.deliver(7))
+    audited.remove_window(0)
+    again = audited.audit_one()
+    assert (again.produced, again.counts[EntryStatus.IN_FLIGHT]) == (7, 0)
+
+
+def test_a_group_that_was_set_back_is_audited_from_there_on() -> None:
+    def find(*moves: EntryId, position: EntryId | None, last: EntryId) -> EntryId:
+        return find_audited_after(EntryId(10), moves, position=position, last=last)
+
+    # It may have been behind since before its first audit, whose window said so.
+    assert find(position=EntryId(5), last=EntryId(5)) == EntryId(10)
+    assert find(position=EntryId(5), last=EntryId(6)) == EntryId(5)
+    assert find(position=None, last=EntryId(6)) == EntryId(10)
+    assert find(EntryId(8), position=EntryId(15), last=EntryId(15)) == EntryId(8)
+    assert find(EntryId(12), position=EntryId(11), last=EntryId(15)) == EntryId(10)
+    ledger = ledger_of(created("1-0"), created("8-0", why="continues"), moved("7-0"))
+    assert read_moves("orders", ledger) == [EntryId(8), EntryId(7)]
+
+
+def test_what_is_delivered_after_a_group_was_set_back_to_before_its_first_audit_is_open(
+    audited: Audited,
+) -> None:
+    ids = audited.add(10)
+    audited.create_group(at=ids[5])
+    audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
+    assert audited.audit_one().produced == 4
+    audited.client.xgroup_setid(audited.stream, GROUP, id=ids[2])
+    audited.audit_one()
+    audited.deliver(2)
+    audited.client.xdel(audited.stream, ids[3])
+    told = audited.audit_one()
+    assert {row["seq"]: row["status"] for row in audited.rows("open", 2)} == {
+        3: "payload_gone", 4: "in_flight",
+        6: "undelivered", 7: "undelivered", 8: "undelivered", 9: "undelivered",
+    }  # fmt: skip
+    assert told.verdict is not Verdict.BALANCED
+
+
+def test_what_was_gone_before_the_group_began_is_told_and_not_owed(audited: Audited) -> None:
+    ids = audited.add(10)
+    audited.client.xtrim(audited.stream, minid=ids[4], approximate=False)
+    audited.create_group(at=ids[5])
+    audited.record("group-created", "position", ids[5], "why", "first", "added", 6)
+    audited.deliver(4)
+    assert audited.audit_one().produced == 4
+    told = audited.json("audit.json")
+    assert (told["before_the_group"], told["removed_before_the_group"]) == (2, 4)
+    assert told["removed_before"] == {"entries": 0, "unknown": 0}
 
 
 def test_archived_entries_that_the_operator_saw_go_are_lost(audited: Audited) -> None:

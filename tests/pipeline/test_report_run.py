@@ -210,6 +210,23 @@ def test_entries_that_were_gone_before_the_archive_are_among_those_to_look_at(
     assert "✓" not in page and "none found: entries to look at" not in page
 
 
+def test_what_is_pending_again_after_a_group_was_set_back_is_among_what_to_look_at(
+    audited: Audited,
+) -> None:
+    audited.create_group()
+    ids = audited.add(4)
+    audited.acknowledge(*audited.deliver(4))
+    audited.audit()
+    audited.client.xgroup_setid(audited.stream, GROUP, id=0)
+    audited.deliver(3)
+    audited.client.xdel(audited.stream, *ids[:2])
+    audited.audit()
+    run_report(audited.session, audited.settings)
+    (group,) = _document(audited)["groups"]
+    assert group["exceptions"]["counts"] == {"earlier": {"payload_gone": 2}}
+    assert [one["id"] for one in group["exceptions"]["first"]] == ids[:2]
+
+
 def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) -> None:
     audited.create_group()
     audited.add(2)

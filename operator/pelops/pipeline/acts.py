@@ -166,6 +166,8 @@ def _rows(ms: int, seq: int, fields: Fields) -> list[tuple[Any, ...]]:
             details.get("reason", "")[:_TEXT], details.get("consumer", ""), ms, seq,
         )
         for one in event.entries
+        # Of an entry that the archive cannot hold nothing is told, rather than of another.
+        if bounded(one.entry_id) == (one.entry_id.ms, one.entry_id.seq)
     ]  # fmt: skip
 
 

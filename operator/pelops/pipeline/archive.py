@@ -8,7 +8,7 @@ from typing import Final
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.engine import Column, DataFrame, unite
+from pelops.pipeline.engine import Column, DataFrame, count_along, unite
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.layout import slug
 from pelops.pipeline.settings import Payload
@@ -23,21 +23,25 @@ _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
 def archive_entries(work: Work) -> Content:
     """Archive the stream's entries of the window.
 
-    Answers {"rows": ..., "beyond": entries with IDs that the archive cannot hold}.
+    Answers {"rows": ..., "beyond": ..., "beyond_seq": ...}. The latter two are entries that the
+    archive cannot hold, by the milliseconds of their IDs, or only by their sequence numbers.
     """
     plan = work.plan
 
     def make(directory: str) -> Content:
-        frame = read_slices(work, plan.stream, [plan.window.from_id, *plan.cuts, plan.window.to_id])
+        edges = [plan.window.from_id, *plan.cuts, plan.window.to_id]
+        columns, options = _what_to_read(work)
+        slices = [_load(work.run, plan.stream, ends, columns, options) for ends in pairwise(edges)]
+        frame, beyond_seq = count_along(unite(slices), ~_is_held())
         is_heavy = plan.produced > HEAVY
-        rows = write_part(work, _shape(work, frame), directory, is_heavy=is_heavy)
-        return {"rows": rows, "beyond": _count_beyond(work)}
+        rows = write_part(work, _shape(work, frame.where(_is_held())), directory, is_heavy=is_heavy)
+        return {"rows": rows, "beyond": _count_beyond(work), "beyond_seq": beyond_seq()}
 
     return run_stage(work, "entries", make)
 
 
 def _count_beyond(work: Work) -> int:
-    """Entries of the window whose IDs no column of 64 bits with sign can hold."""
+    """Entries of the window whose milliseconds no column of 64 bits with sign can hold."""
     window, door = work.plan.window, work.run.watch.door
     if window.to_id <= LAST_HELD:
         return 0
@@ -100,6 +104,13 @@ def read_slice(
 
     So is what has an ID that the columns cannot hold.
     """
+    return _load(run, stream, ends, columns, options).where(_is_held())
+
+
+def _load(
+    run: Run, stream: str, ends: tuple[EntryId, EntryId], columns: str, options: Mapping[str, str]
+) -> DataFrame:
+    """The same, with a null where a sequence number is one that no column can hold."""
     given = {
         "stream": stream,
         "startingId": f"({ends[0]}",
@@ -111,7 +122,11 @@ def read_slice(
         **options,
     }
     reader = run.session.read.format("redis_streams").schema(columns)
-    return reader.options(**given).load().where(F.col("seq").isNotNull())
+    return reader.options(**given).load()
+
+
+def _is_held() -> Column:
+    return F.col("seq").isNotNull()
 
 
 def _what_to_read(work: Work) -> tuple[str, dict[str, str]]:

@@ -8,7 +8,7 @@ rows that fit into memory, and need neither Java nor a job.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import reduce
@@ -33,6 +33,7 @@ __all__ = [
     "DataFrame",
     "Row",
     "SparkSession",
+    "count_along",
     "functions",
     "is_on_driver",
     "on_driver",
@@ -65,6 +66,20 @@ def unite(frames: Iterable[DataFrame]) -> DataFrame:
 def unite_by_name(frames: Iterable[DataFrame]) -> DataFrame:
     """The rows of all frames, which have the same columns in any order."""
     return reduce(lambda one, other: one.unionByName(other), frames)
+
+
+def count_along(frame: DataFrame, condition: Column) -> tuple[DataFrame, Callable[[], int]]:
+    """The frame, and what tells how many of its rows fulfil a condition: to be asked once all of it
+    has been written, which counts them on the way.
+    """
+    if is_on_driver():
+        number = frame.where(condition).count()
+        return frame, lambda: number
+    from pyspark.sql import Observation
+
+    seen = Observation()
+    counted = frame.observe(seen, functions.count_if(condition).alias("rows"))
+    return counted, lambda: int(seen.get["rows"])
 
 
 def _functions() -> Any:

@@ -6,7 +6,7 @@ no part of what was produced for it, so its window begins where the group does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pelops.domain.audit import Window
@@ -24,6 +24,7 @@ class Owed:
     archived: int
     left_out: int = 0  # archived entries from before the group
     removed: int = 0  # entries that were gone before the first archive, and may be the group's
+    gone_before: int = 0  # others that were gone by then: they went before the group began
     begin: EntryId | None = None  # where the group was created; None: that is not known
 
     @property
@@ -74,6 +75,62 @@ def close_balance(owed: Owed, total: int, unaccounted: int) -> Balance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What was there of a window when it was archived."""
+
+    entries: int
+    count_until: Callable[[EntryId], int]  # how many of these lie up to an ID
+    # Entries that the archive cannot hold: by the milliseconds of their IDs, which are the last of
+    # the window, or only by their sequence numbers, which lie anywhere.
+    beyond: int = 0
+    beyond_seq: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """Where a group began, and how much of the stream was gone by then: never the group's."""
+
+    at: EntryId | None = None  # None: nothing tells
+    gone: int = 0  # entries
+
+
+def find_beginning(
+    ledger: FirstCreation,
+    files: Beginning,
+    archived: Archived,
+    *,
+    position: EntryId | None,
+) -> Beginning:
+    """By the ledger, by append-only files, and by the group's `position` now, None without a group.
+
+    A group whose position was set back to before its beginning owes what lies between. What was
+    gone by then it never owes: files tell how much that was, and so does the ledger, of a group
+    that was not set back, by what had been added less what is archived of it.
+    """
+    told = [one for one in (*ledger.positions, files.at) if one is not None]
+    if not told:
+        return files
+    at = min(told if position is None else [*told, position])
+    gone = files.gone
+    if ledger.added is not None and at == ledger.positions[0]:
+        left = archived.count_until(at) + archived.beyond_seq  # at most
+        gone = max(gone, ledger.added - left)
+    return Beginning(at=at, gone=gone)
+
+
+def find_audited_after(
+    told: EntryId, moves: Iterable[EntryId], *, position: EntryId | None, last: EntryId
+) -> EntryId:
+    """After which entry all are audited: as the window before `told`, or before that.
+
+    A group that was set back to before its first window owes what lies between: `moves` are where
+    the ledger says that it was put, and `position` counts when it is lower than at the `last` look.
+    """
+    went_back = [position] if position is not None and position < last else []
+    return min([told, *moves, *went_back])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
     """Entries of a stream that were added and removed before it was archived for the first time."""
 
@@ -89,51 +146,76 @@ class Removed:
 
 def find_owed(
     window: Window,
-    archived: int,
-    count_until: Callable[[EntryId], int],
+    archived: Archived,
     *,
     begin: EntryId | None,
     removed: Removed | None = None,
 ) -> Owed:
-    """The group's part of a window; `count_until` tells how many are archived up to an ID.
+    """The group's part of a window.
 
     Only the ledger and append-only files tell where a group began. Of entries that were gone before
     the archive nobody knows on which side they lay: they stay, unless one from before the group is
-    archived. `removed` is of the first window.
+    archived. So do those that the archive cannot hold. `removed` is of the first window.
     """
     gone = 0 if removed is None else removed.after(begin, window.from_id)
     if begin is None or begin <= window.from_id:
-        return Owed(window=window, archived=archived, removed=gone, begin=begin)
+        return Owed(window=window, archived=archived.entries, removed=gone, begin=begin)
     if begin >= window.to_id:
         none = replace(window, from_id=window.to_id, from_added=window.to_added)
-        return Owed(window=none, archived=0, left_out=archived, begin=begin)
-    left_out = count_until(begin)
+        return Owed(window=none, archived=0, left_out=archived.entries, begin=begin)
+    left_out = archived.count_until(begin)
     if not left_out:
-        return Owed(window=window, archived=archived, removed=gone, begin=begin)
+        return Owed(window=window, archived=archived.entries, removed=gone, begin=begin)
     # Trimming takes the oldest: with one from before the group left, all that are gone are older.
-    missing = max(0, window.to_added - window.from_added - archived)
+    there = archived.entries + archived.beyond + archived.beyond_seq
+    missing = max(0, window.to_added - window.from_added - there)
     added = min(window.from_added + left_out + missing, window.to_added)
     mine = replace(window, from_id=begin, from_added=added)
-    kept = archived - left_out
+    kept = archived.entries - left_out
     return Owed(window=mine, archived=kept, left_out=left_out, removed=gone, begin=begin)
 
 
-def read_first_position(stream: str, history: GroupHistory) -> EntryId | None:
-    """Where the group was created for the first time; None when the ledger does not tell."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstCreation:
+    """What the ledger tells of a group's first creation; without it the group began elsewhere."""
+
+    positions: tuple[EntryId, ...] = ()  # where it was created, and where it was put later
+    added: int | None = None  # entries that had been added to the stream until it was created
+
+
+def read_first_creation(stream: str, history: GroupHistory) -> FirstCreation:
+    """Of a group, from its ledger; nothing when the ledger does not tell where it was created."""
+    first = next(filter(_is_first, _creations(stream, history)), {})
+    begin = _position(first, "position")
+    if begin is None:
+        return FirstCreation()
+    text = first.get("added", "")
+    is_number = text.isascii() and text.isdigit() and len(text) <= 19
+    return FirstCreation(
+        positions=(begin, *read_moves(stream, history)),
+        added=int(text) if is_number else None,
+    )
+
+
+def read_moves(stream: str, history: GroupHistory) -> list[EntryId]:
+    """Where a group was put after its first creation, otherwise than by reads."""
+    again = [one for one in _creations(stream, history) if not _is_first(one)]
+    told = [_position(one, "position") for one in again]
+    told += [_position(one, "to") for one in history.of(LedgerKind.POSITION_CHANGED)]
+    return [one for one in told if one is not None]
+
+
+def _creations(stream: str, history: GroupHistory) -> list[Mapping[str, str]]:
+    created = history.of(LedgerKind.GROUP_CREATED)
+    return [one for one in created if one.get("stream", stream) == stream]
+
+
+def _is_first(details: Mapping[str, str]) -> bool:
+    return details.get("why") == CreationReason.FIRST
+
+
+def _position(details: Mapping[str, str], name: str) -> EntryId | None:
     try:
-        return parse_entry_id(_first_creation(stream, history).get("position", ""))
+        return parse_entry_id(details.get(name, ""))
     except InvalidSpec:
         return None
-
-
-def read_first_added(stream: str, history: GroupHistory) -> int | None:
-    """How many entries had been added to the stream until then; None: the ledger does not tell."""
-    text = _first_creation(stream, history).get("added", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 19 else None
-
-
-def _first_creation(stream: str, history: GroupHistory) -> Mapping[str, str]:
-    for details in history.of(LedgerKind.GROUP_CREATED):
-        if details.get("stream", stream) == stream and details.get("why") == CreationReason.FIRST:
-            return details
-    return {}

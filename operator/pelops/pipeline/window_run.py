@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, Evidence, render_summary
@@ -18,13 +18,17 @@ from pelops.pipeline.identities import Counted, Identity, find_violations, list_
 from pelops.pipeline.layout import slug
 from pelops.pipeline.losses import count_in_gaps
 from pelops.pipeline.owed import (
+    Archived,
     Balance,
+    Beginning,
     Owed,
     Removed,
     close_balance,
+    find_audited_after,
+    find_beginning,
     find_owed,
-    read_first_added,
-    read_first_position,
+    read_first_creation,
+    read_moves,
 )
 from pelops.pipeline.plan import render_window
 from pelops.pipeline.plural import agree
@@ -123,7 +127,7 @@ def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
             owed=owed,
             previous=seen.previous,
             copies=seen.copies,
-            audited_after=_audited_after(seen.previous, name, owed),
+            audited_after=_audited_after(seen.previous, target, look, history, owed),
             last_look=read_last_look(work, target.group),
             directory=directory,
         )
@@ -140,12 +144,20 @@ def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
     return run_stage(work, name, make)
 
 
-def _audited_after(previous: Previous, name: str, owed: Owed) -> EntryId:
+def _audited_after(
+    previous: Previous, target: Target, look: Snapshot, history: GroupHistory, owed: Owed
+) -> EntryId:
     """Where the first window of the group's begins; of a stream that was made anew, this one."""
-    told = previous.marker(name).get("audited_after")
-    if told is None or previous.work.plan.breaks:
+    work = previous.work
+    told = previous.marker(f"group={slug(target.group)}").get("audited_after")
+    if told is None or work.plan.breaks:
         return owed.after
-    return parse_entry_id(told)
+    return find_audited_after(
+        parse_entry_id(told),
+        read_moves(work.plan.stream, history),
+        position=look.before.position if look.before else None,
+        last=read_last_look(work, target.group).position,
+    )
 
 
 def _owed(
@@ -154,25 +166,26 @@ def _owed(
     plan = work.plan
 
     def count_until(entry_id: EntryId) -> int:
+        # What lies before the window was gone when it was archived.
+        if entry_id <= plan.window.from_id:
+            return 0
         return work.read("entries").where(at_or_before(entry_id)).count()
 
-    in_ledger = read_first_position(plan.stream, history)
-    begin = min((one for one in (in_ledger, created.position) if one is not None), default=None)
-    gone_before, added = created.gone_before, read_first_added(plan.stream, history)
-    if begin is not None and begin == in_ledger and added is not None:
-        left = count_until(begin) if begin > plan.window.from_id else 0
-        gone_before = max(gone_before, added - left)
-    gone = Removed(
-        entries=max(0, plan.window.from_added - gone_before),
-        max_deleted=look.stream.max_deleted,
+    there = Archived(entries=archived, count_until=count_until, **_read_beyond(work))
+    begin = find_beginning(
+        read_first_creation(plan.stream, history),
+        Beginning(at=created.position, gone=created.gone_before),
+        there,
+        position=look.before.position if look.before else None,
     )
-    return find_owed(
-        plan.window,
-        archived,
-        count_until,
-        begin=begin,
-        removed=gone if plan.begins_anew else None,
+    gone_before = min(begin.gone, plan.window.from_added) if plan.begins_anew else 0
+    removed = Removed(
+        entries=plan.window.from_added - gone_before, max_deleted=look.stream.max_deleted
     )
+    owed = find_owed(
+        plan.window, there, begin=begin.at, removed=removed if plan.begins_anew else None
+    )
+    return replace(owed, gone_before=gone_before)
 
 
 def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
@@ -219,6 +232,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     told = {
         "copies": sum(found.copies.values()),
         "before_the_group": case.owed.left_out,
+        "removed_before_the_group": case.owed.gone_before,
         "identities": [
             {"name": one.name, "expected": one.expected, "found": one.found} for one in identities
         ],
@@ -397,10 +411,14 @@ def _count_undelivered(case: Case, missing: int) -> int:
 
 def _count_beyond(case: Case) -> int:
     """Entries of the group's part whose IDs the archive cannot hold: of them nothing is known."""
-    storage, place = case.work.run.storage, case.work.place
-    content = storage.read_json(place.part("entries.json")) or {}
-    beyond: int = content.get("beyond", 0)
+    beyond = sum(_read_beyond(case.work).values())
     return min(beyond, max(0, case.owed.produced - case.owed.archived))
+
+
+def _read_beyond(work: Work) -> Mapping[str, int]:
+    """Entries of the window whose IDs the archive cannot hold, by the part that is too large."""
+    content = work.run.storage.read_json(work.place.part("entries.json")) or {}
+    return {name: content.get(name, 0) for name in ("beyond", "beyond_seq")}
 
 
 def _count_in_gaps(case: Case) -> int:
@@ -422,7 +440,7 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
             AuditFinding(
                 kind="ids-beyond-range",
                 count=beyond,
-                sentence=f"{beyond} of {owed.produced} entries have IDs of 2^63 milliseconds or"
+                sentence=f"{beyond} of {owed.produced} entries have IDs with a number of 2^63 or"
                 " more, which the archive cannot hold: what became of them is not known",
             )
         )

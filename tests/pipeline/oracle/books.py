@@ -183,10 +183,14 @@ class GroupBook:
         self.exists = False
 
     def set_reached(self, reached: int, skipped: State = State.SKIPPED) -> None:
-        """The position was set by hand: over what was not delivered, or back."""
-        pending = set(self.pending())
+        """The position was set by hand: over what was not delivered, or back.
+
+        What came before the group and was gone by then is as if it had been created there.
+        """
+        pending, bodies = set(self.pending()), self.stream.bodies
         for place in range(reached, len(self.states)):
-            if place not in pending:
+            was_never_owed = self.states[place] == State.BEFORE_GROUP and not bodies[place]
+            if place not in pending and not was_never_owed:
                 self.states[place] = State.WAITING
         self.reached = min(self.reached, reached)
         gone = skipped if skipped is State.BEFORE_GROUP else State.PASSED_GONE

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus, Verdict
+from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId
 from pelops.policy.classification import OPEN_STATUSES
 from tests.pipeline.oracle.books import NEVER_DELIVERED, GroupBook, Mark, State, StreamBook
@@ -46,7 +46,9 @@ class Record:
     roots: dict[bytes, EntryStatus] = field(default_factory=dict)
     sight: Sight | None = None
     breaks: int = 0
-    audited_from: EntryId | None = None  # where the first window began
+    first: int = 0  # the first window of the stream
+    audited_from: EntryId | None = None  # where it began
+    audited_to: EntryId | None = None  # where the last window that was judged ended
     judged: int = -1  # the last window that was judged
     is_lost: bool = False  # the stream was replaced, and nobody could see it: all is in doubt
     counted: tuple[int, int] = (0, 0)  # entries added until the last audit, and there
@@ -110,8 +112,11 @@ class Judge:
     def _judge_window(self, told: Told) -> Iterator[Untrue]:
         window, untrue = told.summary.window, self._report(told)
         places = self._within(window.from_id, window.to_id)
-        if self.record.audited_from is None or self._is_broken():
-            self.record.audited_from = window.from_id
+        # Of a stream that was made anew: one run may close more windows of it than the first.
+        begins_anew = self._is_broken() and window.from_id != self.record.audited_to
+        if self.record.audited_from is None or begins_anew:
+            self.record.first, self.record.audited_from = window.number, window.from_id
+        self.record.audited_to = window.to_id
         yield from self._check_amounts(told, places, untrue)
         yield from self._check_named(told, places, untrue)
         yield from self._check_unnamed(told, places, untrue)
@@ -134,6 +139,8 @@ class Judge:
             yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
         if hidden < 0 and number == 0 and not self._is_broken():
             yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
+        never_owed = sum(1 for place in places if self._was_gone_before_the_group(place))
+        hidden -= min(never_owed, told.removed_before_the_group)
         told_of = " ".join([told.limits, *(one.sentence for one in summary.findings)])
         if hidden > 0 and not _BEFORE_THE_FIRST.search(told_of):
             yield untrue(
@@ -240,15 +247,12 @@ class Judge:
         window = told.summary.window
         if self._is_broken():
             return
-        begin = self.record.audited_from or EntryId.MIN
-        true = {
-            self.stream.ids[place]: self.book.status(place)
-            for place in self._within(begin, window.to_id)
-            if self._is_open(place)
-        }
+        places = [one for one in self._within(EntryId.MIN, window.to_id) if self._is_open(one)]
+        true = {self.stream.ids[place]: self.book.status(place) for place in places}
         said = {**self.record.told, **told.named, **told.settled}
         closed = {one for one, status in said.items() if status not in _NOT_FINAL}
-        forgotten = [one for one in true if one not in told.open and one not in closed]
+        owed = [self.stream.ids[place] for place in places if self._is_owed(place, window)]
+        forgotten = [one for one in owed if one not in told.open and one not in closed]
         if forgotten and self.book.exists:
             yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
         extra = [one for one, status in told.open.items() if true.get(one) is not status]
@@ -443,6 +447,23 @@ class Judge:
         state = State(self.book.states[place])
         waits = state is State.WAITING and bool(self.stream.bodies[place])
         return waits or state is State.HELD
+
+    def _is_owed(self, place: int, window: Window) -> bool:
+        """Whether an open entry is to be told: all may see it, or it came after the first window.
+
+        What has still to be delivered again, of what lay before the first window, is told by the
+        audit after its delivery.
+        """
+        begin = self.record.audited_from or EntryId.MIN
+        if place in self._within(begin, window.to_id):
+            return True
+        is_held = State(self.book.states[place]) is State.HELD
+        is_first = window.number == self.record.first
+        return bool(self.stream.bodies[place]) and (is_held or is_first)
+
+    def _was_gone_before_the_group(self, place: int) -> bool:
+        is_before = State(self.book.states[place]) is State.BEFORE_GROUP
+        return is_before and not self.stream.bodies[place]
 
     def _is_broken(self) -> bool:
         if self.record.sight is not None:

@@ -56,6 +56,15 @@ _SET_BACK: Final = (
     Act(Kind.DELETE_PENDING, 1),
     Act(Kind.AUDIT),
 )
+_SET_BACK_OVER_WHAT_WAS_GONE: Final = (
+    Act(Kind.ADD, 1),
+    Act(Kind.DELETE_UNDELIVERED, 1),
+    Act(Kind.TRIM, 5, pick=1),
+    Act(Kind.SET_POSITION, pick=_BEGINNING),
+    Act(Kind.AUDIT),
+    Act(Kind.DRAIN),
+    Act(Kind.AUDIT),
+)
 _SKIPPED: Final = (
     Act(Kind.ADD, 50),
     Act(Kind.READ, 20),
@@ -122,6 +131,34 @@ KNOWN: Final[dict[str, History]] = {
     "a position that was moved, with files": _history(*_SKIPPED, files=Files.WHOLE),
     "a position set back to before the group, with files": _history(
         *_SET_BACK, start="$", files=Files.REWRITTEN, has_operator=True
+    ),
+    "a position set back over what was gone before the group": _history(
+        *_SET_BACK_OVER_WHAT_WAS_GONE, start="$", has_operator=True
+    ),
+    "a position set back over what was gone before the group, with files": _history(
+        *_SET_BACK_OVER_WHAT_WAS_GONE, start="$", files=Files.WHOLE
+    ),
+    "a position set back, by the operator's ledger": _history(
+        Act(Kind.ADD, 10),
+        Act(Kind.READ, 5),
+        Act(Kind.SET_POSITION, pick=_BEGINNING),
+        Act(Kind.READ, 12),
+        Act(Kind.AUDIT),
+        start="$",
+        has_operator=True,
+    ),
+    "a position set back to before the group, after an audit": _history(
+        Act(Kind.AUDIT),
+        Act(Kind.SET_POSITION, pick=_BEGINNING),
+        Act(Kind.AUDIT),
+        Act(Kind.READ, 5),
+        Act(Kind.AUDIT),
+        Act(Kind.READ, 2),
+        Act(Kind.DELETE_PENDING, 3),
+        Act(Kind.ADD, 5),
+        Act(Kind.AUDIT),
+        start="$",
+        has_operator=True,
     ),
     "gone before the archive": _history(*_GONE_BEFORE_THE_ARCHIVE),
     "gone before the archive, with files": _history(*_GONE_BEFORE_THE_ARCHIVE, files=Files.WHOLE),

@@ -53,6 +53,11 @@ class Told:
         found: int = self.content["before_the_group"]
         return found
 
+    @property
+    def removed_before_the_group(self) -> int:
+        found: int = self.content["removed_before_the_group"]
+        return found
+
 
 def read_told(archive: str, stream: str, group: str, number: int) -> Told:
     """All that the archive says of a group in a window."""

@@ -133,9 +133,9 @@ def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
         for name, source in _TABLES.items()
         if run.storage.exists(place.of_group(group, name))
     ]
-    found.append(
-        _load(run, place.of_group(group, "open"), Source.EARLIER, F.col("window") != place.number)
-    )
+    # The window of what was found pending though none had it open is not known.
+    is_earlier = ~F.col("window").eqNullSafe(place.number)
+    found.append(_load(run, place.of_group(group, "open"), Source.EARLIER, is_earlier))
     return unite(found)
 
 
