@@ -28,8 +28,8 @@ from benchmarks.raw_redis import RawRedis, Reply
 from benchmarks.recovery_ways import UID, operators_server, provision
 from benchmarks.server_time import read_commandstats
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import NotDue, find_idle, open_sweep
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.scan import NotDue, find_idle, open_sweep
 
 KEYS = derive_keys("orders:published", "order-processing")
 PENDING = 20_000

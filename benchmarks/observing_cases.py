@@ -18,7 +18,7 @@ from benchmarks.sweeping_replica import worker_names
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import StreamObservation
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
 
 SHORTEST = 10_000  # entries; every case fits into such a stream
 FIRST_MS = 1_700_000_000_000

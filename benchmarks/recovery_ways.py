@@ -21,11 +21,10 @@ from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
-from pelops.redis_streams.acting import Act
-from pelops.redis_streams.connection import ServerPool
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.recovery import Order, recover_owner
-from pelops.redis_streams.server import Server
+from pelops.redis_core.pool import ServerPool
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.recovery.actions import Act, Order, recover_owner
 
 UID = "uid-of-the-benchmark"
 BATCH = 100  # what the operator moves at once unless told otherwise

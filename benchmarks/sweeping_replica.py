@@ -14,22 +14,22 @@ from datetime import timedelta
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from pelops.controller.cache import Cache
-from pelops.controller.evidence import Evidence
-from pelops.controller.members import Members
-from pelops.controller.observe import Observer
-from pelops.controller.reporter import Reporter
-from pelops.controller.secrets import Secrets
-from pelops.controller.skew import NodeClocks
-from pelops.controller.sweeper import SweepDoors, Sweeper
-from pelops.controller.sweeping import SweepLoop
-from pelops.controller.targets import Targets
+from pelops.controller.group.observation import Observer
+from pelops.controller.group.targets import Targets
+from pelops.controller.recovery.clock_skew import NodeClocks
+from pelops.controller.recovery.loop import SweepLoop
+from pelops.controller.recovery.pod_evidence import Evidence
+from pelops.controller.recovery.scanner import SweepDoors, Sweeper
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.membership import Members
+from pelops.controller.runtime.secrets import Secrets
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Trigger
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import DEPLOYMENT, POD, STREAM_CONSUMER_GROUP
-from pelops.policy.turn import rank_of
-from pelops.redis_streams.connection import ServerPool
+from pelops.policy.membership import rank_of
+from pelops.redis_core.pool import ServerPool
 
 NAMESPACE = "default"
 WORKERS = "order-workers"

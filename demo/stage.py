@@ -21,7 +21,7 @@ from demo.team import Team
 from demo.watching import Watch
 from demo.workers import WATCH_PODS, History, read_history
 from pelops.domain.ledger import LedgerKind
-from pelops.policy.reasons import Reason
+from pelops.policy.status.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

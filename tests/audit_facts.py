@@ -7,12 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from pelops.api.stream_audit import StreamAudit
-from pelops.domain.audit import AuditSummary
-from pelops.domain.audit_record import AuditRecord
-from pelops.kube.environment import WorkerAccess
-from pelops.policy.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
-from pelops.policy.audit_plan import AuditPlan, plan_audit
+from pelops.api.audit.stream_audit import StreamAudit
+from pelops.domain.audit import AuditRecord, AuditSummary
+from pelops.kube.worker_environment import WorkerAccess
+from pelops.policy.audit.facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.audit.plan import AuditPlan, plan_audit
 from tests.audits import CLOSED, a_summary
 from tests.builders import resource
 

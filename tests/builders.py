@@ -9,14 +9,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
 from pelops.domain.workload import PodObservation, Target, WorkloadObservation
-from pelops.policy.facts import Facts
-from pelops.policy.scaling import NOT_DECIDED, decide_fixed
+from pelops.policy.scaling.decision import NOT_DECIDED, decide_fixed
+from pelops.policy.status.facts import Facts
 
 NOW = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
 TARGET = Target(api_version="apps/v1", kind="Deployment", namespace="shop", name="order-workers")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.controller.cache import Cache
-from pelops.controller.versions import Name
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.versions import Name
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 

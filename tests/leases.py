@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from pelops.controller.members import ANSWER_S, Members
+from pelops.controller.runtime.membership import ANSWER_S, Members
 from pelops.errors import Conflict, KubernetesUnavailable
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import Kind

@@ -7,8 +7,7 @@ from typing import Any
 
 from pelops.domain.liveness import Cut, FormerPod, PodEvidence
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
-from pelops.policy.liveness import decide_cut
-from pelops.policy.vanishing import REPORTS_WITHIN
+from pelops.policy.recovery.liveness import REPORTS_WITHIN, decide_cut
 from tests.builders import NOW, later, pod
 
 S = timedelta(seconds=2)

@@ -8,14 +8,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
-from pelops.domain.scaling import Backlog
-from pelops.policy.behavior import History, Recommendation
-from pelops.policy.capacity import Capacity
-from pelops.policy.handling import Handling
-from pelops.policy.rates import Meter
-from pelops.policy.scaling import ScalingDecision, ScalingMemory, decide_replicas
-from pelops.policy.tally import Tally
+from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
+from pelops.policy.scaling.behavior import History, Recommendation
+from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
+from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.rates import Capacity, Handling, Meter, Tally
 from tests.builders import NOW, resource, workload
 
 SECOND = 1000.0  # of the clock that never jumps

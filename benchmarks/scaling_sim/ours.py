@@ -10,22 +10,22 @@ from typing import Final
 from benchmarks.scaling_sim.group import StreamGroup
 from benchmarks.scaling_sim.workers import Pod
 from benchmarks.scaling_sim.world import TICK_S, World
-from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
+from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import Ahead, GroupObservation, StreamObservation, judge_lag
-from pelops.domain.scaling import Backlog
 from pelops.domain.state import GroupState
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.policy.backlog import judge_backlog
-from pelops.policy.pace_of_looks import next_look
-from pelops.policy.scaling import (
+from pelops.policy.scaling.decision import (
     ScalingDecision,
     ScalingMemory,
     decide_replicas,
+    next_look,
     remember_write,
     spare_busy,
 )
-from pelops.policy.victims import AT_WORK_S
+from pelops.policy.scaling.demand import judge_backlog
+from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.victims import AT_WORK_S
 
 NAME: Final = "pelops"
 COUNTED: Final = 64  # entries ahead that a usual look counts, ...

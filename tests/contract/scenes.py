@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.worker.server.door import Door
+from pelops.worker.server.adapter import Door
 from pelops.worker.testing import MemoryGroup
 from tests.integration.worker_door import KEYS, Behind, behind, grant, opened, worker_endpoint
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from local_cluster.plane import ControlPlane
-from pelops.controller.cache import Cache
-from pelops.controller.evidence import Evidence, Judgement, Question
+from pelops.controller.recovery.pod_evidence import Evidence, Judgement, Question
+from pelops.controller.runtime.cache import Cache
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP

@@ -13,8 +13,8 @@ import yaml
 
 from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_AUDIT, StreamAudit
-from pelops.api.base import VALIDATIONS
 from pelops.api.crd import build_root_schema
+from pelops.api.schema.base import VALIDATIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "nightly"

@@ -13,9 +13,9 @@ import yaml
 
 from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_CONSUMER_GROUP, StreamConsumerGroup
-from pelops.api.base import VALIDATIONS
 from pelops.api.crd import build_root_schema
-from pelops.api.recovery import DEFAULT_RECOVERY_STRATEGY
+from pelops.api.group.recovery import DEFAULT_RECOVERY_STRATEGY
+from pelops.api.schema.base import VALIDATIONS
 from tests.control_plane.crd_cases import (
     BOUNDS,
     FULL_STATUS,

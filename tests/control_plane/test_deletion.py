@@ -7,21 +7,21 @@ import json
 
 from local_cluster.plane import ControlPlane
 from local_cluster.redis_servers import RedisServers
-from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache
-from pelops.controller.deletion import Deletion
-from pelops.controller.memory import Hold, Memory
-from pelops.controller.observe import Observer
-from pelops.controller.reporter import Reporter
-from pelops.controller.secrets import Secrets
-from pelops.controller.steps import FINALIZER
-from pelops.controller.targets import Targets
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.deletion import Deletion
+from pelops.controller.group.memory import Hold, Memory
+from pelops.controller.group.observation import Observer
+from pelops.controller.group.steps import FINALIZER
+from pelops.controller.group.targets import Targets
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.secrets import Secrets
 from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.kube.client import KubeApi
-from pelops.redis_streams.connection import ServerPool
-from pelops.redis_streams.groups import provision_group
+from pelops.redis_core.pool import ServerPool
+from pelops.redis_streams.group.provisioning import provision_group
 from tests.operators import Resources, sleeping_template
 
 

@@ -11,12 +11,12 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
-from pelops.controller.cache import Cache
-from pelops.controller.evidence import Evidence
+from pelops.controller.recovery.pod_evidence import Evidence
+from pelops.controller.runtime.cache import Cache
 from pelops.domain.liveness import Death, LivenessReason
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import NODE, POD
-from pelops.policy.vanishing import REPORTS_WITHIN
+from pelops.policy.recovery.liveness import REPORTS_WITHIN
 from tests.control_plane.evidence_scene import (
     NODE_NAME,
     SKEW,

@@ -11,17 +11,17 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
-from pelops.controller.cache import Cache
-from pelops.controller.reporter import Reporter
-from pelops.controller.scale_writes import ScaleWrites, Scene
-from pelops.controller.scaled import Scaled
-from pelops.controller.targets import Targets
-from pelops.controller.victims import Victims
+from pelops.controller.group.targets import Targets
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.scaling.scaled import Scaled
+from pelops.controller.scaling.victims import Victims
+from pelops.controller.scaling.writes import ScaleWrites, Scene
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import DEPLOYMENT
-from pelops.policy.others import watch_others
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import ScalingDecision
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.other_writers import watch_others
+from pelops.policy.status.reasons import Reason
 from tests.builders import resource
 from tests.e2e.declaring import a_deployment
 from tests.faults.proxy import Proxy

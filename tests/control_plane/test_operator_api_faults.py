@@ -21,9 +21,9 @@ from local_cluster.nodes import start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.controller.audit_cache import AUDIT_KINDS
-from pelops.controller.cache import WATCHED
-from pelops.controller.watch import SILENCE_LIMIT_S
+from pelops.controller.audit.cache import AUDIT_KINDS
+from pelops.controller.runtime.cache import WATCHED
+from pelops.controller.runtime.watch import SILENCE_LIMIT_S
 from tests.cluster_fixtures import FAST
 from tests.control_plane.api_proxy import FAULTS, ApiProxy
 from tests.control_plane.counting import await_members, gauge

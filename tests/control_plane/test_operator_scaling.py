@@ -11,7 +11,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.policy.reasons import Reason
+from pelops.policy.status.reasons import Reason
 from tests.control_plane.counting import await_members
 from tests.control_plane.own_plane import own_plane
 from tests.e2e.declaring import Object

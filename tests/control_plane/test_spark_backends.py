@@ -14,7 +14,7 @@ import yaml
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.kube.spark_audits import made_at
+from pelops.kube.audit_spark import made_at
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
 from tests.e2e.auditing import AUDIT, JOB, an_audit, apply_audit, await_audit, await_reason

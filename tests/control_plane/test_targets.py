@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from local_cluster.plane import ControlPlane
-from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.cache import Cache
-from pelops.controller.targets import LAGGING_S, Targets
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.targets import LAGGING_S, Targets
+from pelops.controller.runtime.cache import Cache
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import DEPLOYMENT
 from tests.builders import resource

@@ -16,16 +16,16 @@ from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers, start_standalone
-from pelops.controller.cache import Cache
-from pelops.controller.victims import Fleet, Victims
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.scaling.victims import Fleet, Victims
 from pelops.domain.naming import derive_keys
 from pelops.domain.workload import Target
 from pelops.kube.client import KubeApi
-from pelops.kube.observing import DELETION_COST
+from pelops.kube.observation import DELETION_COST
 from pelops.kube.resources import DEPLOYMENT, POD
-from pelops.policy.victims import AT_WORK_S
-from pelops.redis_streams.consumers import list_consumers
-from pelops.redis_streams.server import Server
+from pelops.policy.scaling.victims import AT_WORK_S
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.consumers import list_consumers
 from tests.builders import resource
 from tests.e2e.declaring import a_workload
 from tests.integration.redis_door import add, connected, deliver, endpoint_of, provision

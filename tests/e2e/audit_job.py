@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.audits import record_audit, record_groups
-from pelops.redis_streams.connection import ServerPool
+from pelops.redis_core.pool import ServerPool
+from pelops.redis_streams.audit.records import record_audit, record_groups
 from tests.audits import a_summary, a_window
 
 

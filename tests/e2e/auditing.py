@@ -12,7 +12,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import AuditSummary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
-from pelops.redis_streams.audits import record_audit
+from pelops.redis_streams.audit.records import record_audit
 from tests.e2e.declaring import WAIT_S, Object
 from tests.integration.redis_door import connected, endpoint_of
 from tests.operators import ROOT, Resources

@@ -6,7 +6,7 @@ import pytest
 
 from local_cluster.nodes import Node
 from local_cluster.redis_servers import RedisServers, ServerOptions
-from pelops.policy.reasons import Reason
+from pelops.policy.status.reasons import Reason
 from tests.control_plane.counting import await_members
 from tests.e2e.declaring import WORKERS, Object, a_deployment, a_workload, get
 from tests.e2e.scaled_group import PER_REPLICA, ScaledGroup, auto, working_template

@@ -36,9 +36,9 @@ class Mutation:
 
 
 RECOVER = "redis_streams/lua/recover_entries.lua"
-RECOVERY = "redis_streams/recovery.py"
-ATTEMPTS = "policy/attempts.py"
-LIVENESS = "policy/liveness.py"
+RECOVERY = "redis_streams/recovery/actions.py"
+ATTEMPTS = "policy/recovery/attempts.py"
+LIVENESS = "policy/recovery/liveness.py"
 
 MOVE_BY_OWNER = (
     Replacement(file=RECOVER, old="    if delivered >= cut then\n", new="    if false then\n"),
@@ -46,7 +46,7 @@ MOVE_BY_OWNER = (
 
 FAILED_PHASE = (
     Replacement(
-        file="policy/ends.py",
+        file="policy/recovery/pod_end.py",
         old="    return is_final and are_all_terminated(pod)\n",
         new="    return pod.phase in FINAL_PHASES\n",
     ),
@@ -54,7 +54,7 @@ FAILED_PHASE = (
 
 NO_LIVE_GET = (
     Replacement(
-        file="controller/evidence.py",
+        file="controller/recovery/pod_evidence.py",
         old="looks = await look_at_pods(self._api, question.namespace, sorted(wanted))",
         new="looks = PodLooks()",
     ),
@@ -154,7 +154,7 @@ RECREATE_AT_LAST = (
 
 FORGET_LOSS = (
     Replacement(
-        file="policy/loss.py",
+        file="policy/group/losses.py",
         old="    if before is None or was_made_since(before, stream):\n        return None\n",
         new="    return None\n",
     ),

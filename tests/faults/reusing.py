@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from local_cluster.processes import wait_until
-from pelops.kube.workloads import RESOURCE_LABEL
+from pelops.kube.worker_deployment import RESOURCE_LABEL
 from tests.faults.lanes import Lane, Place
 from tests.faults.world import World
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.worker_door import Behind, behind, grant, opened, worker_endpoint
 from tests.worker_process import WorkerProcesses
 

@@ -10,8 +10,8 @@ import pytest
 from local_cluster.redis_servers import ServerOptions
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
-from pelops.redis_streams.expiry import ExpiryEvents, Subscription
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, Subscription
 from tests.integration.redis_door import connected
 
 TELLING: Final = ServerOptions(config={"notify-keyspace-events": "Ex"})

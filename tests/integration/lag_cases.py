@@ -5,8 +5,8 @@ from typing import Final
 
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import GroupObservation
-from pelops.redis_streams.observing import Look, observe_groups
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import Look, observe_groups
 from tests.integration.redis_door import an_owner, deliver
 
 KEYS: Final = derive_keys("orders:events", "processing")

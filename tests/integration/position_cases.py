@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pelops.domain.entry_id import END_OF_STREAM, StartPosition
 from pelops.domain.ledger import GroupCreation
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.groups import ProvisionVerdict, provision_group
-from pelops.redis_streams.position import remember_position
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.position import remember_position
+from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
 from tests.integration.redis_door import (
     add,
     an_owner,

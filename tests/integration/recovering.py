@@ -10,12 +10,11 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEntry, LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, Chunk, SweepSight
-from pelops.policy.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.redis_streams.acting import Act
-from pelops.redis_streams.recovery import Order, Recovered, recover_owner
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import Reasons
-from pelops.redis_streams.sweeping import instant, open_sweep
+from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.actions import Act, Order, Recovered, recover_owner
+from pelops.redis_streams.recovery.scan import instant, open_sweep
+from pelops.redis_streams.recovery.suspects import Reasons
 from tests.integration.redis_door import provision
 
 KEYS: Final = derive_keys("orders:events", "processing")

@@ -9,9 +9,9 @@ import pytest
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Action
 from pelops.errors import PelopsError
-from pelops.redis_streams.recovery import recover_entries
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import settle_suspects
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.actions import recover_entries
+from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.entry_id import EntryId
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.waking import Waker
+from pelops.redis_core.server import Server
+from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_door import connected
 

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from pelops.api.recovery import LocksSpec, RecoverySpec
-from pelops.controller.evidence import Judgement
-from pelops.controller.findings import Findings
-from pelops.controller.sweep import Ground, StreamSweep, review, settle
+from pelops.api.group.recovery import LocksSpec, RecoverySpec
+from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.scan import Ground, StreamSweep, review, settle
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Cut, Death, LivenessReason, OwnerMatch
 from pelops.domain.recovery import Trigger
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import read_fields
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.scan import read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,

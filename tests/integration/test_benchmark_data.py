@@ -19,7 +19,7 @@ from benchmarks.raw_redis import RawRedis, pack
 from benchmarks.server_time import SWEEPING, CallMeter, longest_of, sweeping_ms
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.scripts import load_script
+from pelops.redis_core.scripts import load_script
 
 KEYS = derive_keys("orders:data", "g")
 ENDS = (("XRANGE", ("-", "+")), ("XREVRANGE", ("+", "-")))

@@ -12,10 +12,10 @@ from typing import Any, Final
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.controller.evidence import Judgement
+from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cut
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
 from tests.integration.redis_door import (
     any_redis,  # noqa: F401 - a fixture

@@ -12,13 +12,12 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.state import Latch
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
-from pelops.redis_streams.dead_letters import expire_letters
-from pelops.redis_streams.groups import destroy_group, provision_group, release_group
-from pelops.redis_streams.lag import repair_lag
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.position import clear_latches, remember_position
-from pelops.redis_streams.retention import trim_retry_stream
-from pelops.redis_streams.server import Flavour, Server
+from pelops.redis_core.server import Flavour, Server
+from pelops.redis_streams.group.lag import repair_lag
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.position import clear_latches, remember_position
+from pelops.redis_streams.group.provisioning import destroy_group, provision_group, release_group
+from pelops.redis_streams.group.retention import expire_letters, trim_retry_stream
 from tests.integration.redis_door import (
     an_owner,
     any_redis,  # noqa: F401 - a fixture

@@ -7,11 +7,12 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.access import Role, acl_rules
-from pelops.domain.audit_record import MOST_AUDITS, MOST_GROUPS
+from pelops.domain.audit import MOST_AUDITS, MOST_GROUPS
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import audit_index_key
 from pelops.errors import InvalidSpec, PermissionDenied, WrongType
-from pelops.redis_streams.audits import (
+from pelops.redis_core.server import Server
+from pelops.redis_streams.audit.records import (
     acknowledge_audit,
     forget_audit,
     forget_groups,
@@ -20,9 +21,8 @@ from pelops.redis_streams.audits import (
     record_audit,
     record_groups,
 )
-from pelops.redis_streams.dead_letters import expire_letters
-from pelops.redis_streams.groups import destroy_group
-from pelops.redis_streams.server import Server
+from pelops.redis_streams.group.provisioning import destroy_group
+from pelops.redis_streams.group.retention import expire_letters
 from tests.audits import a_summary, a_window
 from tests.integration.redis_door import (
     any_redis,  # noqa: F401 - a fixture

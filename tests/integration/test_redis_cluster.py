@@ -9,14 +9,14 @@ from local_cluster.redis_servers import ClusterServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys, key_slot
 from pelops.errors import RedisUnavailable
-from pelops.redis_streams.groups import (
+from pelops.redis_core.server import Server, Topology
+from pelops.redis_streams.group.observation import observe_group, observe_groups
+from pelops.redis_streams.group.provisioning import (
     DestroyVerdict,
     ProvisionVerdict,
     destroy_group,
     provision_group,
 )
-from pelops.redis_streams.observing import observe_group, observe_groups
-from pelops.redis_streams.server import Server, Topology
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 
 KEYS = derive_keys("orders:events", "processing")

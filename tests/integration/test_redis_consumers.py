@@ -7,7 +7,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.naming import derive_keys
 from pelops.errors import WrongType
-from pelops.redis_streams.consumers import count_consumers, list_consumers
+from pelops.redis_streams.recovery.consumers import count_consumers, list_consumers
 from tests.integration.redis_door import add, connected, deliver, endpoint_of, provision
 
 

@@ -7,8 +7,8 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.redis_streams.dead_letters import expire_letters
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.retention import expire_letters
 from tests.integration.redis_door import (
     any_redis,  # noqa: F401 - a fixture
     connected,

@@ -20,8 +20,8 @@ from local_cluster.redis_servers import (
     start_standalone,
 )
 from pelops.domain.naming import key_slot
-from pelops.redis_streams import expiry
-from pelops.redis_streams.expiry import ExpiryEvents
+from pelops.redis_streams.recovery import lock_expiry as expiry
+from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents
 from tests.integration.expiring import (
     TELLING,
     Told,

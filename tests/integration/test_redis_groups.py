@@ -11,15 +11,15 @@ from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.domain.ownership import HOLD
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
-from pelops.redis_streams import transport
-from pelops.redis_streams.groups import (
+from pelops.redis_core import transport
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.provisioning import (
     DestroyVerdict,
     ProvisionVerdict,
     destroy_group,
     provision_group,
 )
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.server import Server
 from tests.integration.redis_door import (
     add,
     an_owner,

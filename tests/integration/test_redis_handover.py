@@ -9,8 +9,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import Action, Verdict
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import hand_over
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.suspects import hand_over
 from tests.integration.recovering import (
     DEAD,
     KEYS,

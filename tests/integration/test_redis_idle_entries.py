@@ -10,8 +10,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import PendingEntry
 from pelops.errors import NoSuchGroup
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import FIRST_PAGE, PAGE, SEEKABLE, find_idle
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE, find_idle
 from tests.integration.recovering import DEAD, KEYS, look, pending, read_new, server_time, strand
 from tests.integration.redis_door import (
     any_redis,  # noqa: F401 - a fixture

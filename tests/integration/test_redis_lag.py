@@ -6,9 +6,9 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.access import Role, acl_rules
-from pelops.redis_streams.lag import repair_lag
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.lag import repair_lag
+from pelops.redis_streams.group.observation import observe_group
 from tests.integration.lag_cases import (
     CASES,
     KEYS,

@@ -11,10 +11,10 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied, WrongType
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.lag import repair_lag
-from pelops.redis_streams.observing import Look, observe_group, observe_groups
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.lag import repair_lag
+from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
+from pelops.redis_streams.group.provisioning import provision_group
 from tests.integration.lag_cases import (
     CASES,
     KEYS,

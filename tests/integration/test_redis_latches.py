@@ -12,26 +12,27 @@ from pelops.domain.ledger import LedgerKind
 from pelops.domain.observation import StreamObservation
 from pelops.domain.state import Latch, LossCause
 from pelops.errors import NotOurs
-from pelops.policy.dropped import DroppedEntries, Holders, find_dropped
-from pelops.policy.loss import assess_loss, find_new_loss, find_vanished
-from pelops.policy.position import (
-    LastSeen,
-    PositionChange,
-    choose_newest,
-    decide_went_back,
+from pelops.policy.group.losses import (
+    DroppedEntries,
+    Holders,
+    assess_loss,
+    find_dropped,
+    find_new_loss,
+    find_vanished,
 )
-from pelops.redis_streams.acting import Act
-from pelops.redis_streams.consumers import remove_consumer
-from pelops.redis_streams.groups import provision_group, release_group
-from pelops.redis_streams.observing import Look, observe_group, observe_groups
-from pelops.redis_streams.position import (
+from pelops.policy.group.position import LastSeen, PositionChange, choose_newest, decide_went_back
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
+from pelops.redis_streams.group.position import (
     clear_latches,
     hold_recovery,
     record_dropped,
     record_loss,
     remember_position,
 )
-from pelops.redis_streams.server import Server
+from pelops.redis_streams.group.provisioning import provision_group, release_group
+from pelops.redis_streams.recovery.actions import Act
+from pelops.redis_streams.recovery.consumers import remove_consumer
 from tests.integration.position_cases import (
     KEYS,
     OWNER,

@@ -10,8 +10,8 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import FIXED_FIELDS, GroupState
 from pelops.errors import WrongType
-from pelops.redis_streams.observing import Look, observe_group, observe_groups
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
 from tests.integration.redis_door import (
     add,
     connected,

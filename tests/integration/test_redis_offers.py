@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.controller.findings import Findings
+from pelops.controller.recovery.findings import Findings
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.redis_streams import offers, suspects
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery import offers, suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -9,15 +9,15 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.groups import (
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.provisioning import (
     DestroyVerdict,
     ProvisionVerdict,
     destroy_group,
     provision_group,
     release_group,
 )
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.server import Server
 from tests.integration.redis_door import (
     an_owner,
     any_redis,  # noqa: F401 - a fixture

@@ -8,10 +8,10 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId
 from pelops.domain.ledger import CreationReason, GroupCreation, LedgerKind
-from pelops.redis_streams.groups import ProvisionVerdict, provision_group, release_group
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.position import remember_position
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.position import remember_position
+from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group, release_group
 from tests.integration.position_cases import (
     KEYS,
     OWNER,

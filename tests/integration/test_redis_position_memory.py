@@ -16,10 +16,10 @@ from pelops.domain.state import (
     SEEN_LOWEST,
 )
 from pelops.errors import NoSuchGroup, NotOurs, WrongType
-from pelops.policy.position import needs_remembering
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.position import remember_position
-from pelops.redis_streams.server import Server
+from pelops.policy.group.position import needs_remembering
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.position import remember_position
 from tests.integration.position_cases import KEYS, OWNER, acknowledge, with_pending_3_and_5
 from tests.integration.redis_door import (
     an_owner,

@@ -10,8 +10,8 @@ import pytest
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import Verdict
-from pelops.redis_streams.consumers import list_consumers, remove_consumer
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.consumers import list_consumers, remove_consumer
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -11,11 +11,11 @@ from pelops.domain.locks import lock_key
 from pelops.domain.naming import derive_keys
 from pelops.domain.recovery import Action, Verdict
 from pelops.errors import SlotMigrating
-from pelops.redis_streams.consumers import remove_consumer
-from pelops.redis_streams.recovery import recover_entries
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import hand_over, settle_suspects
-from pelops.redis_streams.sweeping import finish_sweep
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.actions import recover_entries
+from pelops.redis_streams.recovery.consumers import remove_consumer
+from pelops.redis_streams.recovery.scan import finish_sweep
+from pelops.redis_streams.recovery.suspects import hand_over, settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -9,8 +9,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import Verdict
-from pelops.redis_streams.recovery import recover_entries
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.actions import recover_entries
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -7,7 +7,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import PositionAhead, WouldDuplicate
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
 from tests.integration.recovering import (
     KEYS,
     an_act,

@@ -15,7 +15,7 @@ from pelops.errors import (
     RedisUnavailable,
     WrongType,
 )
-from pelops.redis_streams.server import Server
+from pelops.redis_core.server import Server
 from tests.integration.recovering import (
     KEYS,
     an_order,

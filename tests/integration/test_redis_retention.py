@@ -6,16 +6,21 @@ from datetime import timedelta
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.api.dead_letter import RetentionSpec
+from pelops.api.group.dead_letter import RetentionSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import NotOurs, WrongType
-from pelops.policy.retention import RetentionPlan, needs_retry_trim, plan_retention
-from pelops.redis_streams.dead_letters import expire_letters
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.retention import BATCH, Trimmed, trim_retry_stream, trim_stream
-from pelops.redis_streams.server import Server
+from pelops.policy.group.retention import RetentionPlan, needs_retry_trim, plan_retention
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.retention import (
+    BATCH,
+    Trimmed,
+    expire_letters,
+    trim_retry_stream,
+    trim_stream,
+)
 from tests.integration.redis_door import (
     an_owner,
     any_redis,  # noqa: F401 - a fixture

@@ -14,18 +14,18 @@ from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.observation import RetryObservation
 from pelops.errors import NotOurs, PermissionDenied, PositionAhead, WouldDuplicate, WrongType
-from pelops.redis_streams.consumers import remove_consumer
-from pelops.redis_streams.groups import destroy_group, provision_group
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.retry_streams import (
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.provisioning import destroy_group, provision_group
+from pelops.redis_streams.group.retry_stream import (
     BATCH,
     Returned,
     has_retry_stream,
     note_retry_wait,
     return_copies,
 )
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import finish_sweep, read_fields
+from pelops.redis_streams.recovery.consumers import remove_consumer
+from pelops.redis_streams.recovery.scan import finish_sweep, read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -16,18 +16,17 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action
-from pelops.policy.retention import RetentionPlan
-from pelops.redis_streams.consumers import see_progress
-from pelops.redis_streams.dead_letters import expire_letters
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.observing import Look, observe_groups
-from pelops.redis_streams.offers import review_offers
-from pelops.redis_streams.position import remember_position
-from pelops.redis_streams.retention import trim_stream
-from pelops.redis_streams.retry_streams import return_copies
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import hand_over, settle_suspects
-from pelops.redis_streams.sweeping import finish_sweep
+from pelops.policy.group.retention import RetentionPlan
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.position import remember_position
+from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.retention import expire_letters, trim_stream
+from pelops.redis_streams.group.retry_stream import return_copies
+from pelops.redis_streams.recovery.consumers import see_progress
+from pelops.redis_streams.recovery.offers import review_offers
+from pelops.redis_streams.recovery.scan import finish_sweep
+from pelops.redis_streams.recovery.suspects import hand_over, settle_suspects
 from pelops.worker.server.scripts import script_call, with_text
 from tests.integration.recovering import (
     DEAD,

@@ -13,9 +13,9 @@ from pelops.errors import (
     InvalidSpec,
     RedisUnavailable,
 )
-from pelops.redis_streams.groups import ProvisionVerdict, provision_group
-from pelops.redis_streams.observing import observe_group
-from pelops.redis_streams.server import Topology
+from pelops.redis_core.server import Topology
+from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 

@@ -6,8 +6,8 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.recovery import Action
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import settle_suspects
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,

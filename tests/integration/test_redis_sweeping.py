@@ -11,15 +11,15 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.recovery import SweepSight
 from pelops.errors import NoSuchGroup, NotOurs, WrongType
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import settle_suspects
-from pelops.redis_streams.sweeping import (
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.scan import (
     NotDue,
     count_dangling,
     finish_sweep,
     open_sweep,
     read_fields,
 )
+from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     KEYS,
     REASONS,

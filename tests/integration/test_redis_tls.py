@@ -9,8 +9,8 @@ from pelops.errors import (
     InvalidSpec,
     RedisUnavailable,
 )
-from pelops.redis_streams.observing import observe_group, observe_groups
-from pelops.redis_streams.server import Flavour, Topology
+from pelops.redis_core.server import Flavour, Topology
+from pelops.redis_streams.group.observation import observe_group, observe_groups
 from tests.integration.redis_door import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 

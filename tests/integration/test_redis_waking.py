@@ -9,8 +9,9 @@ from local_cluster.redis_servers import (
     StandaloneServers,
 )
 from pelops.domain.entry_id import EntryId
-from pelops.redis_streams import transport, waiting
-from pelops.redis_streams.waking import Waker
+from pelops.redis_core import transport
+from pelops.redis_streams.scaling import wait as waiting
+from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_door import (
     add,

@@ -18,9 +18,11 @@ from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys, key_slot
-from pelops.redis_streams import transport, waiting, waking
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.waking import Waker
+from pelops.redis_core import transport
+from pelops.redis_core.server import Server
+from pelops.redis_streams.scaling import wait as waiting
+from pelops.redis_streams.scaling import wake as waking
+from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_door import (
     add,

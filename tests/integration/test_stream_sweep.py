@@ -8,20 +8,20 @@ import pytest
 from kubernetes.aio.client import Configuration
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.api.recovery import BackoffSpec
-from pelops.controller.closing import Closing, GroupSweep
-from pelops.controller.findings import Findings
-from pelops.controller.reporter import Reporter
-from pelops.controller.sweep import AFTER_A_PART, StreamSweep
+from pelops.api.group.recovery import BackoffSpec
+from pelops.controller.recovery.completion import Closing, GroupSweep
+from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.scan import AFTER_A_PART, StreamSweep
+from pelops.controller.runtime.events import Reporter
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Cut
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import Trigger, Verdict
 from pelops.errors import WouldDuplicate
 from pelops.kube.client import KubeApi
-from pelops.redis_streams.recovery import Recovered
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import FIRST_PAGE, finish_sweep, read_fields
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.actions import Recovered
+from pelops.redis_streams.recovery.scan import FIRST_PAGE, finish_sweep, read_fields
 from tests.builders import resource
 from tests.integration.recovering import (
     KEYS,

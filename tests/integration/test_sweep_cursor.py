@@ -6,13 +6,13 @@ from datetime import timedelta
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.api.recovery import RecoverySpec
-from pelops.controller.findings import Findings
-from pelops.controller.sweep import AFTER_A_PART, Ground
+from pelops.api.group.recovery import RecoverySpec
+from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.scan import AFTER_A_PART, Ground
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Trigger
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.sweeping import FIRST_PAGE, PAGE, SEEKABLE
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE
 from tests.integration.recovering import (
     KEYS,
     an_act,

@@ -12,10 +12,10 @@ import pytest
 from kubernetes.aio import client as aio_client
 from prometheus_client import REGISTRY
 
-from pelops.controller.cache import Cache
-from pelops.controller.loop import Resync
-from pelops.controller.versions import Name
-from pelops.controller.watch import SILENCE_LIMIT_S, Pace, Watch
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.loop import Resync
+from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.watch import SILENCE_LIMIT_S, Pace, Watch
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP, Kind
 from tests.integration.hostile_api import FAULTS, HostileApi

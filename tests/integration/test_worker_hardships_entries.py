@@ -10,7 +10,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Retry
-from pelops.worker.server import streams
+from pelops.worker.server import reading as streams
 from tests.integration.worker_door import KEYS, Behind, worker_endpoint
 from tests.serving_worker import Handling, serving, until
 

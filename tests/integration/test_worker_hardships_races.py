@@ -12,9 +12,9 @@ from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.worker import Worker
-from pelops.worker.server.door import Boot, Delivered, Exchanged, Outgoing
+from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Outgoing
 from pelops.worker.server.place import Place
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.worker_door import KEYS, Behind, worker_endpoint
 from tests.serving_worker import Handling, Told, until
 

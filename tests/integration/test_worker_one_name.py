@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.worker.server.door import NameTaken, Outgoing
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.adapter import NameTaken, Outgoing
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import endpoint_of
 from tests.integration.worker_door import KEYS, STREAM, behind, ids_of, opened
 from tests.worker_process import QUICK, WorkerProcesses, until

@@ -10,8 +10,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.access import Role, acl_rules, producer_rules
 from pelops.errors import PermissionDenied, RedisError, WrongType
 from pelops.worker import Producer
-from pelops.worker.server.door import Outgoing
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.adapter import Outgoing
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.worker.server.door import Delivered, Outgoing
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.adapter import Delivered, Outgoing
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,

@@ -7,8 +7,8 @@ import pytest
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.errors import AuthenticationFailed, OutcomeUnknown, RedisError, RedisUnavailable
-from pelops.worker.server.door import Exchanged, Outgoing
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.adapter import Exchanged, Outgoing
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import any_redis, endpoint_of  # noqa: F401 - a fixture
 from tests.integration.redis_proxy import Proxy, proxied
 from tests.integration.worker_door import (

@@ -9,9 +9,9 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import build_endpoint
 from pelops.errors import OutcomeUnknown, RedisUnavailable
-from pelops.worker.server.door import Outgoing
+from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.place import Place
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import any_redis, endpoint_of  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,

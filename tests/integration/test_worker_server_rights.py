@@ -8,8 +8,8 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.access import Role, acl_rules
 from pelops.errors import PermissionDenied
-from pelops.worker.server.door import Exchanged, Outgoing
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.adapter import Exchanged, Outgoing
+from pelops.worker.server.redis_adapter import RedisDoor
 from pelops.worker.server.scripts import script_call, with_text
 from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (

@@ -10,10 +10,10 @@ import pytest
 from local_cluster.redis_servers import ClusterServers, SentinelServers, StandaloneServers
 from pelops.domain.access import Feature, Role, acl_rules
 from pelops.errors import InvalidSpec, RedisError, RedisUnavailable
-from pelops.worker.server.door import Exchanged, Outgoing
+from pelops.worker.server.adapter import Exchanged, Outgoing
+from pelops.worker.server.connection import wire_to
 from pelops.worker.server.place import read_endpoint
-from pelops.worker.server.redis_door import RedisDoor
-from pelops.worker.server.wire import wire_to
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import endpoint_of
 from tests.integration.worker_door import (
     KEYS,

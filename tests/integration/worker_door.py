@@ -9,10 +9,10 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.redis_streams.server import Server
-from pelops.worker.server.door import Delivered
+from pelops.redis_core.server import Server
+from pelops.worker.server.adapter import Delivered
 from pelops.worker.server.place import Place
-from pelops.worker.server.redis_door import RedisDoor
+from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import connected, endpoint_of
 
 KEYS: Final = derive_keys("orders:events", "processing")

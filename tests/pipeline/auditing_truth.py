@@ -29,7 +29,7 @@ from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
 from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import Settings, Target
-from pelops.policy.classification import Proof
+from pelops.policy.audit.classification import Proof
 from tests.pipeline.evidence_door import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life
 

@@ -10,12 +10,11 @@ from typing import Any
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Action, Chunk
-from pelops.policy.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.redis_streams.acting import Act
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.recovery import Order, recover_owner
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import Reasons, settle_suspects
+from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.recovery.actions import Act, Order, recover_owner
+from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
 from tests.integration.redis_door import an_owner
 from tests.pipeline.truth import End, Truth

@@ -10,8 +10,8 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.clusters import Cluster, LetterExample, ValueHead
 from pelops.pipeline.report.model import ExceptionalEntry, Timeline
-from pelops.policy.payload_shape import describe_shape
-from pelops.policy.triage import build_signature
+from pelops.policy.redrive.payload_shape import describe_shape
+from pelops.policy.redrive.triage import build_signature
 
 FIRST_MS = 1_760_000_000_000
 

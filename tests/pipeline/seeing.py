@@ -11,7 +11,7 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.evidence import Source, read_evidence
-from pelops.policy.classification import EntryFacts, Proof, classify_entry
+from pelops.policy.audit.classification import EntryFacts, Proof, classify_entry
 from tests.integration.recovering import bodies, ledger
 from tests.pipeline.mishaps import STUCK_MS, Life
 from tests.pipeline.truth import Truth

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.classify import FACTS, outcome_column
-from pelops.policy.classification import ENDING_ACTS, EntryFacts, Proof, Why, classify_entry
+from pelops.policy.audit.classification import ENDING_ACTS, EntryFacts, Proof, Why, classify_entry
 
 DELIVERED = EntryFacts()
 PENDING = EntryFacts(is_pending=True, stuck_after_ms=100, idle_ms=99)

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import pytest
 
 from pelops.domain.audit import AuditSummary
-from pelops.domain.redrive_plan import parse_plan
+from pelops.domain.redrive import parse_plan
 from pelops.pipeline.layout import report_path, slug
 from pelops.pipeline.report.document import read_schema
 from pelops.pipeline.report.running import run_report, write_report

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from pelops.domain.access import Role, acl_rules
-from pelops.domain.audit import EntryStatus, Evidence
-from pelops.domain.audit_record import TOTALS_PREFIX
+from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, Evidence
 from pelops.pipeline.place import read_place
 from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Payload

@@ -21,7 +21,7 @@ from pelops.pipeline.statuses import BASES, COLUMNS, current_statuses, render_sc
 from pelops.pipeline.storage import Storage
 from pelops.pipeline.tables import table_names
 from pelops.pipeline.work import Run
-from pelops.policy.classification import Why
+from pelops.policy.audit.classification import Why
 from tests.pipeline.audited import GROUP, Audited
 
 ODD = "2024-01-01 = é/%"

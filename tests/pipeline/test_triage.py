@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive_plan import PlanHeader, PlannedLetter, parse_plan
+from pelops.domain.redrive import PlanHeader, PlannedLetter, parse_plan
 from pelops.pipeline.clusters import MOST_RETRIES
 from pelops.pipeline.triage import (
     BYTES_SHOWN,
@@ -21,7 +21,7 @@ from pelops.pipeline.triage import (
     start_header,
     triage_letters,
 )
-from pelops.policy.redrive_advice import RedriveAction
+from pelops.policy.redrive.advice import RedriveAction
 from tests.pipeline.letters import FIRST_MS, dead_letter, foreign_letter, frame
 
 ORDER = [("order", b"4711"), ("body", b'{"id": 1, "lines": [{"sku": "a"}]}')]

@@ -16,7 +16,14 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
 from pelops.domain.recovery import Action, Chunk, Suspect, read_ids, write_ids
-from pelops.policy.attempts import AttemptPlan, Backoff, Crash, OwnerPlan, Rules, plan_attempts
+from pelops.policy.recovery.attempts import (
+    AttemptPlan,
+    Backoff,
+    Crash,
+    OwnerPlan,
+    Rules,
+    plan_attempts,
+)
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 SWEEP_EVERY: Final = 5  # steps; and at once when somebody has died

@@ -14,7 +14,14 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
 from pelops.domain.recovery import FINISHED, PARALLEL, Chunk, Progress, Suspect
-from pelops.policy.attempts import AttemptPlan, Backoff, Crash, OwnerPlan, Rules, plan_attempts
+from pelops.policy.recovery.attempts import (
+    AttemptPlan,
+    Backoff,
+    Crash,
+    OwnerPlan,
+    Rules,
+    plan_attempts,
+)
 from tests.properties.crash_model import AT_ONCE, STEP, Entry, Habit, Process, Scene, World
 
 SWEEP_EVERY: Final = 25  # steps

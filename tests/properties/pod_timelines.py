@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pelops.domain.liveness import Cut, PodEvidence
 from pelops.domain.workload import ContainerObservation, PodObservation
-from pelops.policy.liveness import decide_cut
+from pelops.policy.recovery.liveness import decide_cut
 from tests.builders import NOW, pod
 
 SKEW_S = 2.0

@@ -12,10 +12,11 @@ from hypothesis.stateful import rule
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action, Chunk, read_ids
 from pelops.errors import ChunkChanged, WouldDuplicate
-from pelops.policy.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.redis_streams import recovery, suspects
-from pelops.redis_streams.consumers import remove_consumer
-from pelops.redis_streams.sweeping import instant, open_sweep
+from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
+from pelops.redis_streams.recovery import actions as recovery
+from pelops.redis_streams.recovery import suspects
+from pelops.redis_streams.recovery.consumers import remove_consumer
+from pelops.redis_streams.recovery.scan import instant, open_sweep
 from tests.properties.recovery_stage import CONSUMERS, GRID_MS, NAMES, RecoveryStage
 from tests.properties.stream_model import Rule
 

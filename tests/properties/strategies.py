@@ -14,10 +14,10 @@ from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
 from pelops.domain.state import GroupState, Loss, SweepReport, Totals, WentBack
 from pelops.domain.workload import PodObservation, WorkloadObservation
-from pelops.policy.diagnosis import diagnose
-from pelops.policy.facts import Facts
-from pelops.policy.reasons import ALARMS, Reason
-from pelops.policy.scaling import NOT_DECIDED, ScalingDecision, decide_fixed
+from pelops.policy.scaling.decision import NOT_DECIDED, ScalingDecision, decide_fixed
+from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import ALARMS, Reason
 from tests.builders import NOW, TARGET, TEMPLATE, keys, resource
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

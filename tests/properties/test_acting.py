@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
-from pelops.policy.cleanup import PATIENCE, CleanupAction, decide_cleanup, decide_finalizer
-from pelops.policy.ownership import Claim, decide_target_owner
-from pelops.policy.provisioning import Lack, decide_conflict, plan_provisioning
+from pelops.policy.group.conflicts import Claim, decide_target_owner
+from pelops.policy.group.provisioning import (
+    PATIENCE,
+    CleanupAction,
+    Lack,
+    decide_cleanup,
+    decide_conflict,
+    decide_finalizer,
+    plan_provisioning,
+)
 from tests.builders import NOW, group, later, owner, resource, stream
 from tests.properties.strategies import OWNER, STREAM, UNTIL
 

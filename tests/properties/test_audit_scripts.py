@@ -11,10 +11,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.audit_record import AuditRecord
+from pelops.domain.audit import AuditRecord
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.redis_streams.audits import acknowledge_audit, forget_audit, read_audits, record_audit
+from pelops.redis_streams.audit.records import (
+    acknowledge_audit,
+    forget_audit,
+    read_audits,
+    record_audit,
+)
 from tests.audits import a_summary, a_window
 from tests.properties.recovery_stage import Door
 

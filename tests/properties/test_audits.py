@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.api.audit_status import StreamAuditStatus
-from pelops.controller.audit_status import render_audit_status
-from pelops.controller.status import Previous
+from pelops.api.audit.status import StreamAuditStatus
+from pelops.controller.audit.status import render_audit_status
+from pelops.controller.group.status import Previous
 from pelops.domain.audit import (
     SUMMARY_LIMIT,
     AuditFinding,
+    AuditRecord,
     AuditSummary,
     EntryStatus,
     Verdict,
@@ -23,13 +24,12 @@ from pelops.domain.audit import (
     parse_summary,
     render_summary_text,
 )
-from pelops.domain.audit_record import AuditRecord
 from pelops.domain.entry_id import EntryId
 from pelops.errors import InvalidSpec
-from pelops.policy.audit_conditions import decide_audit_conditions
-from pelops.policy.audit_facts import AuditFacts, GroupAudit, StreamEnds
-from pelops.policy.audit_notices import read_notices
-from pelops.policy.audit_retention import find_margin, is_behind
+from pelops.policy.audit.conditions import decide_audit_conditions
+from pelops.policy.audit.facts import AuditFacts, GroupAudit, StreamEnds
+from pelops.policy.audit.notices import read_notices
+from pelops.policy.audit.retention import find_margin, is_behind
 from tests.audit_facts import after, facts, some_runs
 from tests.audits import a_summary, a_window
 

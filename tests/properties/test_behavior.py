@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelops.api.scaling import BehaviorSpec, PolicySelect, PolicyType, ScalingPolicy
-from pelops.policy.behavior import (
+from pelops.api.group.scaling import BehaviorSpec, PolicySelect, PolicyType, ScalingPolicy
+from pelops.policy.scaling.behavior import (
     Change,
     History,
     Recommendation,

@@ -8,17 +8,17 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.api.status import Condition as WireCondition
-from pelops.api.status import StreamConsumerGroupStatus
-from pelops.controller.status import Difference, Previous, compare, render_status
+from pelops.api.group.status import Condition as WireCondition
+from pelops.api.group.status import StreamConsumerGroupStatus
+from pelops.controller.group.status import Difference, Previous, compare, render_status
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, render_conditions, render_time
 from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.state import GroupState, Totals
 from pelops.errors import PelopsError
-from pelops.policy.diagnosis import diagnose
-from pelops.policy.facts import Facts
-from pelops.policy.readiness import decide_conditions, refused
-from pelops.policy.reasons import ALARMS, ConditionType, Reason
+from pelops.policy.status.conditions import decide_conditions, refused
+from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import ALARMS, ConditionType, Reason
 from tests.builders import NOW, later
 from tests.properties.strategies import (
     COUNT,

@@ -18,11 +18,11 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import GroupObservation, StreamObservation
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.lag import repair_lag
-from pelops.redis_streams.observing import Look, observe_groups
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.transport import Part, Reply
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Part, Reply
+from pelops.redis_streams.group.lag import repair_lag
+from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.provisioning import provision_group
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{lag-scripts}:orders", "ours")

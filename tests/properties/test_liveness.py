@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pelops.domain.liveness import LivenessReason, PodEvidence
-from pelops.policy.liveness import decide_cut
+from pelops.policy.recovery.liveness import decide_cut
 from tests.properties.pod_timelines import (
     CLOCK,
     SKEW_S,

@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.policy.pacing import SOON, Unfinished, count_standstill, decide_wait
+from pelops.policy.recovery.scan_interval import SOON, Unfinished, count_standstill, decide_wait
 
 COUNTS = st.integers(0, 3)
 WAITS = st.timedeltas(timedelta(), timedelta(days=2))

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.policy.retention import RetentionPlan
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.position import remember_position
-from pelops.redis_streams.retention import trim_retry_stream, trim_stream
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.transport import Part, Reply
+from pelops.policy.group.retention import RetentionPlan
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Part, Reply
+from pelops.redis_streams.group.position import remember_position
+from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{position-scripts}:orders", "ours")

@@ -9,20 +9,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelops.api.stream_consumer_group import StreamConsumerGroupSpec
-from pelops.domain.scaling import Backlog
+from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.workload import WorkloadObservation
-from pelops.policy.behavior import (
-    History,
-    Recommendation,
-)
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import (
+from pelops.policy.scaling.behavior import History, Recommendation
+from pelops.policy.scaling.decision import (
     ScalingMemory,
     decide_replicas,
     remember_write,
     spare_busy,
 )
+from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.status.reasons import Reason
 from tests.builders import NOW, pod, workload
 from tests.scaling_cases import BEHAVIOR, auto, knowing, owing
 

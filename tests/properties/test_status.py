@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.controller.status import Difference, Previous, compare, render_status
-from pelops.policy.facts import Facts
-from pelops.policy.readiness import decide_conditions
+from pelops.controller.group.status import Difference, Previous, compare, render_status
+from pelops.policy.status.conditions import decide_conditions
+from pelops.policy.status.facts import Facts
 from tests.builders import NOW
 from tests.properties.strategies import facts
 

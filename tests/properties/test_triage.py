@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.policy.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
-from pelops.policy.redrive_advice import Advice, ClusterFacts, RedriveAction, advise_redrive
-from pelops.policy.triage import (
+from pelops.policy.redrive.advice import Advice, ClusterFacts, RedriveAction, advise_redrive
+from pelops.policy.redrive.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
+from pelops.policy.redrive.triage import (
     TYPE_LIMIT,
     WORDS_LIMIT,
     Signature,

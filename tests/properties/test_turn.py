@@ -8,7 +8,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.policy.turn import STEP, rank_of, wait_for_turn
+from pelops.policy.membership import STEP, rank_of, wait_for_turn
 from tests.builders import NOW
 
 MEMBERS = st.sets(st.text(max_size=30), min_size=1, max_size=12)

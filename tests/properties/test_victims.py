@@ -7,8 +7,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.domain.scaling import PodHolding
-from pelops.policy.victims import MOST_WRITES, rank
+from pelops.policy.scaling.measurement import PodHolding
+from pelops.policy.scaling.victims import MOST_WRITES, rank
 from tests.builders import later
 
 COSTS = st.none() | st.integers(-3, 3) | st.integers(-(2**31) + 1, 2**31 - 2)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pelops.errors import RedisError
-from pelops.worker.server.door import Boot, Delivered, Exchanged, Ids, Outgoing, RawEntry, Source
+from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Ids, Outgoing, RawEntry, Source
 from pelops.worker.settings import Settings
 from pelops.worker.worker import Worker
 from tests.virtual_time import VirtualLoop

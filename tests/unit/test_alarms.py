@@ -10,10 +10,10 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import Dropped, GroupState, Loss, LossCause, SweepReport, WentBack
-from pelops.policy.alarms import decide_alarms
-from pelops.policy.facts import Facts
-from pelops.policy.readiness import decide_conditions
-from pelops.policy.reasons import ALARMS
+from pelops.policy.status.alarms import decide_alarms
+from pelops.policy.status.conditions import decide_conditions
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import ALARMS
 from tests.builders import NOW, facts, later, resource, stream
 
 LOSS = Loss(at_least=3, at_most=5, position=EntryId(7), seen=NOW)

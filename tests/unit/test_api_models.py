@@ -18,8 +18,8 @@ from pelops.api import (
     StreamConsumerGroup,
     StreamConsumerGroupStatus,
 )
-from pelops.api.recovery import DEFAULT_RECOVERY_STRATEGY, RecoverySpec, RecoveryStrategy
-from pelops.api.scaling import DEFAULT_SCALING_MODE
+from pelops.api.group.recovery import DEFAULT_RECOVERY_STRATEGY, RecoverySpec, RecoveryStrategy
+from pelops.api.group.scaling import DEFAULT_SCALING_MODE
 from pelops.errors import InvalidSpec
 
 

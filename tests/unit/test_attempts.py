@@ -11,7 +11,7 @@ import pytest
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
 from pelops.domain.recovery import Chunk, Suspect, write_ids
-from pelops.policy.attempts import (
+from pelops.policy.recovery.attempts import (
     MOST_CHARGES,
     AttemptPlan,
     Backoff,

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.audit_cache import AuditCache, audit_of
-from pelops.controller.versions import Name
+from pelops.controller.audit.cache import AuditCache, audit_of
+from pelops.controller.runtime.versions import Name
 from pelops.kube.resources import CRON_JOB, STREAM_AUDIT
 from tests.audit_facts import audit_manifest
 

@@ -10,7 +10,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.pipeline.bookmarks import EPOCH
 from pelops.pipeline.identities import Identity, list_broken
 from pelops.pipeline.summary import Told, build_group_summary
-from pelops.policy.classification import Why
+from pelops.policy.audit.classification import Why
 
 WINDOW = Window(
     number=0, from_id=EntryId.MIN, to_id=EntryId(9), from_added=0, to_added=100, at=EPOCH

@@ -12,11 +12,13 @@ from pelops.domain.audit import (
     SENTENCE_LIMIT,
     SUMMARY_LIMIT,
     AuditFinding,
+    AuditRecord,
     Certainty,
     EntryStatus,
     RecoveryTimes,
     Verdict,
     build_summary,
+    check_audit_name,
     decide_verdict,
     parse_summary,
     render_summary,
@@ -24,7 +26,6 @@ from pelops.domain.audit import (
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.audit_record import AuditRecord, check_audit_name
 from pelops.domain.entry_id import EntryId
 from pelops.errors import InvalidSpec
 from tests.audits import a_summary, a_window

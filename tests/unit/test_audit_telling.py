@@ -2,16 +2,16 @@
 
 from typing import Any
 
-from pelops.api.audit_status import StreamAuditStatus
-from pelops.controller.audit_status import render_audit_status, tell_windows
-from pelops.controller.status import Previous
+from pelops.api.audit.status import StreamAuditStatus
+from pelops.controller.audit.status import render_audit_status, tell_windows
+from pelops.controller.group.status import Previous
 from pelops.domain.audit import Verdict
 from pelops.domain.condition import Finding
-from pelops.policy.audit_conditions import decide_audit_conditions
-from pelops.policy.audit_facts import AuditFacts
-from pelops.policy.audit_notices import AuditNotice, decide_audit_alarms, read_notices
-from pelops.policy.audit_plan import AuditPlan, plan_audit
-from pelops.policy.reasons import AUDIT_ALARMS
+from pelops.policy.audit.conditions import decide_audit_conditions
+from pelops.policy.audit.facts import AuditFacts
+from pelops.policy.audit.notices import AuditNotice, decide_audit_alarms, read_notices
+from pelops.policy.audit.plan import AuditPlan, plan_audit
+from pelops.policy.status.reasons import AUDIT_ALARMS
 from tests.audit_facts import a_group, after, an_audit, facts, some_runs
 from tests.audits import a_summary, a_window
 from tests.builders import resource

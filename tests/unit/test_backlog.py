@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pelops.domain.observation import RetryObservation
 from pelops.domain.state import GroupState, SweepReport, Totals
-from pelops.policy.backlog import judge_backlog
+from pelops.policy.scaling.demand import judge_backlog
 from tests.builders import NOW, empty_redis, group, stream
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pelops.api.scaling import BehaviorSpec
-from pelops.policy.behavior import (
+from pelops.api.group.scaling import BehaviorSpec
+from pelops.policy.scaling.behavior import (
     Allowed,
     Change,
     History,

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.cache import Cache
-from pelops.controller.versions import Name
-from pelops.kube.disruption import build_budget, is_as_built, observe_budget
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.versions import Name
+from pelops.kube.disruption_budget import build_budget, is_as_built, observe_budget
 from pelops.kube.resources import DISRUPTION_BUDGET, STREAM_CONSUMER_GROUP
-from pelops.kube.workloads import RESOURCE_LABEL, worker_labels
+from pelops.kube.worker_deployment import RESOURCE_LABEL, worker_labels
 from tests.builders import TEMPLATE, resource
 from tests.cached_objects import Manifest, build
 from tests.cached_objects import resource as cached_resource

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.controller.cache import Cache, ghosts, target_of
-from pelops.controller.versions import Name
+from pelops.controller.runtime.cache import Cache, ghosts, target_of
+from pelops.controller.runtime.versions import Name
 from pelops.kube.resources import (
     AUTOSCALER,
     DEPLOYMENT,
@@ -14,7 +14,7 @@ from pelops.kube.resources import (
     STREAM_CONSUMER_GROUP,
     Kind,
 )
-from pelops.kube.workloads import RESOURCE_LABEL
+from pelops.kube.worker_deployment import RESOURCE_LABEL
 from tests.cached_objects import (
     ORDERS,
     RETURNS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pelops.policy.cleanup import CleanupAction, decide_cleanup, decide_finalizer
+from pelops.policy.group.provisioning import CleanupAction, decide_cleanup, decide_finalizer
 from tests.builders import NOW, later
 
 CLEANUPS: dict[str, tuple[dict[str, Any], CleanupAction]] = {

@@ -12,10 +12,10 @@ import yaml
 from pydantic import Field
 
 from pelops.api import KINDS, STREAM_CONSUMER_GROUP
-from pelops.api.base import VALIDATIONS, ApiModel
 from pelops.api.crd import build_definition, build_root_schema, main, render_files
-from pelops.api.schema import UnsupportedSchemaError, build_structural_schema
-from pelops.api.structural import list_violations
+from pelops.api.schema.base import VALIDATIONS, ApiModel
+from pelops.api.schema.structural import list_violations
+from pelops.api.schema.structure import UnsupportedSchemaError, build_structural_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 

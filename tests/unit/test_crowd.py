@@ -1,6 +1,6 @@
 """The pace of looks when there are very many groups."""
 
-from pelops.controller.crowd import BUSY_PER_S, IDLE_PER_S, MOST_FOR_IDLE, Crowd
+from pelops.controller.scaling.scaler import BUSY_PER_S, IDLE_PER_S, MOST_FOR_IDLE, Crowd
 
 
 def crowd(count: int, *, is_idle: bool) -> Crowd:

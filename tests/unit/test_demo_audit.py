@@ -19,7 +19,7 @@ from demo.declaration import (
     render_manifest,
 )
 from demo.summary import render_audits
-from pelops.api.stream_audit import StreamAudit
+from pelops.api.audit.stream_audit import StreamAudit
 from tests.audits import a_summary
 
 SUMMARY = a_summary(requeued=3, dead_lettered=2)

@@ -13,8 +13,8 @@ from demo.notices import read_event
 from demo.recovery import Letter, Move
 from demo.summary import render_letters, render_moves, render_summary
 from demo.watching import split_table, without_ages
-from pelops.api.scaling import ScalingMode
-from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.api.group.scaling import ScalingMode
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 
 TABLE = """\
 NAME       READY   OLDEST   DLQ   AGE

@@ -6,7 +6,7 @@ import pytest
 
 from pelops import errors
 from pelops.domain.condition import shorten
-from pelops.policy.diagnosis import diagnose
+from pelops.policy.status.diagnosis import diagnose
 
 DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
     "a wrong password": (

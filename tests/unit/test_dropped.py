@@ -12,7 +12,7 @@ from pelops.domain.liveness import OwnerMatch
 from pelops.domain.observation import ConsumerObservation, RetryObservation, StreamObservation
 from pelops.domain.state import GroupState, Totals
 from pelops.domain.workload import ContainerObservation
-from pelops.policy.dropped import DroppedEntries, Holders, find_dropped, has_left
+from pelops.policy.group.losses import DroppedEntries, Holders, find_dropped, has_left
 from tests.builders import NOW, group, later, pod, stream
 
 

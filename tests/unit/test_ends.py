@@ -6,7 +6,7 @@ import pytest
 
 from pelops.domain.liveness import Cut, Death
 from pelops.domain.workload import PodObservation
-from pelops.policy.ends import could_be_dead, is_end
+from pelops.policy.recovery.pod_end import could_be_dead, is_end
 from tests.pod_states import (
     LONG,
     ago,

@@ -4,11 +4,11 @@ from datetime import timedelta
 
 import pytest
 
-from pelops.controller.findings import MOST_EVENTS, Findings, OwnerTally
+from pelops.controller.recovery.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import LivenessReason, no_cut
 from pelops.domain.recovery import Offers, Trigger
-from pelops.policy.pacing import Unfinished
+from pelops.policy.recovery.scan_interval import Unfinished
 from tests.builders import NOW, later
 
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.cache import Cache
-from pelops.controller.gone import KEPT_S, MOST, GonePods
-from pelops.controller.pods import PodChange
-from pelops.controller.versions import Name
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.pods import KEPT_S, MOST, GonePods, PodChange
+from pelops.controller.runtime.versions import Name
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP
 from pelops.kube.selectors import parse_selector

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from pelops.domain.condition import Finding
-from pelops.policy.hands_off import is_automatic, keep_hands_off, tell_failure
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import ScalingDecision
+from pelops.policy.scaling.decision import (
+    ScalingDecision,
+    is_automatic,
+    keep_hands_off,
+    tell_failure,
+)
+from pelops.policy.status.reasons import Reason
 from tests.builders import resource
 
 AUTO = resource(scaling={"mode": "Auto"}).spec

@@ -13,10 +13,10 @@ from pathlib import Path, PurePosixPath
 import pyspark
 import pytest
 
-from pelops.controller.settings import parse_settings
+from pelops.controller.runtime.settings import parse_settings
+from pelops.kube.audit_cron_job import COMMAND, USER
 from pelops.kube.audit_environment import WORK_MOUNT
-from pelops.kube.audits import COMMAND, USER
-from pelops.kube.spark_audits import MAIN_FILE, SPARK_VERSION
+from pelops.kube.audit_spark import MAIN_FILE, SPARK_VERSION
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "pipeline_image"

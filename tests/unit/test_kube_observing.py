@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
-from pelops.kube.observing import (
+from pelops.kube.observation import (
     autoscaler_target,
     is_node_ready,
     observe_deployment,

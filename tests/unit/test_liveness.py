@@ -8,7 +8,7 @@ import pytest
 
 from pelops.domain.liveness import Cut, Death, LivenessReason
 from pelops.domain.workload import NodeObservation, PodObservation
-from pelops.policy.liveness import combine
+from pelops.policy.recovery.liveness import combine
 from tests.builders import NOW
 from tests.pod_states import (
     SECOND,

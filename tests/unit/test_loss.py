@@ -9,8 +9,8 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import GroupState, Loss, LossCause, RememberedPosition
-from pelops.policy.loss import assess_loss, find_new_loss, find_vanished
-from pelops.policy.position import (
+from pelops.policy.group.losses import assess_loss, find_new_loss, find_vanished
+from pelops.policy.group.position import (
     BOOKMARK_EVERY,
     REMEMBER_EVERY,
     LastSeen,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.memory import (
+from pelops.controller.group.memory import (
     LONGEST_RETRY_S,
     LONGEST_TERMINAL_RETRY_S,
     Memories,
@@ -15,8 +15,8 @@ from pelops.controller.memory import (
     WriteBudget,
 )
 from pelops.domain.entry_id import EntryId
-from pelops.policy.position import LastSeen
-from pelops.policy.turn import STEP
+from pelops.policy.group.position import LastSeen
+from pelops.policy.membership import STEP
 from tests.builders import NOW, group, later, stream
 
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from pelops.domain.recovery import Offers
-from pelops.policy.offers import NOT_TAKEN_AFTER, SOONEST, is_not_taken, until_next_look
+from pelops.policy.recovery.offers import NOT_TAKEN_AFTER, SOONEST, is_not_taken, until_next_look
 from tests.builders import NOW, later
 
 SECOND = timedelta(seconds=1)

@@ -19,7 +19,7 @@ from pelops.errors import (
     WritesRefused,
     WrongType,
 )
-from pelops.redis_streams.outcomes import translate_failure, translate_reply
+from pelops.redis_core.errors import translate_failure, translate_reply
 
 
 def parsed(text: str) -> Exception:

@@ -6,7 +6,7 @@ import pytest
 
 from pelops.domain.liveness import GonePod, OwnerMatch
 from pelops.domain.workload import PodObservation
-from pelops.policy.owners import Owners, match_owner
+from pelops.policy.recovery.owners import Owners, match_owner
 from tests.builders import pod
 
 UID = "3f2b8c1e-0a4d-4c6f-9b1e-5d7a2c8e9f10"

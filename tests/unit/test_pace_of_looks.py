@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.scaling import Backlog
-from pelops.policy.pace_of_looks import next_look
+from pelops.policy.scaling.decision import next_look
+from pelops.policy.scaling.measurement import Backlog
 from tests.scaling_cases import owing
 
 # Each is (backlog, what differs from an idle group at zero that nothing wakes, seconds).

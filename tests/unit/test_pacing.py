@@ -5,10 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pelops.controller.pacing import Pacing
-from pelops.controller.versions import Name
+from pelops.controller.recovery.scanner import Pacing
+from pelops.controller.runtime.versions import Name
 from pelops.domain.recovery import Trigger
-from pelops.policy.pacing import (
+from pelops.policy.recovery.scan_interval import (
     DOUBT,
     MOST_DOUBLINGS,
     RECHECK,

@@ -10,8 +10,8 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import RetryObservation
 from pelops.domain.ownership import HOLD
 from pelops.domain.state import GroupState, RememberedPosition
-from pelops.policy.ownership import Claim, decide_target_owner
-from pelops.policy.provisioning import (
+from pelops.policy.group.conflicts import Claim, decide_target_owner
+from pelops.policy.group.provisioning import (
     Lack,
     decide_conflict,
     decide_start,
@@ -19,7 +19,7 @@ from pelops.policy.provisioning import (
     needs_retry_stream,
     plan_provisioning,
 )
-from pelops.policy.scaling import decide_fixed
+from pelops.policy.scaling.decision import decide_fixed
 from tests.builders import (
     NOW,
     TEMPLATE,

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from pelops.controller.queue import KeyedQueue
+from pelops.controller.runtime.queue import KeyedQueue
 from tests.virtual_time import run_virtually
 
 Scenario = Callable[[KeyedQueue[str]], Awaitable[None]]

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pelops.domain.scaling import Backlog
-from pelops.policy.rates import Meter, measure
+from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.rates import Meter, measure
 from tests.scaling_cases import after, owing
 
 

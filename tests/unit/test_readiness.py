@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from pelops.domain.condition import Condition, Finding
-from pelops.policy.facts import Facts
-from pelops.policy.readiness import decide_conditions, refused
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import NOT_DECIDED, ScalingDecision
+from pelops.policy.scaling.decision import NOT_DECIDED, ScalingDecision
+from pelops.policy.status.conditions import decide_conditions, refused
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import Reason
 from tests.builders import TEMPLATE, empty_redis, facts, pod, resource, stream, workload
 
 PROBLEM = Finding(reason="RedisUnreachable", message="Redis does not answer. Check it")

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from pelops.controller.replica import Replica
-from pelops.controller.settings import parse_settings
-from pelops.controller.watch import Watch
+from pelops.controller.runtime.settings import parse_settings
+from pelops.controller.runtime.watch import Watch
 
 
 class SilentWatch(Watch):

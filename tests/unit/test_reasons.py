@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pelops.policy.reasons import ConditionType, Reason, fit_reason
+from pelops.policy.status.reasons import ConditionType, Reason, fit_reason
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "conditions.md").read_text(encoding="utf-8")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pelops.domain.liveness import Cut, Death, LivenessReason, no_cut
-from pelops.policy.recovery import decide_idle_death, is_charged
+from pelops.policy.recovery.stuck import decide_idle_death, is_charged
 from tests.builders import NOW
 
 KILLED = Cut(at=NOW, reason=LivenessReason.GONE, message="gone", death=Death.KILLED)

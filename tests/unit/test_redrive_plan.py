@@ -7,13 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.redrive_plan import (
-    PlanHeader,
-    PlannedCluster,
-    PlannedLetter,
-    parse_plan,
-    render_plan,
-)
+from pelops.domain.redrive import PlanHeader, PlannedCluster, PlannedLetter, parse_plan, render_plan
 from pelops.errors import InvalidSpec
 
 HEADER = PlanHeader(

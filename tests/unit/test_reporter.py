@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.controller.reporter import list_transitions
+from pelops.controller.runtime.events import list_transitions
 from pelops.domain.condition import Condition, render_conditions
 from tests.builders import NOW, later
 

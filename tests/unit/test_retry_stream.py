@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.reporter import measure_group
-from pelops.controller.status import Difference, Previous, compare, render_status
+from pelops.controller.group.status import Difference, Previous, compare, render_status
+from pelops.controller.runtime.events import measure_group
 from pelops.domain.condition import Condition
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import GroupState, RetryWait, Totals
 from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_group
-from pelops.policy.alarms import decide_alarms
-from pelops.policy.backlog import judge_backlog
-from pelops.policy.facts import Facts
-from pelops.policy.readiness import decide_conditions
-from pelops.policy.retry_stream import NOTED_AFTER, UNREAD_AFTER, needs_return, plan_note
+from pelops.policy.recovery.retry_stream import NOTED_AFTER, UNREAD_AFTER, needs_return, plan_note
+from pelops.policy.scaling.demand import judge_backlog
+from pelops.policy.status.alarms import decide_alarms
+from pelops.policy.status.conditions import decide_conditions
+from pelops.policy.status.facts import Facts
 from tests.builders import NOW, facts, group, resource, stream, workload
 
 NOW_MS = int(NOW.timestamp() * 1000)

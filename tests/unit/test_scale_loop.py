@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from pelops.controller.cache import Cache
-from pelops.controller.members import Members, Standing
-from pelops.controller.observe import RedisView
-from pelops.controller.scale_loop import MOST, ScaleLoop
-from pelops.controller.scaler import Scaler
-from pelops.controller.versions import Name
+from pelops.controller.group.observation import RedisView
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.membership import Members, Standing
+from pelops.controller.runtime.versions import Name
+from pelops.controller.scaling.loop import MOST, ScaleLoop
+from pelops.controller.scaling.scaler import Scaler
 from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 from tests.cached_objects import resource
 from tests.virtual_time import run_virtually

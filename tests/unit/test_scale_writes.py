@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from pelops.controller.cache import Cache
-from pelops.controller.reporter import Reporter
-from pelops.controller.scale_writes import ScaleWrites, Scene
-from pelops.controller.scaled import Scaled
-from pelops.controller.targets import Targets
-from pelops.controller.victims import Victims
+from pelops.controller.group.targets import Targets
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.scaling.scaled import Scaled
+from pelops.controller.scaling.victims import Victims
+from pelops.controller.scaling.writes import ScaleWrites, Scene
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import ScalingDecision
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.status.reasons import Reason
 from tests.builders import resource
 from tests.leases import LeaseApi, LeaseStore
 from tests.virtual_time import run_virtually

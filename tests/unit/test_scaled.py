@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.cache import Cache
-from pelops.controller.members import Members
-from pelops.controller.scaled import ScaledResources
-from pelops.controller.versions import Name
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.membership import Members
+from pelops.controller.runtime.versions import Name
+from pelops.controller.scaling.scaled import ScaledResources
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
-from pelops.policy.scaling import NOT_DECIDED
+from pelops.policy.scaling.decision import NOT_DECIDED
 from tests.builders import manifest
 
 NAME: Name = ("shop", "order-processing")

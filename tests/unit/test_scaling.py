@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from pelops.api.scaling import ScalingSpec
-from pelops.domain.scaling import Backlog, Rates
-from pelops.policy.demand import judge_demand
-from pelops.policy.handling import Handling
-from pelops.policy.rates import Meter
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import (
-    ScalingDecision,
-    ScalingMemory,
-    decide_replicas,
-)
+from pelops.api.group.scaling import ScalingSpec
+from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
+from pelops.policy.scaling.demand import judge_demand
+from pelops.policy.scaling.measurement import Backlog, Rates
+from pelops.policy.scaling.rates import Handling, Meter
+from pelops.policy.status.reasons import Reason
 from tests.builders import pod, resource, workload
 from tests.scaling_cases import SECOND, decide, handling, knowing, owing, wanting
 

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelops.policy.others import Others, record_try, record_write, settle, watch_others
-from pelops.policy.scaling import ScalingMemory, decide_replicas, remember_write
+from pelops.policy.scaling.decision import ScalingMemory, decide_replicas, remember_write
+from pelops.policy.scaling.other_writers import (
+    Others,
+    record_try,
+    record_write,
+    settle,
+    watch_others,
+)
 from tests.builders import workload
 from tests.scaling_cases import auto, owing
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.domain.scaling import Backlog
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import (
+from pelops.policy.scaling.decision import (
     ScalingDecision,
     ScalingMemory,
     decide_replicas,
     remember_write,
 )
+from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.status.reasons import Reason
 from tests.builders import workload
 from tests.scaling_cases import SECOND, after, auto, owing
 

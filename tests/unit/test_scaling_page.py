@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pelops.api.scaling import ScalingSpec
-from pelops.domain.scaling import Rates
-from pelops.policy.capacity import Capacity, Work, learn_capacity
-from pelops.policy.demand import judge_demand
-from pelops.policy.scaling import ScalingMemory, decide_replicas, remember_write
+from pelops.api.group.scaling import ScalingSpec
+from pelops.policy.scaling.decision import ScalingMemory, decide_replicas, remember_write
+from pelops.policy.scaling.demand import judge_demand
+from pelops.policy.scaling.measurement import Rates
+from pelops.policy.scaling.rates import Capacity, Work, learn_capacity
 from tests.builders import workload
 from tests.scaling_cases import after, auto, owing
 

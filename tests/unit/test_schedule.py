@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pelops.errors import InvalidSpec
-from pelops.policy.schedule import find_due, parse_schedule
+from pelops.policy.audit.schedule import find_due, parse_schedule
 
 
 def at(text: str) -> datetime:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.controller.settings import parse_settings
+from pelops.controller.runtime.settings import parse_settings
 
 
 def test_without_flags_and_variables_there_are_defaults() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import spare_busy
+from pelops.policy.scaling.decision import spare_busy
+from pelops.policy.status.reasons import Reason
 from tests.builders import TARGET, workload
 from tests.scaling_cases import SECOND, decide, owing, wanting
 

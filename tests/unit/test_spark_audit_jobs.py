@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from pelops.errors import InvalidSpec
-from pelops.kube.client import Manifest
-from pelops.kube.quantities import mebibytes
-from pelops.kube.spark_audits import (
+from pelops.kube.audit_environment import mebibytes
+from pelops.kube.audit_spark import (
     application_runs,
     build_application,
     build_scheduled_application,
     has_ended,
     scheduled_runs,
 )
+from pelops.kube.client import Manifest
 from tests.audit_facts import ACCESS, a_plan, after, an_audit
 
 IMAGE = "pelops-pipeline:1"

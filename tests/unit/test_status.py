@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.status import (
+from pelops.controller.group.status import (
     Difference,
     Previous,
     compare,
@@ -17,10 +17,10 @@ from pelops.controller.status import (
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, SweepReport, Totals
-from pelops.policy.facts import Facts
-from pelops.policy.readiness import decide_conditions
-from pelops.policy.reasons import Reason
-from pelops.policy.scaling import ScalingDecision, decide_fixed
+from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
+from pelops.policy.status.conditions import decide_conditions
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import Reason
 from tests.builders import (
     NOW,
     TEMPLATE,

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pelops.policy.turn import STEP, rank_of, wait_for_turn
+from pelops.policy.membership import STEP, rank_of, wait_for_turn
 
 NOW = datetime(2024, 2, 29, tzinfo=UTC)
 MEMBERS = ("a", "b", "c")

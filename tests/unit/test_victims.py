@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.scaling import PodHolding
 from pelops.domain.workload import PodObservation
-from pelops.kube.observing import observe_pod
-from pelops.policy.owners import Owners
-from pelops.policy.victims import (
+from pelops.kube.observation import observe_pod
+from pelops.policy.recovery.owners import Owners
+from pelops.policy.scaling.measurement import PodHolding
+from pelops.policy.scaling.victims import (
     HIGHEST,
     LOWEST,
     count_kept,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pelops.errors import PermissionDenied, RedisUnavailable
-from pelops.worker.complaining import Complaints
-from pelops.worker.observing import Observer
-from pelops.worker.server.door import NameTaken
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.refusals import Complaints
+from pelops.worker.server.adapter import NameTaken
 
 
 def _complaints() -> tuple[Complaints, list[float]]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from pelops.worker.engine.deliveries import Receiving
+from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.prefetch import Sizes
 from pelops.worker.entry import Entry, Terms
-from pelops.worker.holding import Holding
-from pelops.worker.intake import Sizes
-from pelops.worker.observing import Observer
-from pelops.worker.receiving import Receiving
-from pelops.worker.server.door import Delivered, Exchanged, Outgoing, Source
+from pelops.worker.server.adapter import Delivered, Exchanged, Outgoing, Source
 from pelops.worker.settings import Settings
 from pelops.worker.worker import Worker
 from tests.unit.scripted_door import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.worker.acknowledging import Letters, build_outgoing
+from pelops.worker.engine.acknowledgements import Letters, build_outgoing
+from pelops.worker.engine.in_flight import Holding
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.holding import Holding
-from pelops.worker.server.door import Source
+from pelops.worker.server.adapter import Source
 
 NOW_S, IDLE_S = 10.0, 3.0
 TASK: Any = object()

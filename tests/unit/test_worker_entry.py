@@ -9,7 +9,7 @@ import pytest
 
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.outcomes import Undecodable
-from pelops.worker.server.door import Source
+from pelops.worker.server.adapter import Source
 
 
 def _entry(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import pytest
 
 from pelops.worker import Entry, Settings, Worker, WrongSettings
-from pelops.worker.health import Health
+from pelops.worker.engine.health import Health
 from tests.unit.scripted_door import ScriptedDoor, raw
 
 
@@ -169,7 +169,7 @@ def test_settings_name_the_port_and_the_address() -> None:
 
 
 def test_a_process_answers_probes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pelops.worker.running._see_to_the_end", lambda code: None)
+    monkeypatch.setattr("pelops.worker.engine.process._see_to_the_end", lambda code: None)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     settings = Settings(health_port=port, health_host="127.0.0.1", idle_limit_ms=1000)

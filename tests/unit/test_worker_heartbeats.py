@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from pelops.worker.engine.in_flight import Holding
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.holding import Holding
-from pelops.worker.server.door import Outgoing, Source
+from pelops.worker.server.adapter import Outgoing, Source
 from pelops.worker.settings import Settings
 from pelops.worker.worker import Worker
 from tests.unit.scripted_door import (

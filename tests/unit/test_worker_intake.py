@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.worker.acknowledging import Letters, build_outgoing
+from pelops.worker.engine.acknowledgements import Letters, build_outgoing
+from pelops.worker.engine.exchange import decide_ahead
+from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.prefetch import Intake, Pace
+from pelops.worker.engine.threads import Threads
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.exchanging import decide_ahead
 from pelops.worker.handlers import outcomes_of_batch
-from pelops.worker.holding import Holding
-from pelops.worker.intake import Intake, Pace
-from pelops.worker.server.door import Source
-from pelops.worker.threads import Threads
+from pelops.worker.server.adapter import Source
 
 TASK: Any = object()
 

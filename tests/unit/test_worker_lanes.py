@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.shared import build_shared
+from pelops.worker.engine.slots import Lanes
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.handlers import Handler
-from pelops.worker.holding import Holding
-from pelops.worker.lanes import Lanes
-from pelops.worker.observing import Observer
 from pelops.worker.outcomes import Outcome, Reject
-from pelops.worker.server.door import Source
+from pelops.worker.server.adapter import Source
 from pelops.worker.settings import Settings
-from pelops.worker.shared import build_shared
 from tests.unit.scripted_door import (
     STREAM,
     ScriptedDoor,
@@ -232,7 +232,7 @@ def test_of_a_batch_that_fails_each_entry_is_tried_by_itself() -> None:
 
 
 def _retry(times: int) -> Any:
-    from pelops.worker.retrying import RetryPolicy
+    from pelops.worker.engine.retries import RetryPolicy
 
     return RetryPolicy(max_retries=times)
 

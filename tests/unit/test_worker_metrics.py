@@ -15,7 +15,7 @@ from pelops.errors import RedisUnavailable
 from pelops.worker import Entry, Observer, Reject, Retry, RetryPolicy, Settings, Worker
 from pelops.worker.entry import Arrival, Terms
 from pelops.worker.metrics import Metrics, Tally, build_metrics, render_metrics
-from pelops.worker.server.door import Source
+from pelops.worker.server.adapter import Source
 from tests.unit.scripted_door import STREAM, ScriptedDoor, loop_time, raw, run_virtually, work
 
 LABELS = {"stream": "orders", "group": "g"}

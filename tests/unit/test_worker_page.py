@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from pelops.worker import Entry, RetryPolicy, Settings
-from pelops.worker.adding import Adding
 from pelops.worker.metrics import build_metrics, render_metrics
+from pelops.worker.producer import Adding
 from pelops.worker.testing import MemoryGroup
 from tests.worker_page import blocks, names, rows
 

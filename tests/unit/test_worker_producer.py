@@ -13,7 +13,7 @@ import pytest
 from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
 from pelops.worker import Producer, WrongSettings
-from pelops.worker.adding import Adding, Value
+from pelops.worker.producer import Adding, Value
 from tests.integration.redis_door import connected, endpoint_of
 from tests.integration.worker_door import on_port
 from tests.redis_fixtures import RunRedis

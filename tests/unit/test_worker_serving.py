@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from pelops.errors import NoSuchGroup, OutcomeUnknown, RedisUnavailable, WrongType
+from pelops.worker.engine.retries import RetryPolicy
 from pelops.worker.entry import Entry
 from pelops.worker.outcomes import Reject, Retry, Undecodable
-from pelops.worker.retrying import RetryPolicy
-from pelops.worker.server.door import Outgoing, Source
+from pelops.worker.server.adapter import Outgoing, Source
 from tests.unit.scripted_door import (
     STREAM,
     ScriptedDoor,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from pelops.worker.engine.retries import Again, GivenUp, RetryPolicy, decide_settlement
+from pelops.worker.engine.uncaught import WrongSettings
 from pelops.worker.outcomes import Reject, Retry
-from pelops.worker.retrying import Again, GivenUp, RetryPolicy, decide_settlement
 from pelops.worker.settings import Settings, read_place
-from pelops.worker.uncaught import WrongSettings
 from pelops.worker.worker import Worker
 
 TOLD = {

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pelops.worker import Entry, tracing
-from pelops.worker.adding import flatten
+from pelops.worker.producer import flatten
 from pelops.worker.testing import MemoryGroup
 from pelops.worker.tracing import read_context, traced
 

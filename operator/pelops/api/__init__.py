@@ -1,20 +1,23 @@
 """What users write: the kinds of the group `pelops.dev` as frozen models, and their schema."""
 
-from pelops.api.audit_archive import ArchiveSpec, ClaimSpec, EvidenceSpec, Payload, S3Spec
-from pelops.api.audit_job import BackendSpec, BackendType, SparkOperator
-from pelops.api.audit_status import (
+from pelops.api.audit.archive import ArchiveSpec, ClaimSpec, EvidenceSpec, Payload, S3Spec
+from pelops.api.audit.job import BackendSpec, BackendType, SparkOperator
+from pelops.api.audit.status import (
     AuditedGroupStatus,
     AuditRunStatus,
     AuditSummaryStatus,
     StreamAuditStatus,
 )
-from pelops.api.dead_letter import DeadLetterSpec, RetentionSpec
-from pelops.api.kind import API_VERSION, GROUP, VERSION, Kind
-from pelops.api.kinds import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
-from pelops.api.meta import ObjectMeta
-from pelops.api.recovery import BackoffSpec, LocksSpec, RecoverySpec, RecoveryStrategy, RequeueTo
-from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
-from pelops.api.scaling import (
+from pelops.api.audit.stream_audit import StreamAudit, StreamAuditSpec
+from pelops.api.group.dead_letter import DeadLetterSpec, RetentionSpec
+from pelops.api.group.recovery import (
+    BackoffSpec,
+    LocksSpec,
+    RecoverySpec,
+    RecoveryStrategy,
+    RequeueTo,
+)
+from pelops.api.group.scaling import (
     BehaviorSpec,
     PolicySelect,
     PolicyType,
@@ -24,7 +27,7 @@ from pelops.api.scaling import (
     ScalingPolicy,
     ScalingSpec,
 )
-from pelops.api.status import (
+from pelops.api.group.status import (
     Condition,
     ConditionStatus,
     DeadLetterStatus,
@@ -35,13 +38,16 @@ from pelops.api.status import (
     StreamStatus,
     Summary,
 )
-from pelops.api.stream_audit import StreamAudit, StreamAuditSpec
-from pelops.api.stream_consumer_group import (
+from pelops.api.group.stream_consumer_group import (
     DeletionPolicy,
     StreamConsumerGroup,
     StreamConsumerGroupSpec,
 )
-from pelops.api.workload import PodTemplate, TargetRef
+from pelops.api.group.workload import PodTemplate, TargetRef
+from pelops.api.meta import ObjectMeta
+from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
+from pelops.api.schema.kind import API_VERSION, GROUP, VERSION, Kind
+from pelops.api.schema.kinds import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
 
 __all__ = [
     "API_VERSION",

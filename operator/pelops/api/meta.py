@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from pelops.api.base import ApiModel
-from pelops.api.bounds import Timestamp
+from pelops.api.schema.base import ApiModel
+from pelops.api.schema.bounds import Timestamp
 
 
 class ObjectMeta(ApiModel):

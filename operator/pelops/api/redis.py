@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pelops.api.base import ApiModel, Rule, RuleReason, cel
-from pelops.api.bounds import HOST, PORT, ObjectName
+from pelops.api.schema.base import ApiModel, Rule, RuleReason, cel
+from pelops.api.schema.bounds import HOST, PORT, ObjectName
 
 _URL_RULES = cel(
     Rule(

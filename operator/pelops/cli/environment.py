@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import yaml
 
-from pelops.api.stream_consumer_group import StreamConsumerGroup
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
-from pelops.kube.environment import WorkerAccess, build_environment
+from pelops.kube.worker_environment import WorkerAccess, build_environment
 
 
 def render_environment(text: str) -> str:

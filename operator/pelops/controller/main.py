@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from pelops.controller.replica import Replica
-from pelops.controller.settings import Settings, parse_settings
+from pelops.controller.runtime.settings import Settings, parse_settings
 from pelops.errors import PelopsError
 from pelops.logs import configure_logging
 

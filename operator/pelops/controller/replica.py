@@ -12,42 +12,41 @@ from typing import Self
 
 from aiohttp import web
 
-from pelops.api.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.audits import Audits
-from pelops.controller.cache import WATCHED, Cache
-from pelops.controller.deletion import Deletion
-from pelops.controller.evidence import Evidence
-from pelops.controller.heap import Heap
-from pelops.controller.listening import Listening
-from pelops.controller.loop import ReconcileLoop, Resync
-from pelops.controller.members import ANSWER_S, Members
-from pelops.controller.memory import Memories
-from pelops.controller.observe import Observer
-from pelops.controller.pods import PodChange
-from pelops.controller.queue import KeyedQueue
-from pelops.controller.reconcile import Doors, Reconciler
-from pelops.controller.reporter import Reporter
-from pelops.controller.scaling import Scaling, ScalingDoors
-from pelops.controller.secrets import Secrets
-from pelops.controller.serving import start_serving
-from pelops.controller.settings import Settings
-from pelops.controller.skew import NodeClocks
-from pelops.controller.steps import Steps
-from pelops.controller.sweeper import SweepDoors, Sweeper
-from pelops.controller.sweeping import SweepLoop
-from pelops.controller.targets import Targets
-from pelops.controller.tasks import cancel_all, until_stopped
-from pelops.controller.turns import Pace
-from pelops.controller.upkeep_steps import UpkeepSteps
-from pelops.controller.versions import Name
-from pelops.controller.watch import Watch
-from pelops.controller.workload_steps import WorkloadSteps
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.audit.loop import Audits
+from pelops.controller.group.deletion import Deletion
+from pelops.controller.group.memory import Memories
+from pelops.controller.group.observation import Observer
+from pelops.controller.group.reconcile import Doors, Reconciler
+from pelops.controller.group.steps import Steps
+from pelops.controller.group.targets import Targets
+from pelops.controller.group.upkeep import UpkeepSteps
+from pelops.controller.group.workload import WorkloadSteps
+from pelops.controller.recovery.clock_skew import NodeClocks
+from pelops.controller.recovery.lock_expiry import Listening
+from pelops.controller.recovery.loop import SweepLoop
+from pelops.controller.recovery.pod_evidence import Evidence
+from pelops.controller.recovery.scanner import SweepDoors, Sweeper
+from pelops.controller.runtime.cache import WATCHED, Cache
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.http import start_serving
+from pelops.controller.runtime.loop import ReconcileLoop, Resync
+from pelops.controller.runtime.membership import ANSWER_S, Members
+from pelops.controller.runtime.passes import Pace
+from pelops.controller.runtime.pods import PodChange
+from pelops.controller.runtime.process import Heap, cancel_all, until_stopped
+from pelops.controller.runtime.queue import KeyedQueue
+from pelops.controller.runtime.secrets import Secrets
+from pelops.controller.runtime.settings import Settings
+from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.watch import Watch
+from pelops.controller.scaling.loop import Scaling, ScalingDoors
 from pelops.domain.recovery import Trigger
 from pelops.errors import Forbidden, InvalidSpec, KubernetesError, KubernetesUnavailable, NotFound
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.resources import NAMESPACE, NODE, Kind
 from pelops.metrics import QUEUE_DEPTH, RESOURCES
-from pelops.redis_streams.connection import ServerPool
+from pelops.redis_core.pool import ServerPool
 
 log = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""The door to Kubernetes: the only package that imports `kubernetes`."""
+"""The adapter to Kubernetes: the only package that imports `kubernetes`."""

@@ -6,20 +6,45 @@ docs/audits.md says what each variable means. No secret ever stands in it in cle
 from __future__ import annotations
 
 import json
+import re
+from decimal import Decimal
 from typing import Any, Final
 
-from pelops.api.audit_archive import S3Spec
-from pelops.api.stream_audit import StreamAudit
+from pelops.api.audit.archive import S3Spec
+from pelops.api.audit.stream_audit import StreamAudit
 from pelops.errors import InvalidSpec
-from pelops.kube.environment import (
+from pelops.kube.worker_environment import (
     Variable,
     WorkerAccess,
     literal,
     redis_variables,
     secret_variable,
 )
-from pelops.kube.quantities import parse_quantity
-from pelops.policy.audit_plan import AuditedGroup, AuditPlan
+from pelops.policy.audit.plan import AuditedGroup, AuditPlan
+
+_FACTORS: Final = {
+    "": Decimal(1),
+    **{unit: Decimal(1000) ** -power for power, unit in enumerate("mun", 1)},
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
+_SHAPE: Final = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?)([A-Za-z]*)")
+
+
+def parse_quantity(quantity: object, *, field: str) -> Decimal:
+    """The number that a quantity stands for. Raises InvalidSpec, which names the field."""
+    found = None if isinstance(quantity, bool) else _SHAPE.fullmatch(str(quantity))
+    if found is None or found[2] not in _FACTORS:
+        raise InvalidSpec(
+            f"{field} must be a quantity such as 500m or 2Gi; it is {str(quantity)[:64]!r}"
+        )
+    return Decimal(found[1]) * _FACTORS[found[2]]
+
+
+def mebibytes(quantity: object, *, field: str) -> int:
+    """A quantity of memory in whole MiB. Raises InvalidSpec, which names the field."""
+    return int(parse_quantity(quantity, field=field) / 1024**2)
+
 
 ARCHIVE_MOUNT: Final = "/archive"
 WORK_MOUNT: Final = "/var/lib/pelops"  # the one directory that may be written to beside the archive

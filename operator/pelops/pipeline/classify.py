@@ -1,4 +1,4 @@
-"""`policy/classification.py` as an expression of Spark; a test shows that both say the same."""
+"""The rules of `policy/audit/classification.py` as a Spark expression; a test compares the two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from pelops.domain.audit import EntryStatus
 from pelops.pipeline.engine import Column
 from pelops.pipeline.engine import functions as F  # noqa: N812
-from pelops.policy.classification import ENDING_ACTS, PROOFS, Outcome, Why
+from pelops.policy.audit.classification import ENDING_ACTS, PROOFS, Outcome, Why
 
 # The columns that the expression reads: the fields of EntryFacts.
 FACTS: Final = (

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.policy.redrive_advice import Advice, ClusterFacts, advise_redrive
-from pelops.policy.triage import Signature
+from pelops.policy.redrive.advice import Advice, ClusterFacts, advise_redrive
+from pelops.policy.redrive.triage import Signature
 
 MOST_RETRIES: Final = 10  # a distribution's last place holds this many and more
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from pelops.pipeline.engine import Column, DataFrame
 from pelops.pipeline.engine import functions as F  # noqa: N812
-from pelops.policy.payload_shape import Fields, describe_shape
-from pelops.policy.triage import Signature, build_signature
+from pelops.policy.redrive.payload_shape import Fields, describe_shape
+from pelops.policy.redrive.triage import Signature, build_signature
 
 # The last pairs of a dead letter, in this order; a letter of another hand may lack them.
 MARKS: Final = (

@@ -13,7 +13,7 @@ from pelops.pipeline.acts import GroupHistory
 from pelops.pipeline.engine import Column, DataFrame
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.id_columns import at_or_before, within
-from pelops.policy.classification import Why
+from pelops.policy.audit.classification import Why
 
 
 def loss_watched(history: GroupHistory, max_deleted: EntryId) -> Column:

@@ -23,9 +23,9 @@ from pelops.pipeline.plan import Plan
 from pelops.pipeline.planning import is_complete, last_plan, read_plan
 from pelops.pipeline.settings import Target
 from pelops.pipeline.work import Run
-from pelops.redis_streams.audits import record_audit, record_groups
-from pelops.redis_streams.connection import ServerPool
-from pelops.redis_streams.server import Server
+from pelops.redis_core.pool import ServerPool
+from pelops.redis_core.server import Server
+from pelops.redis_streams.audit.records import record_audit, record_groups
 
 _MARKER: Final = "published.json"
 _MOST_LEFT: Final = 100  # windows: of an archive that was never recorded, the newest ones

@@ -30,7 +30,7 @@ from pelops.pipeline.previous import Previous
 from pelops.pipeline.settings import Target
 from pelops.pipeline.snapshot import PENDING, LastLook, Snapshot
 from pelops.pipeline.work import HEAVY, Work, write_sorted
-from pelops.policy.classification import ENDING_ACTS, OPEN_STATUSES, Why
+from pelops.policy.audit.classification import ENDING_ACTS, OPEN_STATUSES, Why
 
 MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
 # What is kept of an entry that is not acknowledged.

@@ -26,7 +26,7 @@ from pelops.pipeline.retried import PART as RETRIED
 from pelops.pipeline.retried import Retried
 from pelops.pipeline.snapshot import bounded
 from pelops.pipeline.work import write_sorted
-from pelops.policy.classification import ENDING_ACTS, Proof
+from pelops.policy.audit.classification import ENDING_ACTS, Proof
 
 _ROOTS: Final = (
     "ms BIGINT, seq BIGINT, window INT, copy_ms BIGINT, copy_seq BIGINT, in_retry BOOLEAN,"

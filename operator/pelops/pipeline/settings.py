@@ -11,8 +11,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from pelops.domain.audit import Certainty
-from pelops.domain.audit_record import check_audit_name
+from pelops.domain.audit import Certainty, check_audit_name
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
 from pelops.pipeline.errors import WrongSettings

@@ -21,7 +21,7 @@ from pelops.pipeline.layout import STATUSES, statuses_path
 from pelops.pipeline.reconcile import MOST_BROADCAST, Case
 from pelops.pipeline.retried import PART as RETRIED
 from pelops.pipeline.work import AS_OF, write_part, write_sorted
-from pelops.policy.classification import Why
+from pelops.policy.audit.classification import Why
 
 SCHEMA_VERSION: Final = 1
 _SCHEMA: Final = "_schema.json"

@@ -22,7 +22,7 @@ from pelops.domain.audit import (
     worst_certainty,
 )
 from pelops.pipeline.plural import agree
-from pelops.policy.classification import Why
+from pelops.policy.audit.classification import Why
 
 _WORDS: Final = {
     EntryStatus.IN_FLIGHT: "in flight",

@@ -13,12 +13,12 @@ from datetime import datetime
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.redrive_plan import ACTIONS, PlanHeader, PlannedCluster, render_plan
+from pelops.domain.redrive import ACTIONS, PlanHeader, PlannedCluster, render_plan
 from pelops.pipeline.clusters import MOST_RETRIES, Cluster, LetterExample, ValueHead
 from pelops.pipeline.engine import Column, DataFrame, Row
 from pelops.pipeline.engine import functions as F  # noqa: N812
 from pelops.pipeline.letters import parse_letters, sign_letters
-from pelops.policy.triage import Signature
+from pelops.policy.redrive.triage import Signature
 
 EXAMPLES: Final = 3
 FIELDS_SHOWN: Final = 12  # of an example

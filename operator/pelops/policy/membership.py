@@ -25,16 +25,41 @@ What is assumed: a LIST shows every write that was answered before it was asked;
 replicas run at rates that differ by less than DURATION_S to VALID_S (what they show does not
 matter, and renewTime is not read); nobody else removes the Lease of a replica that runs. A write
 that was under way when the fence fell may still land: the next look of the successor mends that.
+
+Every replica sees every difference. The first in rank writes at once; the others only when the
+difference is still there after their delay, so that normally one of them writes and nobody leads.
+A wrong idea of the ranks costs a delay or a repeated write, never correctness.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
-from pelops.policy.turn import rank_of
+STEP = timedelta(seconds=1.5)
+
+
+def rank_of(member: str, members: Iterable[str], key: str) -> int:
+    """The place of a member for one key: 0 writes first (rendezvous hashing, Thaler 1998).
+
+    A member that is not in the list ranks as if it were.
+    """
+
+    def weight(name: str) -> bytes:
+        return hashlib.blake2b(f"{name}\0{key}".encode(), digest_size=8).digest()
+
+    mine = weight(member)
+    return sum(1 for other in set(members) if other != member and weight(other) > mine)
+
+
+def wait_for_turn(rank: int, differing_since: datetime, now: datetime) -> timedelta:
+    """How long this replica still leaves the difference to others; zero means write now."""
+    return max(timedelta(0), differing_since + rank * STEP - now)
+
 
 VALID_S: Final = 6.0  # how long a renewal and a LIST hold good for who made them
 DURATION_S: Final = 8.0  # how long others believe a Lease; the difference is for unequal clocks

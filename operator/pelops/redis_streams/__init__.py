@@ -1,1 +1,1 @@
-"""The door to Redis: the only package that imports `redis`."""
+"""The adapter to Redis of the operator and the pipeline: one function per script or command."""

@@ -10,13 +10,13 @@ async def handle(entry): ...
 worker.run()
 """
 
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.retries import RetryPolicy
+from pelops.worker.engine.uncaught import WrongSettings
 from pelops.worker.entry import Entry
-from pelops.worker.observing import Observer
 from pelops.worker.outcomes import Disowned, Reject, Retry, Undecodable
 from pelops.worker.producer import Producer
-from pelops.worker.retrying import RetryPolicy
 from pelops.worker.settings import Settings, read_place
-from pelops.worker.uncaught import WrongSettings
 from pelops.worker.worker import Worker
 
 __all__ = [

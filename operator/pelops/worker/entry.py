@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from pelops.worker.outcomes import Undecodable
-from pelops.worker.server.door import RawEntry, Source
+from pelops.worker.server.adapter import RawEntry, Source
 
 T = TypeVar("T")
 TRACE_FIELDS: Final = (b"traceparent", b"tracestate")  # of W3C trace context

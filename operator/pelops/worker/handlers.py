@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pelops.worker.engine.threads import Threads
 from pelops.worker.entry import Entry
 from pelops.worker.outcomes import Outcome
-from pelops.worker.threads import Threads
 
 HandleOne = Callable[[Entry], Awaitable[Any]]
 HandleMany = Callable[[list[Entry]], Awaitable[Any]]

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
+from pelops.worker.engine.observer import Observer
 from pelops.worker.entry import Entry
-from pelops.worker.observing import Observer
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
-from pelops.worker.retrying import RetryPolicy
+from pelops.worker.engine.retries import RetryPolicy
+from pelops.worker.engine.uncaught import WrongSettings, ends_with_a_line
 from pelops.worker.server.place import Place, read_endpoint
-from pelops.worker.uncaught import WrongSettings, ends_with_a_line
 
 IDLE_LIMIT_MS: Final = 30_000  # without an operator that says how long entries may be idle
 GRACE_S: Final = 25.0  # less than the 30 s after which Kubernetes kills

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from pelops.worker.clock import Clock, steady
-from pelops.worker.crashing import counted
+from pelops.worker.engine.clock import Clock, steady
+from pelops.worker.engine.crashes import counted
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.ordering import OrderBy
+from pelops.worker.engine.retries import RetryPolicy
+from pelops.worker.engine.serving import Serving
+from pelops.worker.engine.shared import build_shared
+from pelops.worker.engine.threads import Threads
+from pelops.worker.engine.uncaught import WrongSettings
 from pelops.worker.handlers import adapt_handler, decode_first, make_handler
 from pelops.worker.metrics import build_metrics
-from pelops.worker.observing import Observer
-from pelops.worker.ordering import OrderBy
-from pelops.worker.retrying import RetryPolicy
-from pelops.worker.server.door import Door
+from pelops.worker.server.adapter import Door
 from pelops.worker.server.place import Place
-from pelops.worker.serving import Serving
 from pelops.worker.settings import Settings, read_place
-from pelops.worker.shared import build_shared
-from pelops.worker.threads import Threads
 from pelops.worker.tracing import traced
-from pelops.worker.uncaught import WrongSettings
 
 Given = TypeVar("Given")
 MakeDoor = Callable[[], Door]
@@ -162,7 +162,7 @@ class Worker:
         0: all that was done is acknowledged, the rest is handed back. 1: something broke. 2: a
         setting is wrong. What Redis refuses is tried again and shows in `is_ready`.
         """
-        from pelops.worker.running import run_process
+        from pelops.worker.engine.process import run_process
 
         run_process(self)
 
@@ -238,7 +238,7 @@ class Worker:
 def _redis_doors(place: Place) -> MakeDoor:
     def make() -> Door:
         # Late, so that tests with the double need no Redis client.
-        from pelops.worker.server.redis_door import RedisDoor
+        from pelops.worker.server.redis_adapter import RedisDoor
 
         return RedisDoor(place)
 

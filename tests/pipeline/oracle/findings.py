@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId
-from pelops.policy.classification import OPEN_STATUSES
+from pelops.policy.audit.classification import OPEN_STATUSES
 from tests.pipeline.oracle.books import NEVER_DELIVERED, GroupBook, Mark, State, StreamBook
 from tests.pipeline.oracle.histories import Files
 from tests.pipeline.oracle.told import Told

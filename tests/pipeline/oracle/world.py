@@ -16,19 +16,18 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.recovery import Action, Chunk
 from pelops.errors import NoSuchGroup, PelopsError, PositionAhead, WouldDuplicate
-from pelops.policy.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.policy.dropped import Holders, find_dropped
-from pelops.policy.loss import find_new_loss, find_vanished
-from pelops.policy.position import LastSeen, decide_went_back
-from pelops.policy.retention import RetentionPlan
-from pelops.redis_streams import position as positions
-from pelops.redis_streams.acting import Act as Acting
-from pelops.redis_streams.groups import provision_group
-from pelops.redis_streams.observing import Look, observe_groups
-from pelops.redis_streams.recovery import Order, recover_owner
-from pelops.redis_streams.retention import trim_retry_stream, trim_stream
-from pelops.redis_streams.server import Server
-from pelops.redis_streams.suspects import Reasons, settle_suspects
+from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished
+from pelops.policy.group.position import LastSeen, decide_went_back
+from pelops.policy.group.retention import RetentionPlan
+from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group import position as positions
+from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream
+from pelops.redis_streams.recovery.actions import Act as Acting
+from pelops.redis_streams.recovery.actions import Order, recover_owner
+from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 from tests.pipeline.oracle.books import GroupBook, State, StreamBook

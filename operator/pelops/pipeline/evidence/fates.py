@@ -6,7 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 from pelops.domain.ledger import LedgerKind
-from pelops.policy.classification import Proof
+from pelops.policy.audit.classification import Proof
 
 
 class Fate(IntEnum):

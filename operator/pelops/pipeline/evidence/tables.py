@@ -17,7 +17,7 @@ from pelops.pipeline.evidence.entries import EntryTable
 from pelops.pipeline.evidence.errors import EvidenceUnusable
 from pelops.pipeline.evidence.fates import Act, Fate, Removal, name_of, prove
 from pelops.pipeline.evidence.lives import Columns, GroupLives
-from pelops.policy.classification import Proof
+from pelops.policy.audit.classification import Proof
 
 _WORDS: Final = pa.dictionary(pa.int8(), pa.string())
 SCHEMA: Final = pa.schema(

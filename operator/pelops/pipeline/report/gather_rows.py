@@ -23,7 +23,7 @@ from pelops.pipeline.report.model import (
     Unproven,
 )
 from pelops.pipeline.work import Run
-from pelops.policy.classification import Why
+from pelops.policy.audit.classification import Why
 
 MOST_ENTRIES: Final = 50  # that are shown one by one
 MOST_DUPLICATES: Final = 20

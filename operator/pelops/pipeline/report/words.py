@@ -32,7 +32,7 @@ MEANINGS: Final = {
     EntryStatus.LOST: "gone, and proven never to have been acknowledged",
 }
 
-# What decided, in the words of `pelops.policy.classification.Why`.
+# What decided, in the words of `pelops.policy.audit.classification.Why`.
 REASONS: Final = {
     "ledger": "the operator did it, says the ledger",
     "pending": "pending for longer than the limit",

@@ -6,12 +6,12 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 from pelops.errors import NoSuchGroup, PelopsError
-from pelops.worker.server.door import Delivered, Source
+from pelops.worker.server.acknowledgements import in_chunks
+from pelops.worker.server.adapter import Delivered, Source
+from pelops.worker.server.connection import Wire
 from pelops.worker.server.names import Names
-from pelops.worker.server.saying import in_chunks
+from pelops.worker.server.reading import Streams
 from pelops.worker.server.scripts import Parts
-from pelops.worker.server.streams import Streams
-from pelops.worker.server.wire import Wire
 
 _START: Final = b"0-0"
 

@@ -10,16 +10,10 @@ from typing import Final
 from redis import exceptions
 
 from pelops.errors import PelopsError
-from pelops.redis_streams.outcomes import translate_failure
-from pelops.redis_streams.transport import (
-    ANSWER_TIMEOUT_S,
-    CONNECT_TIMEOUT_S,
-    Locate,
-    Login,
-    Reply,
-)
+from pelops.redis_core.errors import translate_failure
+from pelops.redis_core.transport import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Locate, Login, Reply
+from pelops.worker.server.reply_stream import StreamedConnection
 from pelops.worker.server.scripts import Parts
-from pelops.worker.server.stream import StreamedConnection
 
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0

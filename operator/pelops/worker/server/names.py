@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pelops.redis_streams.transport import Part
+from pelops.redis_core.transport import Part
 from pelops.worker.server.place import Place
 from pelops.worker.server.scripts import Parts, script_call
 

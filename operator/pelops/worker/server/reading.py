@@ -1,19 +1,115 @@
-"""What is asked when a worker reads, and what the answer holds."""
+"""Claiming idle entries in bounded turns, where XREADGROUP has no CLAIM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pelops.errors import NoSuchGroup, PelopsError, RedisError
-from pelops.redis_streams.transport import Reply
-from pelops.worker.server.claiming import MAX_BYTES, ClaimTurns
-from pelops.worker.server.door import Delivered, RawEntry, Source
+from pelops.redis_core.transport import Reply
+from pelops.worker.server.adapter import Delivered, RawEntry, Source
 from pelops.worker.server.names import Names
 from pelops.worker.server.place import Place
 from pelops.worker.server.scripts import Parts, script_call
-from pelops.worker.server.streams import Streams
+
+_PAGE: Final = 500  # pending entries looked at in one turn: a third of a millisecond
+MAX_BYTES: Final = 256 * 1024  # of bodies that a script reads
+_BETWEEN_TURNS_S: Final = 0.02
+_PASSES_PER_LIMIT: Final = 3
+
+
+class ClaimTurns:
+    """Passes over what is pending, a page of each stream at a time."""
+
+    def __init__(self, names: Names, idle_limit_ms: int, now: Callable[[], float]) -> None:
+        self._names = names
+        self._idle_limit_ms = idle_limit_ms
+        self._now = now
+        self._due = now()
+        self._at: dict[bytes, str | bytes] = {}  # where each stream's pass goes on
+
+    @property
+    def wait_s(self) -> float:
+        """Until the next turn; 0 when it is due."""
+        return max(0.0, self._due - self._now())
+
+    def calls(self, keys: Sequence[bytes], count: int) -> list[Parts]:
+        """One turn. Its replies are to be given to `take`, one after the other."""
+        self._at = self._at or dict.fromkeys(keys, "-")
+        return [
+            self._names.recording(
+                "claim", key, "idle", self._idle_limit_ms, start, _PAGE, count, MAX_BYTES
+            )
+            for key, start in self._at.items()
+        ]
+
+    def keys(self) -> list[bytes]:
+        """The streams of the turn under way, in the order of its calls."""
+        return list(self._at)
+
+    def take(self, key: bytes, reply: Reply) -> list[list[object]]:
+        """The entries that a turn has claimed; none when it was refused."""
+        if isinstance(reply, Exception):
+            del self._at[key]  # the next pass tries again; a missing group is the read's to tell
+            return []
+        start, taken, _ = reply
+        if start:
+            self._at[key] = start
+        else:
+            del self._at[key]
+        return list(taken)
+
+    def finish(self) -> None:
+        """The turn is over: the next is due soon, or after a rest when this was the pass."""
+        rest = self._idle_limit_ms / 1000 / _PASSES_PER_LIMIT * random.uniform(0.8, 1.2)
+        self._due = self._now() + (_BETWEEN_TURNS_S if self._at else rest)
+
+
+_NAMED: Final = re.compile(r"No such key '(.*)' or consumer group", re.DOTALL)
+_LOOK_AGAIN_S: Final = 10.0  # a resource may ask for another strategy while its workers run
+
+
+class Streams:
+    """One missing stream would have the whole read refused, so what is missing is left out."""
+
+    def __init__(self, names: Names, now: Callable[[], float]) -> None:
+        self._stream = names.stream
+        self._optional = (names.retry, names.handover)
+        self._handover = names.handover
+        self._missing_until: dict[bytes, float] = {}
+        self._now = now
+
+    def to_read(self) -> list[bytes]:
+        """The streams to name in a read."""
+        if self._missing_until:
+            now = self._now()
+            self._missing_until = {
+                key: until for key, until in self._missing_until.items() if until > now
+            }
+        missing = self._missing_until
+        return [self._stream, *(key for key in self._optional if key not in missing)]
+
+    def with_entries(self) -> list[bytes]:
+        """Those whose entries are worked on: all but the hand-over stream."""
+        return [key for key in self.to_read() if key != self._handover]
+
+    @property
+    def may_offer(self) -> bool:
+        """Whether an offer would be read by the others, as far as is known."""
+        return self._handover not in self._missing_until
+
+    def learn_missing(self, refusal: str) -> bool:
+        """Note the stream that NOGROUP names; False when the group itself is what is missing."""
+        named = _NAMED.search(refusal)
+        key = named[1].encode("utf-8", "surrogateescape") if named else b""
+        if key not in self._optional:
+            return False
+        self._missing_until[key] = self._now() + _LOOK_AGAIN_S
+        return True
+
 
 _FRESH: Final = (0, 0)  # idle time and delivery count of a new entry
 

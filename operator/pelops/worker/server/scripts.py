@@ -8,7 +8,7 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import Final
 
-from pelops.redis_streams.transport import Part
+from pelops.redis_core.transport import Part
 
 _INCLUDE: Final = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
 _TEXTS: Final[dict[str, str]] = {}  # by what servers call them

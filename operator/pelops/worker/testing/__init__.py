@@ -20,8 +20,8 @@ The worker is the real one; only what stands behind its door is not. Time passes
 once: a run takes as long as its handlers compute, and takes the same course each time.
 """
 
+from pelops.worker.testing.adapter import MemoryDoor
 from pelops.worker.testing.clock import MovableClock
-from pelops.worker.testing.door import MemoryDoor
 from pelops.worker.testing.group import Ended, MemoryGroup, Pending
 
 __all__ = ["Ended", "MemoryDoor", "MemoryGroup", "MovableClock", "Pending"]

@@ -8,12 +8,12 @@ from typing import NoReturn, Unpack
 
 from pelops.domain.naming import derive_keys
 from pelops.errors import RedisError, RedisUnavailable
-from pelops.worker.adding import Fields, flatten
-from pelops.worker.observing import Observer
-from pelops.worker.ordering import OrderBy
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.ordering import OrderBy
+from pelops.worker.producer import Fields, flatten
 from pelops.worker.settings import Settings
+from pelops.worker.testing.adapter import MemoryDoor
 from pelops.worker.testing.clock import MovableClock
-from pelops.worker.testing.door import MemoryDoor
 from pelops.worker.testing.memory import MemoryStream
 from pelops.worker.testing.running import Process
 from pelops.worker.testing.world import World

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pelops.worker.server.door import RawEntry
+from pelops.worker.server.adapter import RawEntry
 
 
 @dataclass(slots=True)

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from pelops.worker.engine.threads import Threads
+from pelops.worker.testing.adapter import MemoryDoor
 from pelops.worker.testing.clock import VirtualLoop
-from pelops.worker.testing.door import MemoryDoor
 from pelops.worker.testing.world import World
-from pelops.worker.threads import Threads
 from pelops.worker.worker import Worker
 
 _LOOK_S: Final = 1.0

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pelops.domain.naming import GroupKeys
 from pelops.errors import NoSuchGroup, RedisError
 from pelops.worker.entry import has_charge_pairs
-from pelops.worker.server.door import RawEntry
+from pelops.worker.server.adapter import RawEntry
 from pelops.worker.testing.clock import MovableClock
 from pelops.worker.testing.memory import Ids, MemoryStream, Owned
 

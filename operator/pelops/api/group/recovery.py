@@ -1,0 +1,177 @@
+"""What becomes of entries whose worker died or stalled: `spec.recovery`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import ConfigDict, Field
+
+from pelops.api.schema.base import ApiModel, Rule, RuleReason, cel
+from pelops.api.schema.bounds import LONGEST_WAIT_SECONDS
+
+DEFAULT_LOCK_FREE_SECONDS: Final = 30
+
+
+class RecoveryStrategy(StrEnum):
+    """How a stuck entry gets moving again."""
+
+    REQUEUE = "Requeue"
+    RELEASE = "Release"
+    OFF = "Off"
+
+
+DEFAULT_RECOVERY_STRATEGY: Final = RecoveryStrategy.REQUEUE
+
+
+class RequeueTo(StrEnum):
+    """Where the copy of a stuck entry goes."""
+
+    STREAM = "Stream"
+    RETRY_STREAM = "RetryStream"
+
+
+class BackoffSpec(ApiModel):
+    """How long an entry that failed waits before it is tried again."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            Rule(
+                rule="self.initialSeconds <= self.maxSeconds",
+                message="initialSeconds must not be greater than maxSeconds",
+                field_path=".initialSeconds",
+            )
+        )
+    )
+
+    initial_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
+        default=0, description="The wait after the first failure; 0 means none, ever."
+    )
+    factor: Annotated[float, Field(ge=1, le=10)] = Field(
+        default=2, description="By what the wait grows with each further failure."
+    )
+    max_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
+        default=300, description="The longest wait."
+    )
+
+
+_KEY_TEMPLATE_RULES = cel(
+    Rule(
+        rule=r"self.matches('^([^$]|[$][$]|[$]stream|[$]tag)*[$]id')",
+        message="keyTemplate must contain $id: each entry has a lock of its own",
+    ),
+    Rule(
+        rule=r"self.matches('^([^$]|[$][$]|[$]stream|[$]tag|[$]id)*$')",
+        message="keyTemplate knows $stream, $tag and $id; any other $ is written $$",
+    ),
+)
+
+
+class LocksSpec(ApiModel):
+    """Locks that workers of your own hold while they process an entry."""
+
+    key_template: Annotated[
+        str,
+        Field(
+            min_length=3,
+            max_length=512,
+            pattern=r"^[^\x00]+$",
+            json_schema_extra=_KEY_TEMPLATE_RULES,
+        ),
+    ] = Field(
+        default="lock:{$tag}:$id",
+        description="The lock's key: $stream is the stream's name, $tag its hash tag, $id the"
+        " entry's ID and $$ a dollar sign. On a Cluster the key must fall into the stream's slot,"
+        " which {$tag} makes sure of.",
+    )
+    keyspace_notifications: bool = Field(
+        default=False,
+        description="Listen for the locks' expiry. It only makes recovery quicker now and then:"
+        " Redis sends these events late or never. The server must have notify-keyspace-events set;"
+        " the operator does not change it.",
+    )
+
+
+class RecoverySpec(ApiModel):
+    """When an entry counts as stuck, and what is done with it then."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            Rule(
+                rule="!has(self.minIdleSeconds)"
+                " || self.minIdleSeconds <= self.processingTimeoutSeconds",
+                message="minIdleSeconds must not be greater than processingTimeoutSeconds",
+                field_path=".minIdleSeconds",
+            ),
+            Rule(
+                rule="self.strategy != 'Release' || self.requeueTo == 'Stream'",
+                message="requeueTo belongs to strategy Requeue: Release leaves entries where they"
+                " are, with their IDs",
+                field_path=".requeueTo",
+                reason=RuleReason.FORBIDDEN,
+            ),
+        )
+    )
+
+    strategy: RecoveryStrategy = Field(
+        default=DEFAULT_RECOVERY_STRATEGY,
+        description="Requeue: a stuck entry is copied to the end and acknowledged in one step,"
+        " which suits every worker. Release: it keeps its ID and its place and is handed to workers"
+        ' that claim, such as those of the Pelops SDK. "Off": stuck entries are only counted (write'
+        " it with quotes, since YAML reads a bare Off as false).",
+    )
+    requeue_to: RequeueTo = Field(
+        default=RequeueTo.STREAM,
+        description="Where Requeue puts the copy. Stream: to the end of the stream, where other"
+        " groups would see it too, so it is refused when there are several groups. RetryStream: to"
+        " a stream of this group alone, which the workers read as well.",
+    )
+    processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
+        default=300,
+        description="The idle limit: how long a worker that is alive, or of which nothing is known,"
+        " may hold an entry without a heartbeat before the entry counts as stuck. Entries of"
+        " workers that certainly died do not wait for it.",
+    )
+    min_idle_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
+        default=None,
+        description="A shorter idle limit for two cases: an entry whose lock is gone (30 seconds"
+        " unless said), and, only when set here, an entry whose owner is no pod.",
+    )
+    scan_interval_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
+        default=60,
+        description="How often each group is swept for stuck entries. The death of a pod triggers a"
+        " sweep at once, whatever this says.",
+    )
+    max_retries: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=3,
+        description="After how many failed retries an entry becomes a dead letter; 0 retries"
+        " nothing. An entry is never charged for the crash of its neighbour.",
+    )
+    backoff: BackoffSpec = Field(
+        default=BackoffSpec(),
+        description="How long an entry that failed waits before it is tried again.",
+    )
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=100,
+        description="How many entries one script may move. More is faster; less holds the server"
+        " for a shorter time.",
+    )
+    field_prefix: Annotated[
+        str, Field(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_.:-]+$")
+    ] = Field(
+        default="_",
+        description="What the names of the fields that Pelops adds begin with, as in"
+        " _original_id and _retry_count.",
+    )
+    locks: LocksSpec | None = Field(
+        default=None,
+        description="For workers that hold a lock for each entry: a lock that exists keeps its"
+        " entry where it is; without one the entry is free after minIdleSeconds, even of a live"
+        " worker.",
+    )
+
+    @property
+    def lock_free_seconds(self) -> int:
+        """Return after how much idle time an entry without its lock is free."""
+        wanted = self.min_idle_seconds or DEFAULT_LOCK_FREE_SECONDS
+        return min(wanted, self.processing_timeout_seconds)

@@ -1,0 +1,158 @@
+"""How many workers: `spec.scaling`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from pelops.api.schema.base import ApiModel, Rule, cel
+from pelops.api.schema.bounds import LONGEST_WAIT_SECONDS, MAX_REPLICAS, PositiveCount, Replicas
+
+
+class ScalingMode(StrEnum):
+    """Who decides the number of workers."""
+
+    AUTO = "Auto"
+    MANUAL = "Manual"
+    OFF = "Off"
+
+
+DEFAULT_SCALING_MODE: Final = ScalingMode.AUTO
+
+
+class PolicyType(StrEnum):
+    """What the value of a scaling policy counts."""
+
+    PODS = "Pods"
+    PERCENT = "Percent"
+
+
+class PolicySelect(StrEnum):
+    """Which of several scaling policies decides."""
+
+    MAX = "Max"
+    MIN = "Min"
+    DISABLED = "Disabled"
+
+
+class ScalingPolicy(ApiModel):
+    """How far the number of workers may move within a period."""
+
+    type: PolicyType = Field(description="What value counts: Pods, or Percent of the replicas.")
+    value: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        description="The largest change within the period, in pods or percent."
+    )
+    period_seconds: Annotated[int, Field(ge=1, le=1800)] = Field(
+        description="Length of the period over which the change is counted."
+    )
+
+
+_Policies = Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=16)]
+_Window = Annotated[int, Field(ge=0, le=3600)]
+_Tolerance = Annotated[float, Field(ge=0, le=1)]
+_ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
+_SELECT = (
+    "Which policy decides when there are several: the one that allows the largest change (Max),"
+    " the smallest (Min), or none, so that this direction is switched off (Disabled)."
+)
+_TOLERANCE = (
+    "By how much, as a fraction, the wanted number may differ from the present one before this"
+    " direction is taken; 0.1 unless said."
+)
+
+
+class ScaleUpRules(ApiModel):
+    """Limits on adding workers."""
+
+    stabilization_window_seconds: _Window = Field(
+        default=0,
+        description="Look back this long and take the smallest number wanted in that time; 0 acts"
+        " at once.",
+    )
+    policies: _Policies | None = Field(
+        default=None,
+        description="Limits on how fast workers are added. Absent: 10 pods or 100 percent every 10"
+        " seconds, whichever is more.",
+        json_schema_extra=_ATOMIC,
+    )
+    select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
+    tolerance: _Tolerance | None = Field(default=None, description=_TOLERANCE)
+
+
+class ScaleDownRules(ApiModel):
+    """Limits on removing workers."""
+
+    stabilization_window_seconds: _Window = Field(
+        default=60,
+        description="Look back this long and take the largest number wanted in that time, so that"
+        " a short lull ends no workers.",
+    )
+    policies: _Policies | None = Field(
+        default=None,
+        description="Limits on how fast workers are removed. Absent: no limit but the window.",
+        json_schema_extra=_ATOMIC,
+    )
+    select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
+    tolerance: _Tolerance | None = Field(default=None, description=_TOLERANCE)
+
+
+class BehaviorSpec(ApiModel):
+    """How fast the number of workers may move; the fields of HorizontalPodAutoscaler v2."""
+
+    scale_up: ScaleUpRules = Field(
+        default=ScaleUpRules(),
+        description="Limits on adding workers. From zero to one no limit applies.",
+    )
+    scale_down: ScaleDownRules = Field(
+        default=ScaleDownRules(), description="Limits on removing workers."
+    )
+
+
+class ScalingSpec(ApiModel):
+    """Scaling on the backlog: what the group has not been delivered, and what is pending."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            Rule(
+                rule="self.minReplicas <= self.maxReplicas",
+                message="minReplicas must not be greater than maxReplicas",
+                field_path=".minReplicas",
+            )
+        )
+    )
+
+    mode: ScalingMode = Field(
+        default=DEFAULT_SCALING_MODE,
+        description="Who decides the number of workers. Auto: the operator, from the backlog."
+        " Manual: spec.replicas, which kubectl scale, a HorizontalPodAutoscaler or KEDA may set"
+        ' through the scale subresource. "Off": nobody here; the workload keeps its own number'
+        " (write it with quotes, since YAML reads a bare Off as false).",
+    )
+    min_replicas: Replicas = Field(
+        default=0,
+        description="Never fewer workers than this. With 0 an idle group costs no pod, and the"
+        " first new entry brings one back.",
+    )
+    max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
+        default=10, description="Never more workers than this."
+    )
+    backlog_per_replica: PositiveCount = Field(
+        default=100,
+        description="How many entries of backlog (lag plus pending) one worker is wanted for.",
+    )
+    drain_within_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
+        default=None,
+        description="Also have enough workers that the backlog is gone within this time at the"
+        " measured rate per worker. Absent: backlogPerReplica and the rate of arrival decide.",
+    )
+    cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = Field(
+        default=60,
+        description="For how long nothing must be owed before the last worker ends.",
+    )
+    behavior: BehaviorSpec = Field(
+        default=BehaviorSpec(),
+        description="How fast the number may move: the fields of HorizontalPodAutoscaler v2, with a"
+        " scale-down window of 60 seconds.",
+    )

@@ -1,0 +1,223 @@
+"""The kind `StreamConsumerGroup`: one consumer group of one stream, and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from pelops.api.group.dead_letter import DeadLetterSpec, RetentionSpec
+from pelops.api.group.recovery import RecoverySpec
+from pelops.api.group.scaling import ScalingSpec
+from pelops.api.group.status import StreamConsumerGroupStatus
+from pelops.api.group.workload import PodTemplate, TargetRef
+from pelops.api.meta import ObjectMeta
+from pelops.api.redis import RedisSpec, SecretRef
+from pelops.api.schema.base import ApiModel, Rule, RuleReason, cel
+from pelops.api.schema.bounds import ContainerName, RedisName, Replicas
+from pelops.api.schema.kind import API_VERSION
+from pelops.api.schema.validation import render_errors
+from pelops.errors import InvalidSpec
+
+KIND: Final = "StreamConsumerGroup"
+
+
+class DeletionPolicy(StrEnum):
+    """What becomes of the group in Redis when the resource is deleted."""
+
+    RETAIN = "Retain"
+    DELETE = "Delete"
+
+
+_START_RULES = cel(
+    Rule(
+        rule="self.matches('^(Beginning|End|[0-9]{1,20}-[0-9]{1,20})$')",
+        message="startFrom must be Beginning, End or an entry ID such as 1700000000000-0",
+    ),
+    Rule(
+        # Of 20 digits the text decides as the number does; fewer always fit into 64 bits.
+        rule="self.split('-').all(part, size(part) < 20 || part <= '18446744073709551615'"
+        " || !part.matches('^[0-9]+$'))",
+        message="startFrom must be an entry ID of two 64-bit numbers, such as 1700000000000-0",
+    ),
+)
+_IMMUTABLE_STREAM = cel(
+    Rule(
+        rule="self == oldSelf",
+        message="stream cannot be changed: create another StreamConsumerGroup for another stream",
+        reason=RuleReason.FORBIDDEN,
+    )
+)
+_SPEC_RULES = cel(
+    Rule(
+        rule="!has(self.targetRef) || !has(self.template)",
+        message="at most one of targetRef (workers of your own) and template (workers that the"
+        " operator runs) says who the workers are",
+        field_path=".targetRef",
+    ),
+    Rule(
+        rule="has(self.targetRef) || has(self.template) || !has(self.scaling)"
+        " || self.scaling.mode == 'Off'",
+        message="scaling needs workers: name them in targetRef or template. Without either, as for"
+        " a group that a Spark job drives, there is nothing to scale",
+        field_path=".scaling",
+        reason=RuleReason.FORBIDDEN,
+    ),
+    Rule(
+        rule="has(self.targetRef) || has(self.template) || has(oldSelf.targetRef)"
+        " || has(oldSelf.template) || self.replicas == oldSelf.replicas",
+        message="replicas cannot be changed without targetRef or template: there are no workers to"
+        " scale",
+        field_path=".replicas",
+        reason=RuleReason.FORBIDDEN,
+    ),
+    Rule(
+        rule="!has(self.template) || !has(self.container)"
+        " || self.template.spec.containers.exists(c, c.name == self.container)",
+        message="container must name one of the template's containers",
+        field_path=".container",
+    ),
+    Rule(
+        rule="!has(self.template) || has(self.container)"
+        " || size(self.template.spec.containers) == 1",
+        message="container must say which of the template's several containers reads the stream",
+        field_path=".container",
+        reason=RuleReason.REQUIRED,
+    ),
+    Rule(
+        rule="!has(self.deadLetter.stream) || self.deadLetter.stream != self.stream",
+        message="deadLetter.stream must not be the stream itself",
+        field_path=".deadLetter.stream",
+    ),
+)
+
+
+class StreamConsumerGroupSpec(ApiModel):
+    """What is asked for."""
+
+    model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
+
+    redis: RedisSpec = Field(
+        description="Where Redis (7.0 or later) or Valkey (7.2 or later) is, and with which"
+        " credentials: an address, a Secret, sentinels."
+    )
+    stream: Annotated[RedisName, Field(json_schema_extra=_IMMUTABLE_STREAM)] = Field(
+        description="Key of the stream. It is made, empty, when it does not exist. Cannot be"
+        " changed."
+    )
+    group: RedisName | None = Field(
+        default=None,
+        description="Name of the consumer group; metadata.name unless said. It is made when it"
+        " does not exist, and adopted as it is when it does. Cannot be changed.",
+    )
+    start_from: Annotated[
+        str, Field(min_length=1, max_length=41, json_schema_extra=_START_RULES)
+    ] = Field(
+        default="Beginning",
+        description="Where a group that is made for the first time begins: Beginning delivers what"
+        " the stream holds, End only what comes later, an entry ID what comes after it.",
+    )
+    target_ref: TargetRef | None = Field(
+        default=None,
+        description="Workers of your own: a Deployment, or anything else with a scale subresource."
+        " Nothing of it but its replicas is changed. At most one of this and template; with neither"
+        " the group is looked after and its consumers, such as a Spark job, are left alone.",
+    )
+    template: PodTemplate | None = Field(
+        default=None,
+        description="Workers that the operator runs: the pod template of a Deployment that it makes"
+        " and owns, with PELOPS_* variables added to the reading container. At most one of this and"
+        " targetRef.",
+    )
+    container: ContainerName | None = Field(
+        default=None,
+        description="The container that reads the stream. Needed when a template has several; for"
+        " a targetRef it lets the restart of that container alone free its entries.",
+    )
+    worker_secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with the username and password that workers use; redis.secretRef"
+        " unless said.",
+    )
+    replicas: Replicas = Field(
+        default=1,
+        description="Number of workers in scaling mode Manual, and of a template without scaling;"
+        " what kubectl scale sets.",
+    )
+    scaling: ScalingSpec | None = Field(
+        default=None,
+        description="How many workers. Absent: a target keeps its own number and a template runs"
+        " spec.replicas.",
+    )
+    recovery: RecoverySpec = Field(
+        default=RecoverySpec(),
+        description="When an entry counts as stuck, and what is done with it then.",
+    )
+    dead_letter: DeadLetterSpec = Field(
+        default=DeadLetterSpec(),
+        description="Where entries go that cannot be processed, and for how long they are kept.",
+    )
+    retention: RetentionSpec | None = Field(
+        default=None,
+        description="How long the stream remembers entries that no group needs any more; what any"
+        " group still owes is never removed. Of two resources on one stream the larger one wins."
+        " Absent: the stream is never trimmed.",
+    )
+    deletion_policy: DeletionPolicy = Field(
+        default=DeletionPolicy.RETAIN,
+        description="What becomes of the group when this resource is deleted. Retain: it stays as"
+        " it is. Delete: the group and its own keys are destroyed, never the stream or its dead"
+        " letters.",
+    )
+    suspend: bool = Field(
+        default=False, description="Only observe: change nothing in Redis and in the workload."
+    )
+
+    @property
+    def has_workers(self) -> bool:
+        """Whether it says who the workers are; without, nobody is run and nothing is scaled."""
+        return self.target_ref is not None or self.template is not None
+
+    def group_name(self, resource_name: str) -> str:
+        """Return the group's name in Redis."""
+        return self.group or resource_name
+
+
+class StreamConsumerGroup(ApiModel):
+    """One consumer group of one stream, as a user declared it and the operator last saw it."""
+
+    api_version: str = API_VERSION
+    kind: str = KIND
+    metadata: ObjectMeta
+    spec: StreamConsumerGroupSpec
+    status: StreamConsumerGroupStatus | None = None
+
+    @classmethod
+    def parse(cls, obj: Mapping[str, Any]) -> StreamConsumerGroup:
+        """Return the resource that the API server's JSON describes.
+
+        A status that another version wrote and this one cannot read counts as absent: it is ours
+        to write again. Rules between fields are the API server's to check.
+
+        Raises:
+            InvalidSpec: a field is missing or out of bounds; the message names it, never its value.
+        """
+        try:
+            resource = cls.model_validate({**obj, "status": None})
+        except ValidationError as error:
+            raise InvalidSpec(render_errors(error)) from error
+        return resource.model_copy(update={"status": _parse_status(obj.get("status"))})
+
+    @property
+    def group_name(self) -> str:
+        """Return the group's name in Redis."""
+        return self.spec.group_name(self.metadata.name)
+
+
+def _parse_status(status: object) -> StreamConsumerGroupStatus | None:
+    try:
+        return None if not status else StreamConsumerGroupStatus.model_validate(status)
+    except ValidationError:
+        return None

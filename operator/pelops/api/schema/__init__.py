@@ -1,0 +1,1 @@
+"""Models become CustomResourceDefinitions and the field reference."""

@@ -1,0 +1,144 @@
+"""pydantic's JSON schema → the structural schema that the API server accepts whole.
+
+The API server refuses some of what pydantic writes and silently drops some more; an unknown
+keyword is therefore an error here, never passed through.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pelops.api.schema.base import VALIDATIONS, ApiModel
+
+_DROPPED: Final = {"title", "discriminator", "examples", "$defs"}
+_KEPT: Final = {
+    "default", "description", "enum", "items", "maxItems", "maxLength", "maxProperties", "maximum",
+    "minItems", "minLength", "minimum", "pattern", "properties", "required", "type",
+}  # fmt: skip
+_FORMATS: Final = {"date-time", "int32", "int64"}
+_ORDER: Final = (
+    "description", "type", "format", "default", "enum", "required", "properties", "items",
+)  # fmt: skip
+
+Schema = dict[str, Any]
+
+
+class UnsupportedSchemaError(ValueError):
+    """A model uses something that a structural schema cannot say; the message says where."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where in the document the conversion stands."""
+
+    definitions: Mapping[str, Any]
+    path: str
+    inside: frozenset[str] = frozenset()  # the references that led here
+
+    def below(self, name: str) -> _Place:
+        return replace(self, path=f"{self.path}.{name}")
+
+    def through(self, reference: str) -> _Place:
+        if reference in self.inside:
+            raise self.error(f"{reference} contains itself")
+        return replace(self, inside=self.inside | {reference})
+
+    def error(self, problem: str) -> UnsupportedSchemaError:
+        return UnsupportedSchemaError(f"{self.path}: {problem}")
+
+
+def build_structural_schema(model: type[ApiModel]) -> Schema:
+    """Return the model's structural schema.
+
+    Raises:
+        UnsupportedSchemaError: the model is recursive, a true union, or uses an unknown keyword.
+    """
+    document = model.model_json_schema(by_alias=True, mode="validation")
+    place = _Place(definitions=document.get("$defs", {}), path=model.__name__)
+    return _convert(document, place)
+
+
+def _convert(node: Mapping[str, Any], place: _Place) -> Schema:
+    flat, place = _flatten(dict(node), place)
+    converted: Schema = {}
+    for keyword, value in flat.items():
+        converted.update(_convert_keyword(keyword, value, place))
+    if "description" in converted:
+        converted["description"] += render_default_sentence(converted)
+    return _in_order(converted)
+
+
+def _flatten(node: Schema, place: _Place) -> tuple[Schema, _Place]:
+    """Return the node with references inlined and `T | None` unwrapped; what stands beside wins."""
+    if "$ref" in node:
+        reference = str(node.pop("$ref")).rsplit("/", 1)[-1]
+        inlined = _merge(place.definitions[reference], node)
+        return _flatten(inlined, place.through(reference))
+    if "anyOf" in node:
+        options = [option for option in node.pop("anyOf") if option.get("type") != "null"]
+        if len(options) != 1:
+            raise place.error("a union of types")
+        return _flatten(_merge(options[0], node), place)
+    return node, place
+
+
+def _merge(inner: Mapping[str, Any], beside: Mapping[str, Any]) -> Schema:
+    merged = {**inner, **beside}
+    if VALIDATIONS in inner and VALIDATIONS in beside:
+        merged[VALIDATIONS] = [*inner[VALIDATIONS], *beside[VALIDATIONS]]
+    return merged
+
+
+def _convert_keyword(keyword: str, value: Any, place: _Place) -> Schema:
+    if keyword in _DROPPED or (keyword == "default" and value is None):
+        return {}
+    if keyword == "properties":
+        return {keyword: {name: _convert(v, place.below(name)) for name, v in value.items()}}
+    if keyword == "items":
+        return {keyword: _convert(value, place.below("[]"))}
+    if keyword == "default":
+        return {"default": _without_none(value)}
+    if keyword == "description":
+        return {"description": " ".join(value.split())}
+    return _convert_plain(keyword, value, place)
+
+
+def _convert_plain(keyword: str, value: Any, place: _Place) -> Schema:
+    if keyword == "const":
+        return {"enum": [value]}
+    if keyword == "additionalProperties" and value is True:
+        return {"x-kubernetes-preserve-unknown-fields": True}
+    if keyword in {"exclusiveMinimum", "exclusiveMaximum"}:
+        return {keyword.replace("exclusiveM", "m"): value, keyword: True}
+    if keyword == "format" and value in _FORMATS:
+        return {"format": value}
+    if keyword in _KEPT or keyword.startswith("x-kubernetes-"):
+        return {keyword: value}
+    raise place.error(f"{keyword}={value!r} means nothing to Kubernetes")
+
+
+def render_default_sentence(schema: Mapping[str, Any]) -> str:
+    """Return what ends a field's description; `kubectl explain` shows defaults in no other way."""
+    default = schema.get("default")
+    if default is None or isinstance(default, Mapping):
+        return ""
+    return f" Default: {json.dumps(default, ensure_ascii=False)}."
+
+
+def _without_none(value: Any) -> Any:
+    """Return the default as the API server needs it: absent, not null, and whole numbers whole."""
+    if isinstance(value, Mapping):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list | tuple):
+        return [_without_none(item) for item in value]
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _in_order(schema: Schema) -> Schema:
+    first = {key: schema[key] for key in _ORDER if key in schema}
+    return first | {key: schema[key] for key in sorted(schema.keys() - first.keys())}

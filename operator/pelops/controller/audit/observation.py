@@ -1,0 +1,243 @@
+"""One look at everything that concerns an audit: its groups, its CronJob, what it recorded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from pelops.api.audit.stream_audit import StreamAudit
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.audit.cache import AuditCache
+from pelops.controller.audit.spark import SparkJobs, SparkLook, job_label, spark_kind
+from pelops.controller.audit.view import AuditView
+from pelops.controller.group.observation import Observer, explain
+from pelops.controller.runtime.cache import Cache
+from pelops.domain.audit import AuditRecord
+from pelops.domain.condition import Finding
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.domain.observation import StreamObservation
+from pelops.errors import InvalidSpec, KubernetesUnavailable, PelopsError, WrongType
+from pelops.kube.audit_cron_job import audit_job_name
+from pelops.kube.audit_environment import S3_KEYS
+from pelops.kube.client import Manifest
+from pelops.kube.worker_environment import WorkerAccess
+from pelops.policy.audit.facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.audit.freshness import find_failed_start
+from pelops.policy.audit.plan import AuditPlan, plan_audit
+from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.reasons import Reason
+from pelops.redis_core.server import Server
+from pelops.redis_streams.audit.records import find_first_after, read_audits, read_groups
+from pelops.redis_streams.group.observation import observe_groups
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What Redis shows."""
+
+    server: Server | None = None
+    groups: tuple[GroupAudit, ...] = ()
+    keys: tuple[GroupKeys, ...] = ()
+    problem: Finding | None = None
+
+
+class AuditObserver:
+    """Looks at audits through the doors."""
+
+    def __init__(
+        self, audits: AuditCache, cache: Cache, observer: Observer, spark: SparkJobs
+    ) -> None:
+        self._spark = spark
+        self._audits = audits
+        self._cache = cache
+        self._observer = observer
+
+    async def observe(self, audit: StreamAudit) -> AuditView:
+        """Everything that is known now. Raises KubernetesUnavailable."""
+        metadata = audit.metadata
+        name = (metadata.namespace, metadata.name)
+        job = self._audits.jobs.get(name)
+        kind = spark_kind(audit)
+        spark = SparkLook() if kind is None else await self._spark.look(audit, kind)
+        plan, problem = self._plan(audit)
+        seen = _Seen() if plan is None else await self._look(audit, plan)
+        access = WorkerAccess()
+        if plan is not None:
+            redis, namespace = plan.redis, metadata.namespace
+            access = await self._observer.access_of(redis, plan.job_secret, namespace)
+        facts = AuditFacts(
+            audit=audit,
+            job=job_label(audit),
+            groups=seen.groups,
+            runs=_remember(audit, _runs(job) if kind is None else spark.runs),
+            plan_problem=problem or (plan.problem if plan else None),
+            job_problem=(_name_taken(audit, job) if kind is None else spark.problem)
+            or await self._missing_secret(audit, plan),
+            redis_problem=seen.problem,
+        )
+        return AuditView(
+            facts=facts,
+            plan=plan,
+            access=access,
+            job=job,
+            spark=spark.live,
+            server=seen.server,
+            keys=seen.keys,
+        )
+
+    async def _missing_secret(self, audit: StreamAudit, plan: AuditPlan | None) -> Finding | None:
+        """A Secret without which the job's pod would not start, or could not write."""
+        if plan is None:
+            return None
+        namespace, s3 = audit.metadata.namespace, audit.spec.archive.s3
+        for field, secret, needed in (
+            ("spec.jobSecretRef", plan.job_secret, ()),
+            ("spec.archive.s3.secretRef", s3.secret_ref if s3 else None, S3_KEYS),
+        ):
+            if secret is None:
+                continue
+            keys = (await self._observer.access_of(plan.redis, secret, namespace)).secret_keys
+            if not keys or not keys.issuperset(needed):
+                return _secret_missing(field, f"{namespace}/{secret.name}", needed)
+        return None
+
+    def _plan(self, audit: StreamAudit) -> tuple[AuditPlan | None, Finding | None]:
+        try:
+            plan = plan_audit(audit, self._declared(audit))
+        except InvalidSpec as error:
+            return None, diagnose(error)
+        return (None, plan) if isinstance(plan, Finding) else (plan, None)
+
+    def _declared(self, audit: StreamAudit) -> Mapping[str, StreamConsumerGroup]:
+        namespace, found = audit.metadata.namespace, {}
+        for group in audit.spec.groups or ():
+            manifest = self._cache.resources.get((namespace, group))
+            if manifest is not None:
+                found[group] = StreamConsumerGroup.parse(manifest)
+        return found
+
+    async def _look(self, audit: StreamAudit, plan: AuditPlan) -> _Seen:
+        try:
+            server = await self._observer.reach(plan.redis, audit.metadata.namespace)
+            named = await self._name_groups(audit, plan, server)
+            return await _look_at(server, audit.audit_name, named)
+        except KubernetesUnavailable:
+            raise
+        except PelopsError as error:
+            return _Seen(problem=explain(error, plan.redis, audit.metadata.namespace))
+
+    async def _name_groups(
+        self, audit: StreamAudit, plan: AuditPlan, server: Server
+    ) -> dict[GroupKeys, str | None]:
+        """The groups that are audited, and the resources that declare them."""
+        if audit.spec.stream_pattern is None:
+            return {one.keys: one.resource for one in plan.groups}
+        declared = self._declared_keys(audit)
+        pairs = await read_groups(server, audit.audit_name)
+        found = (derive_keys(stream, group) for stream, group in pairs)
+        return {keys: declared.get((keys.stream, keys.group)) for keys in found}
+
+    def _declared_keys(self, audit: StreamAudit) -> dict[tuple[str, str], str]:
+        """The names of the namespace's resources in the same Redis, by stream and group."""
+        redis = audit.spec.redis.to_wire() if audit.spec.redis else None
+        return {
+            (str(spec.get("stream")), str(spec.get("group") or name)): name
+            for (namespace, name), manifest in self._cache.resources.items()
+            if namespace == audit.metadata.namespace
+            and (spec := _spec_of(manifest)).get("redis") == redis
+        }
+
+
+async def _look_at(server: Server, name: str, named: Mapping[GroupKeys, str | None]) -> _Seen:
+    records, streams = await asyncio.gather(
+        read_audits(server, named, name), observe_groups(server, named)
+    )
+    ends = await asyncio.gather(*(_ends(server, k, records[k], streams[k]) for k in named))
+    groups = [
+        _group_audit(keys, resource, records[keys], end, streams[keys])
+        for (keys, resource), end in zip(named.items(), ends, strict=True)
+    ]
+    return _Seen(server, tuple(groups), tuple(named))
+
+
+def _group_audit(
+    keys: GroupKeys,
+    resource: str | None,
+    record: AuditRecord | PelopsError | None,
+    ends: StreamEnds | None,
+    stream: StreamObservation | PelopsError,
+) -> GroupAudit:
+    return GroupAudit(
+        stream=keys.stream,
+        group=keys.group,
+        resource=resource,
+        record=None if isinstance(record, PelopsError) else record,
+        ends=ends,
+        problem=diagnose(record) if isinstance(record, PelopsError) else None,
+        stream_problem=diagnose(stream) if isinstance(stream, WrongType) else None,
+    )
+
+
+async def _ends(
+    server: Server,
+    keys: GroupKeys,
+    record: AuditRecord | PelopsError | None,
+    stream: StreamObservation | PelopsError,
+) -> StreamEnds | None:
+    if isinstance(stream, PelopsError) or stream.entries_added is None:
+        return None
+    first = None
+    if isinstance(record, AuditRecord) and stream.entries_added > record.summary.window.to_added:
+        first = await find_first_after(server, keys.stream, record.summary.window.to_id)
+    return StreamEnds(added=stream.entries_added, length=stream.length, first_unaudited=first)
+
+
+def _runs(job: Manifest | None) -> Runs:
+    if job is None:
+        return Runs()
+    status = job.get("status") or {}
+    return Runs(
+        exists=True,
+        last_start=_time(status.get("lastScheduleTime")),
+        last_success=_time(status.get("lastSuccessfulTime")),
+        is_active=bool(status.get("active")),
+    )
+
+
+def _remember(audit: StreamAudit, runs: Runs) -> Runs:
+    told = audit.status.run if audit.status else None
+    return replace(runs, failed_start=find_failed_start(runs, told))
+
+
+def _time(text: str | None) -> datetime | None:
+    return datetime.fromisoformat(text) if text else None
+
+
+def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding:
+    keys = " and ".join(needed or ("username", "password"))
+    return Finding(
+        reason=Reason.SECRET_MISSING,
+        message=(
+            f"Secret {secret} of {field} does not exist, cannot be read, or lacks what the job "
+            f"needs; let it hold {keys}. Pelops goes on by itself when it does"
+        ),
+    )
+
+
+def _name_taken(audit: StreamAudit, job: Manifest | None) -> Finding | None:
+    owners = (job or {}).get("metadata", {}).get("ownerReferences") or []
+    if job is None or any(one.get("uid") == audit.metadata.uid for one in owners):
+        return None
+    name = audit_job_name(audit.metadata.name)
+    return Finding(
+        reason=Reason.NAME_TAKEN,
+        message=f"CronJob {name} exists and belongs to somebody else; delete or rename it",
+        is_terminal=True,
+    )
+
+
+def _spec_of(manifest: Manifest) -> dict[str, Any]:
+    return dict(manifest.get("spec") or {})

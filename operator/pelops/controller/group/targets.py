@@ -1,0 +1,154 @@
+"""The workers' target: a Deployment from the cache, anything else through its scale subresource."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.runtime.cache import Cache, target_of
+from pelops.controller.runtime.recent import Recent
+from pelops.domain.condition import Finding
+from pelops.domain.workload import Target, WorkloadObservation
+from pelops.errors import Forbidden, KubernetesError, NotFound
+from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.kube.observation import observe_scale
+from pelops.kube.resources import DEPLOYMENT, Kind
+from pelops.kube.worker_deployment import SCALE_MANAGER
+from pelops.policy.status.reasons import Reason
+
+LOOK_S = 5.0  # a scale subresource is not watched
+LAGGING_S = 5.0  # a watch that has not told of a write for so long may be broken
+REMEMBERED = 10_000  # writes
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    at: float
+    version: int  # of the target after it
+    replicas: int
+
+
+class Targets:
+    """Observes and scales whatever runs the workers."""
+
+    def __init__(self, api: KubeApi, cache: Cache, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._cache = cache
+        self._clock = clock
+        # What most name is known, so that the first write of a process needs no discovery.
+        self._kinds: dict[tuple[str, str], Kind] = {
+            (DEPLOYMENT.api_version, DEPLOYMENT.kind): DEPLOYMENT
+        }
+        self._looks: dict[Target, tuple[float, WorkloadObservation]] = {}
+        self._written: Recent[Target, _Written] = Recent(REMEMBERED)
+
+    async def observe(
+        self, resource: StreamConsumerGroup
+    ) -> tuple[WorkloadObservation, Finding | None]:
+        """The workload, and why it cannot be looked at if so. Raises KubernetesUnavailable."""
+        target = target_of(
+            {
+                "metadata": resource.metadata.model_dump(),
+                "spec": resource.spec.model_dump(by_alias=True, include={"target_ref", "template"}),
+            }
+        )
+        if target.is_nobody:
+            return WorkloadObservation(target=target, exists=False), None
+        if target.kind == DEPLOYMENT.kind and target.api_version == DEPLOYMENT.api_version:
+            found = self._cache.workload(target)
+            if found is None:
+                return WorkloadObservation(target=target, exists=False), None
+            return await self._catch_up(found), None
+        return await self._observe_foreign(target)
+
+    async def scale(self, target: Target, replicas: int) -> None:
+        """Write the number through the scale subresource. Repeats safely.
+
+        Until the cache shows it `observe` answers it all the same.
+
+        Raises:
+            KubernetesError: Forbidden when the role does not allow it for this kind.
+        """
+        body: Manifest = {"spec": {"replicas": replicas}}
+        answer = await self._api.merge(await self._address(target), body, manager=SCALE_MANAGER)
+        self._looks.pop(target, None)
+        self._remember(target, answer, replicas)
+
+    async def _catch_up(self, workload: WorkloadObservation) -> WorkloadObservation:
+        """The workload as it is since our last write, which the watch may not have told yet."""
+        target = workload.target
+        written = self._written.get(target)
+        if written is None:
+            return workload
+        known = self._cache.version(DEPLOYMENT, (target.namespace, target.name))
+        if known >= written.version:
+            del self._written[target]
+            return workload
+        if self._clock() - written.at > LAGGING_S:
+            # Sweeps look at workloads as well, and go on without an API server.
+            with contextlib.suppress(KubernetesError):
+                manifest = await self._api.get(await self._address(target))
+                live = observe_scale(target, manifest)
+                written = self._remember(target, manifest, live.wished or 0)
+        return replace(workload, wished=written.replicas)
+
+    def _remember(self, target: Target, scale: Manifest, replicas: int) -> _Written:
+        version = int(scale["metadata"].get("resourceVersion") or 0)
+        self._written[target] = _Written(self._clock(), version, replicas)
+        return self._written[target]
+
+    async def _observe_foreign(self, target: Target) -> tuple[WorkloadObservation, Finding | None]:
+        try:
+            workload = await self._look(target)
+        except Forbidden as error:
+            absent = WorkloadObservation(target=target, exists=False)
+            return absent, _not_allowed(target, error)
+        if not workload.exists:
+            return workload, None
+        filled = self._cache.with_pods(workload)
+        return replace(filled, ready=sum(pod.is_ready for pod in filled.pods)), None
+
+    async def _look(self, target: Target) -> WorkloadObservation:
+        known = self._looks.get(target)
+        if known is not None and self._clock() - known[0] < LOOK_S:
+            return known[1]
+        workload = WorkloadObservation(target=target, exists=False)
+        with contextlib.suppress(NotFound):
+            workload = observe_scale(target, await self._api.get(await self._address(target)))
+        self._looks[target] = (self._clock(), workload)
+        return workload
+
+    async def _address(self, target: Target) -> Address:
+        kind = await self._kind(target)
+        return Address(kind=kind, namespace=target.namespace, name=target.name, subresource="scale")
+
+    async def _kind(self, target: Target) -> Kind:
+        """The plural of a kind, by discovery. Raises NotFound when the server does not know it."""
+        found = self._kinds.get((target.api_version, target.kind))
+        if found is None:
+            found = await self._discover(target)
+            self._kinds[target.api_version, target.kind] = found
+        return found
+
+    async def _discover(self, target: Target) -> Kind:
+        group, _, version = target.api_version.rpartition("/")
+        listed: Manifest = await self._api.discover(group, version)
+        for resource in listed.get("resources") or []:
+            if resource["kind"] == target.kind and "/" not in resource["name"]:
+                return Kind(group=group, version=version, kind=target.kind, plural=resource["name"])
+        raise NotFound(f"the API server serves no {target.kind} in {target.api_version}")
+
+
+def _not_allowed(target: Target, error: Forbidden) -> Finding:
+    group = target.api_version.rpartition("/")[0]
+    return Finding(
+        reason=Reason.TARGET_FORBIDDEN,
+        message=(
+            f"The operator may not scale {target}: {error}. Grant get and patch on the scale "
+            f"subresource of API group {group!r} in a ClusterRole labelled "
+            "pelops.dev/aggregate-to-operator=true"
+        ),
+        is_terminal=True,
+    )

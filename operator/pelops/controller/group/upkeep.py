@@ -1,0 +1,346 @@
+"""The routine writes that keep a provisioned group safe: its position, its latches, its length."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from pelops.api.group.dead_letter import RetentionSpec
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.memory import Memory
+from pelops.controller.group.observation import View
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.passes import Part, Step
+from pelops.domain.condition import render_time
+from pelops.domain.naming import GroupKeys
+from pelops.domain.observation import StreamObservation
+from pelops.domain.state import Latch
+from pelops.kube.client import Address, KubeApi, Manifest
+from pelops.kube.events import Happening
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished, has_left
+from pelops.policy.group.position import (
+    LastSeen,
+    PositionChange,
+    choose_newest,
+    decide_went_back,
+    needs_remembering,
+    read_status,
+)
+from pelops.policy.group.retention import merge_retention, needs_retry_trim, plan_retention
+from pelops.policy.recovery.owners import Owners
+from pelops.policy.recovery.retry_stream import needs_return, plan_note
+from pelops.policy.status.alarms import ACKNOWLEDGE, tell_dropped
+from pelops.policy.status.reasons import Reason
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.position import (
+    clear_latches,
+    hold_recovery,
+    record_dropped,
+    record_loss,
+    remember_position,
+)
+from pelops.redis_streams.group.retention import (
+    Trimmed,
+    expire_letters,
+    trim_retry_stream,
+    trim_stream,
+)
+from pelops.redis_streams.group.retry_stream import Returned, note_retry_wait, return_copies
+
+MANAGER: Final = "pelops-acknowledge"
+EXPIRE_EVERY: Final = timedelta(minutes=10)
+MOST_TRIMS: Final = 20  # batches of one step: others want their turn too
+MOST_RETURNS: Final = 20  # the same, of copies that go back to the stream
+RETURN_AGAIN: Final = timedelta(seconds=30)  # after a try that moved nothing
+
+
+class UpkeepSteps:
+    """Finds the next routine step for a view whose group is ready."""
+
+    def __init__(self, api: KubeApi, cache: Cache, *, identity: str) -> None:
+        """`identity` is that of this replica; the ledger names it."""
+        self._api = api
+        self._cache = cache
+        self._identity = identity
+
+    def next_step(self, view: View, memory: Memory) -> Step | None:
+        """The first thing to be written down, told or trimmed, or None."""
+        stream, server, keys = view.facts.stream, view.server, view.facts.keys
+        if stream is None or server is None or keys is None:
+            return None
+        work = _Upkeep(view, stream, server, keys)
+        return (
+            self._acknowledge(work)
+            or work.record_vanished(memory)
+            or self._record_dropped(work, memory)
+            or work.hold(memory)
+            or work.record_loss()
+            or work.remember()
+            or self._return_copies(work, memory)
+            or work.note_retry_wait()
+            or self._trim(work)
+            or work.trim_retry()
+            or work.expire(memory)
+        )
+
+    def _acknowledge(self, work: _Upkeep) -> Step | None:
+        metadata = work.view.facts.resource.metadata
+        asked = metadata.annotations.get(ACKNOWLEDGE)
+        if asked is None:
+            return None
+        words = {word.strip() for word in asked.split(",")}
+        latches = [latch for latch in Latch if latch.value in words]
+        address = Address(
+            kind=STREAM_CONSUMER_GROUP, namespace=metadata.namespace, name=metadata.name
+        )
+
+        async def write() -> None:
+            await clear_latches(work.server, work.keys, work.view.owner, latches)
+            # The wish goes with what it asked for, or the next loss would be cleared unseen.
+            body: Manifest = {"metadata": {"uid": metadata.uid, "annotations": {ACKNOWLEDGE: None}}}
+            answer = await self._api.merge(address, body, manager=MANAGER)
+            self._cache.put(STREAM_CONSUMER_GROUP, answer)
+
+        return Step(part=Part.RESOURCE, what=f"acknowledging {asked}", do=write)
+
+    def _return_copies(self, work: _Upkeep, memory: Memory) -> Step | None:
+        """What nobody was given yet of a retry stream that is no longer asked for goes back.
+
+        Pending copies stay: a worker finishes them, or a sweep finds them stuck.
+        """
+        spec, keys, now = work.view.facts.resource.spec, work.keys, work.stream.server_time
+        after = memory.return_after
+        # A moment far ahead was written before the clock went back.
+        is_paused = after is not None and now < after <= now + RETURN_AGAIN
+        if is_paused or not needs_return(spec.recovery, work.stream):
+            return None
+        reason = "spec.recovery does not ask for the retry stream any more"
+
+        async def write() -> Happening | None:
+            returned, moved, calls = Returned(may_continue=True), 0, 0
+            while returned.may_continue and calls < MOST_RETURNS:
+                returned = await return_copies(
+                    work.server,
+                    keys,
+                    work.view.owner,
+                    field_prefix=spec.recovery.field_prefix,
+                    actor=self._identity,
+                    reason=reason,
+                )
+                moved, calls = moved + returned.moved, calls + 1
+                if returned.stayed:
+                    break
+            memory.return_after = now + RETURN_AGAIN if returned.stayed or not moved else None
+            if not moved:
+                return None
+            copies = "1 copy" if moved == 1 else f"{moved} copies"
+            note = f"Moved {copies} from {keys.retry} back to {keys.stream}: {reason}"
+            return Happening(
+                type="Normal",
+                reason=Reason.REQUEUED,
+                action="Requeue",
+                note=note,
+                occurrence=f"{keys.retry}/{now.timestamp():.3f}",
+            )
+
+        what = "moving the copies of the former retry stream back to the stream"
+        return Step(part=Part.GROUP, what=what, do=write)
+
+    def _record_dropped(self, work: _Upkeep, memory: Memory) -> Step | None:
+        """Consumers that somebody deleted with entries pending."""
+        before, stream, facts = memory.holders, work.stream, work.view.facts
+
+        def is_left(consumer: str) -> bool:
+            pods, gone = self._cache.pods_of(facts.workload)
+            return before is not None and has_left(Owners(pods, gone).match(consumer), before.at)
+
+        dropped = find_dropped(before, stream, has_left=is_left)
+        if dropped is None:
+            memory.holders = Holders.of(stream)
+            return None
+
+        async def write() -> Happening | None:
+            at_most = await record_dropped(work.server, work.keys, work.view.owner, dropped)
+            memory.holders = Holders.of(stream)
+            if at_most is None or dropped.is_quiet:
+                return None  # the alarm tells it, in an Event as well
+            names, observed = sorted(dropped.consumers), render_time(dropped.observed)
+            return Happening(
+                type="Warning",
+                reason=Reason.PENDING_ENTRIES_DROPPED,
+                action="Observe",
+                note=tell_dropped(at_most, names[0], len(names), observed),
+                occurrence=str(dropped.observed),
+            )
+
+        what = "recording that consumers were deleted with entries pending"
+        return Step(part=Part.GROUP, what=what, do=write)
+
+    def _trim(self, work: _Upkeep) -> Step | None:
+        limits = self._limits(work.view.facts.resource)
+        plan = plan_retention(limits, work.stream)
+        if plan is None:
+            return None
+
+        async def write() -> None:
+            trimmed, calls = Trimmed(may_continue=True), 0
+            while trimmed.may_continue and calls < MOST_TRIMS:
+                trimmed = await trim_stream(work.server, work.keys, work.view.owner, plan)
+                calls += 1
+
+        return Step(part=Part.GROUP, what="trimming the stream", do=write, is_routine=True)
+
+    def _limits(self, resource: StreamConsumerGroup) -> RetentionSpec | None:
+        """The larger limits of all resources on the stream, as far as they name it alike."""
+        spec = resource.spec
+        if spec.retention is None:
+            return None
+        others = (
+            (manifest.get("spec") or {}).get("retention")
+            for manifest in self._cache.resources.values()
+            if _is_same_stream(manifest, resource)
+        )
+        return merge_retention(
+            [spec.retention, *(RetentionSpec.model_validate(other) for other in others if other)]
+        )
+
+
+class _Upkeep:
+    """The steps of one view."""
+
+    def __init__(
+        self, view: View, stream: StreamObservation, server: Server, keys: GroupKeys
+    ) -> None:
+        self.view = view
+        self.stream = stream
+        self.server = server
+        self.keys = keys
+
+    def record_vanished(self, memory: Memory) -> Step | None:
+        """What was lost with a stream that somebody else made anew, or that lost its end."""
+        loss = find_vanished(find_before(self.view, memory), self.stream)
+        if loss is None:
+            return None
+
+        async def write() -> None:
+            await record_loss(self.server, self.keys, self.view.owner, loss, first_id=None)
+
+        return Step(part=Part.GROUP, what="recording a loss: the stream lacks entries", do=write)
+
+    def hold(self, memory: Memory) -> Step | None:
+        """A group that went back: what was pending before is not moved for a while."""
+        before = memory.last_seen or told_before(self.view, memory)
+        change = decide_went_back(before, self.stream)
+        if change is None or self._is_told(change):
+            memory.last_seen = LastSeen.of(self.stream)
+            return None
+        recovery = self.view.facts.resource.spec.recovery
+        hold = timedelta(seconds=recovery.processing_timeout_seconds)
+
+        async def write() -> None:
+            # The alarm tells it, in an Event as well.
+            await hold_recovery(self.server, self.keys, self.view.owner, change, hold=hold)
+            memory.last_seen = LastSeen.of(self.stream)
+
+        return Step(part=Part.GROUP, what="holding recovery: the group went back", do=write)
+
+    def record_loss(self) -> Step | None:
+        """Entries that were trimmed before they were delivered."""
+        loss = find_new_loss(self.stream)
+        if loss is None:
+            return None
+
+        async def write() -> None:
+            await record_loss(
+                self.server, self.keys, self.view.owner, loss, first_id=self.stream.first_id
+            )
+
+        return Step(part=Part.GROUP, what="recording a loss of entries", do=write)
+
+    def remember(self) -> Step | None:
+        """The position, from which a group that is lost begins anew."""
+        if not needs_remembering(self.stream):
+            return None
+
+        async def write() -> None:
+            await remember_position(self.server, self.keys, self.view.owner)
+
+        return Step(part=Part.GROUP, what="remembering the position", do=write, is_routine=True)
+
+    def note_retry_wait(self) -> Step | None:
+        """Since when a copy waits in the retry stream, for the alarm that nobody reads it."""
+        notes = plan_note(self.stream, may_read=self.view.facts.may_read)
+        if notes is None:
+            return None
+
+        async def write() -> None:
+            await note_retry_wait(self.server, self.keys, self.view.owner, forget=not notes)
+
+        what = "noting what waits in the retry stream"
+        return Step(part=Part.GROUP, what=what, do=write, is_routine=True)
+
+    def trim_retry(self) -> Step | None:
+        """Copies that are done with go at once: the retry stream is nobody else's."""
+        if not needs_retry_trim(self.stream):
+            return None
+
+        async def write() -> None:
+            await trim_retry_stream(self.server, self.keys, self.view.owner)
+
+        what = "trimming the retry stream"
+        return Step(part=Part.GROUP, what=what, do=write, is_routine=True)
+
+    def expire(self, memory: Memory) -> Step | None:
+        """Now and then: dead letters and records of the ledger that are old enough go."""
+        now = self.stream.server_time
+        if memory.expired_at is not None and now - memory.expired_at < EXPIRE_EVERY:
+            return None
+        seconds = self.view.facts.resource.spec.dead_letter.retention_seconds
+        kept = timedelta(seconds=seconds)
+
+        async def write() -> Happening | None:
+            expired = await expire_letters(self.server, self.keys, self.view.owner, kept=kept)
+            memory.expired_at = None if expired.may_continue else now
+            if not expired.letters:
+                return None
+            return Happening(
+                type="Normal",
+                reason=Reason.LETTERS_EXPIRED,
+                action="Expire",
+                note=f"{expired.letters} dead letters were older than {kept} and are gone",
+                occurrence=str(expired.last_id),
+            )
+
+        return Step(part=Part.GROUP, what="looking for old letters", do=write, is_routine=True)
+
+    def _is_told(self, change: PositionChange) -> bool:
+        back = self.stream.state.back
+        if back is None:
+            return False
+        return back.after == change.after or (change.seen is not None and back.since >= change.seen)
+
+
+def find_before(view: View, memory: Memory) -> LastSeen | None:
+    """The newest that is known of the group before this observation."""
+    if view.facts.stream is None:
+        return None
+    return choose_newest(memory.last_seen, told_before(view, memory), view.facts.stream)
+
+
+def told_before(view: View, memory: Memory) -> LastSeen | None:
+    """What the status says, for a replica that has just started."""
+    return None if memory.is_elsewhere else read_status(view.facts.resource)
+
+
+def _is_same_stream(manifest: Manifest, resource: StreamConsumerGroup) -> bool:
+    """Whether another resource names the same stream in the same words."""
+    spec, ours = manifest.get("spec") or {}, resource.spec
+    redis = spec.get("redis") or {}
+    secret = ours.redis.secret_ref
+    is_same_secret = (redis.get("secretRef") or {}).get("name") == (secret.name if secret else None)
+    is_same_place = (
+        secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
+    )
+    is_same_redis = redis.get("url") == ours.redis.url and is_same_secret and is_same_place
+    return bool(spec.get("stream") == ours.stream and is_same_redis)

@@ -1,0 +1,1 @@
+"""Scans for stuck entries and recovers them."""

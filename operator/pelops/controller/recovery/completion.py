@@ -1,0 +1,109 @@
+"""How a sweep ends: what it found is written for all replicas, and people are told."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.meta import ObjectMeta
+from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.scan import Ground
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.versions import Name
+from pelops.domain.locks import lock_slot_problem
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import SweepSight
+from pelops.domain.state import BOOT, POD, render_report
+from pelops.policy.group.provisioning import needs_retry_stream
+from pelops.redis_core.server import Server, Topology
+from pelops.redis_streams.recovery.scan import finish_sweep, read_fields
+
+SOONEST_LOCK: Final = timedelta(milliseconds=50)
+LOCKS_ASKED: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupSweep:
+    """One sweep of a group while it goes on."""
+
+    resource: StreamConsumerGroup
+    server: Server
+    keys: GroupKeys
+    sight: SweepSight
+    findings: Findings
+    learnt: dict[str, str] = field(default_factory=dict)  # fields of the state to be written
+
+    @property
+    def name(self) -> Name:
+        """The resource's."""
+        return self.resource.metadata.namespace, self.resource.metadata.name
+
+
+class Closing:
+    """Ends sweeps. Remembers where it stopped forgetting suspects that are done with."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._scans: dict[Name, str] = {}
+
+    def forget(self, name: Name) -> None:
+        """Drop what is remembered of a resource."""
+        self._scans.pop(name, None)
+
+    async def close(self, sweep: GroupSweep) -> None:
+        """Write the report if it is news. Raises as `finish_sweep`."""
+        sight, keys = sweep.sight, sweep.keys
+        report = json.dumps(render_report(sweep.findings.report()), sort_keys=True)
+        scan = self._scans.get(sweep.name, "0")
+        resolved = "" if sight.chunk.under_way else sight.chunk.written
+        is_news = report != sight.report or sweep.learnt or resolved
+        if not is_news and not sweep.findings.moved and scan == "0":
+            return
+        with_retry = needs_retry_stream(sweep.resource.spec)
+        target = keys.retry if with_retry else keys.stream
+        streams = (keys.stream, *(() if sight.retry is None else (keys.retry,)))
+        self._scans[sweep.name] = await finish_sweep(
+            sweep.server,
+            keys,
+            uid=sweep.resource.metadata.uid,
+            target=target,
+            others=tuple(stream for stream in streams if stream != target),
+            report=report,
+            resolved=resolved,
+            scan=scan,
+            learnt=sweep.learnt,
+        )
+
+    async def tell(self, metadata: ObjectMeta, findings: Findings) -> None:
+        """Measure what a sweep did and tell people, once, however far it came. Does not raise."""
+        findings.measure(metadata.namespace, metadata.name)
+        for happening in findings.happenings():
+            await self._reporter.tell(metadata, happening)
+
+
+async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:
+    """What the state knows of these consumers."""
+    names = [f"{kind}{owner}" for kind in (POD, BOOT) for owner in owners]
+    values = await read_fields(ground.server, ground.act.keys, names)
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+async def until_unlocked(sweep: GroupSweep, longest: timedelta) -> timedelta:
+    """When the first of the locks that kept entries runs out, as far as Redis knows now."""
+    waits = [longest]
+    for name in sweep.findings.locked[:LOCKS_ASKED]:
+        left_ms = await sweep.server.execute("PTTL", name, key=name)
+        if left_ms > 0:
+            waits.append(timedelta(milliseconds=left_ms) + SOONEST_LOCK)
+    return min(waits)
+
+
+def find_unusable_locks(sweep: GroupSweep) -> str | None:
+    """Why nobody can tell whether locks exist; None when it can be told."""
+    locks = sweep.resource.spec.recovery.locks
+    if locks is None or sweep.server.kind.topology is not Topology.CLUSTER:
+        return None
+    return lock_slot_problem(locks.key_template, sweep.keys)

@@ -1,0 +1,243 @@
+"""What one sweep did and found, for Events, metrics and the report that all replicas read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import Cut
+from pelops.domain.recovery import LetterReason, Offers, Trigger, Verdict
+from pelops.domain.state import SweepReport
+from pelops.kube.events import Happening
+from pelops.metrics import (
+    ALREADY_HANDLED,
+    DEAD_LETTERED,
+    OFFERED,
+    PAYLOAD_GONE,
+    RELEASED,
+    REQUEUED,
+    SKIPPED_ALIVE,
+    VERDICTS,
+)
+from pelops.policy.recovery.attempts import OwnerPlan
+from pelops.policy.recovery.offers import FIRST_PAUSE, is_not_taken, until_next_look
+from pelops.policy.recovery.scan_interval import Unfinished
+from pelops.policy.status.reasons import Reason
+from pelops.redis_streams.recovery.actions import Recovered
+from pelops.redis_streams.recovery.suspects import Settled
+
+MOST_EVENTS = 5  # of one sweep; more owners are told in one
+MOST_NAMES = 5
+Severity = Literal["Normal", "Warning"]
+
+
+@dataclass(slots=True)
+class OwnerTally:
+    """What became of one owner's entries."""
+
+    requeued: int = 0
+    dead: int = 0
+    gone: int = 0
+    why: str = ""
+    first: EntryId | None = None
+    at: datetime | None = None  # the server's time of the last batch
+
+    @property
+    def occurrence(self) -> str:
+        """What tells this act from the next one at the same owner's entries."""
+        return str(self.first or self.at or "")
+
+
+@dataclass(slots=True)
+class Findings:
+    """Filled while the sweep goes on."""
+
+    trigger: Trigger
+    at: datetime | None = None  # the server's time of its beginning
+    by_owner: dict[str, OwnerTally] = field(default_factory=dict)
+    verdicts: Counter[Verdict] = field(default_factory=Counter)
+    offered: int = 0  # entries offered to workers that claim, by this sweep
+    offers: Offers | None = None  # what became of those that were offered before
+    skipped: int = 0  # idle, but their owners live and are within their limit
+    waiting: int = 0  # suspects that wait for their turn or their backoff
+    under_way: int = 0  # of the chunk
+    young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
+    dangling: int = 0  # bodies that are gone of entries that workers hold, 100 at most
+    lowest_dangling: EntryId | None = None
+    locked: list[str] = field(default_factory=list)
+    too_wide: list[EntryId] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
+    is_partial: bool = False  # too many consumers to look at all of them
+    removed: list[str] = field(default_factory=list)
+    earliest: timedelta | None = None  # when the first of those that wait may move
+    has_doubts: bool = False  # the API server could not be asked about an end
+    problem: tuple[str, str] | None = None  # a reason and a message
+
+    @property
+    def moved(self) -> int:
+        """Entries that are deliverable again, or on offer now."""
+        return self.offered + sum(tally.requeued for tally in self.by_owner.values())
+
+    def unfinished(self, chunk: str) -> Unfinished:
+        """What a later sweep may get on with. `chunk` is what this one found written."""
+        return Unfinished(
+            chunk=chunk,
+            waiting=self.waiting,
+            under_way=self.under_way,
+            young=self.young,
+            moved=self.moved,
+            earliest=self.earliest,
+            has_doubts=self.has_doubts,
+        )
+
+    def take(self, owner: str, cut: Cut | None, batch: Recovered) -> None:
+        """Count one batch."""
+        tally = self.by_owner.setdefault(owner, OwnerTally())
+        tally.requeued += batch.moved
+        tally.gone += batch.gone
+        tally.why = cut.message if cut is not None else "idle past the limit"
+        tally.first = tally.first or batch.first_moved
+        if batch.moved or batch.gone:
+            tally.at = batch.now
+        self._count_stays(batch.stays)
+
+    def settle(self, owner: OwnerPlan, done: Settled) -> None:
+        """Count what was decided about suspects."""
+        tally = self.by_owner.setdefault(owner.owner, OwnerTally())
+        tally.requeued += done.copied
+        tally.dead += done.dead
+        if owner.settlements:
+            tally.first = tally.first or owner.settlements[0].entry_id
+        self._count_stays(done.stays)
+
+    def review(self, offers: Offers) -> None:
+        """Note what became of offers."""
+        self.offers = offers
+        wait = until_next_look(offers)
+        if wait is not None:
+            self.earliest = min(self.earliest or wait, wait)
+
+    def offer(self, done: Settled) -> None:
+        """Count what was offered."""
+        self.offered += done.copied
+        if done.copied:
+            self.earliest = min(self.earliest or FIRST_PAUSE, FIRST_PAUSE)
+        self._count_stays(done.stays)
+
+    def await_end(self, cut: Cut, now: datetime) -> None:
+        """Look again when the passing of time alone may prove the end of a pod."""
+        if cut.again_at is not None and cut.again_at > now:
+            self.earliest = min(self.earliest or cut.again_at - now, cut.again_at - now)
+
+    def report(self) -> SweepReport:
+        """What stays as it is, in words that do not change from sweep to sweep."""
+        reason, message = self.problem or ("", "")
+        untaken = self.offers.untaken if self.offers else 0
+        return SweepReport(
+            reason=reason,
+            message=message,
+            unmovable=len(set(self.too_wide)),
+            unmovable_example=str(min(self.too_wide)) if self.too_wide else "",
+            unmatched=tuple(sorted(set(self.unmatched))[:MOST_NAMES]),
+            is_partial=self.is_partial,
+            waiting=self.waiting,
+            offered=self.offered + untaken,
+            is_not_taken=self.offers is not None and is_not_taken(self.offers),
+        )
+
+    def measure(self, namespace: str, name: str) -> None:
+        """Add everything to the metrics; a series begins with the first thing that it counts."""
+        tallies = self.by_owner.values()
+        trigger = self.trigger.value
+        taken = self.offers.taken if self.offers else {}
+        handled = self.verdicts[Verdict.NOT_PENDING] + self.verdicts[Verdict.OTHER_OWNER]
+        counts = (
+            (REQUEUED, (trigger,), sum(tally.requeued for tally in tallies)),
+            (OFFERED, (trigger,), self.offered),
+            *((RELEASED, (made_by,), count) for made_by, count in taken.items()),
+            (DEAD_LETTERED, (LetterReason.MAX_RETRIES.value,), sum(t.dead for t in tallies)),
+            (PAYLOAD_GONE, (), sum(tally.gone for tally in tallies)),
+            (SKIPPED_ALIVE, (), self.skipped),
+            (ALREADY_HANDLED, (), handled),
+        )
+        for counter, labels, count in counts:
+            if count:
+                counter.labels(namespace, name, *labels).inc(count)
+        for verdict, count in self.verdicts.items():
+            VERDICTS.labels(verdict.value).inc(count)
+
+    def happenings(self) -> list[Happening]:
+        """What people are told, one Event for each owner; many owners share one."""
+        told = [
+            (owner, tally)
+            for owner, tally in self.by_owner.items()
+            if tally.requeued or tally.dead or tally.gone
+        ]
+        happenings = [_tell_many(told)] if len(told) > MOST_EVENTS else []
+        if not happenings:
+            happenings = [one for owner, tally in told for one in _tell_owner(owner, tally)]
+        return [*happenings, *self._tell_rest()]
+
+    def _tell_rest(self) -> Iterator[Happening]:
+        if self.dangling:
+            note = (
+                "Bodies of pending entries were trimmed or deleted while workers hold these: if "
+                "such a worker fails, its entry cannot be delivered again. The lowest is "
+                f"{self.lowest_dangling}"
+            )
+            occurrence = str(self.lowest_dangling)
+            yield _tell("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
+        if self.offered:
+            note = f"Offered {_entries(self.offered)} to workers that claim"
+            yield _tell("Normal", Reason.RELEASED, "Release", note, str(self.at))
+        if self.removed:
+            shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
+            more = len(self.removed) - MOST_NAMES
+            note = f"Removed consumers of pods that are gone: {shown}"
+            note += f" and {more} more" if more > 0 else ""
+            yield _tell("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
+
+    def _count_stays(self, stays: tuple[tuple[EntryId, Verdict], ...]) -> None:
+        self.verdicts.update(verdict for _, verdict in stays)
+        self.too_wide += [entry_id for entry_id, verdict in stays if verdict is Verdict.TOO_WIDE]
+
+
+def _tell_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
+    shown = owner or "no consumer"
+    if tally.requeued:
+        note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
+        yield _tell("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
+    if tally.dead:
+        note = f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream"
+        yield _tell("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
+    if tally.gone:
+        note = (
+            f"{_entries(tally.gone)} of {shown} had lost their bodies to deletion or trimming; "
+            "recorded as PayloadGone and acknowledged"
+        )
+        yield _tell("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
+
+
+def _tell_many(told: list[tuple[str, OwnerTally]]) -> Happening:
+    tallies = [tally for _, tally in told]
+    note = (
+        f"Of {len(told)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
+        f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, "
+        f"{sum(t.gone for t in tallies)} had lost their bodies"
+    )
+    is_bad = any(tally.dead or tally.gone for tally in tallies)
+    reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED
+    kind: Severity = "Warning" if is_bad else "Normal"
+    return _tell(kind, reason, "Recover", note, tallies[0].occurrence)
+
+
+def _tell(kind: Severity, reason: Reason, action: str, note: str, occurrence: str) -> Happening:
+    return Happening(type=kind, reason=reason, action=action, note=note, occurrence=occurrence)
+
+
+def _entries(count: int) -> str:
+    return "1 entry" if count == 1 else f"{count} entries"

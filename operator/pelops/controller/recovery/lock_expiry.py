@@ -1,0 +1,187 @@
+"""Locks that expire wake the sweep of their group: only for those who ask, and only quicker.
+
+Nothing depends on an event: entries whose lock is gone are found by the next sweep anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from pelops.api.group.recovery import RecoveryStrategy
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.runtime.versions import Name
+from pelops.domain.locks import MatchLock, match_lock
+from pelops.domain.naming import GroupKeys
+from pelops.errors import PelopsError
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, Subscription, can_see_expiries
+
+log = logging.getLogger(__name__)
+
+TRIGGER: Final = "lock-expiry"
+FOLLOW_S: Final = 5.0
+DEBOUNCE_S: Final = 0.2
+CHECK_S: Final = 60.0  # how often the servers' setting is looked at
+RECHECK_S: Final = 10.0  # while it is wrong: somebody may be mending it
+
+UNSEEN: Final = (
+    "notifications are asked for and cannot be seen: set notify-keyspace-events to Ex on every "
+    "master, or spec.recovery.locks.keyspaceNotifications to false"
+)
+_DENIED: Final = "notifications are asked for and cannot be seen: {}"
+
+Connect = Callable[[StreamConsumerGroup], Awaitable[tuple[Server, GroupKeys]]]
+RequestSweep = Callable[[Name, str], None]
+
+
+def wants_notifications(resource: StreamConsumerGroup) -> bool:
+    """Whether this resource asks for notifications and has a use for them."""
+    spec = resource.spec
+    locks = spec.recovery.locks
+    is_recovering = spec.recovery.strategy != RecoveryStrategy.OFF and not spec.suspend
+    return locks is not None and locks.keyspace_notifications and is_recovering
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ear:
+    """One resource's subscription, and the sweep it is about to ask for."""
+
+    server: Server
+    keys: GroupKeys
+    template: str
+    matches: MatchLock
+    subscription: Subscription
+    quiet_until: asyncio.TimerHandle | None = None
+    heard_meanwhile: bool = False
+
+
+@dataclass(slots=True)
+class _Check:
+    at: float
+    can_see: bool | None = field(default=None)
+
+
+class Listening:
+    """Keeps the subscriptions of all resources that ask, one connection per master."""
+
+    def __init__(self, connect: Connect, request_sweep: RequestSweep) -> None:
+        self._connect = connect
+        self._request_sweep = request_sweep
+        self._clock = asyncio.get_running_loop().time
+        self._events = ExpiryEvents()
+        self._ears: dict[Name, _Ear] = {}
+        self._checks: dict[Server, _Check] = {}
+
+    async def run(self, resources: Callable[[], Iterable[StreamConsumerGroup]]) -> None:
+        """Follow what `resources` answers, until cancelled; then every connection has ended."""
+        try:
+            while True:
+                await self.follow(resources())
+                await asyncio.sleep(FOLLOW_S)
+        finally:
+            await self.close()
+
+    async def follow(self, resources: Iterable[StreamConsumerGroup]) -> None:
+        """Listen for those of all resources that ask, and for no others."""
+        asking = {_name(each): each for each in resources if wants_notifications(each)}
+        for name in [name for name in self._ears if name not in asking]:
+            await self._stop(name)
+        await asyncio.gather(*(self._attend(name, each) for name, each in asking.items()))
+        await self._check_servers()
+
+    def problem(self, name: Name) -> str | None:
+        """Why a resource's wish for notifications cannot be met, for its status; None when it can.
+
+        None also when that is not known: most providers do not tell their configuration.
+        """
+        ear = self._ears.get(name)
+        if ear is None:
+            return None
+        denied = ear.subscription.denied
+        if denied is not None:
+            return _DENIED.format(denied)
+        check = self._checks.get(ear.server)
+        return UNSEEN if check is not None and check.can_see is False else None
+
+    async def close(self) -> None:
+        """Hear no more."""
+        for name in list(self._ears):
+            await self._stop(name)
+        await self._events.close()
+
+    async def _attend(self, name: Name, resource: StreamConsumerGroup) -> None:
+        locks = resource.spec.recovery.locks
+        assert locks is not None
+        try:
+            server, keys = await self._connect(resource)
+            if self._is_heard(name, server, keys, locks.key_template):
+                return
+            matches = match_lock(locks.key_template, keys)
+        except PelopsError as error:
+            # The turn of the resource tells it; what is heard already is heard on.
+            log.debug("cannot listen for expired locks: %s", error)
+            return
+        latest = _Ear(
+            server=server,
+            keys=keys,
+            template=locks.key_template,
+            matches=matches,
+            subscription=self._events.subscribe(server, lambda key: self._hear(name, key)),
+        )
+        await self._stop(name)  # only now: on the same server the connections stay
+        self._ears[name] = latest
+
+    def _is_heard(self, name: Name, server: Server, keys: GroupKeys, template: str) -> bool:
+        ear = self._ears.get(name)
+        return ear is not None and (ear.server, ear.keys, ear.template) == (server, keys, template)
+
+    async def _stop(self, name: Name) -> None:
+        ear = self._ears.pop(name, None)
+        if ear is None:
+            return
+        if ear.quiet_until is not None:
+            ear.quiet_until.cancel()
+        await ear.subscription.close()
+
+    def _hear(self, name: Name, key: str) -> None:
+        ear = self._ears.get(name)
+        # A server may lose millions of keys a minute: what is asked for already is not looked at.
+        if ear is None or ear.heard_meanwhile or ear.matches(key) is None:
+            return
+        if ear.quiet_until is not None:
+            ear.heard_meanwhile = True
+            return
+        self._ask(name, ear)
+
+    def _ask(self, name: Name, ear: _Ear) -> None:
+        loop = asyncio.get_running_loop()
+        ear.heard_meanwhile = False
+        ear.quiet_until = loop.call_later(DEBOUNCE_S, self._end_quiet, name, ear)
+        self._request_sweep(name, TRIGGER)
+
+    def _end_quiet(self, name: Name, ear: _Ear) -> None:
+        ear.quiet_until = None
+        if ear.heard_meanwhile:
+            self._ask(name, ear)
+
+    async def _check_servers(self) -> None:
+        servers = {ear.server for ear in self._ears.values()}
+        self._checks = {server: each for server, each in self._checks.items() if server in servers}
+        await asyncio.gather(*(self._check(server) for server in servers if self._is_due(server)))
+
+    def _is_due(self, server: Server) -> bool:
+        check = self._checks.get(server)
+        if check is None:
+            return True
+        return self._clock() - check.at >= (RECHECK_S if check.can_see is False else CHECK_S)
+
+    async def _check(self, server: Server) -> None:
+        self._checks[server] = _Check(self._clock(), await can_see_expiries(server))
+
+
+def _name(resource: StreamConsumerGroup) -> Name:
+    return (resource.metadata.namespace, resource.metadata.name)

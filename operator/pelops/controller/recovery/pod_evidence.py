@@ -1,0 +1,419 @@
+"""What the cluster says of the processes behind consumers: cuts, by live looks at their pods.
+
+consumer ── its name ──> pods that are, pods that were, or a pod of the group's own records
+         ── a live GET of those that may be dead; Redis' TIME was taken before
+         ── policy/recovery/liveness.py ──> a cut, or the reason why there is none
+
+Since when a pod has been absent, and which starts of containers it has watched. Both are told on
+Redis' clock when they are asked for. Losing them makes a decision later, never wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Protocol
+
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.pods import PodChange
+from pelops.controller.runtime.recent import Recent
+from pelops.domain.liveness import (
+    Cut,
+    FormerPod,
+    GonePod,
+    LivenessReason,
+    OwnerMatch,
+    PodEvidence,
+    PodRecord,
+    no_cut,
+    parse_pod_record,
+    render_pod_record,
+)
+from pelops.domain.state import BOOT
+from pelops.domain.state import POD as POD_FIELD
+from pelops.domain.workload import (
+    NodeObservation,
+    PodObservation,
+    WorkloadObservation,
+    keep_request,
+)
+from pelops.errors import Forbidden, KubernetesError, NotFound
+from pelops.kube.client import Address, KubeApi
+from pelops.kube.observation import observe_node, observe_pod
+from pelops.kube.resources import NODE, POD
+from pelops.policy.recovery.liveness import combine, decide_cut
+from pelops.policy.recovery.owners import Owners
+from pelops.policy.recovery.pod_end import could_be_dead, has_ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLooks:
+    """Answers by name. A name that was not looked at is in neither."""
+
+    pods: dict[str, PodObservation | None] = field(default_factory=dict)  # None: no such pod
+    doubts: dict[str, Cut] = field(default_factory=dict)  # why it could not be looked at
+
+
+async def look_at_pods(api: KubeApi, namespace: str, names: Iterable[str]) -> PodLooks:
+    """Look at all of them together. Never raises for what the API server answers or does not."""
+    looks = PodLooks()
+    await asyncio.gather(*(_look_at_pod(api, namespace, name, looks) for name in names))
+    return looks
+
+
+async def look_at_node(api: KubeApi, name: str) -> NodeObservation | None:
+    """The node; None when it may not be read. Nothing is known of it when nobody answers."""
+    try:
+        return observe_node(await api.get(Address(kind=NODE, namespace=None, name=name)))
+    except NotFound:
+        return NodeObservation(name=name, is_ready=None, exists=False)
+    except Forbidden:
+        return None
+    except KubernetesError:
+        return NodeObservation(name=name, is_ready=None)
+
+
+async def _look_at_pod(api: KubeApi, namespace: str, name: str, looks: PodLooks) -> None:
+    address = Address(kind=POD, namespace=namespace, name=name)
+    try:
+        looks.pods[name] = observe_pod(await api.get(address))
+    except NotFound:
+        looks.pods[name] = None
+    except Forbidden as error:
+        message = f"pods may not be read, so only idle time decides: {error}"
+        looks.doubts[name] = no_cut(LivenessReason.FORBIDDEN, message)
+    except KubernetesError as error:
+        message = f"pod {name} cannot be looked at, so only idle time decides: {error}"
+        looks.doubts[name] = no_cut(LivenessReason.UNREADABLE, message)
+
+
+REMEMBERED: Final = 20_000  # pods
+
+
+@dataclass(frozen=True, slots=True)
+class ClockPair:
+    """The same moment on two clocks, to tell the times of one on the other."""
+
+    own: float
+    server: datetime
+
+    def translate(self, own: float) -> datetime:
+        """A moment of this replica's clock, on Redis'."""
+        return self.server - timedelta(seconds=self.own - own)
+
+
+class Sightings:
+    """Listens to the cache for as long as the replica lives."""
+
+    def __init__(self, cache: Cache) -> None:
+        self._cache = cache
+        self._absent: Recent[str, float] = Recent(REMEMBERED)  # by uid
+        self._starts: Recent[tuple[str, str, datetime], float] = Recent(REMEMBERED)
+        cache.listen(self._witness)
+
+    def pair(self, server_time: datetime) -> ClockPair:
+        """Redis' time, and this replica's now."""
+        return ClockPair(self._cache.clock(), server_time)
+
+    def starts_of(self, pod: PodObservation, clocks: ClockPair) -> Mapping[str, datetime]:
+        """When the present process of each container was seen to begin, if that was watched."""
+        seen = {
+            one.name: self._starts.get((pod.uid, one.name, one.started))
+            for one in pod.containers
+            if one.started is not None
+        }
+        return {name: clocks.translate(at) for name, at in seen.items() if at is not None}
+
+    def gone(self, one: GonePod, clocks: ClockPair) -> FormerPod:
+        """A pod that was seen to go."""
+        return self._former(one.pod, clocks.translate(one.seen_gone))
+
+    def missing(self, pod: PodObservation, clocks: ClockPair) -> FormerPod:
+        """A pod that a live look did not find, though nobody told that it went."""
+        return self._former(pod, clocks.translate(self._absent_since(pod.uid)))
+
+    def found(self, pod: PodObservation) -> None:
+        """A live look found it, so it was never absent."""
+        self._absent.pop(pod.uid, None)
+
+    def remembered(self, record: PodRecord, clocks: ClockPair) -> FormerPod:
+        """A pod that only the group's state knows."""
+        return FormerPod(
+            name=record.name,
+            uid=record.uid,
+            absent_since=clocks.translate(self._absent_since(record.uid)),
+            grace_s=record.grace_s,
+            node=self._cache.node(record.node) if record.node else None,
+            are_all_nodes_ready=self._cache.are_all_nodes_ready(),
+        )
+
+    def _former(self, pod: PodObservation, absent_since: datetime) -> FormerPod:
+        return FormerPod(
+            name=pod.name,
+            uid=pod.uid,
+            absent_since=absent_since,
+            last=pod,
+            grace_s=pod.grace_period_s,
+            node=self._cache.node(pod.node) if pod.node is not None else None,
+            are_all_nodes_ready=self._cache.are_all_nodes_ready(),
+        )
+
+    def _absent_since(self, uid: str) -> float:
+        return self._absent.setdefault(uid, self._cache.clock())
+
+    def _witness(self, change: PodChange) -> None:
+        before, after = change.before, change.after
+        if before is None or after is None:
+            return  # what ran already at the first sight was not seen to begin
+        known = {(one.name, one.started) for one in before.containers}
+        for one in after.containers:
+            if one.started is not None and (one.name, one.started) not in known:
+                self._starts[after.uid, one.name, one.started] = self._cache.clock()
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_MS: Final = 253_370_764_800_000  # what a datetime holds
+
+
+class Clocks(Protocol):
+    """Tells how far a node's clock may be off."""
+
+    async def allowance(
+        self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
+    ) -> timedelta:
+        """By how much a cut from this node's clock must be earlier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Consumers of one group, and what Redis says of them."""
+
+    workload: WorkloadObservation
+    consumers: Sequence[str]
+    records: Mapping[str, str]  # their fields `pod:` and `boot:` of the group's state
+    server_time: datetime  # Redis' TIME, taken before the question is asked
+    skew: timedelta  # the greatest between a node's clock and Redis', unless it was measured
+    container: str | None = None  # the one that reads; None: any of a pod's
+    master_since: datetime | None = None  # when the present master was first seen
+    server: str = ""  # the address of the Redis
+
+    @property
+    def namespace(self) -> str:
+        """Where the workload's pods are."""
+        return self.workload.target.namespace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """What is known of one consumer's processes."""
+
+    cut: Cut
+    match: OwnerMatch
+    record: str | None = None  # what its field `pod:` should become; None: it stays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Case:
+    """One consumer, and the pods that its name speaks of."""
+
+    consumer: str
+    match: OwnerMatch
+    record: PodRecord | None  # of a pod that may be known from nowhere else
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all these pods."""
+        found = [pod.name for pod in self.match.pods]
+        found += [one.pod.name for one in self.match.gone]
+        if self.record is not None and self.match.vanished_uid == self.record.uid:
+            found.append(self.record.name)
+        return tuple(dict.fromkeys(found))
+
+    @property
+    def uids(self) -> set[str]:
+        """The uids of all these pods."""
+        found = {pod.uid for pod in self.match.pods} | {one.pod.uid for one in self.match.gone}
+        return found if self.match.vanished_uid is None else found | {self.match.vanished_uid}
+
+    def cached(self, name: str) -> PodObservation | None:
+        """The live pod of this name, as the watch told of it last."""
+        return next((pod for pod in self.match.pods if pod.name == name), None)
+
+    def gone(self, name: str) -> list[GonePod]:
+        """The pods of this name that were seen to go."""
+        return [one for one in self.match.gone if one.pod.name == name]
+
+    def remembered(self, name: str) -> PodRecord | None:
+        """The recorded pod, if it has this name and may be this consumer's."""
+        record = self.record
+        if record is None or record.name != name:
+            return None
+        return record if not self.match.is_by_uid or record.uid in self.uids else None
+
+    def has_formers(self, name: str) -> bool:
+        """Whether another pod had this name before."""
+        record, cached = self.remembered(name), self.cached(name)
+        is_other = record is not None and (cached is None or cached.uid != record.uid)
+        return is_other or bool(self.gone(name))
+
+
+class Evidence:
+    """Answers which processes certainly are no more. One for a replica; it listens to the cache."""
+
+    def __init__(
+        self, api: KubeApi, cache: Cache, *, cluster: str = "", clocks: Clocks | None = None
+    ) -> None:
+        """`cluster` tells the records of this Kubernetes cluster from those of others."""
+        self._api = api
+        self._cache = cache
+        self._cluster = cluster
+        self._clocks = clocks
+        self._sightings = Sightings(cache)
+        # What live looks confirmed, by uid; None: gone for good.
+        self._confirmed: Recent[str, PodObservation | None] = Recent(REMEMBERED)
+
+    async def judge(self, question: Question) -> dict[str, Judgement]:
+        """The judgement of every consumer. An API server that cannot be asked gives no cut."""
+        pods, gone = self._cache.pods_of(question.workload)
+        owners = Owners(pods, gone, is_stranger=lambda name: self._exists(question, name))
+        cases = [self._case(question, name, owners.match(name)) for name in question.consumers]
+        wanted = {name for case in cases for name in case.names if self._needs_look(case, name)}
+        looks = await look_at_pods(self._api, question.namespace, sorted(wanted))
+        judgements = await asyncio.gather(*(self._judge(question, case, looks) for case in cases))
+        return {case.consumer: one for case, one in zip(cases, judgements, strict=True)}
+
+    def _exists(self, question: Question, name: str) -> bool:
+        return self._cache.pods.get((question.namespace, name)) is not None
+
+    def _case(self, question: Question, consumer: str, match: OwnerMatch) -> _Case:
+        record = parse_pod_record(question.records.get(POD_FIELD + consumer))
+        # Pods of another cluster or namespace live though nobody here knows them.
+        here = (self._cluster, question.namespace)
+        if record is None or match.is_strangers or (record.cluster, record.namespace) != here:
+            return _Case(consumer=consumer, match=match, record=None)
+        if match.is_unknown or match.vanished_uid == record.uid:
+            # Its workload may be gone, and with it the selector that would find it.
+            buried = self._cache.pods.gone.find(record.namespace, record.uid)
+            gone = () if buried is None else (buried,)
+            match = replace(match, gone=gone, vanished_uid=record.uid)
+        return _Case(consumer=consumer, match=match, record=record)
+
+    def _needs_look(self, case: _Case, name: str) -> bool:
+        """Whether a live look could tell more than is known for good.
+
+        A uid that went stays away, and later states of a pod only make its cut later. But the name
+        of a pod that has ended may have been taken by another one meanwhile.
+        """
+        cached, is_by_uid = case.cached(name), case.match.is_by_uid
+        if cached is None:
+            return not is_by_uid or any(uid not in self._confirmed for uid in case.uids)
+        is_confirmed = self._confirmed.get(cached.uid) == cached
+        if has_ended(cached):
+            return not (is_by_uid and is_confirmed)
+        return (could_be_dead(cached) or case.has_formers(name)) and not is_confirmed
+
+    async def _judge(self, question: Question, case: _Case, looks: PodLooks) -> Judgement:
+        if case.match.is_unknown:
+            message = f"{case.consumer} is the name of no pod of {question.workload.target}"
+            return Judgement(cut=no_cut(LivenessReason.UNKNOWN, message), match=case.match)
+        doubt = next((looks.doubts[name] for name in case.names if name in looks.doubts), None)
+        if doubt is not None:
+            return Judgement(cut=doubt, match=case.match)
+        clocks = self._sightings.pair(question.server_time)
+        found = [await self._gather(question, case, name, looks, clocks) for name in case.names]
+        found = found or [PodEvidence(consumer=case.consumer, live=None)]
+        cuts = [await self._decide(question, evidence) for evidence in found]
+        record = self._record(question, case, found[0], cuts[0]) if len(found) == 1 else None
+        return Judgement(cut=combine(cuts), match=case.match, record=record)
+
+    async def _decide(self, question: Question, evidence: PodEvidence) -> Cut:
+        skew, live = question.skew, evidence.live
+        could_end = live is not None and (could_be_dead(live) or evidence.is_succession)
+        if self._clocks is not None and live is not None and could_end:
+            skew = await self._clocks.allowance(
+                live.node, question.server_time, skew, server=question.server
+            )
+        return decide_cut(
+            evidence,
+            server_time=question.server_time,
+            skew=skew,
+            master_since=question.master_since,
+            container=question.container,
+        )
+
+    async def _gather(
+        self, question: Question, case: _Case, name: str, looks: PodLooks, clocks: ClockPair
+    ) -> PodEvidence:
+        cached = case.cached(name)
+        seen = looks.pods.get(name, cached)
+        is_meant = seen is not None and (not case.match.is_by_uid or seen.uid in case.uids)
+        live = keep_request(seen, cached) if seen is not None and is_meant else None
+        formers = self._formers(case, name, clocks, live)
+        if name in looks.pods:
+            self._confirm(formers, live)
+        record = case.remembered(name)
+        is_recorded = record is not None and live is not None and record.uid == live.uid
+        node = self._cache.node(live.node) if live is not None and live.node else None
+        return PodEvidence(
+            consumer=case.consumer,
+            live=live,
+            formers=tuple([await self._with_node(former) for former in formers]),
+            has_proven_formers=is_recorded and record is not None and record.is_successor,
+            node=node,
+            boot=_moment(question.records.get(BOOT + case.consumer)),
+            first_seen=self._sightings.starts_of(live, clocks) if live is not None else {},
+        )
+
+    def _formers(
+        self, case: _Case, name: str, clocks: ClockPair, live: PodObservation | None
+    ) -> list[FormerPod]:
+        sightings, cached, record = self._sightings, case.cached(name), case.remembered(name)
+        known = {live.uid} if live is not None else set()
+        formers = [sightings.gone(one, clocks) for one in case.gone(name)]
+        if cached is not None and cached.uid not in known:
+            formers.append(sightings.missing(cached, clocks))
+        known |= {former.uid for former in formers}
+        if record is not None and record.uid not in known:
+            formers.append(sightings.remembered(record, clocks))
+        return [former for former in formers if live is None or former.uid != live.uid]
+
+    def _confirm(self, formers: Sequence[FormerPod], live: PodObservation | None) -> None:
+        for former in formers:
+            self._confirmed[former.uid] = None
+        if live is not None:
+            self._confirmed[live.uid] = live
+            self._sightings.found(live)
+
+    async def _with_node(self, former: FormerPod) -> FormerPod:
+        """The former pod, its node looked at live when nothing else proves the end."""
+        has_proof = former.last is not None and has_ended(former.last)
+        if has_proof or former.node is None:
+            return former
+        return replace(former, node=await look_at_node(self._api, former.node.name) or former.node)
+
+    def _record(
+        self, question: Question, case: _Case, evidence: PodEvidence, cut: Cut
+    ) -> str | None:
+        """The record of the live pod, once nothing is owed to the one that is recorded now."""
+        live = evidence.live
+        if live is None or live.node is None or cut.reason is LivenessReason.MAYBE_ALIVE:
+            return None
+        record = PodRecord(
+            uid=live.uid,
+            name=live.name,
+            node=live.node,
+            grace_s=live.grace_period_s,
+            namespace=question.namespace,
+            cluster=self._cluster,
+            is_successor=evidence.is_succession,
+        )
+        return None if record == case.record else render_pod_record(record)
+
+
+def _moment(ms: str | None) -> datetime | None:
+    """A time as the state holds it; None for whatever is none."""
+    if ms is None or not ms.isdecimal() or len(ms) > 15 or int(ms) > _LATEST_MS:
+        return None
+    return _EPOCH + timedelta(milliseconds=int(ms))

@@ -1,0 +1,440 @@
+"""One sweep of one group: who died, what is stuck with them, and what becomes of it.
+
+    offers      what was taken of them is counted
+    owners      consumers with pending entries; the pods behind them are asked about
+    dead        everything they were delivered before the cut moves now
+    idle        what has been idle past the limit moves, whoever owns it, a part at a time
+    suspects    what failed before is separated, one chunk at a time
+    consumers   of dead pods go once they own nothing
+
+Nothing here is needed twice and nothing is lost when the process dies between two lines: the next
+sweep, of any replica, finds what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import Final
+
+from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
+from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import Cut, Death
+from pelops.domain.locks import lock_key
+from pelops.domain.recovery import (
+    Action,
+    LetterReason,
+    PendingEntry,
+    StreamSight,
+    Suspect,
+    SweepSight,
+    Verdict,
+)
+from pelops.errors import ChunkChanged
+from pelops.policy.recovery.attempts import ONE_READ, AttemptPlan, Crash, OwnerPlan, plan_attempts
+from pelops.policy.recovery.stuck import (
+    IdleLimits,
+    decide_idle_death,
+    decide_idle_limits,
+    decide_process_since,
+    decide_rules,
+    is_charged,
+)
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.actions import (
+    Act,
+    Order,
+    Recovered,
+    recover_entries,
+    recover_owner,
+)
+from pelops.redis_streams.recovery.consumers import LISTABLE, see_progress
+from pelops.redis_streams.recovery.offers import review_offers
+from pelops.redis_streams.recovery.scan import count_dangling, find_idle, finish_sweep
+from pelops.redis_streams.recovery.suspects import (
+    Reasons,
+    are_delivered,
+    hand_over,
+    settle_suspects,
+)
+
+_TICK: Final = timedelta(milliseconds=1)
+
+
+@dataclass(slots=True, kw_only=True)
+class Failure:
+    """One owner's, while its batches come in."""
+
+    owner: str
+    death: Death
+    suspects: dict[EntryId, Suspect] = field(default_factory=dict)
+    crowd: datetime | None = None
+
+    def add(self, batch: Recovered) -> None:
+        """Keep what was answered; batches that were asked for together may answer it twice."""
+        self.suspects.update((one.entry_id, one) for one in batch.suspects)
+        if batch.crowd is not None:
+            self.crowd = max(batch.crowd, self.crowd or batch.crowd)
+
+    def split(self, since: datetime | None) -> tuple[Failure, Failure]:
+        """What was delivered before, and the rest. None: all of it was before."""
+        before, after = replace(self, suspects={}), replace(self, suspects={})
+        for one in self.suspects.values():
+            part = before if since is None or one.delivered < since else after
+            part.suspects[one.entry_id] = one
+        return before, after
+
+    def crashes(
+        self,
+        cut: datetime | None = None,
+        *,
+        is_whole: bool = True,
+        is_idle: bool = False,
+        unproven_since: datetime | None = None,
+        is_outdone: bool = False,
+    ) -> Iterator[Crash]:
+        """The crash, if there are suspects; without a cut it ends with the newest of them.
+
+        `is_whole`: False when the owner may hold suspects that were not looked at. One that was
+        found by itself counts then as one of several. `is_idle`: its process goes on.
+        """
+        if not self.suspects:
+            return
+        end = cut or max(one.delivered for one in self.suspects.values()) + _TICK
+        yield Crash(
+            owner=self.owner,
+            cut=end,
+            death=self.death,
+            suspects=tuple(self.suspects.values()),
+            crowd=self.crowd if is_whole or len(self.suspects) > 1 else end,
+            is_idle=is_idle,
+            unproven_since=unproven_since,
+            is_outdone=is_outdone,
+        )
+
+
+MOST_PAGES: Final = 2_000  # of pending entries in which one sweep looks for idle ones
+AFTER_A_PART: Final = timedelta(seconds=1)
+FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one chunk after the other, in one sweep
+BETWEEN_READS: Final = 2 * ONE_READ
+ENDLESS: Final = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What a sweep stands on: the group, what the resource asks for, and what was seen of it."""
+
+    server: Server
+    act: Act
+    recovery: RecoverySpec
+    sight: SweepSight
+    stream: StreamSight  # the one that is swept
+    findings: Findings
+
+    @property
+    def held_before(self) -> datetime | None:
+        """What was delivered earlier must stay; None: nothing must."""
+        sight = self.sight
+        if sight.hold_until is None or sight.now >= sight.hold_until:
+            return None
+        return sight.hold_before
+
+
+class StreamSweep:
+    """The sweep of one stream of a group: the stream itself, or its retry stream."""
+
+    def __init__(
+        self, ground: Ground, judgements: dict[str, Judgement], *, most_pages: int = MOST_PAGES
+    ) -> None:
+        self._ground = ground
+        self._most_pages = most_pages
+        self._is_main = ground.act.source == ground.act.keys.stream
+        self._judgements = judgements
+        self._rules = decide_rules(ground.recovery)
+        self._limits: IdleLimits = decide_idle_limits(ground.recovery)
+        self._crashes: list[Crash] = []
+        self._known: set[EntryId] = set()  # of dead owners, and answered
+        self._idle: dict[str, Failure] = {}
+
+    @property
+    def crashes(self) -> list[Crash]:
+        """Who failed, and the suspects that they left."""
+        return self._crashes
+
+    async def recover_dead(self) -> None:
+        """Move what dead owners were delivered before their cut."""
+        for owner, judgement in self._judgements.items():
+            if judgement.cut.at is not None:
+                await self._recover_owner(owner, judgement, judgement.cut.at)
+
+    async def recover_idle(self) -> None:
+        """Move what has been idle past the limit of its owner.
+
+        After so many pages of the stream itself it stops, and the next sweep, of any replica, goes
+        on from there; where a sweep comes to the end, the next one begins anew.
+        """
+        server, act = self._ground.server, self._ground.act
+        began = self._ground.sight.cursor if self._is_main else ""
+        cursor = await self._visit(began)
+        # From two retries on, an entry runs alone before it is given up. With fewer, what failed
+        # with it may lie in another part.
+        is_whole = self._rules.max_retries > 1 or not (began or cursor)
+        for failure in self._idle.values():
+            self._crashes += await self._judge_idle(failure, is_whole=is_whole)
+        if cursor:
+            self._come_back(AFTER_A_PART)
+        if cursor != began:
+            await finish_sweep(server, act.keys, uid=act.uid, target=act.target, cursor=cursor)
+
+    async def _judge_idle(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
+        """What idled in the process that runs now, apart from what an earlier one may have held."""
+        cut = self._cut_of(failure.owner)
+        since = decide_process_since(cut, self._ground.sight.master_since)
+        earlier, present = failure.split(since)
+        present.death = Death.CRASHED
+        unproven_since, is_outdone = await self._see_progress(present, is_pod=cut is not None)
+        return [
+            *earlier.crashes(is_whole=is_whole),
+            *present.crashes(
+                is_whole=is_whole,
+                is_idle=True,
+                unproven_since=unproven_since,
+                is_outdone=is_outdone,
+            ),
+        ]
+
+    async def _see_progress(
+        self, failure: Failure, *, is_pod: bool
+    ) -> tuple[datetime | None, bool]:
+        """Whether the owner may have hung while it reads on, and whether others work meanwhile.
+
+        Asked only when an entry may be given up for it.
+        """
+        ground, most = self._ground, self._rules.max_retries
+        if all(suspect.charges < most for suspect in failure.suspects.values()):
+            return None, False
+        # A process that is no pod's may have begun anew under its name.
+        if not is_pod or ground.stream.consumers > LISTABLE:
+            return ENDLESS, True
+        group = ground.act.keys.group
+        progress = await see_progress(ground.server, ground.stream.name, group, failure.owner)
+        is_proven = progress.has_finished(self._limits.alive)
+        is_outdone = progress.have_others_finished(self._limits.alive)
+        return None if is_proven else progress.asked, is_outdone
+
+    async def look_for_dangling(self) -> None:
+        """Note entries that lost their bodies while a worker holds them.
+
+        They are that worker's still, and it may finish them. But a worker that claims would drop
+        them without a word, so they are told of before.
+        """
+        ground = self._ground
+        group = ground.act.keys.group
+        dangling = await count_dangling(ground.server, ground.stream, group)
+        if dangling:
+            ground.findings.dangling += dangling
+            ground.findings.lowest_dangling = ground.stream.lowest_pending
+
+    async def _recover_owner(self, owner: str, judgement: Judgement, cut: datetime) -> None:
+        order = self._order(owner, judgement.cut.message, judgement.cut.death)
+        failure = Failure(owner=owner, death=judgement.cut.death)
+        async for batch in self._move_all(order, cut):
+            self._take(owner, judgement.cut, batch)
+            self._ground.findings.young += batch.count(Verdict.TOO_YOUNG)
+            failure.add(batch)
+            self._known.update(one.entry_id for one in batch.suspects)
+            self._known.update(one for one, why in batch.stays if why is not Verdict.TOO_YOUNG)
+        self._crashes += failure.crashes(cut)
+
+    async def _move_all(self, order: Order, cut: datetime) -> AsyncIterator[Recovered]:
+        """Everything that the owner was delivered before the cut, but for what a lock keeps."""
+        ground = self._ground
+        if ground.recovery.locks is None:
+            async for batch in recover_owner(ground.server, ground.act, order, cut=cut):
+                yield batch
+            return
+        # The locks must be named with the script that moves: first see what there is.
+        look = replace(order, moves=False)
+        async for seen in recover_owner(ground.server, ground.act, look, cut=cut):
+            ids = [(one.entry_id, timedelta()) for one in seen.suspects]
+            yield replace(seen, suspects=())
+            if ids:
+                yield await self._recover_ids(order, ids, cut=cut)
+
+    async def _visit(self, began: str) -> str:
+        """Look through the pages from a cursor on; where it stopped, empty for the end."""
+        ground, cursor, count = self._ground, "", 0
+        group, idle = ground.act.keys.group, self._limits.smallest
+        pages = find_idle(ground.server, ground.stream, group, idle=idle, cursor=began)
+        async with aclosing(pages):
+            async for found, following in pages:
+                await self._recover_page(found)
+                cursor, count = following, count + 1
+                if self._is_main and count >= self._most_pages:
+                    break
+        return cursor
+
+    async def _recover_page(self, found: Sequence[PendingEntry]) -> None:
+        by_owner: dict[str, list[PendingEntry]] = defaultdict(list)
+        for entry in found:
+            by_owner[entry.owner].append(entry)
+        for owner, entries in by_owner.items():
+            if owner or self._ground.recovery.strategy is RecoveryStrategy.REQUEUE:
+                await self._recover_idle_of(owner, entries)
+
+    async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
+        cut = self._cut_of(owner)
+        limit = self._limits.limit(is_unknown=cut is None, is_unowned=not owner)
+        stuck = [entry for entry in entries if entry.idle >= limit or not owner]
+        self._ground.findings.skipped += len(entries) - len(stuck)
+        death = decide_idle_death(cut)
+        order = self._order(owner, f"idle for more than {limit.total_seconds():g} s", death)
+        failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
+        ids = [(one.entry_id, limit) for one in stuck if one.entry_id not in self._known]
+        size = self._ground.act.batch
+        while ids:
+            batch = await self._recover_ids(order, ids[:size])
+            self._take(owner, None, batch)
+            failure.add(batch)
+            # Large bodies: as many as one script reads were moved, one at least.
+            left = {one for one, verdict in batch.stays if verdict is Verdict.NEXT_BATCH}
+            ids = [one for one in ids[:size] if one[0] in left] + ids[size:]
+
+    def _cut_of(self, owner: str) -> Cut | None:
+        """What is known of the owner's process; None when its name is no pod's."""
+        judgement = self._judgements.get(owner)
+        return None if judgement is None or judgement.match.is_unknown else judgement.cut
+
+    async def _recover_ids(
+        self,
+        order: Order,
+        ids: list[tuple[EntryId, timedelta]],
+        *,
+        cut: datetime | None = None,
+    ) -> Recovered:
+        ground, act = self._ground, self._ground.act
+        locks = _locks(ground, [entry_id for entry_id, _ in ids])
+        names = tuple(locks.values())
+        batch = await recover_entries(ground.server, act, order, ids, cut=cut, locks=names)
+        locked = [locks[one] for one, verdict in batch.stays if verdict is Verdict.LOCKED]
+        ground.findings.locked += locked
+        return batch
+
+    def _order(self, owner: str, reason: str, death: Death) -> Order:
+        ground = self._ground
+        return Order(
+            owner=owner,
+            reason=reason,
+            is_charged=is_charged(death),
+            charge_from=ground.sight.master_since,
+            held_before=ground.held_before,
+            stages_first=self._rules.max_retries == 0,
+            wait=self._rules.backoff.after(1),
+            moves=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
+        )
+
+    def _take(self, owner: str, cut: Cut | None, batch: Recovered) -> None:
+        self._ground.findings.take(owner, cut, batch)
+        if batch.count(Verdict.WAITING):
+            self._come_back(self._rules.backoff.after(1))
+
+    def _come_back(self, wait: timedelta) -> None:
+        findings = self._ground.findings
+        findings.earliest = min(findings.earliest or wait, wait)
+
+
+async def review(ground: Ground) -> None:
+    """Count what was taken of what is on offer; what nobody took stays so under Release alone."""
+    is_main = ground.act.source == ground.act.keys.stream
+    if is_main and ground.sight.offers:
+        releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
+        offers = await review_offers(ground.server, ground.act, withdraws=not releases)
+        ground.findings.review(offers)
+
+
+async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
+    """Decide about all suspects of a group together, and do what is to be done now."""
+    rules = decide_rules(ground.recovery)
+    # What is on offer stays so until it is taken: `review_offers` repeats it.
+    crashes = [_without_offers(crash) for crash in crashes]
+    plan = plan_attempts(crashes, ground.sight.chunk, rules, now=ground.sight.now)
+    following, until = plan.following, monotonic() + FOLLOWED_FOR.total_seconds()
+    ground.findings.waiting += plan.waiting
+    ground.findings.under_way += len(plan.kept)
+    try:
+        for owner in plan.owners:
+            plan = await _settle_owner(ground, plan, owner)
+        for owner in following:
+            if not await _is_delivered(ground, plan, until=until):
+                break
+            plan = await _settle_owner(ground, plan, owner)
+            ground.findings.waiting -= len(owner.settlements)
+    except ChunkChanged:
+        ground.findings.waiting += 1  # another replica was faster; the next look sees what is left
+
+
+async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
+    """Wait for the chunk to be delivered, for a short time; an idle worker reads it at once."""
+    if ground.recovery.strategy is not RecoveryStrategy.REQUEUE:
+        return False  # the IDs stay; when a worker has claimed them, the next look sees it
+    while monotonic() < until:
+        if await are_delivered(ground.server, ground.act, plan.kept):
+            await asyncio.sleep(BETWEEN_READS.total_seconds())
+            return True
+        await asyncio.sleep(BETWEEN_READS.total_seconds())
+    return False
+
+
+def _without_offers(crash: Crash) -> Crash:
+    return replace(crash, suspects=tuple(one for one in crash.suspects if not one.is_on_offer))
+
+
+async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
+    releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
+    dead, rest = _split(owner) if releases else (owner, None)
+    if dead is not None and (dead.settlements or dead.crowd):
+        reasons = _reasons(ground, dead)
+        done = await settle_suspects(ground.server, ground.act, plan, dead, reasons=reasons)
+        ground.findings.settle(dead, done)
+        plan = plan.after(done.chunk)
+    if rest is not None and rest.settlements:
+        done = await hand_over(
+            ground.server, ground.act, plan, rest, reason="offered to workers that claim"
+        )
+        ground.findings.offer(done)
+        plan = plan.after(done.chunk)
+    return plan
+
+
+def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
+    """What becomes dead letters, and what is offered to other workers."""
+    dead = tuple(one for one in owner.settlements if one.action is Action.DEAD)
+    rest = tuple(one for one in owner.settlements if one.action is not Action.DEAD)
+    return replace(owner, settlements=dead), replace(owner, settlements=rest, crowd=None)
+
+
+def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
+    locks = _locks(ground, [one.entry_id for one in owner.settlements])
+    charges = max((one.charges for one in owner.settlements), default=0)
+    error = f"its worker failed {charges} times while it held the entry, at last alone"
+    if owner.is_idle:
+        error = f"not acknowledged within the idle limit after {charges} deliveries, at last alone"
+    return Reasons(
+        reason=LetterReason.MAX_RETRIES,
+        error=error,
+        locks=tuple(locks.values()),
+    )
+
+
+def _locks(ground: Ground, ids: Sequence[EntryId]) -> dict[EntryId, str]:
+    locks = ground.recovery.locks
+    if locks is None:
+        return {}
+    return {one: lock_key(locks.key_template, ground.act.keys, one) for one in ids}

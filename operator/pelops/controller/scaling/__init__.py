@@ -1,0 +1,1 @@
+"""Scales workers on the backlog of their groups."""

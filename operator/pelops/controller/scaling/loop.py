@@ -1,0 +1,209 @@
+"""Scaling, put together: the loop, what it works with, and what wakes it.
+
+A lane is one Redis. Its looks follow each other, so that whatever became due meanwhile shares the
+next one; what follows from a look does not hold up the lane, and lanes do not hold up each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Final, cast
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.observation import Observer, RedisView
+from pelops.controller.group.targets import Targets
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.membership import Members
+from pelops.controller.runtime.queue import KeyedQueue, is_wanted
+from pelops.controller.runtime.versions import Name
+from pelops.controller.scaling.scaler import Scaler, ScalerDoors
+from pelops.controller.scaling.victims import Victims
+from pelops.controller.scaling.wake import Dozing
+from pelops.controller.scaling.writes import ScaleWrites
+from pelops.errors import PelopsError
+from pelops.kube.client import KubeApi
+from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.redis_streams.scaling.wake import Waker
+
+log = logging.getLogger(__name__)
+
+MOST: Final = 20  # groups per look; more would make those wait that were woken
+START_UP_S: Final = 1.0
+NOTICE_S: Final = 0.1  # changes come in bursts
+MEMBERS_S: Final = 0.5
+AFTER_ERROR_S: Final = (1.0, 3.0)
+AFTER_BREAK_S: Final = 30.0
+
+
+class ScaleLoop:
+    """Gives each resource a turn when it is due: never two turns of one at once."""
+
+    def __init__(
+        self, scaler: Scaler, cache: Cache, members: Members, clock: Callable[[], float]
+    ) -> None:
+        self._scaler = scaler
+        self._cache = cache
+        self._members = members
+        self._queue: KeyedQueue[Name] = KeyedQueue(clock)
+        self._lanes: dict[str, dict[Name, None]] = {}  # what waits for its lane, in order
+        self._woken: set[Name] = set()  # what goes first
+        self._tasks: asyncio.TaskGroup | None = None
+        self._known: dict[Name, object] = {}
+
+    def wake(self, name: Name) -> None:
+        """Look at once: something was added."""
+        log.debug("woken", extra={"resource": "/".join(name)})
+        self._woken.add(name)
+        self._queue.add(name)
+
+    def notice(self, kind: Kind, name: Name) -> None:
+        """A resource, its workers or its autoscaler changed: look soon if that may matter."""
+        if kind is STREAM_CONSUMER_GROUP and not self._is_news(name):
+            return
+        self._queue.add(name, delay_s=NOTICE_S)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        for name in list(self._cache.resources):
+            self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            tasks.create_task(self._follow_members())
+            tasks.create_task(self._dispatch(tasks))
+
+    async def _dispatch(self, tasks: asyncio.TaskGroup) -> None:
+        while is_wanted():
+            name = await self._queue.take()
+            lane = self._find_lane(name)
+            if lane is None:
+                self._woken.discard(name)
+                self._queue.done(name)
+            elif lane in self._lanes:
+                self._lanes[lane][name] = None
+            else:
+                self._lanes[lane] = {name: None}
+                tasks.create_task(self._serve(lane, tasks))
+            await asyncio.sleep(0)  # thousands may be due at once
+
+    def _find_lane(self, name: Name) -> str | None:
+        try:
+            return self._scaler.lane(name)
+        except Exception:
+            log.exception("a resource cannot be scaled", extra={"resource": "/".join(name)})
+            return None
+
+    async def _serve(self, lane: str, tasks: asyncio.TaskGroup) -> None:
+        """Look at what waits, again and again until nothing does."""
+        waiting = self._lanes[lane]
+        while waiting and is_wanted():
+            names = sorted(waiting, key=lambda name: name not in self._woken)[:MOST]
+            for name in names:
+                del waiting[name]
+                self._woken.discard(name)
+            views = await self._look(names)
+            for name in names:
+                tasks.create_task(self._follow(name, views.get(name)))
+        del self._lanes[lane]
+
+    async def _look(self, names: list[Name]) -> dict[Name, RedisView]:
+        try:
+            return await self._scaler.look(names)
+        except Exception:
+            # A mistake of ours in one group must not end the scaling of all others.
+            log.exception("the look at %s groups broke", len(names))
+            return {}
+
+    async def _follow(self, name: Name, view: RedisView | None) -> None:
+        again_s = random.uniform(*AFTER_ERROR_S) if view is None else await self._turn(name, view)
+        self._queue.done(name, again_s=again_s)
+
+    async def _turn(self, name: Name, view: RedisView) -> float | None:
+        """What follows from a look, whatever it meets: seconds until the next, or None."""
+        key = "/".join(name)
+        try:
+            return await self._scaler.follow(name, view)
+        except PelopsError as error:
+            log.info("scaling waits: %s", error, extra={"resource": key})
+            return random.uniform(*AFTER_ERROR_S)
+        except Exception:
+            log.exception("scaling broke", extra={"resource": key})
+            return AFTER_BREAK_S
+
+    async def _follow_members(self) -> None:
+        """Who decides changes with the replicas: look at all again then."""
+        standing = self._members.standing
+        while is_wanted():
+            await asyncio.sleep(MEMBERS_S)
+            if self._members.standing == standing:
+                continue
+            standing = self._members.standing
+            for name in list(self._cache.resources):
+                self._queue.add(name, delay_s=random.uniform(0, MEMBERS_S))
+
+    def _is_news(self, name: Name) -> bool:
+        """Whether a resource was not known as it is asked for now; its status does not matter."""
+        manifest = self._cache.resources.get(name)
+        if manifest is None:
+            self._known.pop(name, None)
+            return True
+        metadata = manifest["metadata"]
+        asked = (metadata["uid"], metadata.get("generation"), metadata.get("deletionTimestamp"))
+        is_news = self._known.get(name) != asked
+        self._known[name] = asked
+        return is_news
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingDoors:
+    """What scaling is made of."""
+
+    api: KubeApi
+    cache: Cache
+    members: Members
+    observer: Observer
+    targets: Targets
+    reporter: Reporter
+    tell: Callable[[Name], None]  # the status of this resource is worth a look
+    note: Callable[[StreamConsumerGroup, RedisView], None]  # keeps what a look found
+
+
+class Scaling:
+    """Scales, in mode Auto, the resources for which this replica ranks first."""
+
+    def __init__(self, doors: ScalingDoors, clock: Callable[[], float]) -> None:
+        self._waker = Waker(self._wake)
+        victims = Victims(doors.api, doors.cache)
+        scaler_doors = ScalerDoors(
+            cache=doors.cache,
+            members=doors.members,
+            observer=doors.observer,
+            writes=ScaleWrites(doors.targets, victims, doors.reporter, clock),
+            dozing=Dozing(self._waker),
+            tell=doors.tell,
+            note=doors.note,
+        )
+        self._scaler = Scaler(scaler_doors, clock)
+        self._loop = ScaleLoop(self._scaler, doors.cache, doors.members, clock)
+
+    def decision(self, name: Name) -> ScalingDecision | None:
+        """What was decided last; None when nothing was, or not by this replica."""
+        return self._scaler.decision(name)
+
+    def notice(self, kind: Kind, name: Name) -> None:
+        """An object of this kind changed that concerns the resource."""
+        self._loop.notice(kind, name)
+
+    async def run(self) -> None:
+        """Scale until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._waker.run())
+            group.create_task(self._loop.run())
+
+    def _wake(self, token: Hashable) -> None:
+        self._loop.wake(cast(Name, token))

@@ -1,0 +1,280 @@
+"""Scales resources by what their groups owe: one look for many, then each on its own.
+
+look     all groups of one Redis that are due, in one go
+decide   a pure function of what was seen and of what is remembered
+write    the replicas, only when they differ, and only what is still wanted
+doze     no worker and nothing owed: the next entry wakes us
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from pelops.api.group.recovery import RecoveryStrategy
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.observation import Observer, RedisView
+from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.events import measure_group
+from pelops.controller.runtime.membership import Members
+from pelops.controller.runtime.versions import Name
+from pelops.controller.scaling.scaled import Scaled, ScaledResources
+from pelops.controller.scaling.victims import Fleet
+from pelops.controller.scaling.wake import Dozing
+from pelops.controller.scaling.writes import ScaleWrites, Scene
+from pelops.domain.workload import WorkloadObservation
+from pelops.errors import PelopsError
+from pelops.metrics import BACKLOG, SCALING_DECISIONS, SCALING_FACTS, forget_scaling
+from pelops.policy.scaling.decision import (
+    ScalingDecision,
+    ScalingMemory,
+    decide_replicas,
+    keep_hands_off,
+    next_look,
+)
+from pelops.policy.scaling.demand import judge_backlog
+from pelops.policy.scaling.measurement import Backlog
+from pelops.redis_streams.group.lag import repair_lag
+
+# A look costs the process somewhat less than a millisecond.
+BUSY_PER_S: Final = 400
+IDLE_PER_S: Final = 80
+MOST_FOR_IDLE: Final = 3  # times as long; then the process may become busy
+
+
+class Crowd:
+    """How many groups are looked at often, and how many now and then."""
+
+    def __init__(self) -> None:
+        self._busy: set[Name] = set()
+        self._idle: set[Name] = set()
+
+    def stretch(self, name: Name, wait_s: float, *, is_idle: bool) -> float:
+        """How long the next look at this group should wait, instead of this."""
+        joined, left = (self._idle, self._busy) if is_idle else (self._busy, self._idle)
+        left.discard(name)
+        joined.add(name)
+        if is_idle:
+            return max(wait_s, min(len(joined) / IDLE_PER_S, MOST_FOR_IDLE * wait_s))
+        return max(wait_s, len(joined) / BUSY_PER_S)
+
+    def forget(self, name: Name) -> None:
+        """It is looked at no more."""
+        self._busy.discard(name)
+        self._idle.discard(name)
+
+
+log = logging.getLogger(__name__)
+
+OTHERS_S: Final = 5.0  # somebody else decides, or nothing is there to scale
+UNFINISHED_S: Final = 1.0  # the group is being made
+FREED_S: Final = 2.0  # entries wait for recovery, which may free them without a new entry
+DEEP_S: Final = 30.0  # how often a lag that may be true is counted further
+DEEP_FROM: Final = 64  # entries; fewer are counted at every look
+REPAIR_S: Final = 10.0
+DENIED_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalerDoors:
+    """What scaling works with."""
+
+    cache: Cache
+    members: Members
+    observer: Observer
+    writes: ScaleWrites
+    dozing: Dozing
+    tell: Callable[[Name], None]  # the status of this resource is worth a look
+    note: Callable[[StreamConsumerGroup, RedisView], None]  # keeps what a look found
+
+
+class Scaler:
+    """Takes a resource from what it owes to the number of its workers."""
+
+    def __init__(self, doors: ScalerDoors, clock: Callable[[], float]) -> None:
+        self._doors = doors
+        self._clock = clock
+        self._resources = ScaledResources(doors.cache, doors.members, self._forget)
+        self._crowd = Crowd()
+
+    def lane(self, name: Name) -> str | None:
+        """Names the Redis that a look goes to; None: this replica does not scale the resource."""
+        scaled = self._resources.admit(name)
+        return None if scaled is None else scaled.lane
+
+    def decision(self, name: Name) -> ScalingDecision | None:
+        """What was decided last; None when nothing was, or not by this replica."""
+        scaled = self._resources.get(name)
+        return None if scaled is None else scaled.decision
+
+    async def look(self, names: Sequence[Name]) -> dict[Name, RedisView]:
+        """What Redis shows of resources that were admitted. Those of one lane belong together."""
+        found = [one for name in names if (one := self._resources.get(name)) is not None]
+        deep = {one.resource.metadata.uid for one in found if self._looks_deep(one)}
+        views = await self._doors.observer.observe_redis([one.resource for one in found], deep=deep)
+        return {one.name: view for one, view in zip(found, views, strict=True)}
+
+    async def follow(self, name: Name, redis: RedisView) -> float | None:
+        """Decide and act upon a look: seconds until the next, or None when there is none.
+
+        Raises KubernetesUnavailable when the workers cannot be seen.
+        """
+        scaled = self._resources.get(name)
+        if scaled is None:
+            return None
+        spec = scaled.resource.spec
+        self._doors.note(scaled.resource, redis)
+        workload, problem = await self._doors.observer.observe_workload(scaled.resource)
+        hands_off = keep_hands_off(spec, redis_problem=redis.problem, workload_problem=problem)
+        if hands_off is not None:
+            return self._keep_hands_off(scaled)
+        if _is_unfinished(redis):
+            return UNFINISHED_S
+        scaled.backlog = _judge(scaled, redis)
+        decision, scaled.memory = decide_replicas(
+            spec, workload, scaled.backlog, scaled.memory, now=self._clock()
+        )
+        scene = Scene(
+            workload=workload,
+            fleet=_fleet(scaled, redis, workload),
+            is_current=partial(self._resources.is_current, scaled),
+            left_s=self._resources.left_s,
+        )
+        log.debug("%s: %s", decision.reason, decision.message, extra={"resource": "/".join(name)})
+        decision = await self._doors.writes.carry_out(scaled, decision, scene)
+        if self._resources.get(name) is not scaled:
+            return None
+        self._note(scaled, decision)
+        measure_group(scaled.name, redis.stream)
+        await self._repair(scaled, redis)
+        return self._next(scaled, redis)
+
+    def _keep_hands_off(self, scaled: Scaled) -> float:
+        scaled.memory, scaled.backlog, scaled.decision = ScalingMemory(), None, None
+        self._forget(scaled.name)
+        return OTHERS_S
+
+    def _note(self, scaled: Scaled, decision: ScalingDecision) -> None:
+        before, scaled.decision = scaled.decision, decision
+        SCALING_DECISIONS.labels(decision.reason).inc()
+        _measure(scaled)
+        told = (before.reason, before.replicas) if before is not None else None
+        if told != (decision.reason, decision.replicas):
+            self._doors.tell(scaled.name)
+
+    def _next(self, scaled: Scaled, redis: RedisView) -> float:
+        """Seconds until the next look."""
+        decision, backlog = scaled.decision, scaled.backlog
+        if decision is None or decision.replicas is None:
+            self._doors.dozing.rouse(scaled.name)
+            self._crowd.forget(scaled.name)
+            return OTHERS_S * random.uniform(0.8, 1.2)
+        wait = self._pace(scaled, redis, replicas=decision.replicas)
+        if backlog is not None and backlog.waiting:
+            wait = min(wait, FREED_S)
+        if scaled.problem is not None:
+            wait = min(wait, max(0.0, scaled.write_after - self._clock()))
+        return wait * random.uniform(0.85, 1.15)
+
+    def _pace(self, scaled: Scaled, redis: RedisView, *, replicas: int) -> float:
+        """How long the group may be left alone, by what it owes and how many others ask."""
+        backlog, scaling = scaled.backlog, scaled.resource.spec.scaling
+        least = scaling.min_replicas if scaling is not None else 0
+        is_idle = backlog is not None and backlog.is_nothing_owed and replicas <= least
+        is_asleep = is_idle and replicas == 0
+        is_watched = self._doze(scaled, redis, is_asleep=is_asleep)
+        scaled.idle_looks = scaled.idle_looks + 1 if is_idle else 0
+        wait = next_look(
+            backlog,
+            replicas=replicas,
+            least=least,
+            idle_looks=scaled.idle_looks,
+            is_watched=is_watched,
+        )
+        is_seen = backlog is not None and backlog.exists
+        stretched = self._crowd.stretch(scaled.name, wait, is_idle=is_idle or not is_seen)
+        # Nothing but a look finds the first entry of a group that sleeps and is not watched.
+        return wait if is_asleep and not is_watched else stretched
+
+    def _doze(self, scaled: Scaled, redis: RedisView, *, is_asleep: bool) -> bool:
+        if is_asleep:
+            return self._doors.dozing.doze(scaled.name, redis)
+        self._doors.dozing.rouse(scaled.name)
+        return False
+
+    def _looks_deep(self, scaled: Scaled) -> bool:
+        backlog, now = scaled.backlog, self._clock()
+        if backlog is None or backlog.undelivered < DEEP_FROM or now < scaled.deep_after:
+            return False
+        scaled.deep_after = now + DEEP_S
+        return True
+
+    async def _repair(self, scaled: Scaled, redis: RedisView) -> None:
+        """Have the server tell the lag that was counted: others read it from the server too."""
+        stream, server, keys = redis.stream, redis.server, redis.keys
+        if stream is None or server is None or keys is None or stream.group is None:
+            return
+        wanted = {
+            False: stream.group.is_lag_repairable,
+            True: stream.retry is not None and stream.retry.is_lag_repairable,
+        }
+        if not any(wanted.values()) or self._clock() < scaled.repair_after:
+            return
+        scaled.repair_after = self._clock() + REPAIR_S
+        uid = scaled.resource.metadata.uid
+        try:
+            for of_retry in (one for one, is_wanted in wanted.items() if is_wanted):
+                await repair_lag(server, keys, uid, of_retry=of_retry)
+        except PelopsError as error:
+            scaled.repair_after = self._clock() + DENIED_S
+            log.info(
+                "the lag is not repaired: %s", error, extra={"resource": "/".join(scaled.name)}
+            )
+
+    def _forget(self, name: Name) -> None:
+        self._doors.dozing.rouse(name)
+        self._crowd.forget(name)
+        forget_scaling(*name)
+
+
+def _is_unfinished(redis: RedisView) -> bool:
+    """Whether the group is there and what belongs to it is about to be made."""
+    stream = redis.stream
+    return stream is not None and stream.group is not None and not stream.is_provisioned
+
+
+def _judge(scaled: Scaled, redis: RedisView) -> Backlog | None:
+    if redis.stream is None:
+        return None
+    recovers = scaled.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+    return judge_backlog(redis.stream, recovers=recovers)
+
+
+def _fleet(scaled: Scaled, redis: RedisView, workload: WorkloadObservation) -> Fleet | None:
+    if redis.server is None or redis.keys is None or redis.stream is None:
+        return None
+    return Fleet(
+        resource=scaled.resource,
+        server=redis.server,
+        keys=redis.keys,
+        workload=workload,
+        has_former_retry=redis.has_former_retry,
+    )
+
+
+def _measure(scaled: Scaled) -> None:
+    backlog, rates = scaled.backlog, scaled.memory.meter.rates
+    parts = {
+        "undelivered": backlog.undelivered if backlog else math.nan,
+        "held": backlog.held if backlog else math.nan,
+        "waiting": backlog.waiting if backlog else math.nan,
+    }
+    for part, value in parts.items():
+        BACKLOG.labels(*scaled.name, part).set(value)
+    for fact, rate in (("arrivals", rates.arrivals), ("acknowledged", rates.acknowledged)):
+        SCALING_FACTS[fact].labels(*scaled.name).set(math.nan if rate is None else rate)

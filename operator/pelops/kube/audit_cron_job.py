@@ -1,0 +1,225 @@
+"""The CronJob that an audit owns: how it should look.
+
+Its pod has no rights in Kubernetes and no token: everything it needs is in its environment, and
+what it finds it writes to Redis.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from pelops.api.audit.archive import ClaimSpec
+from pelops.api.audit.stream_audit import AUDIT_KIND, StreamAudit
+from pelops.errors import InvalidSpec
+from pelops.kube.audit_environment import (
+    ARCHIVE_MOUNT,
+    WORK_MOUNT,
+    build_audit_environment,
+    resources_of,
+)
+from pelops.kube.client import Manifest
+from pelops.kube.resources import CRON_JOB, STREAM_AUDIT
+from pelops.kube.worker_deployment import APPLIED, MANAGED_BY, fingerprint_of
+from pelops.kube.worker_environment import TLS_FILES, TLS_MOUNT, TLS_VOLUME, WorkerAccess
+from pelops.policy.audit.plan import AuditPlan
+
+AUDIT_LABEL: Final = "pelops.dev/stream-audit"
+CONTAINER: Final = "audit"
+COMMAND: Final = ("python", "-m", "pelops.pipeline", "audit")
+USER: Final = 65532
+# A run that could not begin in time, since the controller was away, is left out after so long.
+STARTING_DEADLINE_S: Final = 300
+KEPT_RUNS: Final = 3
+RETRIES: Final = 2
+KEPT_S: Final = 7 * 24 * 3600  # what was run by hand counts for no limit of the CronJob
+# Repeating them changes nothing: settings that cannot be used, and findings.
+FINAL_EXIT_CODES: Final = (2, 3, 4)
+
+
+def audit_job_name(audit_name: str) -> str:
+    """The name of the CronJob, or of the Spark operator's object, that an audit owns."""
+    return f"{audit_name}-audit"
+
+
+def build_cron_job(
+    audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str
+) -> Manifest:
+    """The whole CronJob. `image` is used when the audit names none.
+
+    Raises:
+        InvalidSpec: `spec.template` has another shape than a pod template.
+    """
+    spec = audit.spec
+    labels = {**MANAGED_BY, AUDIT_LABEL: audit.metadata.name}
+    body: Manifest = {
+        "apiVersion": CRON_JOB.api_version,
+        "kind": CRON_JOB.kind,
+        "metadata": {
+            "name": audit_job_name(audit.metadata.name),
+            "namespace": audit.metadata.namespace,
+            "labels": labels,
+            "ownerReferences": [build_audit_owner(audit)],
+        },
+        "spec": {
+            "schedule": spec.schedule,
+            "timeZone": spec.time_zone or "Etc/UTC",
+            "suspend": spec.suspend,
+            "concurrencyPolicy": "Forbid",
+            "startingDeadlineSeconds": STARTING_DEADLINE_S,
+            "successfulJobsHistoryLimit": KEPT_RUNS,
+            "failedJobsHistoryLimit": KEPT_RUNS,
+            "jobTemplate": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "activeDeadlineSeconds": spec.deadline_seconds,
+                    "backoffLimit": RETRIES,
+                    "ttlSecondsAfterFinished": KEPT_S,
+                    "podFailurePolicy": {"rules": [_no_repetition()]},
+                    "template": build_audit_pod(audit, plan, access, image=image),
+                },
+            },
+        },
+    }
+    # What is taken out of the wish shows here alone: all that is left is still there.
+    body["metadata"]["annotations"] = {APPLIED: fingerprint_of(body)}
+    return body
+
+
+def build_audit_owner(audit: StreamAudit) -> Manifest:
+    """Makes the owned object go when the audit goes."""
+    return {
+        "apiVersion": STREAM_AUDIT.api_version,
+        "kind": AUDIT_KIND,
+        "name": audit.metadata.name,
+        "uid": audit.metadata.uid,
+        "controller": True,
+    }
+
+
+def _no_repetition() -> Manifest:
+    codes = {"containerName": CONTAINER, "operator": "In", "values": list(FINAL_EXIT_CODES)}
+    return {"action": "FailJob", "onExitCodes": codes}
+
+
+def build_audit_pod(
+    audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str
+) -> Manifest:
+    """The pod template: what `spec.template` says, and over it what the job needs."""
+    template = copy.deepcopy(dict(audit.spec.template or {}))
+    metadata = _object_in(template, "metadata")
+    labels = {**MANAGED_BY, **_object_in(metadata, "labels")}
+    metadata["labels"] = {**labels, AUDIT_LABEL: audit.metadata.name}
+    pod = _object_in(template, "spec")
+    theirs = _objects_in(pod, "containers")
+    own = next((one for one in theirs if one.get("name") == CONTAINER), {})
+    others = [one for one in theirs if one is not own]
+    container = _build_container(audit, own, image)
+    container["env"] = _merge(build_audit_environment(audit, plan, access), _objects_in(own, "env"))
+    container["volumeMounts"] = _merge(_mounts(audit, access), _objects_in(own, "volumeMounts"))
+    pod.update(
+        {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "containers": [container, *others],
+            "volumes": _merge(_volumes(audit, access), _objects_in(pod, "volumes")),
+        }
+    )
+    pod.setdefault("securityContext", _pod_security())
+    return template
+
+
+def _build_container(audit: StreamAudit, own: Manifest, image: str) -> Manifest:
+    container: Manifest = {
+        **own,
+        "name": CONTAINER,
+        "image": audit.spec.image or own.get("image") or image,
+        "command": own.get("command") or list(COMMAND),
+        "resources": resources_of(audit),
+        "securityContext": own.get("securityContext") or _container_security(),
+        # `kubectl describe pod` shows why a run failed.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if audit.spec.image_pull_policy is not None:
+        container["imagePullPolicy"] = audit.spec.image_pull_policy.value
+    return container
+
+
+def _pod_security() -> Manifest:
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        # A large archive would else be walked through at each start.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container_security() -> Manifest:
+    return {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+
+
+def _volumes(audit: StreamAudit, access: WorkerAccess) -> list[Manifest]:
+    volumes: list[Manifest] = [{"name": "work", "emptyDir": {}}]
+    archive, evidence = audit.spec.archive.pvc, audit.spec.evidence
+    if archive is not None:
+        volumes.append(_claim("archive", archive))
+    if evidence is not None and evidence.aof_claim is not None:
+        volumes.append(_claim("aof", evidence.aof_claim, is_read_only=True))
+    if access.tls_keys and access.secret:
+        items = [{"key": key, "path": key} for key, _ in TLS_FILES]
+        secret = {"secretName": access.secret, "optional": True, "items": items}
+        volumes.append({"name": TLS_VOLUME, "secret": secret})
+    return volumes
+
+
+def _claim(name: str, claim: ClaimSpec, *, is_read_only: bool = False) -> Manifest:
+    source: Manifest = {"claimName": claim.claim_name}
+    if is_read_only:
+        source["readOnly"] = True
+    return {"name": name, "persistentVolumeClaim": source}
+
+
+def _mounts(audit: StreamAudit, access: WorkerAccess) -> list[Manifest]:
+    mounts: list[Manifest] = [{"name": "work", "mountPath": WORK_MOUNT}]
+    archive, evidence = audit.spec.archive.pvc, audit.spec.evidence
+    if archive is not None:
+        mounts.append(_mount("archive", ARCHIVE_MOUNT, archive))
+    if evidence is not None and evidence.aof_claim is not None:
+        mounts.append({**_mount("aof", evidence.aof_path, evidence.aof_claim), "readOnly": True})
+    if access.tls_keys and access.secret:
+        mounts.append({"name": TLS_VOLUME, "mountPath": TLS_MOUNT, "readOnly": True})
+    return mounts
+
+
+def _mount(name: str, path: str, claim: ClaimSpec) -> Manifest:
+    mount = {"name": name, "mountPath": path}
+    return {**mount, "subPath": claim.sub_path} if claim.sub_path else mount
+
+
+def _merge(ours: list[Manifest], theirs: list[Manifest]) -> list[Manifest]:
+    """Both, theirs in place of ours of the same name."""
+    names = {one.get("name") for one in theirs}
+    return [*(one for one in ours if one["name"] not in names), *theirs]
+
+
+def _object_in(parent: Manifest, field: str) -> Manifest:
+    found: Any = parent.get(field) or {}
+    if not isinstance(found, dict):
+        raise InvalidSpec(f"in spec.template, {field} must be an object; correct it")
+    parent[field] = found
+    return found
+
+
+def _objects_in(parent: Manifest, field: str) -> list[Manifest]:
+    found: Any = parent.get(field) or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise InvalidSpec(f"in spec.template, {field} must be a list of objects; correct it")
+    return found

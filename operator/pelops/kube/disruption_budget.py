@@ -1,0 +1,88 @@
+"""The PodDisruptionBudget of workers that a resource owns, and the budgets of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.kube.client import Manifest
+from pelops.kube.observation import controller_uid
+from pelops.kube.resources import DISRUPTION_BUDGET
+from pelops.kube.selectors import Selector, parse_label_selector
+from pelops.kube.worker_deployment import (
+    MANAGED_BY,
+    RESOURCE_LABEL,
+    build_owner_reference,
+    deployment_name,
+    is_applied,
+)
+
+# One of up to ten workers at a time, two of up to twenty: Kubernetes rounds up, so that a drain
+# always gets on, with a single worker too. A fixed 1 would make the drain of a large fleet take
+# hours; and what evicted workers held is with others within a second.
+MAX_UNAVAILABLE: Final = "10%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A PodDisruptionBudget without its status, which changes with every pod."""
+
+    uid: str
+    generation: int
+    controller_uid: str | None  # the uid in its controller ownerReference
+    selector: Selector
+    selects_all: bool  # every pod of its namespace
+    spec: Manifest
+
+    @property
+    def resource(self) -> str | None:
+        """The one resource whose workers it may select; None: those of any."""
+        return self.selector.required_value(RESOURCE_LABEL)
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether it counts for a pod with these labels."""
+        return self.selects_all or self.selector.matches(labels)
+
+
+def observe_budget(manifest: Manifest) -> Budget:
+    """A budget as the API server shows it."""
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    selector = spec.get("selector")
+    return Budget(
+        uid=metadata.get("uid", ""),
+        generation=metadata.get("generation", 0),
+        controller_uid=controller_uid(manifest),
+        selector=parse_label_selector(selector),
+        # In policy/v1 an empty selector means all pods, and none at all means no pod.
+        selects_all=selector is not None and not any(selector.values()),
+        spec=spec,
+    )
+
+
+def build_budget(resource: StreamConsumerGroup) -> Manifest:
+    """The budget of the Deployment that a resource owns; it goes when the resource goes."""
+    metadata = resource.metadata
+    labels = {RESOURCE_LABEL: metadata.name}
+    return {
+        "apiVersion": DISRUPTION_BUDGET.api_version,
+        "kind": DISRUPTION_BUDGET.kind,
+        "metadata": {
+            "name": deployment_name(metadata.name),
+            "namespace": metadata.namespace,
+            "labels": {**MANAGED_BY, **labels},
+            "ownerReferences": [build_owner_reference(resource)],
+        },
+        "spec": {
+            "maxUnavailable": MAX_UNAVAILABLE,
+            "selector": {"matchLabels": labels},
+            # Workers that do not work must not keep a node from being drained.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def is_as_built(body: Manifest, live: Budget) -> bool:
+    """Whether the budget says what it should."""
+    return is_applied(body["spec"], live.spec)

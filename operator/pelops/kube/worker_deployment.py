@@ -1,0 +1,186 @@
+"""The worker Deployment that a resource owns: how it should look, and whether it does."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.domain.naming import GroupKeys
+from pelops.errors import InvalidSpec
+from pelops.kube.client import FIELD_MANAGER, Manifest
+from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
+from pelops.kube.worker_environment import (
+    POD_VARIABLES,
+    TLS_MOUNT,
+    TLS_VOLUME,
+    WorkerAccess,
+    build_environment,
+)
+
+RESOURCE_LABEL = "pelops.dev/stream-consumer-group"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "pelops"}
+APPLIED = "pelops.dev/applied"
+SCALE_MANAGER = "pelops-scale"
+
+
+def deployment_name(resource_name: str) -> str:
+    """The name of the Deployment that a resource owns."""
+    return f"{resource_name}-workers"
+
+
+def build_deployment(
+    resource: StreamConsumerGroup, keys: GroupKeys, access: WorkerAccess
+) -> Manifest:
+    """The Deployment without `replicas`, which belong to whoever scales it.
+
+    The user's own variables, labels and volumes win over ours of the same name.
+
+    Raises:
+        InvalidSpec: `spec.container` names no container of the template.
+    """
+    metadata = resource.metadata
+    selector = {RESOURCE_LABEL: metadata.name}
+    body: Manifest = {
+        "apiVersion": DEPLOYMENT.api_version,
+        "kind": DEPLOYMENT.kind,
+        "metadata": {
+            "name": deployment_name(metadata.name),
+            "namespace": metadata.namespace,
+            "labels": {**MANAGED_BY, **selector},
+            "ownerReferences": [build_owner_reference(resource)],
+        },
+        "spec": {
+            "selector": {"matchLabels": selector},
+            "template": _build_template(
+                resource, build_environment(resource, keys, access), access
+            ),
+        },
+    }
+    # What the user takes out of the template shows here alone: all that is left is still there.
+    body["metadata"]["annotations"] = {APPLIED: fingerprint_of(body)}
+    return body
+
+
+def worker_labels(resource: StreamConsumerGroup) -> dict[str, str]:
+    """The labels of the pods that a resource owns, but for those that others add.
+
+    Raises:
+        InvalidSpec: the template's labels are no object.
+    """
+    metadata = _object_in(dict(resource.spec.template or {}), "metadata")
+    labels = _object_in(dict(metadata), "labels")
+    return {**MANAGED_BY, **labels, RESOURCE_LABEL: resource.metadata.name}
+
+
+def fingerprint_of(body: Manifest) -> str:
+    """A short name for the content: equal contents have equal ones."""
+    return hashlib.blake2b(json.dumps(body, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def build_owner_reference(resource: StreamConsumerGroup) -> Manifest:
+    """Makes the owned object go when the resource goes."""
+    return {
+        "apiVersion": STREAM_CONSUMER_GROUP.api_version,
+        "kind": STREAM_CONSUMER_GROUP.kind,
+        "name": resource.metadata.name,
+        "uid": resource.metadata.uid,
+        "controller": True,
+    }
+
+
+def _build_template(
+    resource: StreamConsumerGroup, environment: list[Manifest], access: WorkerAccess
+) -> Manifest:
+    template: Manifest = copy.deepcopy(dict(resource.spec.template or {}))
+    metadata = _object_in(template, "metadata")
+    metadata["labels"] = worker_labels(resource)
+    pod = _object_in(template, "spec")
+    container = _reading_container(_objects_in(pod, "containers"), resource.spec.container)
+    container["env"] = _merge_environment(environment, _objects_in(container, "env"))
+    if access.tls_keys and access.secret:
+        _mount_tls(pod, container, access.secret)
+    return template
+
+
+def _object_in(parent: Manifest, field: str) -> Manifest:
+    """The object in a field, made when absent. The CRD leaves most of a template unchecked."""
+    found = parent.get(field) or {}
+    if not isinstance(found, dict):
+        raise InvalidSpec(f"in spec.template, {field} must be an object; correct it")
+    parent[field] = found
+    return found
+
+
+def _objects_in(parent: Manifest, field: str) -> list[Manifest]:
+    """The list of objects in a field, made when absent."""
+    found = parent.get(field) or []
+    if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
+        raise InvalidSpec(f"in spec.template, {field} must be a list of objects; correct it")
+    parent[field] = found
+    return found
+
+
+def _merge_environment(ours: list[Manifest], theirs: list[Manifest]) -> list[Manifest]:
+    """Both, theirs in place of ours of the same name."""
+    names = {variable.get("name") for variable in theirs}
+    # A variable may only refer to those before it, and ours refer to these, whoever sets them.
+    first = [variable for variable in theirs if variable.get("name") in POD_VARIABLES]
+    rest = [variable for variable in theirs if variable.get("name") not in POD_VARIABLES]
+    return first + [variable for variable in ours if variable["name"] not in names] + rest
+
+
+def _reading_container(containers: list[Manifest], name: str | None) -> Manifest:
+    if not containers:
+        raise InvalidSpec("spec.template.spec.containers is empty: name the worker's container")
+    if name is None:
+        return containers[0]
+    for container in containers:
+        if container.get("name") == name:
+            return container
+    found = ", ".join(str(c.get("name")) for c in containers)
+    raise InvalidSpec(
+        f"spec.container is {name!r}, but spec.template has the containers {found}; name one"
+    )
+
+
+def _mount_tls(pod: Manifest, container: Manifest, secret: str) -> None:
+    volumes = _objects_in(pod, "volumes")
+    if any(volume.get("name") == TLS_VOLUME for volume in volumes):
+        return
+    items = [{"key": key, "path": key} for key in ("ca.crt", "tls.crt", "tls.key")]
+    source = {"secretName": secret, "optional": True, "items": items}
+    volumes.append({"name": TLS_VOLUME, "secret": source})
+    mount = {"name": TLS_VOLUME, "mountPath": TLS_MOUNT, "readOnly": True}
+    _objects_in(container, "volumeMounts").append(mount)
+
+
+def is_applied(wished: Any, live: Any) -> bool:
+    """Whether everything that is wished for is there. What else is there belongs to others.
+
+    False for values that the API server writes in another form ("1000m" for "1"): an apply of
+    those changes nothing, and its answer says so.
+    """
+    if isinstance(wished, Mapping):
+        found = live if isinstance(live, Mapping) else {}
+        return all(is_applied(value, found.get(key)) for key, value in wished.items())
+    if isinstance(wished, list):
+        found_items = live if isinstance(live, list) else []
+        if not any(isinstance(item, Mapping) for item in wished):
+            # Lists of plain values, such as arguments, are one value each: order and all.
+            return not wished or wished == found_items
+        return all(any(is_applied(item, other) for other in found_items) for item in wished)
+    # The API server leaves out what is empty.
+    return bool(wished == live) or (wished in (None, "", False, 0) and live is None)
+
+
+def replicas_owner(live: Manifest, *, besides: str = FIELD_MANAGER) -> str | None:
+    """The field manager, other than `besides`, that owns `spec.replicas`; None without one."""
+    for entry in live.get("metadata", {}).get("managedFields") or []:
+        owns = "f:replicas" in (entry.get("fieldsV1") or {}).get("f:spec", {})
+        if owns and entry.get("manager") != besides:
+            return str(entry.get("manager"))
+    return None

@@ -1,0 +1,1 @@
+"""Decisions about audits: scope, the status of each entry, and verdicts."""

@@ -1,0 +1,97 @@
+"""What audits say about one group, for the conditions of its StreamConsumerGroup.
+
+Read from the status of the audits alone: what one replica told, all of them repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pelops.api.audit.status import AuditedGroupStatus, StreamAuditStatus
+from pelops.api.group.status import ConditionStatus
+from pelops.domain.condition import Condition
+from pelops.policy.status.reasons import ConditionType, Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class AuditNotice:
+    """What one audit says about one group. Nothing in it moves while nothing happens."""
+
+    audit: str  # name of the StreamAudit
+    lost: int = 0  # entries, not acknowledged
+    is_behind: bool = False
+    is_failing: bool = False
+    failure: str = ""  # the reason
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to tell."""
+        return not (self.lost or self.is_behind or self.is_failing)
+
+
+def read_notices(
+    audit: str, named: Sequence[str], status: StreamAuditStatus | None
+) -> dict[str, AuditNotice]:
+    """By the names of StreamConsumerGroups, what an audit says that names these; none is empty."""
+    if status is None:
+        return {}
+    groups = {one.name: one for one in status.groups or () if one.name is not None}
+    failure = _failure_of(status)
+    found = {name: _notice(audit, groups.get(name), failure) for name in {*named, *groups}}
+    return {name: notice for name, notice in found.items() if not notice.is_empty}
+
+
+def _failure_of(status: StreamAuditStatus) -> str:
+    """The reason for which the runs of all groups fail; empty without."""
+    for condition in status.conditions or ():
+        is_failing = condition.type == ConditionType.AUDIT_FAILING
+        if is_failing and condition.status is ConditionStatus.TRUE:
+            return condition.reason
+    return ""
+
+
+def _notice(audit: str, group: AuditedGroupStatus | None, failure: str) -> AuditNotice:
+    # A failed run concerns all groups; any other failure only those that it names.
+    is_failing = failure == Reason.RUN_FAILED or bool(group and group.failing)
+    return AuditNotice(
+        audit=audit,
+        lost=(group.lost or 0) if group else 0,
+        is_behind=bool(group and group.behind_retention),
+        is_failing=is_failing,
+        failure=failure if is_failing else "",
+    )
+
+
+def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
+    """The alarms of a group that its audits raise, in the order of `AUDIT_ALARMS`."""
+    told = sorted(notices)
+    lost = [one for one in told if one.lost]
+    behind = [one.audit for one in told if one.is_behind]
+    failing = [one for one in told if one.is_failing]
+    conditions = []
+    if lost:
+        counts = ", ".join(f"{one.lost} by StreamAudit {one.audit}" for one in lost)
+        message = f"Entries are proven lost: {counts}; {_see(lost[0].audit)}"
+        conditions.append(_true(ConditionType.LOSS_DETECTED, Reason.LOSS_DETECTED, message))
+    if behind:
+        message = (
+            f"The stream is trimmed close to what StreamAudit {', '.join(behind)} has not archived "
+            f"yet, or beyond; {_see(behind[0])}"
+        )
+        kind = ConditionType.ARCHIVE_BEHIND_RETENTION
+        conditions.append(_true(kind, Reason.ARCHIVE_BEHIND_RETENTION, message))
+    if failing:
+        names = ", ".join(one.audit for one in failing)
+        message = f"StreamAudit {names} cannot account for this group; {_see(failing[0].audit)}"
+        reason = failing[0].failure or Reason.NOT_ACCOUNTED
+        conditions.append(_true(ConditionType.AUDIT_FAILING, reason, message))
+    return conditions
+
+
+def _see(audit: str) -> str:
+    return f"see kubectl describe saudit {audit}"
+
+
+def _true(kind: ConditionType, reason: str, message: str) -> Condition:
+    return Condition(type=kind, status="True", reason=reason, message=message)

@@ -1,0 +1,101 @@
+"""What one run of an audit looks at, and where: decided from the resource and its groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.api.audit.stream_audit import StreamAudit
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.redis import RedisSpec, SecretRef
+from pelops.domain.condition import Finding
+from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.policy.status.reasons import Reason
+
+STUCK_AFTER_S: Final = 300  # where no StreamConsumerGroup says
+_NAMES_TOLD: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditedGroup:
+    """One group that is declared in the audit's namespace."""
+
+    resource: str  # name of its StreamConsumerGroup
+    keys: GroupKeys
+    stuck_after_s: int
+    field_prefix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPlan:
+    """What a run needs to know."""
+
+    redis: RedisSpec
+    job_secret: SecretRef | None  # None: the one of `redis`, if any
+    groups: tuple[AuditedGroup, ...]  # in the order of their names; none for a pattern
+    problem: Finding | None = None  # what of the wish cannot be met, though a run makes sense
+
+
+def plan_audit(
+    audit: StreamAudit, declared: Mapping[str, StreamConsumerGroup]
+) -> AuditPlan | Finding:
+    """The plan, or why there can be no run. `declared` has the namespace's groups by name.
+
+    Groups that are missing do not keep the others from being audited. Raises InvalidSpec when the
+    names of a group make no keys.
+    """
+    spec = audit.spec
+    if spec.redis is not None:
+        return AuditPlan(redis=spec.redis, job_secret=spec.job_secret_ref, groups=())
+    wanted = sorted(spec.groups or ())
+    found = [declared[name] for name in wanted if name in declared]
+    missing = [name for name in wanted if name not in declared]
+    if not found:
+        return _missing(missing)
+    strangers = [one.metadata.name for one in found if one.spec.redis != found[0].spec.redis]
+    if strangers:
+        return _scattered(found[0].metadata.name, strangers)
+    return AuditPlan(
+        redis=found[0].spec.redis,
+        job_secret=spec.job_secret_ref,
+        groups=tuple(_audited(one, spec.stuck_after_seconds) for one in found),
+        problem=_missing(missing) if missing else None,
+    )
+
+
+def _audited(group: StreamConsumerGroup, stuck_after_s: int | None) -> AuditedGroup:
+    spec = group.spec
+    return AuditedGroup(
+        resource=group.metadata.name,
+        keys=derive_keys(spec.stream, group.group_name, dead_letter=spec.dead_letter.stream),
+        stuck_after_s=stuck_after_s or spec.recovery.processing_timeout_seconds,
+        field_prefix=spec.recovery.field_prefix,
+    )
+
+
+def _missing(names: list[str]) -> Finding:
+    return Finding(
+        reason=Reason.GROUP_MISSING,
+        message=(
+            f"spec.groups names no StreamConsumerGroup of this namespace: {_list(names)}; create "
+            "it, or correct spec.groups"
+        ),
+    )
+
+
+def _scattered(first: str, others: list[str]) -> Finding:
+    return Finding(
+        reason=Reason.INVALID_SPEC,
+        message=(
+            f"the groups of one audit must say the same in spec.redis, and {_list(others)} differs "
+            f"from {first}: make one StreamAudit for each Redis"
+        ),
+        is_terminal=True,
+    )
+
+
+def _list(names: list[str]) -> str:
+    shown = ", ".join(names[:_NAMES_TOLD])
+    more = len(names) - _NAMES_TOLD
+    return f"{shown} and {more} more" if more > 0 else shown

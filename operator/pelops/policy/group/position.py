@@ -1,0 +1,213 @@
+"""What a group's position tells: whether to write it down, and whether the group went back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import CreationReason, GroupCreation
+from pelops.domain.observation import StreamObservation
+from pelops.domain.state import RememberedPosition
+from pelops.errors import InvalidSpec
+
+REMEMBER_EVERY: Final = timedelta(seconds=5)  # what came later is delivered again after a loss
+BOOKMARK_EVERY: Final = timedelta(minutes=1)
+# A status has no time of its own; it is written again within this.
+_STATUS_AGE: Final = timedelta(minutes=10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastSeen:
+    """Where a group stood when it was looked at before: by a replica, or as its status says."""
+
+    last_delivered_id: EntryId
+    entries_added: int | None = None
+    at: datetime | None = None  # on the server's clock; None: not known
+    last_generated_id: EntryId | None = None
+    lowest_pending: EntryId | None = None
+    undelivered: int = 0  # at least so many
+    pending: int = 0
+    retry_undelivered: int = 0  # the same of the group's retry stream
+    retry_pending: int = 0
+
+    @classmethod
+    def of(cls, stream: StreamObservation) -> LastSeen | None:
+        """What to keep of a look; None when there is no group."""
+        group, retry = stream.group, stream.retry
+        if group is None:
+            return None
+        return cls(
+            last_delivered_id=group.last_delivered_id,
+            entries_added=stream.entries_added,
+            at=stream.server_time,
+            last_generated_id=stream.last_generated_id,
+            lowest_pending=group.lowest_pending,
+            undelivered=group.at_least,
+            pending=group.pending,
+            retry_undelivered=retry.at_least if retry else 0,
+            retry_pending=retry.pending if retry else 0,
+        )
+
+    @classmethod
+    def remembered(cls, seen: RememberedPosition) -> LastSeen:
+        """The same, as the group's state in Redis has it."""
+        return cls(
+            last_delivered_id=seen.last_delivered_id,
+            entries_added=seen.entries_added,
+            at=seen.at,
+            last_generated_id=seen.last_generated_id,
+            lowest_pending=seen.lowest_pending,
+            undelivered=seen.undelivered,
+            pending=seen.pending,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionChange:
+    """A group that exists, and is not where it had been."""
+
+    before: EntryId
+    after: EntryId
+    seen: datetime | None  # when it was last seen at `before`, on the server's clock
+    message: str
+
+
+def read_status(resource: StreamConsumerGroup) -> LastSeen | None:
+    """Where the group stood as the resource's status says; None when it says nothing.
+
+    The numbers count only while the spec is the one that they speak of: another `spec.redis` may
+    name another server.
+    """
+    status, metadata = resource.status, resource.metadata
+    group = status.group if status else None
+    if status is None or group is None or not group.last_delivered_id:
+        return None
+    try:
+        position = parse_entry_id(group.last_delivered_id)
+        stream = status.stream
+        if stream is None or status.observed_generation != metadata.generation:
+            return LastSeen(last_delivered_id=position)
+        generated = stream.last_generated_id
+        return LastSeen(
+            last_delivered_id=position,
+            entries_added=stream.entries_added,
+            last_generated_id=parse_entry_id(generated) if generated else None,
+            undelivered=group.lag or 0,
+            pending=group.pending or 0,
+        )
+    except InvalidSpec:
+        return None
+
+
+def choose_newest(
+    memory: LastSeen | None, status: LastSeen | None, stream: StreamObservation
+) -> LastSeen | None:
+    """The newest of what is known of a group before this observation; None when nothing is.
+
+    `memory` is this replica's own, `status` what the resource says; the third is the group's state
+    in Redis. A status has no time: its counters tell which of two is newer.
+    """
+    seen = stream.state.seen
+    remembered = None if seen is None else LastSeen.remembered(seen)
+    if memory is not None and memory.at is not None:
+        is_older = remembered is None or remembered.at is None or remembered.at <= memory.at
+        return memory if is_older else remembered
+    told = memory or status
+    if told is None or remembered is None:
+        return told or remembered
+    return told if _progress(told) >= _progress(remembered) else remembered
+
+
+def _progress(seen: LastSeen) -> tuple[int, EntryId]:
+    return seen.entries_added or 0, seen.last_delivered_id
+
+
+def needs_remembering(stream: StreamObservation) -> bool:
+    """Whether the position is to be written down now: another one, and not written a moment ago.
+
+    The script that writes it looks again.
+    """
+    group, state, now = stream.group, stream.state, stream.server_time
+    if group is None:
+        return False
+    if state.seen is None:
+        return True
+    seen = state.seen
+    remembered = (seen.last_delivered_id, seen.lowest_pending, seen.pending, seen.entries_added)
+    if remembered != (
+        *(group.last_delivered_id, group.lowest_pending),
+        *(group.pending, stream.entries_added),
+    ):
+        return _is_past(state.seen.at, REMEMBER_EVERY, now)
+    was_marked = state.bookmarked_at is not None and state.seen.at <= state.bookmarked_at
+    return not was_marked and _is_past(state.bookmarked_at, BOOKMARK_EVERY, now)
+
+
+def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> PositionChange | None:
+    """How an existing group went back since it was seen before, or None.
+
+    A failover to a replica that lagged, a restored backup and XGROUP SETID look the same. A group
+    that we made anew ourselves has not gone back: it is where it was put.
+    """
+    group = stream.group
+    if before is None or group is None or was_made_since(before, stream):
+        return None
+    was_at, is_at = before.last_delivered_id, group.last_delivered_id
+    added, had_added = stream.entries_added, before.entries_added
+    counts_less = added is not None and had_added is not None and added < had_added
+    if is_at >= was_at and not counts_less:
+        return None
+    message = f"the group stands at {is_at} and stood at {was_at} before"
+    if counts_less:
+        message += f"; the stream counts {added} entries ever added and counted {had_added} before"
+    return PositionChange(before=was_at, after=is_at, seen=before.at, message=message)
+
+
+def tell_creation(creation: GroupCreation) -> str:
+    """Where a group that was missing begins, and why, for people."""
+    repeats = f"entries that may be delivered again: {_tell_repeats(creation.repeats)}"
+    told = {
+        CreationReason.FIRST: f"the group begins at {creation.position}",
+        CreationReason.CONTINUES: (
+            f"the group was gone from Redis; it begins anew at {creation.position}, where it is "
+            f"known to have been; {repeats}"
+        ),
+        CreationReason.LOST_TAIL: (
+            f"the group was gone from Redis and the stream lacks its newest entries; it begins "
+            f"anew at {creation.position}; {repeats}"
+        ),
+        CreationReason.NEW_STREAM: (
+            f"the group was gone from Redis, and nothing shows that this is the stream that it "
+            f"read; it begins anew at {creation.position}; {repeats}"
+        ),
+    }
+    return told[creation.why]
+
+
+def _tell_repeats(repeats: int | None) -> str:
+    # What was delivered after the last observation is delivered again too, and nobody counted it.
+    if repeats is None:
+        return "more than can be counted"
+    return f"at least {repeats}" if repeats else "none is known"
+
+
+def _is_past(moment: datetime | None, pause: timedelta, now: datetime) -> bool:
+    # A moment in the future was written before the clock went back, and counts as none.
+    return moment is None or moment > now or now - moment >= pause
+
+
+def was_made_since(before: LastSeen, stream: StreamObservation) -> bool:
+    """Whether the operator made the group after it was seen before."""
+    return happened_since(before, stream.state.created_at, stream.server_time)
+
+
+def happened_since(before: LastSeen, moment: datetime | None, now: datetime) -> bool:
+    """Whether something that scripts wrote the time of happened after the group was seen before."""
+    if moment is None:
+        return False
+    if before.at is not None:
+        return moment > before.at - timedelta(milliseconds=1)  # scripts write whole milliseconds
+    return now - moment < _STATUS_AGE

@@ -1,0 +1,215 @@
+"""What a consumer group still lacks in Redis, and who may give it that.
+
+The script that applies the plan looks again and refuses what no longer holds, so an outdated plan
+does nothing.
+
+With `Retain` there is no finalizer and nothing to wait for. With `Delete` the finalizer holds the
+resource while Redis is asked to drop the group; when that cannot be done within the patience, the
+resource goes all the same and an event says what was left behind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
+from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
+from pelops.domain.condition import Finding
+from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
+from pelops.domain.observation import StreamObservation
+from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.policy.status.reasons import Reason
+
+
+class Lack(StrEnum):
+    """Something that provisioning has to do."""
+
+    GROUP = "group"
+    DEAD_LETTERS = "dead-letter stream"
+    LEDGER = "ledger"
+    RETRY = "retry stream"
+    HANDOVER = "hand-over stream"
+    HOLD = "hold"  # the record that says who acts, absent or soon outdated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProvisioningPlan:
+    """What to do; nothing is a plan too. `start` serves a group on which nobody acted before."""
+
+    lacks: tuple[Lack, ...]
+    start: StartPosition
+    reason: Reason
+    message: str
+
+
+def plan_provisioning(
+    spec: StreamConsumerGroupSpec,
+    stream: StreamObservation,
+    owner: OwnerRecord,
+    *,
+    was_created: bool,
+) -> ProvisioningPlan:
+    """Plan for one group; `was_created` tells that it existed before. Total for valid specs."""
+    missing = {
+        Lack.GROUP: stream.group is None,
+        Lack.DEAD_LETTERS: not stream.dead_letter_exists,
+        Lack.LEDGER: not stream.ledger_exists,
+        Lack.RETRY: stream.retry is not None and not stream.retry.exists,
+        Lack.HANDOVER: not stream.has_handover,
+        Lack.HOLD: needs_hold(stream.hold, owner, stream.server_time),
+    }
+    lacks = tuple(lack for lack, is_missing in missing.items() if is_missing)
+    start = decide_start(spec.start_from, was_created=was_created)
+    where = "the end of the stream" if start == END_OF_STREAM else str(start)
+    if Lack.GROUP in lacks:
+        message = f"creating the group at {where}"
+        if was_created:
+            message = f"the group is gone from Redis; creating it anew {_last_known(stream, where)}"
+        return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
+    return ProvisioningPlan(
+        lacks=lacks,
+        start=start,
+        reason=Reason.COMPLETING if lacks else Reason.COMPLETE,
+        message=f"lacking: {', '.join(lacks)}" if lacks else "nothing is lacking",
+    )
+
+
+def needs_retry_stream(spec: StreamConsumerGroupSpec) -> bool:
+    """Whether copies of stuck entries go to a stream of the group's own."""
+    recovery = spec.recovery
+    is_requeue = recovery.strategy == RecoveryStrategy.REQUEUE
+    return is_requeue and recovery.requeue_to == RequeueTo.RETRY_STREAM
+
+
+def needs_handover_stream(spec: StreamConsumerGroupSpec) -> bool:
+    """Whether stuck entries are announced to workers that claim."""
+    return spec.recovery.strategy == RecoveryStrategy.RELEASE
+
+
+def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
+    """The last-delivered-id to create a group with.
+
+    `startFrom` is for the very first creation only. A group that existed and vanished begins where
+    its state tells, which the script reads; if that is gone too, at 0-0: entries may be delivered
+    again, none is skipped.
+    """
+    if was_created or start_from == "Beginning":
+        return EntryId.MIN
+    return END_OF_STREAM if start_from == "End" else parse_entry_id(start_from)
+
+
+def needs_hold(hold: GroupHold | None, owner: OwnerRecord, server_time: datetime) -> bool:
+    """Whether the group's record has to be written: not ours, run out, or half used up."""
+    if hold is None or not hold.owner.is_same_as(owner) or not _lives(hold, server_time):
+        return True
+    return hold.held_until - server_time < HOLD / 2
+
+
+def decide_conflict(
+    hold: GroupHold | None, owner: OwnerRecord, server_time: datetime
+) -> Finding | None:
+    """None when this resource may act on the group, else who does: the oldest whose hold lives.
+
+    The provisioning script decides in the same way; this one only tells without writing.
+    """
+    if hold is None or hold.owner.is_same_as(owner) or not _lives(hold, server_time):
+        return None
+    if _comes_before(owner, hold.owner):
+        return None
+    other = hold.owner
+    place = f" of cluster {other.cluster}" if other.cluster != owner.cluster else ""
+    return Finding(
+        reason=Reason.CONFLICT,
+        message=(
+            f"This group is managed by StreamConsumerGroup {other.namespace}/{other.name}{place}, "
+            "which is older and acts; nothing is done here. Delete one of the two, or name another "
+            "group"
+        ),
+        is_terminal=True,
+    )
+
+
+def _last_known(stream: StreamObservation, otherwise: str) -> str:
+    seen = stream.state.seen
+    if seen is None or stream.hold is None:
+        return f"at {otherwise}"
+    return f"where nothing is skipped, at {seen.last_delivered_id} or before"
+
+
+def _lives(hold: GroupHold, server_time: datetime) -> bool:
+    # A hold far in the future was written before the clock went back, and binds nobody.
+    return server_time < hold.held_until <= server_time + 2 * HOLD
+
+
+def _comes_before(one: OwnerRecord, other: OwnerRecord) -> bool:
+    if one.cluster and (one.cluster, one.namespace, one.name) == (
+        other.cluster,
+        other.namespace,
+        other.name,
+    ):
+        # One name in one cluster is one resource at a time: the younger has replaced the other.
+        return one.created >= other.created
+    if one.created != other.created:
+        return one.created < other.created
+    return one.uid < other.uid
+
+
+PATIENCE = timedelta(seconds=30)
+
+
+class CleanupAction(StrEnum):
+    """The next step of a deletion."""
+
+    NOTHING = "Nothing"  # no finalizer of ours: the API server finishes by itself
+    DESTROY = "Destroy"  # destroy the group and its own keys, then let go
+    LET_GO = "LetGo"  # remove the finalizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CleanupDecision:
+    """One step, why, and the sentence for people."""
+
+    action: CleanupAction
+    reason: Reason
+    message: str
+
+
+def decide_finalizer(*, deletes_group: bool, has_finalizer: bool) -> bool | None:
+    """True: add the finalizer; False: remove it; None: it is as it should be."""
+    return None if deletes_group == has_finalizer else deletes_group
+
+
+def decide_cleanup(
+    *,
+    has_finalizer: bool,
+    deletes_group: bool,
+    deleted_at: datetime,
+    failure: str | None,
+    now: datetime,
+) -> CleanupDecision:
+    """The next step for a resource whose deletion was asked for at `deleted_at`.
+
+    `failure` is why the last attempt to destroy the group failed; None before the first.
+    """
+    if not has_finalizer:
+        return CleanupDecision(
+            action=CleanupAction.NOTHING, reason=Reason.RETAINED, message="nothing to clean up"
+        )
+    if not deletes_group:
+        return CleanupDecision(
+            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="the group stays in Redis"
+        )
+    if failure is not None and now - deleted_at >= PATIENCE:
+        return CleanupDecision(
+            action=CleanupAction.LET_GO,
+            reason=Reason.LEFT_BEHIND,
+            message=(
+                f"The group could not be destroyed within {PATIENCE.seconds} s and stays in "
+                f"Redis: {failure}"
+            ),
+        )
+    return CleanupDecision(
+        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="destroying the group"
+    )

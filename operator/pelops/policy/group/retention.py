@@ -1,0 +1,110 @@
+"""Whether a stream is to be trimmed, and how far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from pelops.api.group.dead_letter import RetentionSpec
+from pelops.domain.entry_id import EntryId
+from pelops.domain.observation import StreamObservation
+
+# Whole nodes of a stream are removed, of 100 entries unless the server is told otherwise.
+_NODE: Final = 100
+_TRY_EVERY: Final = timedelta(seconds=10)
+# A stream of more groups takes long to look at; see trim_stream.lua.
+_MANY_GROUPS: Final = 100
+_MOST_GROUPS: Final = 100_000
+_PER_GROUP_SQUARED: Final = timedelta(microseconds=150)
+_EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPlan:
+    """What may go once no group needs it: an entry goes when one of the limits asks for it."""
+
+    max_length: int | None
+    max_age: timedelta | None
+    message: str
+
+
+def plan_retention(spec: RetentionSpec | None, stream: StreamObservation) -> RetentionPlan | None:
+    """The limits that the stream exceeds; None when there is nothing to do, or nothing can go.
+
+    `spec` holds the larger limits of all resources on the stream. The script that trims looks at
+    what all groups need; here our own group's need only spares a call.
+    """
+    if spec is None or stream.first_id is None or stream.groups == 0:
+        return None
+    if _lowest_needed(stream) <= stream.first_id or _was_tried(stream):
+        return None
+    told = [*_too_many(spec, stream), *_too_old(spec, stream)]
+    if not told:
+        return None
+    age = spec.max_age_seconds
+    return RetentionPlan(
+        max_length=spec.max_length,
+        max_age=None if age is None else timedelta(seconds=age),
+        message="; ".join(told),
+    )
+
+
+def merge_retention(specs: Iterable[RetentionSpec | None]) -> RetentionSpec | None:
+    """The limits for a stream of several resources: the larger one wins, and no limit is larger.
+
+    A resource without retention asks for nothing; None when nothing is left to ask for.
+    """
+    asked = [spec for spec in specs if spec is not None]
+    lengths, ages = [spec.max_length for spec in asked], [spec.max_age_seconds for spec in asked]
+    length, age = _largest(lengths), _largest(ages)
+    if length is None and age is None:
+        return None
+    return RetentionSpec(max_length=length, max_age_seconds=age)
+
+
+def needs_retry_trim(stream: StreamObservation) -> bool:
+    """Whether the retry stream holds copies that are done with."""
+    retry = stream.retry
+    if retry is None or retry.first_id is None or _was_tried(stream):
+        return False
+    return retry.first_id < min(retry.last_delivered_id, retry.lowest_pending or EntryId.MAX)
+
+
+def _was_tried(stream: StreamObservation) -> bool:
+    """Whether trimming was tried a moment ago, and something that is not seen here stopped it."""
+    tried, now = stream.state.trim_tried_at, stream.server_time
+    if tried is None or tried > now:
+        return False
+    pause = _TRY_EVERY
+    if stream.groups > _MANY_GROUPS:
+        pause = max(pause, _PER_GROUP_SQUARED * min(stream.groups, _MOST_GROUPS) ** 2)
+    return now - tried < pause
+
+
+def _too_many(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
+    if spec.max_length is None or stream.length < spec.max_length + _NODE:
+        return []
+    return [f"{stream.length} entries, and {spec.max_length} are to be kept"]
+
+
+def _too_old(spec: RetentionSpec, stream: StreamObservation) -> list[str]:
+    if spec.max_age_seconds is None or stream.first_id is None:
+        return []
+    now_ms = (stream.server_time - _EPOCH) // timedelta(milliseconds=1)
+    if stream.first_id.ms >= now_ms - spec.max_age_seconds * 1000:
+        return []
+    return [f"the entry {stream.first_id} is older than {spec.max_age_seconds} s"]
+
+
+def _lowest_needed(stream: StreamObservation) -> EntryId:
+    group = stream.group
+    if group is None:
+        return EntryId.MAX  # of other groups nothing is known here
+    return min(group.last_delivered_id, group.lowest_pending or EntryId.MAX)
+
+
+def _largest(limits: Sequence[int | None]) -> int | None:
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if known and len(known) == len(limits) else None

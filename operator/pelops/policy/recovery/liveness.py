@@ -1,0 +1,323 @@
+"""Which entries belong to processes that certainly are no more.
+
+Pod evidence is a cut, not a verdict: a time on the Redis server's clock before which no process
+that could hold an entry was given anything and still lives. A doubt gives no cut; then only idle
+time decides. `t0` is Redis' TIME from before the live look, S the greatest skew between a node's
+clock and Redis'::
+
+    the pod                                              the cut
+    gone, and a kubelet reported the end of everything   t0
+    in a last phase, every container reported as ended   t0
+    a container runs again                               its start - S, or just after the last end
+    a container waits in a long enough crash loop        its end + 1 s + S
+    a container ended and is not started yet             its end - S
+    its former one of the same name has ended            its own start - S
+    gone, and nobody saw the end                         t0 once its node must have ended it
+
+Kubernetes cuts times to whole seconds, hence the second. Without a container's name the smallest of
+all containers counts, and every one of them must have restarted.
+
+Most pods are seen to end: their kubelet reports it before the last of them is removed. A pod that
+was deleted by force, or while nobody watched, may live on. It counts as dead when its node has had
+the time to end it: a kubelet that reports has ended what the API server no longer names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from pelops.domain.liveness import (
+    Cut,
+    Death,
+    FormerPod,
+    LivenessReason,
+    PodEvidence,
+    no_cut,
+)
+from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
+from pelops.policy.recovery.pod_end import (
+    FINAL_PHASES,
+    SECOND,
+    are_all_terminated,
+    decide_death,
+    ended_once,
+    has_ended,
+    worst,
+)
+
+# A node that is cut off still counts as Ready for 50 s (node-monitor-grace-period) and 5 s until
+# the next look at it: only a node that is Ready after that has certainly heard of the deletion.
+REPORTS_WITHIN: Final = timedelta(seconds=60)
+
+
+def is_absent_long(former: FormerPod, server_time: datetime) -> bool:
+    """Whether a pod has been gone for so long that a look at its node decides."""
+    return server_time - former.absent_since >= _patience(former)
+
+
+def is_proven(former: FormerPod, server_time: datetime, *, skew: timedelta) -> bool:
+    """Whether nothing of a former pod can live any more."""
+    return (former.last is not None and has_ended(former.last)) or _has_vanished(
+        former, server_time, skew
+    )
+
+
+def _has_vanished(former: FormerPod, server_time: datetime, skew: timedelta) -> bool:
+    """Whether whatever the pod's node runs must have ended since the pod is not named any more."""
+    if not is_absent_long(former, server_time):
+        return False
+    node = former.node
+    if node is None:
+        return former.are_all_nodes_ready
+    if not node.exists or node.is_out_of_service:
+        return True
+    # A node that came back has only then heard of the deletion.
+    since = node.ready_since
+    is_steady = since is None or server_time - since >= _patience(former) + skew
+    return node.is_ready is True and is_steady
+
+
+def _patience(former: FormerPod) -> timedelta:
+    return timedelta(seconds=former.grace_s) + REPORTS_WITHIN
+
+
+def doubt(former: FormerPod, server_time: datetime) -> Cut:
+    """The cut of a pod that is gone as long as its end is not proven."""
+    node = former.node
+    where = f"its node {node.name}" if node is not None else "every node"
+    wait = _patience(former)
+    return no_cut(
+        LivenessReason.MAYBE_ALIVE,
+        f"pod {former.name} is gone and the end of its containers was not reported; it counts as"
+        f" dead when it has been gone for {wait.total_seconds():g} s and {where} is Ready for as"
+        " long, or deleted, or out of service",
+        again_at=None if is_absent_long(former, server_time) else former.absent_since + wait,
+    )
+
+
+BACK_OFF: Final = timedelta(seconds=10)  # a kubelet's pause in a crash loop, when it does not say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Moment:
+    server_time: datetime
+    skew: timedelta
+    master_since: datetime | None
+    container: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Finding:
+    """A cut of one container, before the clocks and the master are looked at."""
+
+    at: datetime
+    bound: datetime  # no process of this container that lives began before
+    stamp: datetime  # what the node's clock said
+    reason: LivenessReason
+    message: str
+
+
+def decide_cut(
+    evidence: PodEvidence,
+    *,
+    server_time: datetime,
+    skew: timedelta,
+    master_since: datetime | None = None,
+    container: str | None = None,
+) -> Cut:
+    """What the pods of one name say of a consumer (Rule A of the recovery protocol). Total.
+
+    `server_time` is Redis' TIME from before the live look, `master_since` when the present master
+    was first seen (None: it always was), `container` the one that reads (None: any of them).
+    """
+    moment = _Moment(
+        server_time=server_time, skew=skew, master_since=master_since, container=container
+    )
+    for former in evidence.formers:
+        if not is_proven(former, server_time, skew=skew):
+            return doubt(former, server_time)
+    if evidence.live is not None:
+        return _judge_live(evidence, evidence.live, moment)
+    if not evidence.formers:
+        return no_cut(
+            LivenessReason.NEVER_SEEN,
+            f"{evidence.consumer} names a pod that was never seen: only idle time decides",
+        )
+    return _judge_gone(evidence.formers, moment)
+
+
+def combine(cuts: Sequence[Cut]) -> Cut:
+    """One cut for all pods or containers of a consumer: none if any has none, else the smallest.
+
+    Raises ValueError when there are no cuts to combine.
+    """
+    known = [(cut.at, cut) for cut in cuts if cut.at is not None]
+    if len(known) < len(cuts):
+        return next(cut for cut in cuts if cut.at is None)
+    _, smallest = min(known, key=lambda one: one[0])
+    return replace(smallest, death=worst([cut.death for cut in cuts]))
+
+
+def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cut:
+    name = formers[-1].name
+    death = _death_of_latest(formers, moment)
+    if all(former.last is not None and has_ended(former.last) for former in formers):
+        reason, message = LivenessReason.GONE, f"pod {name} is gone and its containers had ended"
+    else:
+        reason = LivenessReason.VANISHED
+        message = f"pod {name} is gone, and its node has had the time to end its containers"
+    return Cut(at=moment.server_time, reason=reason, message=message, death=death)
+
+
+def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> Cut:
+    if has_ended(pod):
+        return Cut(
+            at=moment.server_time,
+            reason=LivenessReason.FINISHED,
+            message=f"pod {pod.name} is {pod.phase} and its containers have ended",
+            death=_death(pod, moment),
+        )
+    obstacle = _obstacle(pod, evidence.node)
+    if obstacle is not None:
+        return obstacle
+    readers = _readers(pod, moment)
+    if not readers:
+        named = f"container {moment.container}" if moment.container else "container with a status"
+        return no_cut(LivenessReason.NO_CONTAINER, f"pod {pod.name} has no {named}")
+    cut = combine([_judge_container(evidence, pod, one, moment) for one in readers])
+    if not evidence.is_succession and not all(ended_once(one) for one in readers):
+        return cut
+    restarted = any(map(ended_once, readers))
+    death = _death(pod, moment) if restarted else _death_of_latest(evidence.formers, moment)
+    return replace(_boot_or(cut, evidence, moment), death=death)
+
+
+def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cut | None:
+    """Why nothing can be told while a container may run."""
+    if are_all_terminated(pod):
+        return None
+    if pod.phase in FINAL_PHASES:
+        return no_cut(
+            LivenessReason.NOT_REPORTED,
+            f"pod {pod.name} is {pod.phase}, but the end of its containers was not reported",
+        )
+    if pod.is_deleting:
+        return no_cut(LivenessReason.ENDING, f"pod {pod.name} is ending")
+    if node is not None and (node.is_ready is False or not node.exists):
+        return no_cut(
+            LivenessReason.NODE_LOST, f"node {node.name} of pod {pod.name} does not report"
+        )
+    return None
+
+
+def _judge_container(
+    evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, moment: _Moment
+) -> Cut:
+    if not ended_once(one) and not evidence.is_succession:
+        return no_cut(
+            LivenessReason.ALIVE, f"pod {pod.name} is alive: container {one.name} never ended"
+        )
+    found = _find_cut(evidence, pod, one, moment.skew)
+    if found is None:
+        return no_cut(
+            LivenessReason.NOT_REPORTED,
+            f"pod {pod.name} does not say when container {one.name} started or ended",
+        )
+    if found.stamp > moment.server_time + moment.skew:
+        return no_cut(
+            LivenessReason.CLOCK_SKEW,
+            f"the node of pod {pod.name} is ahead of Redis by more than"
+            f" {moment.skew.total_seconds():g} s",
+        )
+    if moment.master_since is not None and found.bound < moment.master_since:
+        # What the process read again before was told to another master, and may be forgotten.
+        return no_cut(
+            LivenessReason.MASTER_CHANGED,
+            f"container {one.name} of pod {pod.name} may have started before Redis changed masters",
+        )
+    at = min(found.at, moment.server_time)
+    return Cut(at=at, reason=found.reason, message=found.message)
+
+
+def _find_cut(
+    evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, skew: timedelta
+) -> _Finding | None:
+    if one.state == "running":
+        return _find_running(evidence, pod, one, skew)
+    ended = one.finished if one.state == "terminated" else one.last_finished
+    if ended is not None:
+        return _find_ended(pod, one, ended, skew)
+    if ended_once(one) or pod.created is None:
+        return None
+    return _Finding(
+        at=pod.created - skew,
+        bound=pod.created - skew,
+        stamp=pod.created,
+        reason=LivenessReason.REPLACED,
+        message=f"the pod that was {pod.name} before has ended",
+    )
+
+
+def _find_running(
+    evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, skew: timedelta
+) -> _Finding | None:
+    if one.started is None:
+        return None
+    # A start that was watched cannot be later than that, whatever the node's clock says.
+    start = min(one.started, evidence.first_seen.get(one.name, one.started))
+    ended, at = one.last_finished, start - skew
+    if ended is not None and one.started - ended > 2 * (skew + SECOND):
+        at = min(at, ended + SECOND + skew)
+    reason, message = LivenessReason.REPLACED, f"the pod that was {pod.name} before has ended"
+    if one.has_restarted:
+        reason = LivenessReason.RESTARTED
+        message = f"container {one.name} of pod {pod.name} was restarted"
+    return _Finding(at=at, bound=start - skew, stamp=one.started, reason=reason, message=message)
+
+
+def _find_ended(
+    pod: PodObservation, one: ContainerObservation, ended: datetime, skew: timedelta
+) -> _Finding:
+    pause = timedelta(seconds=one.back_off_s) if one.back_off_s is not None else BACK_OFF
+    loops = one.state == "waiting" and one.waiting_reason == LivenessReason.CRASH_LOOP
+    # Else the next process might begin before the cut.
+    is_long = 2 * (skew + SECOND) < pause
+    reason = LivenessReason.CRASH_LOOP if loops else LivenessReason.CONTAINER_ENDED
+    return _Finding(
+        at=ended + SECOND + skew if loops and is_long else ended - skew,
+        bound=ended - skew,
+        stamp=ended,
+        reason=reason,
+        message=f"container {one.name} of pod {pod.name} has ended",
+    )
+
+
+def _boot_or(cut: Cut, evidence: PodEvidence, moment: _Moment) -> Cut:
+    """The cut, or the later one that the worker's own record of its start gives."""
+    boot = evidence.boot
+    earliest = max((at for at in (cut.at, moment.master_since) if at is not None), default=boot)
+    if boot is None or earliest is None or not earliest <= boot <= moment.server_time:
+        return cut
+    return Cut(
+        at=boot,
+        reason=LivenessReason.BOOTED,
+        message=f"{evidence.consumer} wrote that its process began anew",
+    )
+
+
+def _readers(pod: PodObservation, moment: _Moment) -> list[ContainerObservation]:
+    named = moment.container
+    return [one for one in pod.containers if named is None or one.name == named]
+
+
+def _death(pod: PodObservation, moment: _Moment) -> Death:
+    return decide_death(pod, _readers(pod, moment) or pod.containers, skew=moment.skew)
+
+
+def _death_of_latest(formers: Sequence[FormerPod], moment: _Moment) -> Death:
+    # What earlier ones left has long been recovered.
+    last = max(formers, key=lambda former: former.absent_since, default=None)
+    return _death(last.last, moment) if last is not None and last.last else Death.KILLED

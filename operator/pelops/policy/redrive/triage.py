@@ -1,0 +1,127 @@
+"""Which dead letters died of the same thing: their words and their payload without what varies.
+
+Two letters belong together when reason, type of error, error and payload look the same once
+numbers, addresses and quoted words are gone. Every text here is bounded, whatever a letter holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Final
+
+WORDS_LIMIT: Final = 240  # characters of a normalised text
+TYPE_LIMIT: Final = 120
+_READ_AT_MOST: Final = 2048  # characters; what differs only after them is the same
+
+# In the order in which they are tried at each place; `#` counts as a digit, so that a second pass
+# finds what the first one left.
+_RULES: Final[tuple[tuple[str, str], ...]] = (
+    (r'"(?:[^"\\]|\\.)*"', "?"),
+    (r"`[^`]*`", "?"),
+    # An apostrophe within a word opens nothing; Python quotes bytes as b'...'.
+    (r"(?<!\w)[bBrRuU]{0,2}'(?:[^'\\]|\\.)*'", "?"),
+    (r"\b0[xX][0-9a-fA-F]+", "#"),
+    (r"\b[0-9a-fA-F#]{8}(?:-[0-9a-fA-F#]{4}){3}-[0-9a-fA-F#]{12}\b", "#"),  # a UUID
+    # Hexadecimal with a digit among it, and whatever is too long to be a word.
+    (r"\b(?=[a-fA-F]*[0-9])[0-9a-fA-F]{6,}\b", "#"),
+    (r"\b[0-9a-fA-F]{16,}\b", "#"),
+    # What Kubernetes puts behind a name: of letters and digits that form no words.
+    (r"(?<=-)(?=[a-z#]*[0-9#])[bcdfghjklmnpqrstvwxz0-9#]{5,10}\b", "#"),
+    # Numbers, and what is written as several of them: times, versions, addresses, entry IDs.
+    (r"[0-9#]+(?:(?:[-.:,_/+]|(?<=[0-9#])T(?=[0-9#]))[0-9#]+)*", "#"),
+    (r"\s+", " "),
+)
+_ANY: Final = re.compile("|".join(f"({pattern})" for pattern, _ in _RULES), re.DOTALL)
+_PUT: Final = [instead for _, instead in _RULES]
+_TYPE: Final = re.compile(r"([A-Za-z_$][\w$]*(?:\.[A-Za-z_$][\w$]*)*)(?::|\s*$)")
+_THREAD: Final = re.compile(r'Exception in thread "[^"]*" ')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What dead letters of one cluster have in common."""
+
+    reason: str  # of the letters, normalised
+    exception: str  # type of the error as its language names it; empty when none is told
+    error: str  # normalised
+    shape: str  # of the payload; see policy/redrive/payload_shape.py
+
+    @property
+    def cluster(self) -> str:
+        """Sixteen hexadecimal digits that are equal for equal signatures, everywhere."""
+        parts = (self.reason, self.exception, self.error, self.shape)
+        text = b"".join(b"%d:%s" % (len(part), part) for part in map(_encode, parts))
+        return blake2b(text, digest_size=8).hexdigest()
+
+
+def build_signature(*, reason: str, error: str, shape: str) -> Signature:
+    """The signature of a dead letter; `error` may be a whole stack trace. Total."""
+    told = pick_error_line(error)
+    return Signature(
+        reason=normalize_words(reason),
+        exception=read_exception_type(told),
+        error=normalize_words(told),
+        shape=shape,
+    )
+
+
+def normalize_words(text: str) -> str:
+    """The text with `#` for numbers and hexadecimal, `?` for what is quoted, one space for several.
+
+    Normalising again changes nothing. At most `WORDS_LIMIT` characters; `…` shows that it was more.
+    """
+    text = _settle(text[:_READ_AT_MOST])
+    while len(text) > WORDS_LIMIT:
+        # Half of a word that was cut may be another pattern.
+        text = _settle(f"{text[: WORDS_LIMIT - 1]}…")
+    return text
+
+
+def pick_error_line(error: str) -> str:
+    """The line of a stack trace that says what went wrong; the first one of any other text."""
+    lines = [line for line in error[-_READ_AT_MOST:].splitlines() if line.strip()]
+    if error.lstrip().startswith("Traceback (most recent call last)"):
+        # Python tells it last, and what follows a line break in a message is not indented either.
+        named = [line for line in lines if not line[0].isspace() and read_exception_type(line)]
+        return named[-1] if named else (lines[-1] if lines else "")
+    head = [line for line in error[:_READ_AT_MOST].splitlines() if line.strip()]
+    return _THREAD.sub("", head[0].strip()) if head else ""
+
+
+def read_exception_type(line: str) -> str:
+    """The type that an error's line begins with, such as `ValueError`; empty when it names none.
+
+    A type is written with a capital in its last part: `java.io.IOException`, `redis.TimeoutError`.
+    """
+    found = _TYPE.match(line.strip())
+    if not found:
+        return ""
+    name = found[1]
+    # Generated classes carry numbers: `Proxy$12`.
+    return re.sub(r"[0-9]+", "#", name)[:TYPE_LIMIT] if _is_type(name) else ""
+
+
+def _is_type(name: str) -> bool:
+    last = re.split(r"[.$]", name)[-1] or name
+    return last[0].isupper() and any(letter.islower() for letter in last)
+
+
+def _settle(text: str) -> str:
+    """Replace until nothing changes. Each pass shortens the text, or leaves fewer digits in it."""
+    while (once := _ANY.sub(_replacement, text).strip()) != text:
+        text = once
+    return text
+
+
+def _by_group(found: re.Match[str]) -> str:
+    return _PUT[(found.lastindex or 1) - 1]
+
+
+_replacement: Final[Callable[[re.Match[str]], str]] = _by_group
+
+
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

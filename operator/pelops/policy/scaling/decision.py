@@ -1,0 +1,491 @@
+"""How many workers a resource should have, and why.
+
+Facts in, decision out: nothing here reads Redis, Kubernetes or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from pelops.api.group.recovery import RecoveryStrategy
+from pelops.api.group.scaling import ScalingMode, ScalingSpec
+from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
+from pelops.domain.condition import Finding
+from pelops.domain.workload import WorkloadObservation
+from pelops.policy.scaling.behavior import (
+    Allowed,
+    History,
+    apply_behavior,
+    apply_tolerance,
+    recommend,
+    record_change,
+)
+from pelops.policy.scaling.demand import (
+    Demand,
+    Doubt,
+    Shortage,
+    find_hindrance,
+    judge_demand,
+    tell_backlog,
+    tell_demand,
+    wanted_in_doubt,
+    watch_doubt,
+    watch_shortage,
+)
+from pelops.policy.scaling.measurement import Backlog
+from pelops.policy.scaling.other_writers import (
+    Others,
+    late_change,
+    record_write,
+    settle,
+    tell_fight,
+    watch_others,
+)
+from pelops.policy.scaling.rates import Meter, measure
+from pelops.policy.status.reasons import Reason
+
+_USUAL_GRACE_S: Final = 30.0  # terminationGracePeriodSeconds, unless a pod says otherwise
+_SHARE: Final = 1 / 3  # of it: single entries take longer than they do on average
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What one decision is made from, beside the backlog."""
+
+    scaling: ScalingSpec
+    workload: WorkloadObservation
+    current: int  # replicas that are asked for now
+    now: float
+    recovers: bool = True  # what a worker lost is given to another one
+
+    def clamp(self, replicas: int) -> int:
+        """The number within minReplicas and maxReplicas."""
+        return max(self.scaling.min_replicas, min(replicas, self.scaling.max_replicas))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """The count on its way through the limits; the last one that mattered tells why."""
+
+    replicas: int
+    wanted: int
+    note: str = ""
+    is_ineffective: bool = False
+
+
+def follow_behavior(allowed: Allowed, wanted: int) -> Course:
+    """What windows and policies allow of the number wanted."""
+    note = f"{allowed.replicas:,} by {allowed.by}" if allowed.by else ""
+    return Course(replicas=allowed.replicas, wanted=wanted, note=note)
+
+
+def keep_last(
+    course: Course, sight: Sight, backlog: Backlog, nothing_owed_since: float | None
+) -> Course:
+    """The first worker comes at once, whatever behavior says; the last goes after the cool-down,
+    and never on a doubt.
+    """
+    if course.replicas > 0:
+        return course
+    if not backlog.is_nothing_owed:
+        return replace(course, replicas=1, note="")
+    cooldown = sight.scaling.cooldown_seconds
+    is_over = nothing_owed_since is not None and sight.now - nothing_owed_since >= cooldown
+    if sight.current == 0 or is_over:
+        return course
+    return replace(course, replicas=1, note=f"the last one stays for the cool-down of {cooldown} s")
+
+
+def clamp(course: Course, sight: Sight) -> Course:
+    """minReplicas and maxReplicas are the last word."""
+    clamped = sight.clamp(course.replicas)
+    if clamped < course.replicas or course.wanted > clamped == sight.scaling.max_replicas:
+        return replace(course, replicas=clamped, note=f"limited to {clamped:,} by maxReplicas")
+    if clamped > course.replicas:
+        return replace(course, replicas=clamped, note=f"{clamped:,} by minReplicas")
+    return course
+
+
+def stop_growth(course: Course, sight: Sight, hindrance: str) -> Course:
+    """No further workers than there are: more would not help. Shrinking stays allowed, and the
+    first worker and minReplicas are no growth.
+    """
+    least = max(1, sight.clamp(sight.current))
+    note = f"no more than {min(course.replicas, least):,}, since {hindrance}"
+    return replace(course, replicas=min(course.replicas, least), note=note, is_ineffective=True)
+
+
+def find_busy_most(sight: Sight, backlog: Backlog) -> int:
+    """The greatest number at which pods that hold entries can keep the replicas.
+
+    Each of them holds one at least. Only of a Deployment's pods can the idle ones be named to go;
+    elsewhere idle ones may have to stay for the sake of a busy one.
+    """
+    pending, most = backlog.held + backlog.waiting, sight.clamp(sight.current)
+    if sight.workload.target.kind == "Deployment":
+        return min(most, pending)
+    return most if pending else 0
+
+
+def can_finish(sight: Sight, handled_s: float | None) -> bool:
+    """Whether a pod that is told to end has the time to finish what it usually holds. `handled_s`
+    is how long a worker holds an entry on average; None: not known.
+
+    Then nothing is gained by waiting for it, and much lost by waiting for handlers that failed:
+    their entries are pending with a live worker until recovery takes them back.
+    """
+    if handled_s is None or not sight.recovers:
+        return False
+    graces = [_USUAL_GRACE_S, *(pod.grace_period_s for pod in sight.workload.pods)]
+    return handled_s <= _SHARE * min(graces)
+
+
+def judge_course(course: Course, backlog: Backlog) -> Reason:
+    """The reason of the condition: the gravest of what holds."""
+    if course.is_ineffective:
+        return Reason.SCALING_INEFFECTIVE
+    if not backlog.is_exact:
+        return Reason.LAG_UNKNOWN
+    if course.replicas < course.wanted:
+        return Reason.LIMITED
+    return Reason.IDLE if course.replicas == 0 else Reason.SCALED
+
+
+def tell_course(course: Course, backlog: Backlog, demand: Demand) -> str:
+    """What was owed, what that asks for, and what limited it."""
+    parts = [tell_backlog(backlog)]
+    if not backlog.is_nothing_owed or demand.highest > 0:
+        parts.append(tell_demand(demand))
+    if not backlog.is_exact:
+        parts.append("Redis cannot tell how many are undelivered, so no worker is removed")
+    if course.note:
+        parts.append(course.note)
+    return "; ".join(parts)
+
+
+_ACTIVE: Final = frozenset(
+    {
+        Reason.MANUAL,
+        Reason.SCALED_BY_AUTOSCALER,
+        Reason.SCALED,
+        Reason.IDLE,
+        Reason.LIMITED,
+        Reason.LAG_UNKNOWN,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingDecision:
+    """A replica count, or None to leave the replicas alone."""
+
+    replicas: int | None
+    reason: Reason  # of the condition ScalingActive
+    message: str  # for people: names the numbers that decided
+    current: int = 0  # replicas that are asked for now, the last write included
+    keep_at_most: int = 0  # so many workers may hold entries that they would lose
+    only_at_work: bool = False  # those that ask for more are done with what they hold
+
+    @property
+    def is_change(self) -> bool:
+        """Whether `replicas` has to be written."""
+        return self.replicas is not None and self.replicas != self.current
+
+    @property
+    def wants_busy(self) -> bool:
+        """Whether to count the pods that hold entries, and ask `spare_busy`, before writing."""
+        return self.replicas is not None and self.keep_at_most > self.replicas
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the condition ScalingActive is True."""
+        return self.reason in _ACTIVE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingMemory:
+    """What one replica of the operator remembers of a resource between two looks.
+
+    Empty after a start: the first recommendation is then the present count, so nothing shrinks at
+    once. All times are seconds on a clock that never jumps.
+    """
+
+    meter: Meter = field(default_factory=Meter)
+    history: History = field(default_factory=History)
+    others: Others = field(default_factory=Others)
+    shortage: Shortage | None = None
+    doubt: Doubt | None = None
+    nothing_owed_since: float | None = None
+
+
+NOT_DECIDED: Final = ScalingDecision(
+    replicas=None,
+    reason=Reason.HOLDING,
+    message="what the group owes was not looked at yet; the replicas are left as they are",
+)
+
+
+def decide_fixed(
+    spec: StreamConsumerGroupSpec, workload: WorkloadObservation
+) -> ScalingDecision | None:
+    """The decision that needs no look at Redis; None when what is owed decides. Total.
+
+    A HorizontalPodAutoscaler on the same target always wins: two owners of one number fight.
+    """
+    if workload.autoscaler is not None:
+        return ScalingDecision(
+            replicas=None,
+            reason=Reason.SCALED_BY_AUTOSCALER,
+            message=(
+                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}; its "
+                "replicas are left to it"
+            ),
+        )
+    if _says_number(spec):
+        return ScalingDecision(
+            replicas=spec.replicas,
+            reason=Reason.MANUAL,
+            message=f"{spec.replicas} wanted by spec.replicas",
+            current=workload.wished or 0,
+        )
+    if spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
+        return None
+    return ScalingDecision(
+        replicas=None,
+        reason=Reason.SCALING_OFF,
+        message="automatic scaling is off: the replicas are left alone",
+    )
+
+
+def _says_number(spec: StreamConsumerGroupSpec) -> bool:
+    if spec.scaling is None:
+        return spec.template is not None
+    return spec.scaling.mode is ScalingMode.MANUAL
+
+
+def decide_replicas(
+    spec: StreamConsumerGroupSpec,
+    workload: WorkloadObservation,
+    backlog: Backlog | None,
+    memory: ScalingMemory,
+    *,
+    now: float,
+) -> tuple[ScalingDecision, ScalingMemory]:
+    """Choose the replica count from what is owed, and what to remember. Total for valid specs.
+
+    `backlog` None: Redis could not be seen, and the replicas are held. `now` is in seconds on a
+    clock that never jumps. In modes Manual and Off, and beside a HorizontalPodAutoscaler, the
+    answer is that of `decide_fixed`. With `wants_busy` the caller counts the pods that hold entries
+    and goes on with what `spare_busy` answers; with `is_change` it writes `replicas`, then calls
+    `remember_write`. Who no longer ranks first for a resource forgets the memory of it: else its
+    successor's writes would look like a stranger's.
+    """
+    fixed = decide_fixed(spec, workload)
+    if fixed is not None or spec.scaling is None:
+        return fixed or NOT_DECIDED, ScalingMemory()
+    others = watch_others(memory.others, workload, now=now)
+    if not workload.exists or others.keeps_hands_off:
+        return _leave(workload), ScalingMemory(meter=memory.meter, others=others)
+    current = settle(others, workload.wished or 0, now=now)
+    shortage = watch_shortage(memory.shortage, workload, wished=current, now=now)
+    history = record_change(memory.history, late_change(memory.others, others), now=now)
+    memory = replace(memory, others=others, shortage=shortage, history=history)
+    sight = Sight(
+        scaling=spec.scaling,
+        workload=workload,
+        current=current,
+        now=now,
+        recovers=spec.recovery.strategy != RecoveryStrategy.OFF,
+    )
+    if backlog is None or not backlog.exists:
+        return _hold(sight, backlog, memory)
+    return _follow(sight, backlog, _look(memory, backlog, workload.ready, now=now))
+
+
+def spare_busy(
+    decision: ScalingDecision, workload: WorkloadObservation, busy: int | None
+) -> ScalingDecision:
+    """The decision that takes no worker from the pods that hold entries. Total; never grows.
+
+    `busy` is their number; None: it could not be told, and the replicas stay.
+    """
+    if decision.replicas is None or not decision.wants_busy:
+        return decision
+    kept = decision.keep_at_most if busy is None else min(busy, decision.keep_at_most)
+    if kept <= decision.replicas:
+        return decision
+    who = "it is not known which workers hold entries" if busy is None else _tell_busy(busy)
+    message = f"{decision.message}; kept at {kept:,}: {who}"
+    reason = Reason.SCALED if decision.reason is Reason.IDLE else decision.reason
+    return replace(decision, replicas=kept, reason=reason, message=message, keep_at_most=0)
+
+
+def _tell_busy(busy: int) -> str:
+    return "1 worker holds entries" if busy == 1 else f"{busy:,} workers hold entries"
+
+
+def remember_write(memory: ScalingMemory, *, before: int, after: int, now: float) -> ScalingMemory:
+    """The memory after the replicas were written: policies count changes, not wishes.
+
+    `before` is the number that was seen; a look that was older than the last write, and the same
+    write again that came of it, count once.
+    """
+    before = settle(memory.others, before, now=now)
+    if after == before:
+        return memory
+    return replace(
+        memory,
+        history=record_change(memory.history, after - before, now=now),
+        others=record_write(memory.others, before=before, after=after, now=now),
+    )
+
+
+def _leave(workload: WorkloadObservation) -> ScalingDecision:
+    if not workload.exists:
+        return ScalingDecision(
+            replicas=None,
+            reason=Reason.HOLDING,
+            message=f"{workload.target} does not exist: there is nothing to scale",
+        )
+    return ScalingDecision(
+        replicas=None,
+        reason=Reason.SCALED_BY_OTHERS,
+        message=tell_fight(workload.target),
+    )
+
+
+def _hold(
+    sight: Sight, backlog: Backlog | None, memory: ScalingMemory
+) -> tuple[ScalingDecision, ScalingMemory]:
+    """What is not seen shrinks nothing, nor right after it is seen again."""
+    why = "Redis cannot be looked at" if backlog is None else "the group does not exist"
+    held = sight.clamp(sight.current)
+    history = recommend(
+        memory.history,
+        sight.current,
+        current=sight.current,
+        behavior=sight.scaling.behavior,
+        now=sight.now,
+    )
+    decision = ScalingDecision(
+        replicas=held,
+        reason=Reason.HOLDING,
+        message=f"{why}: what is owed is not known, and {held:,} are kept",
+        current=sight.current,
+    )
+    return decision, replace(memory, history=history, nothing_owed_since=None)
+
+
+def _look(memory: ScalingMemory, backlog: Backlog, ready: int, *, now: float) -> ScalingMemory:
+    """The memory after one more look at the group.
+
+    Workers may be so fast that no look ever finds anything owed: what came and went meanwhile
+    breaks the silence as well.
+    """
+    last = memory.meter.last
+    is_silent = last is None or last.added == backlog.added
+    since = memory.nothing_owed_since if is_silent else None
+    if not backlog.is_nothing_owed:
+        since = None
+    elif since is None:
+        since = now
+    return replace(
+        memory, meter=measure(memory.meter, backlog, ready=ready), nothing_owed_since=since
+    )
+
+
+def _follow(
+    sight: Sight, backlog: Backlog, memory: ScalingMemory
+) -> tuple[ScalingDecision, ScalingMemory]:
+    behavior, current, now = sight.scaling.behavior, sight.current, sight.now
+    rates = memory.meter.rates
+    ready = sight.workload.ready
+    demand = judge_demand(sight.scaling, backlog, rates, ready=ready)
+    wanted = apply_tolerance(demand.highest, current=current, behavior=behavior)
+    doubt = watch_doubt(memory.doubt, backlog, workers=current, ready=ready, now=now)
+    if not backlog.is_exact:
+        wanted = max(wanted, current, wanted_in_doubt(doubt, now=now))
+    history = recommend(memory.history, wanted, current=current, behavior=behavior, now=now)
+    allowed = apply_behavior(history, current=current, behavior=behavior, now=now)
+    hindrance = find_hindrance(sight.workload, memory.meter, memory.shortage, now=now)
+    course = follow_behavior(allowed, wanted)
+    course = keep_last(course, sight, backlog, memory.nothing_owed_since)
+    course = clamp(course, sight)
+    if hindrance is not None and wanted > min(current, ready):
+        course = stop_growth(course, sight, hindrance)
+    decision = ScalingDecision(
+        replicas=course.replicas,
+        reason=judge_course(course, backlog),
+        message=tell_course(course, backlog, demand),
+        current=current,
+        keep_at_most=find_busy_most(sight, backlog),
+        only_at_work=can_finish(sight, memory.meter.handling.mean_s),
+    )
+    return decision, replace(memory, history=history, doubt=doubt)
+
+
+BUSY_S: Final = 1.0  # something is owed, or more workers run than the least
+IDLE_AT_ZERO_S: Final = 2.0  # no worker runs and nothing will call
+WATCHED_AT_ZERO_S: Final = 20.0  # no worker runs, and the first entry wakes us
+LONGEST_IDLE_S: Final = 5.0  # the least number runs and nothing comes
+UNSEEN_S: Final = 2.0  # Redis did not answer
+
+
+def next_look(
+    backlog: Backlog | None, *, replicas: int, least: int, idle_looks: int, is_watched: bool
+) -> float:
+    """Seconds until the next look, before jitter.
+
+    `replicas` is what the workload runs or was just told to, `least` is minReplicas, `idle_looks`
+    counts the looks in a row that found nothing to do (the caller starts at 0 again when one did),
+    `is_watched` tells whether the first new entry wakes us by itself. `backlog` None: Redis could
+    not be seen.
+    """
+    if backlog is None:
+        return UNSEEN_S
+    if not backlog.is_nothing_owed or replicas > least:
+        return BUSY_S
+    if replicas == 0:
+        return WATCHED_AT_ZERO_S if is_watched else IDLE_AT_ZERO_S
+    return min(LONGEST_IDLE_S, 2.0 + 0.5 * max(0, idle_looks))
+
+
+def is_automatic(spec: StreamConsumerGroupSpec) -> bool:
+    """Whether what is owed decides the number of workers."""
+    return spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO
+
+
+def keep_hands_off(
+    spec: StreamConsumerGroupSpec,
+    *,
+    redis_problem: Finding | None,
+    workload_problem: Finding | None,
+) -> ScalingDecision | None:
+    """Why the replicas are left as they are, whatever the group owes; None when they are not.
+
+    Every replica of the operator comes to the same answer. A Redis that cannot be seen is no
+    reason: `decide_replicas` holds the number then. Another resource that acts on the group is one.
+    """
+    if spec.suspend:
+        return ScalingDecision(
+            replicas=None,
+            reason=Reason.SUSPENDED,
+            message="spec.suspend is true: the replicas are left as they are",
+        )
+    if redis_problem is not None and redis_problem.reason == Reason.CONFLICT:
+        return _leave_to(redis_problem)
+    return None if workload_problem is None else _leave_to(workload_problem)
+
+
+def _leave_to(problem: Finding) -> ScalingDecision:
+    return ScalingDecision(replicas=None, reason=Reason(problem.reason), message=problem.message)
+
+
+def tell_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecision:
+    """The decision after writing it failed: what is wanted, and why it is not so."""
+    return ScalingDecision(
+        replicas=decision.replicas,
+        reason=Reason(problem.reason),
+        message=f"{problem.message}; {decision.message}",
+    )

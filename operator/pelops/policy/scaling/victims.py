@@ -1,0 +1,166 @@
+"""Which pods a scale-in should take: those that hold least, and of equals the youngest.
+
+A ReplicaSet decides by itself which pods go. The annotation pod-deletion-cost ranks among the last
+things that it looks at, so costs are given where they decide, and nowhere else:
+
+    no node  <  phase Pending  <  not ready  <  lower deletion cost  <  ready more recently ...
+
+https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost, and
+ActivePodsWithRanks in https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/controller/controller_utils.go
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby, islice
+from types import MappingProxyType
+from typing import Final
+
+from pelops.domain.workload import PodObservation
+from pelops.policy.recovery.owners import Owners
+from pelops.policy.scaling.measurement import PodHolding
+
+# A consumer that asks for more is done with what it was given; one that asked for nothing for so
+# long is at it. (XINFO CONSUMERS, field idle: time since the last attempt to interact.)
+AT_WORK_S: Final = 10.0
+MOST_WRITES: Final = 50  # for one scale-in
+LOWEST: Final = -(2**31)
+HIGHEST: Final = 2**31 - 1
+
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+_PHASES: Final = {"Pending": 0, "Unknown": 1}
+
+
+def is_active(pod: PodObservation) -> bool:
+    """Whether a ReplicaSet counts the pod among its replicas."""
+    return not pod.is_deleting and pod.phase not in _ENDED
+
+
+def list_holdings(
+    pods: Iterable[PodObservation],
+    owners: Owners,
+    pending: Mapping[str, int],
+    at_work: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[PodHolding, ...]:
+    """What each of these pods holds; `pending` counts entries by consumer, `at_work` those of
+    consumers that are busy with them.
+
+    A consumer whose name may be that of several pods counts for each of them.
+    """
+    held, busy = _by_pod(owners, pending), _by_pod(owners, at_work)
+    return tuple(
+        PodHolding(
+            pod=pod.name,
+            uid=pod.uid,
+            pending=held[pod.uid],
+            at_work=busy[pod.uid],
+            created=pod.created,
+            cost=pod.deletion_cost,
+        )
+        for pod in pods
+    )
+
+
+def _by_pod(owners: Owners, pending: Mapping[str, int]) -> Counter[str]:
+    held: Counter[str] = Counter()
+    for consumer, count in pending.items():
+        for pod in owners.match(consumer).pods if count else ():
+            held[pod.uid] += count
+    return held
+
+
+def count_unknown(owners: Owners, pending: Mapping[str, int]) -> int:
+    """How many consumers hold entries whose pod nobody can name, though it may be one of these."""
+    matches = (owners.match(consumer) for consumer, count in pending.items() if count)
+    return sum(match.is_unknown and not match.is_strangers for match in matches)
+
+
+def count_kept(
+    holdings: Sequence[PodHolding], *, unknown: int = 0, by_ordinal: bool = False
+) -> int:
+    """The fewest replicas with which no pod has to go that holds entries.
+
+    `unknown`: so many more of these pods may hold some, and nobody knows which.
+    `by_ordinal`: the pods of the highest numbers go first, whatever they hold (a StatefulSet).
+    """
+    if not by_ordinal:
+        return min(sum(one.pending > 0 for one in holdings) + unknown, len(holdings))
+    if unknown:
+        return len(holdings)
+    first = min((_ordinal(one.pod) for one in holdings), default=0)
+    return max((_ordinal(one.pod) - first + 1 for one in holdings if one.pending), default=0)
+
+
+def find_contested(
+    pods: Iterable[PodObservation], leaving: int
+) -> tuple[tuple[PodObservation, ...], int]:
+    """The pods among which deletion costs decide, and how many of them go.
+
+    Pods without a node, pending or not ready go before all others, and need no cost.
+    """
+    active = sorted((pod for pod in pods if is_active(pod)), key=_precedence)
+    for _, alike in groupby(active, key=_precedence):
+        equals = tuple(alike)
+        if leaving < len(equals):
+            return equals, max(leaving, 0)
+        leaving -= len(equals)
+    return (), 0
+
+
+def rank(holdings: Iterable[PodHolding], leaving: int) -> dict[str, int]:
+    """The deletion costs to write, by pod, so that the right `leaving` of these go.
+
+    Never more than 50, and never more than those that leave or those that stay, whichever are
+    fewer (unless somebody gave out the very last costs there are). Pods that have a fitting cost
+    already, of an earlier scale-in for example, are not written to. Where 50 writes cannot name
+    everyone, those that hold most are kept.
+    """
+    ordered = sorted(holdings, key=_reluctance)
+    count = len(ordered)
+    if not 0 < leaving < count:
+        return {}
+    split = leaving
+    if min(leaving, count - leaving) > MOST_WRITES:
+        idle = sum(one.pending == 0 for one in ordered)
+        split = max(idle, count - MOST_WRITES)
+    return dict(islice(_separate(ordered[:split], ordered[split:]).items(), MOST_WRITES))
+
+
+def _separate(leaving: Sequence[PodHolding], staying: Sequence[PodHolding]) -> dict[str, int]:
+    """The fewest changes after which every cost of the first is below every one of the second."""
+    bound = _cheapest_bound(sorted(map(_cost, leaving)), sorted(map(_cost, staying)))
+    kept = {one.pod: bound for one in reversed(staying) if _cost(one) < bound}
+    gone = {one.pod: bound - 1 for one in leaving if _cost(one) >= bound}
+    return kept | gone
+
+
+def _cheapest_bound(leaving: list[int], staying: list[int]) -> int:
+    """The cost below which pods leave, with which the fewest have to change theirs."""
+
+    def changes(bound: int) -> int:
+        return len(leaving) - bisect_left(leaving, bound) + bisect_left(staying, bound)
+
+    bounds = {0, 1, *leaving, *staying, *(cost + 1 for cost in (*leaving, *staying))}
+    usable = (bound for bound in bounds if LOWEST < bound <= HIGHEST)
+    return min(usable, key=lambda bound: (changes(bound), abs(bound), bound))
+
+
+def _reluctance(one: PodHolding) -> tuple[int, int, float, str]:
+    """Orders those first that should go first."""
+    age = -one.created.timestamp() if one.created is not None else 0.0
+    return one.at_work, one.pending, age, one.pod
+
+
+def _cost(one: PodHolding) -> int:
+    return one.cost or 0
+
+
+def _precedence(pod: PodObservation) -> tuple[bool, int, bool]:
+    return pod.node is not None, _PHASES.get(pod.phase, 2), pod.is_ready
+
+
+def _ordinal(name: str) -> int:
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

@@ -1,0 +1,254 @@
+"""What somebody should look at though all works: conditions that are there only while they hold.
+
+`DataLoss` and `PositionWentBack` are latched in Redis and stay until a person acknowledges them.
+What cannot be seen stays as it was told: an outage of Redis ends no alarm and begins none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pelops.api.group.status import ConditionStatus
+from pelops.domain.condition import Condition, render_time
+from pelops.domain.state import Loss, LossCause
+from pelops.policy.audit.notices import decide_audit_alarms
+from pelops.policy.recovery.offers import NOT_TAKEN_AFTER
+from pelops.policy.recovery.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
+from pelops.policy.status.facts import Facts, printable
+from pelops.policy.status.reasons import ALARMS, ConditionType, Reason
+
+ACKNOWLEDGE: Final = "pelops.dev/acknowledge"  # annotation: types of alarms, separated by commas
+
+
+def decide_alarms(facts: Facts) -> list[Condition]:
+    """The alarms that hold, in the order of `ALARMS`, then those that audits raise."""
+    audits = decide_audit_alarms(facts.audits)
+    return [*(_told_before(facts) if facts.stream is None else _seen(facts)), *audits]
+
+
+def _seen(facts: Facts) -> list[Condition]:
+    messages = {
+        ConditionType.DATA_LOSS: _loss(facts),
+        ConditionType.POSITION_WENT_BACK: _went_back(facts),
+        ConditionType.PENDING_ENTRIES_DROPPED: _dropped(facts),
+        ConditionType.UNMOVABLE_ENTRIES: _unmovable(facts),
+        ConditionType.EVICTION_POSSIBLE: _eviction(facts),
+        ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
+        ConditionType.RETRY_STREAM_NOT_READ: _unread(facts),
+        ConditionType.RETRY_STREAM_NOT_EMPTY: _left(facts),
+        ConditionType.OFFERS_NOT_TAKEN: _not_taken(facts),
+    }
+    return [
+        # An alarm has one cause, so its reason is its type.
+        Condition(type=kind, status="True", reason=Reason(kind), message=messages[kind])
+        for kind in ALARMS
+        if messages[kind]
+    ]
+
+
+def _told_before(facts: Facts) -> list[Condition]:
+    status = facts.resource.status
+    told = {c.type: c for c in (status.conditions or () if status else ())}
+    return [
+        Condition(type=kind, status="True", reason=told[kind].reason, message=told[kind].message)
+        for kind in ALARMS
+        if kind in told and told[kind].status is ConditionStatus.TRUE
+    ]
+
+
+def _loss(facts: Facts) -> str:
+    loss = facts.state.loss
+    if loss is None:
+        return ""
+    if loss.cause is not LossCause.TRIMMED:
+        return f"{_vanished(facts, loss)} {_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
+    return (
+        f"Entries were trimmed before the group was given them: {_bounds(loss)}, after "
+        f"{loss.position}. They are gone from Redis: send them again from where they came from, "
+        "and find what trims the stream (XADD MAXLEN, XTRIM) before the workers have read it. "
+        f"{_how_to_acknowledge(facts, ConditionType.DATA_LOSS)}"
+    )
+
+
+def _vanished(facts: Facts, loss: Loss) -> str:
+    stream = facts.resource.spec.stream
+    when = "as the status said last" if loss.observed is None else render_time(loss.observed)
+    numbers = f"{loss.undelivered} undelivered, {loss.pending} pending"
+    later = (
+        f"That is the last observation ({when}): entries that were added later are lost too and "
+        "not in these numbers, and those that workers acknowledged later are in them. Send them "
+        "again from where they came from, and find out"
+    )
+    if loss.cause is LossCause.TAIL_LOST:
+        return (
+            f"The stream {stream} lost its newest entries, because the server came back with an "
+            f"older state (an append-only file without its end, a backup, a replica that lagged): "
+            f"at least {loss.undelivered} undelivered and at most {loss.pending} pending entries "
+            f"are gone. {later} why the server lost them (appendfsync, replication)."
+        )
+    name = stream
+    if loss.cause is LossCause.RETRY_STREAM_GONE and facts.keys is not None:
+        name = facts.keys.retry
+    return (
+        f"The stream {name} disappeared with entries that the group had not finished: {numbers}. "
+        f"{later} what removed it (DEL, EXPIRE, FLUSHALL, eviction under maxmemory-policy "
+        "allkeys-*)."
+    )
+
+
+def _bounds(loss: Loss) -> str:
+    if loss.at_most is None:
+        return f"at least {loss.at_least}"
+    return f"at least {loss.at_least}, at most {loss.at_most}"
+
+
+def _went_back(facts: Facts) -> str:
+    back = facts.state.back
+    if back is None:
+        return ""
+    since, until = render_time(back.since), render_time(back.hold_until)
+    return (
+        f"The group was found at {back.after} at {since}, though it had been at {back.before}: "
+        "after a failover or from a restored backup. What lies between is delivered again, and "
+        f"what was pending before is not recovered before {until}, because its worker may have "
+        "finished it. Make sure that workers bear a repetition. "
+        f"{_how_to_acknowledge(facts, ConditionType.POSITION_WENT_BACK)}, which also ends the wait"
+    )
+
+
+def _dropped(facts: Facts) -> str:
+    dropped = facts.state.dropped
+    if dropped is None:
+        return ""
+    told = tell_dropped(
+        dropped.at_most, dropped.consumer, dropped.consumers, render_time(dropped.observed)
+    )
+    how = _how_to_acknowledge(facts, ConditionType.PENDING_ENTRIES_DROPPED)
+    return f"{told}. {how}"
+
+
+def tell_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
+    """What is so, why, and what to do about consumers that were deleted with entries pending."""
+    name = printable(consumer, 256)
+    who = f"Consumer {name} was" if consumers == 1 else f"{consumers} consumers ({name}, ...) were"
+    return (
+        f"{who} deleted with up to {at_most} pending entries (last seen pending at {observed}): "
+        "XGROUP DELCONSUMER drops them, so those that were not acknowledged before are not "
+        "delivered again. Find them by what their processing should have left behind, and add them "
+        "again. Never delete a consumer that has entries pending (XINFO CONSUMERS): Pelops "
+        "recovers its entries, and removes consumers of pods that are gone by itself"
+    )
+
+
+def _unmovable(facts: Facts) -> str:
+    report, keys = facts.state.report, facts.keys
+    if not facts.recovers or not report.unmovable or keys is None:
+        return ""
+    example = printable(report.unmovable_example, 41)
+    named = f", such as {example}" if example else ""
+    entry = example or "ID"
+    return (
+        f"Some stuck entries{named} cannot be moved by any script and stay pending: they have too "
+        "many fields (more than 3900 pairs), or the stream has reached its highest ID. Look at one "
+        f"with XRANGE {keys.stream} {entry} {entry}, do what is due, then "
+        f"XACK {keys.stream} {keys.group} {entry}"
+    )
+
+
+def _eviction(facts: Facts) -> str:
+    if not facts.evicts_any_key:
+        return ""
+    return (
+        "maxmemory-policy of this Redis is allkeys-*: when memory runs short it drops the stream, "
+        "its groups and the dead letters without an error. Set maxmemory-policy noeviction or one "
+        "of volatile-*"
+    )
+
+
+def _not_taken(facts: Facts) -> str:
+    keys = facts.keys
+    if not facts.offers_fail or keys is None:
+        return ""
+    seconds = int(NOT_TAKEN_AFTER.total_seconds())
+    return (
+        f"Stuck entries were offered to workers that claim, and none was taken for {seconds} s: "
+        "they stay pending, since spec.recovery.strategy Release moves no entry by itself. Either "
+        "no worker is free, or the workers do not claim: they must read the hand-over stream "
+        f"{keys.handover} (PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim "
+        'with XREADGROUP ... CLAIM or XAUTOCLAIM, as docs/protocol.md, "Hand-over", says. For '
+        "workers that cannot, set spec.recovery.strategy: Requeue"
+    )
+
+
+def _unmatched(facts: Facts) -> str:
+    names = facts.unmatched_consumers
+    if not names:
+        return ""
+    recovery = facts.resource.spec.recovery
+    limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    report = facts.state.report
+    which = ", ".join(names)
+    if report.is_partial:
+        which = (
+            f"at least {len(names)}, such as {which} (the group has too many consumers to look at "
+            "all of them: these own the lowest pending entries)"
+        )
+    return (
+        f"No pod matches consumers with pending entries: {which}. Their entries are "
+        f"recovered only {limit} s after their last sign of life, and not at once when a worker "
+        "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
+        "that are no pods spec.recovery.minIdleSeconds shortens the wait"
+    )
+
+
+def _unread(facts: Facts) -> str:
+    stream, keys = facts.stream, facts.keys
+    if stream is None or keys is None:
+        return ""
+    may_read, is_ready = facts.may_read, facts.has_ready_worker
+    if not is_unread(stream, may_read=may_read, has_ready_worker=is_ready):
+        return ""
+    return (
+        f"Copies of stuck entries wait in the retry stream {keys.retry} for more than "
+        f"{UNREAD_AFTER.seconds} s, while workers read {keys.stream} or wait for it: no worker "
+        f"reads the retry stream. Let the workers name both streams in the same XREADGROUP "
+        f"({keys.retry} is PELOPS_RETRY_STREAM) and acknowledge on the one that an entry came "
+        "from, or set spec.recovery.requeueTo: Stream, which moves the copies to the stream"
+    )
+
+
+def _left(facts: Facts) -> str:
+    stream, keys, spec = facts.stream, facts.keys, facts.resource.spec
+    left = None if stream is None else find_left(stream)
+    if stream is None or keys is None or left is None:
+        return ""
+    told = f"spec.recovery does not ask for the retry stream {keys.retry} any more, and copies of "
+    told += "stuck entries are still in it"
+    read = f"Let the workers read {keys.retry} beside {keys.stream} until it is empty"
+    if not facts.recovers:
+        return (
+            f'{told}. Nothing moves them while spec.recovery.strategy is "Off". {read}, or set '
+            "strategy: Requeue, which moves them back to the stream"
+        )
+    if not may_return(spec.recovery, stream):
+        return (
+            f"{told}. They are not moved back to {keys.stream}, because its other groups would be "
+            f"given them as well. {read}, or set requeueTo: RetryStream again"
+        )
+    if spec.suspend:
+        return f"{told}. They are moved back to {keys.stream} when spec.suspend is false"
+    # What is pending belongs to a worker or to a sweep. The rest goes within a moment.
+    if left.lag == 0:
+        return ""
+    return (
+        f"{told}. They are being moved back to {keys.stream}. If this stays, the log of the "
+        f"operator says what keeps them. {read} meanwhile"
+    )
+
+
+def _how_to_acknowledge(facts: Facts, kind: ConditionType) -> str:
+    metadata = facts.resource.metadata
+    return (
+        f"Acknowledge it with kubectl annotate --overwrite scg -n {metadata.namespace} "
+        f"{metadata.name} {ACKNOWLEDGE}={kind.value}"
+    )

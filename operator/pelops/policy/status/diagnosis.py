@@ -1,0 +1,165 @@
+"""What an error means to the person who wrote the resource: a reason, and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.domain.condition import Finding, shorten
+from pelops.errors import (
+    AuthenticationFailed,
+    Conflict,
+    CrossSlot,
+    DeadLetterInAnotherSlot,
+    Forbidden,
+    InvalidSpec,
+    KubernetesError,
+    KubernetesUnavailable,
+    NoSuchGroup,
+    NoSuchStream,
+    NotFound,
+    NotOurs,
+    NotServing,
+    OutcomeUnknown,
+    OutOfMemory,
+    PelopsError,
+    PermissionDenied,
+    PositionAhead,
+    RedisError,
+    RedisUnavailable,
+    Rejected,
+    SlotMigrating,
+    UnsupportedServer,
+    WouldDuplicate,
+    WritesRefused,
+    WrongType,
+)
+from pelops.policy.status.reasons import Reason
+
+# The advice that follows an error must not be cut off with it.
+_ERROR_LIMIT: Final = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class _Diagnosis:
+    """`template` quotes the error as {error}; terminal: somebody must change something."""
+
+    kind: type[PelopsError]
+    reason: Reason
+    template: str
+    is_terminal: bool = True
+
+
+# The first match wins.
+_DIAGNOSES: Final = (
+    _Diagnosis(DeadLetterInAnotherSlot, Reason.DEAD_LETTER_IN_ANOTHER_SLOT, "{error}"),
+    _Diagnosis(InvalidSpec, Reason.INVALID_SPEC, "{error}"),
+    _Diagnosis(
+        AuthenticationFailed,
+        Reason.AUTHENTICATION_FAILED,
+        "{error}. Correct the Secret that spec.redis.secretRef names; Pelops reads it again by "
+        "itself",
+    ),
+    _Diagnosis(
+        PermissionDenied,
+        Reason.PERMISSION_DENIED,
+        "{error}. Pelops goes on by itself when it has them",
+    ),
+    _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
+    _Diagnosis(
+        CrossSlot,
+        Reason.CROSS_SLOT,
+        "{error}. Give spec.deadLetter.stream the stream's hash tag, or leave it out",
+    ),
+    _Diagnosis(UnsupportedServer, Reason.UNSUPPORTED_SERVER, "{error}"),
+    _Diagnosis(
+        SlotMigrating,
+        Reason.SLOT_MIGRATING,
+        "{error}. Recovery goes on when the slot has arrived",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        OutOfMemory,
+        Reason.REDIS_OUT_OF_MEMORY,
+        "{error}. Raise maxmemory, or make room: set spec.retention, so that entries that every "
+        "group has finished are trimmed, and see what else fills this Redis. A maxmemory-policy of "
+        "allkeys-* is no way out: it would drop streams. Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        WritesRefused,
+        Reason.REDIS_REFUSES_WRITES,
+        "{error}. Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        NotServing,
+        Reason.REDIS_NOT_READY,
+        "{error}. Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        RedisUnavailable,
+        Reason.REDIS_UNREACHABLE,
+        "{error}. Check spec.redis and the network; Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        OutcomeUnknown,
+        Reason.REDIS_UNREACHABLE,
+        "{error}. Pelops looks again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        KubernetesUnavailable,
+        Reason.KUBERNETES_UNAVAILABLE,
+        "{error}. Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        Conflict, Reason.WRITE_CONFLICT, "Another writer was faster: {error}", is_terminal=False
+    ),
+    _Diagnosis(Forbidden, Reason.FORBIDDEN, "Kubernetes forbids it: {error}"),
+    _Diagnosis(Rejected, Reason.REJECTED, "The API server refuses it: {error}"),
+    _Diagnosis(NotFound, Reason.NOT_FOUND, "Not found: {error}", is_terminal=False),
+    _Diagnosis(
+        NoSuchGroup,
+        Reason.GROUP_VANISHED,
+        "{error}. Pelops looks again and creates it anew",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        NoSuchStream,
+        Reason.GROUP_VANISHED,
+        "{error}. Pelops looks again and creates it anew",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        WouldDuplicate,
+        Reason.REQUEUE_WOULD_DUPLICATE,
+        "{error}. Set spec.recovery.requeueTo to RetryStream and let the workers read that stream "
+        "too, or use strategy Release with workers that claim",
+    ),
+    _Diagnosis(
+        PositionAhead,
+        Reason.POSITION_AHEAD,
+        "{error}. New entries would be skipped too: move the group back with XGROUP SETID, or "
+        "acknowledge that the stream was replaced by deleting the group",
+    ),
+    _Diagnosis(NotOurs, Reason.CONFLICT, "{error}"),
+    _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis answers: {error}"),
+    _Diagnosis(KubernetesError, Reason.KUBERNETES_ERROR, "The API server answers: {error}"),
+    _Diagnosis(PelopsError, Reason.UNEXPECTED_ERROR, "{error}"),
+)
+
+
+def diagnose(error: PelopsError) -> Finding:
+    """The finding for any error of Pelops. Total."""
+    known = next(known for known in _DIAGNOSES if isinstance(error, known.kind))
+    told = shorten(str(error).rstrip(".") or type(error).__name__, _ERROR_LIMIT)
+    message = known.template.format(error=told)
+    return Finding(
+        reason=known.reason,
+        message=message[:1].upper() + message[1:],
+        is_terminal=known.is_terminal,
+    )

@@ -1,0 +1,88 @@
+"""All that is known of one resource in one turn: the whole world of its decisions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.api.group.recovery import RecoveryStrategy
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.domain.condition import Finding, shorten
+from pelops.domain.naming import GroupKeys
+from pelops.domain.observation import StreamObservation
+from pelops.domain.state import GroupState
+from pelops.domain.workload import WorkloadObservation
+from pelops.policy.audit.notices import AuditNotice
+from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.status.reasons import Reason
+
+_NAMES_TOLD: Final = 5
+_NAME_LIMIT: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What was asked for and what was seen; a problem says why something could not be."""
+
+    resource: StreamConsumerGroup
+    workload: WorkloadObservation
+    # None: another replica of the operator decides, and what the status tells of it stays.
+    scaling: ScalingDecision | None = None
+    keys: GroupKeys | None = None
+    stream: StreamObservation | None = None
+    server_version: str | None = None
+    topology: str | None = None
+    evicts_any_key: bool = False  # maxmemory-policy allkeys-*
+    redis_problem: Finding | None = None
+    workload_problem: Finding | None = None
+    audits: tuple[AuditNotice, ...] = ()  # what audits say about the group
+
+    @property
+    def is_group_ready(self) -> bool:
+        """Whether the group exists with all that belongs to it, and is ours."""
+        return self.redis_problem is None and self.stream is not None and self.stream.is_provisioned
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether another resource acts on the group: its numbers are that one's to show."""
+        return self.redis_problem is not None and self.redis_problem.reason == Reason.CONFLICT
+
+    @property
+    def state(self) -> GroupState:
+        """What the group remembers; nothing when Redis could not be seen."""
+        return GroupState() if self.stream is None else self.stream.state
+
+    @property
+    def unmatched_consumers(self) -> tuple[str, ...]:
+        """Names of consumers that no pod matches, fit to be shown, in an order of their own."""
+        names = self.state.report.unmatched if self.recovers else ()
+        return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[:_NAMES_TOLD]
+
+    @property
+    def has_ready_worker(self) -> bool:
+        """Whether a worker is there that is known to be ready."""
+        return self.workload.exists and self.workload.ready > 0
+
+    @property
+    def may_read(self) -> bool:
+        """Whether somebody may be reading: a worker is ready, or the workers are not declared."""
+        return not self.resource.spec.has_workers or self.has_ready_worker
+
+    @property
+    def offers_fail(self) -> bool:
+        """Whether stuck entries are on offer and no worker takes any."""
+        releases = self.resource.spec.recovery.strategy is RecoveryStrategy.RELEASE
+        return releases and self.state.report.is_not_taken
+
+    @property
+    def recovers(self) -> bool:
+        """Whether recovery was asked for: else an old report speaks of nothing that is done."""
+        return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+
+
+def printable(text: str, limit: int) -> str:
+    """The text as JSON can hold it, with at most `limit` characters.
+
+    Whoever may write to the state key in Redis may have written anything.
+    """
+    return shorten(text.encode(errors="replace").decode(), limit)

@@ -1,0 +1,1 @@
+"""Connections to Redis: topology, TLS, Sentinel, Cluster, errors and scripts."""

@@ -1,0 +1,174 @@
+"""One Redis, whatever its topology: run a script, run many, ask a plain question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from redis import exceptions
+
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.errors import OutcomeUnknown, PelopsError, PermissionDenied, RedisUnavailable
+from pelops.metrics import SCRIPT_OUTCOMES, SERVER_SECONDS
+from pelops.redis_core.cluster import Router
+from pelops.redis_core.errors import permission_denied, translate_reply
+from pelops.redis_core.scripts import ScriptCall, find_denied
+from pelops.redis_core.transport import Command, Part, Reply
+
+_COMMANDS_PER_EXCHANGE: Final = 100
+
+
+class Topology(StrEnum):
+    """How the servers stand together."""
+
+    STANDALONE = "standalone"  # also a proxied endpoint, whatever stands behind it
+    SENTINEL = "sentinel"
+    CLUSTER = "cluster"
+
+
+class Flavour(StrEnum):
+    """Whose server it is."""
+
+    REDIS = "redis"
+    VALKEY = "valkey"
+    UNKNOWN = "unknown"  # INFO is forbidden, or tells nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerKind:
+    """What was found out about a server when it was first asked."""
+
+    topology: Topology
+    flavour: Flavour = Flavour.UNKNOWN
+    version: tuple[int, int, int] | None = None  # the flavour's own numbering
+    evicts_any_key: bool = False  # maxmemory-policy allkeys-*: dead letters can vanish
+
+    def __str__(self) -> str:
+        version = ".".join(map(str, self.version)) if self.version else "of unknown version"
+        return f"{self.flavour} {version} ({self.topology})"
+
+
+class Server:
+    """A connected Redis. Made by `ServerPool.server`; safe to share among tasks.
+
+    Nothing is repeated on its own, save what a node refused with NOSCRIPT, MOVED or ASK.
+    """
+
+    def __init__(self, endpoint: RedisEndpoint, kind: ServerKind, router: Router) -> None:
+        self.endpoint = endpoint
+        self.kind = kind
+        self.is_misjudged = False  # it is another topology by now and must be detected anew
+        self._router = router
+
+    @property
+    def address(self) -> str:
+        """Where it is, without credentials."""
+        return self.endpoint.address
+
+    async def execute(self, *parts: Part, key: str | None = None, writes: bool = False) -> Reply:
+        """The reply to one command, as RESP2 holds it; raises as outcomes.py translates."""
+        command = Command(parts=parts, key=key, writes=writes)
+        return _raise_error((await self._exchange([command]))[0])
+
+    async def run(self, call: ScriptCall) -> Reply:
+        """The answer of one script."""
+        return _raise_error((await self.run_many([call]))[0])
+
+    async def run_many(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+        """The answers of many scripts, an error in place of an answer, in a few round trips."""
+        answers: list[Reply | PelopsError] = []
+        for start in range(0, len(calls), _COMMANDS_PER_EXCHANGE):
+            chunk = calls[start : start + _COMMANDS_PER_EXCHANGE]
+            began = time.monotonic()
+            replies = await self._run_chunk(chunk)
+            _measure(chunk, replies, time.monotonic() - began)
+            answers += replies
+        return answers
+
+    async def close(self) -> None:
+        """End every connection; what is in flight ends as unknown."""
+        await self._router.close()
+
+    async def _run_chunk(self, calls: Sequence[ScriptCall]) -> list[Reply | PelopsError]:
+        commands = [call.by_sha() for call in calls]
+        replies = await self._exchange_whole(commands)
+        unknown = [
+            index
+            for index, reply in enumerate(replies)
+            if isinstance(reply, exceptions.NoScriptError)
+        ]
+        if unknown:
+            again = await self._exchange_whole([calls[index].by_text() for index in unknown])
+            for index, reply in zip(unknown, again, strict=True):
+                replies[index] = reply
+        answers = [
+            _translate(reply, calls[index].script.name, commands[index])
+            for index, reply in enumerate(replies)
+        ]
+        return [
+            await self._name_denied(answer, call)
+            for answer, call in zip(answers, calls, strict=True)
+        ]
+
+    async def _name_denied(
+        self, answer: Reply | PelopsError, call: ScriptCall
+    ) -> Reply | PelopsError:
+        if not isinstance(answer, PermissionDenied) or answer.command is not None:
+            return answer
+        needs = call.needs()
+        question = find_denied(needs, near=call.keys[0])
+        place = (await self._exchange_whole([question]))[0]
+        if not isinstance(place, int) or place == 0:
+            return answer
+        need = needs[place - 1]
+        named = permission_denied(need.command, need.key)
+        named.__cause__ = answer.__cause__
+        return named
+
+    async def _exchange(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
+        replies = await self._exchange_whole(commands)
+        return [
+            _translate(reply, command.name, command)
+            for reply, command in zip(replies, commands, strict=True)
+        ]
+
+    async def _exchange_whole(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
+        try:
+            replies = await self._router.exchange(commands)
+        except PelopsError as error:
+            return [error] * len(commands)
+        if any(isinstance(reply, exceptions.MovedError) for reply in replies):
+            self.is_misjudged = True
+        return replies
+
+
+def _measure(
+    calls: Sequence[ScriptCall], answers: Sequence[Reply | PelopsError], seconds: float
+) -> None:
+    for call, answer in zip(calls, answers, strict=True):
+        outcome = "ok"
+        if isinstance(answer, OutcomeUnknown):
+            outcome = "unknown"
+        elif isinstance(answer, RedisUnavailable):
+            outcome = "unavailable"
+        elif isinstance(answer, PelopsError):
+            outcome = "refused"
+        SCRIPT_OUTCOMES.labels(call.script.name, outcome).inc()
+        SERVER_SECONDS.labels(call.script.name).inc(seconds / len(calls))
+
+
+def _translate(reply: Reply, name: str, command: Command) -> Reply | PelopsError:
+    if not isinstance(reply, Exception) or isinstance(reply, PelopsError):
+        return reply
+    error = translate_reply(reply, command=name, key=command.key, writes=command.writes)
+    error.__cause__ = reply
+    return error
+
+
+def _raise_error(reply: Reply | PelopsError) -> Reply:
+    if isinstance(reply, PelopsError):
+        raise reply
+    return reply

@@ -1,0 +1,207 @@
+"""A bounded set of connections to one node: commands out, replies in, nothing repeated.
+
+redis-py speaks the wire; its retries are not used, since only the caller knows what repeats safely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from redis import exceptions
+from redis.asyncio.connection import Connection, ConnectionPool
+
+from pelops.domain.endpoint import Node, RedisEndpoint
+from pelops.errors import RedisUnavailable
+from pelops.redis_core.errors import translate_failure
+
+CONNECT_TIMEOUT_S: Final = 3.0
+ANSWER_TIMEOUT_S: Final = 5.0
+CONNECTIONS_PER_NODE: Final = 16
+
+Part: TypeAlias = str | bytes | int
+Locate: TypeAlias = Callable[[], Awaitable[Node]]
+Reply: TypeAlias = Any  # what RESP2 holds: bytes, int, None, lists of these, or an exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command, and what must be known to send it."""
+
+    parts: tuple[Part, ...]
+    key: str | None = None  # decides the node in a cluster; None: any node
+    writes: bool = False
+
+    @property
+    def name(self) -> str:
+        """The command's own word."""
+        return str(self.parts[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """How to introduce ourselves on a new connection."""
+
+    tls: ssl.SSLContext | None
+    username: str | None = None
+    password: str | None = None
+    db: int = 0
+    needs_master: bool = False  # a Sentinel may name a server that is not the master yet
+
+    @classmethod
+    def of(cls, endpoint: RedisEndpoint, tls: ssl.SSLContext | None) -> Login:
+        """The login of an endpoint's data servers."""
+        return cls(
+            tls=tls,
+            username=endpoint.username,
+            password=endpoint.password,
+            db=endpoint.db,
+            needs_master=endpoint.sentinel is not None,
+        )
+
+
+class NodeChannel:
+    """Connections to one node, shared by all who ask it."""
+
+    def __init__(
+        self, locate: Locate, login: Login, *, connections: int = CONNECTIONS_PER_NODE
+    ) -> None:
+        self._free = asyncio.Semaphore(connections)
+        self._failed_at = -math.inf
+        self._address = "an unknown address"
+        self._locate = locate
+        self._pool: ConnectionPool = ConnectionPool(
+            connection_class=LocatedConnection,
+            max_connections=connections,
+            locate=self._find,
+            login=login,
+            db=login.db,
+            username=login.username,
+            password=login.password,
+            protocol=2,
+            driver_info=None,  # CLIENT SETINFO is unknown to 7.0 and one more word in the ACL
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=ANSWER_TIMEOUT_S,
+        )
+        self.in_flight = 0
+
+    async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
+        """The replies to commands sent together; a refused one has its exception as reply.
+
+        Raises RedisUnavailable when nothing was sent or nothing was to be written, OutcomeUnknown
+        when a write may have happened, AuthenticationFailed and InvalidSpec from the login.
+        """
+        self.in_flight += 1
+        came_at = asyncio.get_running_loop().time()
+        try:
+            async with self._free:
+                return await self._exchange(commands, came_at)
+        finally:
+            self.in_flight -= 1
+
+    async def take(self) -> Connection:
+        """A connection for the caller alone, until the channel is closed; raises as `exchange`.
+
+        For a subscription, which answers for as long as it lasts.
+        """
+        return await self._connect(asyncio.get_running_loop().time())
+
+    async def close(self) -> None:
+        """End every connection, also those in use."""
+        await self._pool.aclose()
+
+    async def _find(self) -> Node:
+        node = await self._locate()
+        self._address = str(node)
+        return node
+
+    async def _exchange(self, commands: Sequence[Command], came_at: float) -> list[Reply]:
+        connection = await self._connect(came_at)
+        try:
+            packed = connection.pack_commands([command.parts for command in commands])
+            await connection.send_packed_command(packed, check_health=False)
+            return [await read_reply(connection) for _ in commands]
+        except (exceptions.RedisError, OSError) as error:
+            # The other idle connections most likely lead to the same dead server.
+            await self._pool.disconnect(inuse_connections=False)
+            writes = any(command.writes for command in commands)
+            raise translate_failure(
+                error, address=self._address, sent=True, writes=writes
+            ) from error
+        finally:
+            await self._pool.release(connection)
+
+    async def _connect(self, came_at: float) -> LocatedConnection:
+        if self._failed_at >= came_at:
+            # Whoever waited for a turn shares the failure, instead of waiting for one of its own.
+            raise RedisUnavailable(f"Redis at {self._address} could not be reached just now")
+        try:
+            pool: Any = self._pool  # its methods are untyped
+            connection: LocatedConnection = await pool.get_connection()
+        except RedisUnavailable:
+            self._failed_at = asyncio.get_running_loop().time()
+            raise
+        except (exceptions.RedisError, OSError) as error:
+            self._failed_at = asyncio.get_running_loop().time()
+            raise translate_failure(
+                error, address=self._address, sent=False, writes=False
+            ) from error
+        return connection
+
+    async def forget_connections(self) -> None:
+        """End idle connections, so that the next command finds the server anew."""
+        await self._pool.disconnect(inuse_connections=False)
+
+
+async def read_reply(connection: LocatedConnection) -> Reply:
+    """The next reply; a refusal as the exception that it is."""
+    try:
+        return await connection.read_response()
+    except exceptions.ResponseError as refusal:
+        return refusal
+
+
+class LocatedConnection(Connection):
+    """A connection that asks where its server is whenever it connects."""
+
+    def __init__(self, *, locate: Locate, login: Login, **settings: Any) -> None:
+        self._locate = locate
+        self._login = login
+        super().__init__(**settings)
+
+    async def connect(self) -> None:
+        if self.is_connected:
+            if not self.has_unread():
+                return
+            await self.disconnect()
+        node = await self._locate()
+        self.host, self.port = node.host, node.port
+        await super().connect()  # type: ignore[no-untyped-call]
+        if self._login.needs_master:
+            await self._check_master()
+
+    def has_unread(self) -> bool:
+        """Whether the server has said something unasked, such as that it hangs up."""
+        # Before a command there is nothing to read but the end of a connection that the server
+        # closed meanwhile. The kernel knows it before the event loop does, and only before the
+        # command is sent can it still be said that a write did not happen.
+        assert self._writer is not None
+        poller = select.poll()
+        poller.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poller.poll(0))
+
+    def _connection_arguments(self) -> dict[str, Any]:
+        arguments = dict(super()._connection_arguments())
+        return {**arguments, "ssl": self._login.tls} if self._login.tls else arguments
+
+    async def _check_master(self) -> None:
+        await self.send_command("INFO", "replication", check_health=False)
+        role = await read_reply(self)
+        if isinstance(role, bytes) and b"role:slave" in role:
+            await self.disconnect()
+            raise RedisUnavailable("the server that Sentinel names is not the master yet")

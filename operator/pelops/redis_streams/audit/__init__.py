@@ -1,0 +1,1 @@
+"""Records of audits beside each group."""

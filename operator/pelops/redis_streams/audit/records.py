@@ -1,0 +1,207 @@
+"""What audits record beside each group: the pipeline writes, the operator reads.
+
+An audit of a stream pattern also keeps an index of the groups that it found, since nobody else
+could name them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final
+
+from pelops.domain.audit import (
+    ACKNOWLEDGED_PREFIX,
+    MOST_AUDITS,
+    MOST_GROUPS,
+    SUMMARY_LIMIT,
+    TOTALS_PREFIX,
+    AuditRecord,
+    AuditSummary,
+    check_audit_name,
+    parse_summary,
+    render_summary_text,
+)
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import GroupKeys, audit_index_key
+from pelops.errors import InvalidSpec, PelopsError
+from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+from pelops.redis_streams.group.observation import wrong_type
+from pelops.redis_streams.recovery.scan import raise_refusal
+
+_RECORD: Final = load_script("record_audit", writes=True)
+_FORGET: Final = load_script("forget_audit", writes=True)
+_READ: Final = load_script("read_audit", writes=False)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+async def record_audit(
+    server: Server,
+    keys: GroupKeys,
+    name: str,
+    summary: AuditSummary,
+    *,
+    archived: EntryId | None = None,
+) -> int | None:
+    """Write what an audit found: entries lost in all windows, or None if a newer window is there.
+
+    Lost entries of earlier windows that its run has found count as well.
+
+    `archived` is the ledger's ID up to which the audit has archived it; the operator keeps what
+    comes after it. Repeats safely: one window counts once, however often it is recorded.
+    Raises InvalidSpec for a name or a summary that cannot be recorded, WrongType, PermissionDenied.
+    """
+    text = render_summary_text(summary)
+    at_ms = (summary.window.at - _EPOCH) // timedelta(milliseconds=1)
+    call = ScriptCall(
+        script=_RECORD,
+        keys=(keys.audit,),
+        args=(
+            *(
+                check_audit_name(name),
+                at_ms,
+                summary.lost + summary.lost_earlier,
+                "-" if archived is None else str(archived),
+            ),
+            *(text, SUMMARY_LIMIT, MOST_AUDITS),
+        ),
+        needs=partial(_write_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    if verdict == b"too-large":
+        raise InvalidSpec(f"the summary has more than {SUMMARY_LIMIT} bytes: shorten its sentences")
+    if verdict == b"too-many":
+        raise InvalidSpec(
+            f"{MOST_AUDITS} audits record on {keys.audit} already: forget one that is not used any "
+            f"more, with HDEL {keys.audit} NAME totals:NAME"
+        )
+    return int(details[0]) if verdict == b"recorded" else None
+
+
+async def forget_audit(server: Server, keys: GroupKeys, name: str) -> bool:
+    """Remove what an audit recorded; False when nothing was there. Repeats safely."""
+    call = ScriptCall(
+        script=_FORGET,
+        keys=(keys.audit,),
+        args=(check_audit_name(name),),
+        needs=partial(_forget_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return bool(details[0])
+
+
+async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: int) -> None:
+    """Remember that a person has seen `lost` lost entries. Repeats safely; what comes later counts.
+
+    Raises what every call of the door raises.
+    """
+    field = f"{ACKNOWLEDGED_PREFIX}{check_audit_name(name)}"
+    await server.execute("HSET", keys.audit, field, lost, key=keys.audit, writes=True)
+
+
+async def read_audits(
+    server: Server, groups: Iterable[GroupKeys], name: str
+) -> dict[GroupKeys, AuditRecord | PelopsError | None]:
+    """What an audit recorded of each group, in a few round trips; an error in place of what failed.
+
+    None: nothing yet. InvalidSpec: something else stands there than a summary of this version.
+    """
+    asked = list(dict.fromkeys(groups))
+    fields = (name, f"{TOTALS_PREFIX}{name}", f"{ACKNOWLEDGED_PREFIX}{name}")
+    calls = [
+        ScriptCall(script=_READ, keys=(keys.audit,), args=fields, needs=partial(_read_needs, keys))
+        for keys in asked
+    ]
+    answers = await server.run_many(calls)
+    return {keys: _read(keys, answer) for keys, answer in zip(asked, answers, strict=True)}
+
+
+async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, str]]) -> None:
+    """Name the groups, as pairs of stream and group, that an audit of a pattern found.
+
+    Raises InvalidSpec for more than `MOST_GROUPS`, and what every call of the door raises.
+    """
+    pairs = sorted(set(groups))
+    if len(pairs) > MOST_GROUPS:
+        raise InvalidSpec(
+            f"the pattern finds {len(pairs)} groups, and an audit takes {MOST_GROUPS}: narrow it"
+        )
+    key = audit_index_key(check_audit_name(name))
+    text = json.dumps(pairs, ensure_ascii=False)
+    await server.execute("HSET", key, "groups", text, key=key, writes=True)
+
+
+async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
+    """The groups that `record_groups` named; none when it never did.
+
+    Raises InvalidSpec when something else stands there, WrongType, and what the door raises.
+    """
+    key = audit_index_key(check_audit_name(name))
+    (text,) = await server.execute("HMGET", key, "groups", key=key)
+    try:
+        found = json.loads(text or b"[]")
+        pairs = tuple((str(stream), str(group)) for stream, group in found)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidSpec(f"the key {key} names no groups; remove it") from error
+    return pairs[:MOST_GROUPS]
+
+
+async def forget_groups(server: Server, name: str) -> None:
+    """Remove what `record_groups` wrote. Repeats safely."""
+    key = audit_index_key(check_audit_name(name))
+    await server.execute("HDEL", key, "groups", key=key, writes=True)
+
+
+async def find_first_after(server: Server, stream: str, entry_id: EntryId) -> EntryId | None:
+    """The first entry of a stream after an ID; None without one."""
+    found = await server.execute("XRANGE", stream, f"({entry_id}", "+", "COUNT", 1, key=stream)
+    return parse_entry_id(found[0][0]) if found else None
+
+
+def _read(keys: GroupKeys, answer: Reply) -> AuditRecord | PelopsError | None:
+    if isinstance(answer, PelopsError):
+        return answer
+    if isinstance(answer, bytes):
+        return wrong_type(keys.audit, answer.decode("utf-8", "replace"), "hash")
+    try:
+        return _parse(answer)
+    except InvalidSpec as error:
+        return error
+
+
+def _parse(values: Sequence[bytes | None]) -> AuditRecord | None:
+    if not values or values[0] is None:
+        return None
+    words = (values[1] or b"").split(b" ")
+    return AuditRecord(
+        summary=parse_summary(values[0]),
+        lost=_number(words[-1]),
+        acknowledged=_number(values[2] or b""),
+    )
+
+
+def _number(digits: bytes) -> int:
+    return int(digits) if digits.isdigit() and len(digits) <= 19 else 0
+
+
+def _write_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        Need("type", keys.audit),
+        Need("time"),
+        Need("hmget", keys.audit, ("f",)),
+        Need("hset", keys.audit, ("f", "v")),
+    )
+
+
+def _forget_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (*_write_needs(keys), Need("hdel", keys.audit, ("f",)))
+
+
+def _read_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return Need("type", keys.audit), Need("hmget", keys.audit, ("f",))

@@ -1,0 +1,1 @@
+"""Reads and writes of a consumer group and its keys."""

@@ -1,0 +1,288 @@
+"""Seeing streams and groups: one script per group, one round trip for many.
+
+Missing streams and groups are facts. A key of another type is an error that names both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import GroupKeys
+from pelops.domain.observation import (
+    Ahead,
+    ConsumerObservation,
+    GroupObservation,
+    RetryObservation,
+    StreamObservation,
+    judge_lag,
+)
+from pelops.domain.ownership import GroupHold, OwnerRecord
+from pelops.domain.state import FIXED_FIELDS, GroupState, parse_state
+from pelops.errors import PelopsError, WrongType
+from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+
+_SCRIPT: Final = load_script("observe_group", writes=False)
+_WANTED: Final = ("stream", "stream", "stream", "hash", "stream", "stream")
+_OWNER: Final = tuple(
+    f"owner:{what}"
+    for what in ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
+)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Stream(NamedTuple):
+    """A stream as the script answers it."""
+
+    length: int
+    last_generated: bytes
+    first: bytes | None
+    added: int | None
+    groups: int
+    deleted: bytes | None
+
+
+_NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What is looked at in one call."""
+
+    keys: GroupKeys
+    with_retry: bool = False
+    with_handover: bool = False
+    is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
+    is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
+    with_consumers: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys, in the script's order."""
+        keys = self.keys
+        always = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
+        retry = (keys.retry,) if self.with_retry else ()
+        return (*always, *retry, *((keys.handover,) if self.with_handover else ()))
+
+
+Asked = TypeVar("Asked", GroupKeys, Look)
+
+
+async def observe_group(
+    server: Server,
+    keys: GroupKeys,
+    *,
+    with_retry: bool = False,
+    with_handover: bool = False,
+    is_retry_former: bool = False,
+) -> StreamObservation:
+    """The stream and our group of it, at one instant of the server.
+
+    The retry and the hand-over stream are looked at only when asked for: a key that is absent stops
+    every script while a cluster migrates its slot.
+    Raises WrongType for a key that holds something else, and what every call of the door raises.
+    """
+    look = Look(keys, with_retry, with_handover, is_retry_former)
+    return _read(look, await server.run(_call(look)))
+
+
+async def observe_groups(
+    server: Server, groups: Iterable[Asked]
+) -> dict[Asked, StreamObservation | PelopsError]:
+    """As `observe_group`, for many in a few round trips; an error in place of what failed.
+
+    A Look says what else to look at; keys alone are a look at the stream and its group.
+    """
+    asked = list(dict.fromkeys(groups))
+    looks = [one if isinstance(one, Look) else Look(one) for one in asked]
+    answers = await server.run_many([_call(look) for look in looks])
+    return {
+        one: _read_or_error(look, answer)
+        for one, look, answer in zip(asked, looks, answers, strict=True)
+    }
+
+
+def _call(look: Look) -> ScriptCall:
+    return ScriptCall(
+        script=_SCRIPT,
+        keys=look.names,
+        args=(
+            *(look.keys.group, look.is_deep + 2 * look.with_consumers),
+            *(*_OWNER, *FIXED_FIELDS),
+        ),
+        needs=partial(_needs, look),
+    )
+
+
+def _needs(look: Look) -> tuple[Need, ...]:
+    keys = look.keys
+    return (
+        *(Need("type", name) for name in look.names),
+        Need("time"),
+        Need("xinfo|stream", keys.stream),
+        Need("xinfo|groups", keys.stream),
+        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        Need("xlen", keys.dead_letter),
+        Need("hmget", keys.state, ("owner:uid",)),
+    )
+
+
+def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError:
+    if isinstance(answer, PelopsError):
+        return answer
+    try:
+        return _read(look, answer)
+    except PelopsError as error:
+        return error
+
+
+def _read(look: Look, answer: Reply) -> StreamObservation:
+    types, (seconds, microseconds), stream, group, dead_letters, fields, further, names = answer
+    _check_types(look, [kind.decode() for kind in types])
+    sides = {
+        name: _read_side(*one, is_former=look.is_retry_former)
+        for name, one in zip(look.names[4:], further, strict=True)
+    }
+    handover = sides.get(look.keys.handover)
+    seen = _Stream(*(stream or _NO_STREAM))
+    return StreamObservation(
+        server_time=EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds)),
+        exists=stream is not None,
+        length=seen.length,
+        last_generated_id=parse_entry_id(seen.last_generated),
+        first_id=_id_or_none(seen.first),
+        entries_added=seen.added,
+        groups=seen.groups,
+        group=_read_group(group, seen) if group else None,
+        dead_letters=dead_letters,
+        dead_letter_exists=types[1] == b"stream",
+        ledger_exists=types[2] == b"stream",
+        hold=parse_hold(fields[: len(_OWNER)]),
+        max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
+        state=_read_state(fields[len(_OWNER) :]),
+        retry=sides.get(look.keys.retry),
+        consumers=None if names is None else tuple(_read_consumer(*one) for one in names),
+        has_handover=handover is None or handover.exists,
+    )
+
+
+def _read_group(group: Sequence[Reply], stream: _Stream) -> GroupObservation:
+    delivered, pending, reported, consumers, entries_read, lowest, counted, holding = group
+    position = parse_entry_id(delivered)
+    ahead = Ahead(counted[0], bool(counted[1])) if counted else None
+    lag = judge_lag(
+        reported,
+        last_delivered_id=position,
+        last_generated_id=parse_entry_id(stream.last_generated),
+        length=stream.length,
+        ahead=ahead,
+    )
+    is_right = reported == lag and (lag != 0 or entries_read == stream.added)
+    return GroupObservation(
+        last_delivered_id=position,
+        pending=pending,
+        lag=lag,
+        consumers=consumers,
+        entries_read=entries_read,
+        lowest_pending=_id_or_none(lowest),
+        holding=holding,
+        at_least=ahead.counted if ahead else 0,
+        is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
+    )
+
+
+def _can_repair(position: EntryId, stream: _Stream) -> bool:
+    # Of entries at the position or ahead of it one was deleted: the server believes no number then.
+    deleted = _id_or_none(stream.deleted) or EntryId.MIN
+    return deleted == EntryId.MIN or deleted < position
+
+
+def _read_consumer(name: bytes, pending: int, idle_ms: int) -> ConsumerObservation:
+    return ConsumerObservation(
+        name=name.decode("utf-8", "surrogateescape"),
+        pending=pending,
+        idle=timedelta(milliseconds=idle_ms),
+    )
+
+
+def _read_side(
+    stream: Sequence[Reply] | None, group: Sequence[Reply] | None, *, is_former: bool
+) -> RetryObservation:
+    if not stream or not group:
+        length = stream[0] if stream else 0
+        # A former one gets no group anew: all that it holds waits for nobody.
+        left = length if is_former else 0
+        first = _id_or_none(stream[2]) if stream and left else None
+        return RetryObservation(
+            exists=False,
+            is_former=is_former,
+            length=length,
+            first_id=first,
+            lag=left,
+            first_undelivered=first,
+        )
+    seen, counted = _read_group(group, _Stream(*stream)), group[6]
+    return RetryObservation(
+        exists=True,
+        is_former=is_former,
+        length=stream[0],
+        first_id=_id_or_none(stream[2]),
+        last_delivered_id=seen.last_delivered_id,
+        pending=seen.pending,
+        lag=seen.lag,
+        lowest_pending=seen.lowest_pending,
+        holding=seen.holding,
+        at_least=seen.at_least,
+        is_lag_repairable=seen.is_lag_repairable,
+        first_undelivered=_id_or_none(counted[2]) if counted else None,
+    )
+
+
+def _read_state(values: Sequence[bytes | None]) -> GroupState:
+    texts = (None if value is None else value.decode("utf-8", "replace") for value in values)
+    return parse_state(dict(zip(FIXED_FIELDS, texts, strict=False)))
+
+
+def _id_or_none(reply: bytes | None) -> EntryId | None:
+    return parse_entry_id(reply) if reply else None
+
+
+def _check_types(look: Look, types: Sequence[str]) -> None:
+    for name, found, wanted in zip(look.names, types, _WANTED, strict=False):
+        if found not in {"none", wanted}:
+            raise wrong_type(name, found, wanted)
+
+
+def wrong_type(key: str, found: str, wanted: str) -> WrongType:
+    """The error for a key that holds another type than the one needed."""
+    return WrongType(
+        f"the key {key} holds a {found}, not a {wanted}; choose another name, or remove the key",
+        key=key,
+        found=found,
+    )
+
+
+def parse_hold(fields: Sequence[bytes | None]) -> GroupHold | None:
+    """Who acts on a group, from the fields of its state; None when nobody ever did."""
+    if not fields or any(field is None for field in fields):
+        return None
+    uid, cluster, namespace, name, created, until = (
+        (field or b"").decode("utf-8", "replace") for field in fields
+    )
+    if not (created.isdigit() and until.isdigit()):
+        return None
+    owner = OwnerRecord(
+        uid=uid, cluster=cluster, namespace=namespace, name=name, created=_instant(int(created))
+    )
+    return GroupHold(owner=owner, held_until=_instant(int(until)))
+
+
+def _instant(ms: int) -> datetime:
+    # Ten thousand years are enough; a damaged record must not stop the observation.
+    return EPOCH + timedelta(milliseconds=min(ms, 253_370_764_800_000))

@@ -1,0 +1,1 @@
+"""The scripts of a scan, and what they answer."""

@@ -1,0 +1,126 @@
+"""The consumers of a group: who there is, and the end of those that own nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+from pelops.domain.recovery import Progress
+from pelops.errors import NoSuchGroup, RedisError
+from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+from pelops.redis_streams.recovery.actions import Act
+from pelops.redis_streams.recovery.scan import (
+    MILLISECOND,
+    decode_name,
+    encode_name,
+    instant,
+    raise_refusal,
+)
+
+_REMOVE: Final = load_script("remove_consumer", writes=True)
+_PROGRESS: Final = load_script("see_progress", writes=False)
+LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
+LOOKED_AT: Final = 500  # pending entries of one consumer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSight:
+    """A consumer as XINFO CONSUMERS shows it."""
+
+    name: str
+    pending: int
+    idle: timedelta  # since it last asked for anything
+
+
+async def list_consumers(server: Server, stream: str, group: str) -> list[ConsumerSight]:
+    """All consumers of a group. Costs are linear in their number (XINFO CONSUMERS)."""
+    reply = await server.execute("XINFO", "CONSUMERS", stream, group, key=stream)
+    return [_read_consumer(one) for one in reply]
+
+
+async def list_lowest_owners(server: Server, stream: str, group: str, *, count: int) -> list[str]:
+    """The consumers that own the lowest pending entries, each once. Costs are linear in `count`."""
+    reply = await server.execute("XPENDING", stream, group, "-", "+", count, key=stream)
+    return list(dict.fromkeys(decode_name(owner) for _, owner, _, _ in reply if owner))
+
+
+async def count_consumers(server: Server, stream: str, group: str) -> int:
+    """How many consumers a group has; 0 without the group or its stream."""
+    try:
+        groups = await server.execute("XINFO", "GROUPS", stream, key=stream)
+    except RedisError as error:
+        if "no such key" in str(error):
+            return 0
+        raise
+    found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
+    return next((one[b"consumers"] for one in found if one[b"name"] == group.encode()), 0)
+
+
+async def see_progress(server: Server, stream: str, group: str, consumer: str) -> Progress:
+    """See whether a consumer and the others of its group finish what they are given.
+
+    Costs are linear in the number of consumers. Raises NoSuchGroup.
+    """
+    call = ScriptCall(
+        script=_PROGRESS,
+        keys=(stream,),
+        args=(group, encode_name(consumer), LOOKED_AT),
+        needs=lambda: (
+            Need("xinfo|consumers", stream, (group,)),
+            Need("xpending", stream, (group, "-", "+", 1)),
+        ),
+    )
+    first, *rest = await server.run(call)
+    if first == b"no-group":
+        raise NoSuchGroup(f"the group {group} of {stream} does not exist")
+    inactive, newest, others = (None if ms < 0 else ms * MILLISECOND for ms in rest)
+    return Progress(asked=instant(first), inactive=inactive, newest=newest, others=others)
+
+
+async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
+    """Remove a consumer that owns nothing; False when it owns entries or is gone already.
+
+    Entries of the group's other stream count too: the retry stream, or the stream itself.
+
+    Raises NotOurs, WrongType, PermissionDenied.
+    """
+    keys = act.keys
+    others = {keys.stream, act.target, act.former_retry} - {act.source, ""}
+    call = ScriptCall(
+        script=_REMOVE,
+        keys=(act.source, keys.ledger, keys.state, keys.started, *others),
+        args=(keys.group, act.uid, act.actor, encode_name(consumer)),
+        needs=partial(_remove_needs, act),
+    )
+    verdict, *details = await server.run(call)
+    if verdict in (b"owns-entries", b"absent"):
+        return False
+    raise_refusal(keys, verdict, details)
+    return True
+
+
+def _read_consumer(reply: Sequence[Reply]) -> ConsumerSight:
+    fields = dict(zip(reply[::2], reply[1::2], strict=True))
+    return ConsumerSight(
+        name=decode_name(fields[b"name"]),
+        pending=fields[b"pending"],
+        idle=fields[b"idle"] * MILLISECOND,
+    )
+
+
+def _remove_needs(act: Act) -> tuple[Need, ...]:
+    keys, stream = act.keys, act.source
+    return (
+        Need("hget", keys.state, ("f",)),
+        Need("xpending", stream, (keys.group, "-", "+", 1)),
+        Need("xinfo|groups", stream),
+        Need("xgroup|delconsumer", stream, (keys.group, "c")),
+        Need("hdel", keys.state, ("f",)),
+        Need("hdel", keys.started, ("f",)),
+        Need("xadd", keys.ledger, ("*", "f", "v")),
+    )

@@ -1,0 +1,314 @@
+"""What a sweep asks of a group: the beginning, the owners, idle entries, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import Chunk, PendingEntry, StreamSight, SweepSight, read_ids
+from pelops.domain.state import SWEEP_AT, SWEEP_CURSOR, SWEEP_REPORT
+from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs
+from pelops.redis_core.errors import permission_denied
+from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+from pelops.redis_streams.group.observation import EPOCH, wrong_type
+
+_OPEN: Final = load_script("open_sweep", writes=True)
+_FIND: Final = load_script("find_idle", writes=False)
+_FINISH: Final = load_script("finish_sweep", writes=True)
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+FIRST_PAGE: Final = 100  # enough to see that little is old
+PAGE: Final = 500  # entries looked at one by one in one call
+SEEKABLE: Final = 20_000  # pending entries that the server may visit in one call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotDue:
+    """Another replica has swept the group recently."""
+
+    swept_at: datetime
+    now: datetime
+
+
+async def open_sweep(  # noqa: PLR0913 - what is swept, and whether it is due
+    server: Server,
+    keys: GroupKeys,
+    *,
+    uid: str,
+    due: timedelta,
+    with_retry: bool,
+    is_retry_former: bool = False,
+) -> SweepSight | NotDue:
+    """Begin a sweep unless one began less than `due` ago; zero begins in any case.
+
+    With `is_retry_former` the resource no longer asks for the retry stream: its group may be gone.
+
+    Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied, before anything was written.
+    """
+    recent = await _find_recent(server, keys, uid, due) if due else None
+    if recent is not None:
+        return recent
+    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
+    call = ScriptCall(
+        script=_OPEN,
+        keys=(*names, keys.retry) if with_retry else names,
+        args=(keys.group, uid, due // MILLISECOND, int(is_retry_former)),
+        needs=partial(_open_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    if verdict == b"not-due":
+        return NotDue(swept_at=instant(details[0]), now=instant(details[1]))
+    raise_refusal(keys, verdict, details)
+    return _read_sight(keys, details)
+
+
+async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
+    """The sweep that is recent enough, found for a tenth of what the script costs Redis."""
+    fields = ("HMGET", keys.state, "owner:uid", SWEEP_AT)
+    owner, swept_at = await server.execute(*fields, key=keys.state)
+    if owner != uid.encode() or not (swept_at or b"").isdigit():
+        return None  # the script says what is the matter
+    seconds, microseconds = await server.execute("TIME", key=keys.state)
+    now = EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+    age = now - instant(swept_at)
+    # A time in the future was written before the clock went back, and counts as none.
+    is_recent = timedelta() <= age < due
+    return NotDue(swept_at=instant(swept_at), now=now) if is_recent else None
+
+
+async def find_idle(
+    server: Server, sight: StreamSight, group: str, *, idle: timedelta, cursor: str = ""
+) -> AsyncGenerator[tuple[list[PendingEntry], str], None]:
+    """Pages of the entries that have been idle so long, each with the cursor to go on from there.
+
+    The last page's cursor is empty: the next pages begin at the front. So does one that is damaged.
+    The cheapest way that is exact: entries that are younger than `idle` are never visited where IDs
+    are times; what is old is looked at page by page, or sought by the server when there is little.
+    """
+    beyond = "+" if _has_future_ids(sight) else ""
+    find = partial(_find_page, server, sight.name, group, to=beyond, idle=idle)
+    found, visited, last = await find(start=_after(cursor), count=FIRST_PAGE, seeks=False)
+    is_whole = visited < FIRST_PAGE
+    yield found, "" if is_whole else last
+    seeks = sight.pending <= SEEKABLE
+    count = 1000 if seeks else PAGE
+    while not is_whole:
+        found, visited, last = await find(start=f"({last}", count=count, seeks=seeks)
+        is_whole = visited < count
+        yield found, "" if is_whole else last
+
+
+async def count_dangling(server: Server, sight: StreamSight, group: str) -> int:
+    """How many pending entries lie below the stream's first, 100 at most: their bodies are gone."""
+    lowest, first = sight.lowest_pending, sight.first_id
+    if lowest is None or (first is not None and lowest >= first):
+        return 0
+    end = "+" if first is None else f"({first}"
+    found = await server.execute("XPENDING", sight.name, group, "-", end, 100, key=sight.name)
+    return len(found)
+
+
+async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its own
+    server: Server,
+    keys: GroupKeys,
+    *,
+    uid: str,
+    target: str,
+    others: tuple[str, ...] = (),
+    report: str | None = None,
+    cursor: str | None = None,
+    resolved: str = "",
+    scan: str = "",
+    learnt: Mapping[str, str] | None = None,
+) -> str:
+    """Write what the sweep found, but for what is None; where to go on forgetting tries.
+
+    That is `0` at the end. `resolved` is the chunk that was seen, if nothing of it is under way.
+    Copies go to `target`; `others` are streams of the group to which they went before.
+    Raises NotOurs, WrongType, PermissionDenied.
+    """
+    told = {SWEEP_REPORT: report, SWEEP_CURSOR: cursor, **(learnt or {})}
+    fields = [part for name, text in told.items() if text is not None for part in (name, text)]
+    call = ScriptCall(
+        script=_FINISH,
+        keys=(target, keys.state, *others),
+        args=(keys.group, uid, encode_name(resolved), scan, *fields),
+        needs=partial(_finish_needs, keys),
+    )
+    verdict, *details = await server.run(call)
+    raise_refusal(keys, verdict, details)
+    return str(details[0].decode())
+
+
+async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
+    """Fields of the group's state, in the order asked for."""
+    if not names:
+        return []
+    reply = await server.execute("HMGET", keys.state, *names, key=keys.state)
+    return [value.decode("utf-8", "replace") if value is not None else None for value in reply]
+
+
+def raise_refusal(keys: GroupKeys, verdict: bytes, details: list[Reply]) -> None:
+    """Raise what a verdict means that says why nothing was done."""
+    if verdict == b"not-owner":
+        raise NotOurs(f"another resource acts on the group {keys.group} of {keys.stream}")
+    if verdict == b"no-group":
+        raise NoSuchGroup(f"the group {keys.group} of {details[0].decode()} does not exist")
+    if verdict == b"wrong-type":
+        key, found = details[0].decode(), details[1].decode()
+        hashes = (keys.state, keys.started, keys.audit)
+        raise wrong_type(key, found, "hash" if key in hashes else "stream")
+    if verdict == b"no-permission":
+        raise permission_denied(details[0].decode().lower(), details[1].decode())
+
+
+def instant(ms: bytes | int) -> datetime:
+    """A moment of the server's clock."""
+    return EPOCH + int(ms) * MILLISECOND
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds as Redis counts them."""
+    return (moment - EPOCH) // MILLISECOND
+
+
+async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
+    server: Server,
+    stream: str,
+    group: str,
+    *,
+    to: str,
+    idle: timedelta,
+    start: str,
+    count: int,
+    seeks: bool,
+) -> tuple[list[PendingEntry], int, str]:
+    how = "seek" if seeks else "visit"
+    call = ScriptCall(
+        script=_FIND,
+        keys=(stream,),
+        args=(group, start, to, idle // MILLISECOND, count, how),
+        needs=lambda: (Need("time"), Need("xpending", stream, (group, "-", "+", 1))),
+    )
+    first, *rest = await server.run(call)
+    if first == b"no-group":
+        raise NoSuchGroup(f"the group {group} of {stream} does not exist")
+    visited, last, *found = rest
+    return [read_pending(one) for one in found], visited, last.decode()
+
+
+def read_pending(reply: Sequence[Reply]) -> PendingEntry:
+    """An entry as XPENDING tells it."""
+    entry_id, owner, idle, deliveries = reply
+    return PendingEntry(
+        entry_id=parse_entry_id(entry_id),
+        owner=decode_name(owner),
+        idle=int(idle) * MILLISECOND,
+        deliveries=deliveries,
+    )
+
+
+def decode_name(name: bytes) -> str:
+    """A consumer's name as text; bytes that are no text survive a round trip."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def encode_name(name: str) -> bytes:
+    """The inverse of `decode_name`."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _after(cursor: str) -> str:
+    """Where XPENDING goes on; beyond the last ID that there can be, Redis takes nothing."""
+    try:
+        last = parse_entry_id(cursor)
+    except InvalidSpec:
+        return "-"
+    return "-" if last == EntryId.MAX else f"({last}"
+
+
+def _has_future_ids(sight: StreamSight) -> bool:
+    # IDs that are no times, or times of a faster clock: how old an entry is says nothing then.
+    return sight.last_generated_id.ms > to_ms(sight.seen)
+
+
+def _read_sight(keys: GroupKeys, details: list[Reply]) -> SweepSight:
+    now, since, chunk, under_way, hold_until, back_since, report, cursor, *rest = details
+    offers, main, retry = rest
+    moment = instant(now)
+    return SweepSight(
+        now=moment,
+        master_since=_moment_or_none(since),
+        chunk=Chunk(
+            written=decode_name(chunk),
+            under_way=_read_ids(one[0] for one in under_way),
+            undelivered=_read_ids(one[0] for one in under_way if not one[1]),
+        ),
+        hold_until=_moment_or_none(hold_until),
+        hold_before=_moment_or_none(back_since),
+        report=report.decode("utf-8", "replace"),
+        cursor=cursor.decode("utf-8", "replace"),
+        stream=_read_stream(keys.stream, moment, main),
+        retry=_read_stream(keys.retry, moment, retry) if retry else None,
+        offers=offers,
+    )
+
+
+def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
+    return frozenset(one for word in words for one in read_ids(decode_name(word)))
+
+
+def _read_stream(name: str, seen: datetime, reply: Sequence[Reply]) -> StreamSight:
+    groups, pending, consumers, delivered, generated, first, lowest = reply
+    return StreamSight(
+        name=name,
+        seen=seen,
+        groups=groups,
+        pending=pending,
+        consumers=consumers,
+        last_delivered_id=parse_entry_id(delivered),
+        last_generated_id=parse_entry_id(generated),
+        first_id=_id_or_none(first),
+        lowest_pending=_id_or_none(lowest),
+    )
+
+
+def _id_or_none(reply: Reply) -> EntryId | None:
+    return parse_entry_id(reply) if reply else None
+
+
+def _moment_or_none(reply: Reply) -> datetime | None:
+    if not reply or not reply.isdigit() or int(reply) == 0:
+        return None
+    return instant(min(int(reply), 253_370_764_800_000))
+
+
+def _open_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        *(Need("type", key) for key in (keys.stream, keys.dead_letter, keys.ledger, keys.state)),
+        Need("time"),
+        Need("hmget", keys.state, ("f",)),
+        Need("xinfo|groups", keys.stream),
+        Need("xinfo|stream", keys.stream),
+        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
+        Need("xrange", keys.stream, ("-", "+")),
+        Need("info", None, ("replication",)),
+        Need("hset", keys.state, ("f", "v")),
+    )
+
+
+def _finish_needs(keys: GroupKeys) -> tuple[Need, ...]:
+    return (
+        Need("hmget", keys.state, ("f",)),
+        Need("hget", keys.state, ("f",)),
+        Need("hset", keys.state, ("f", "v")),
+        Need("hdel", keys.state, ("f",)),
+        Need("hscan", keys.state, ("0",)),
+    )

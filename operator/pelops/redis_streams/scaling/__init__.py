@@ -1,0 +1,1 @@
+"""Waiting for the next entry of idle streams."""

@@ -1,0 +1,1 @@
+"""The parts of a running worker. Users import from `pelops.worker` alone."""

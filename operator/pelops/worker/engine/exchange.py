@@ -1,0 +1,333 @@
+"""The loop that talks: sees when something is to be said, says it, and acts on the answer.
+
+None of it is urgent. Done at once, it would keep the server idle, and then the worker while that
+works: the two take turns instead of working side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from asyncio import Task
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.errors import NoSuchGroup, OutOfMemory, PermissionDenied, RedisError, RedisUnavailable
+from pelops.worker.engine.acknowledgements import (
+    REFRESH_AT,
+    Heard,
+    Letters,
+    Sent,
+    build_outgoing,
+    understand_answer,
+)
+from pelops.worker.engine.alarm import Alarm
+from pelops.worker.engine.reading import Reader
+from pelops.worker.engine.shared import Shared
+from pelops.worker.engine.slots import Lanes
+from pelops.worker.entry import Entry
+from pelops.worker.server.adapter import Delivered, Exchanged
+
+log = logging.getLogger("pelops.worker")
+
+
+@dataclass(slots=True)
+class Answered:
+    """One exchange that was heard."""
+
+    sent: Sent
+    heard: Heard
+    delivered: list[Delivered]
+
+
+class Digesting:
+    """Takes in what was delivered, tells the observer what was done, and learns the pace."""
+
+    def __init__(self, shared: Shared, reader: Reader) -> None:
+        self.handler_s = 0.0  # how long one takes, lately
+        self.repeats = False  # what is acknowledged may have been before
+        self._reader = reader
+        self._holding = shared.holding
+        self._intake = shared.intake
+        self._receiving = shared.receiving
+        self._observer = shared.observer
+        self._put_off: list[Answered] = []
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether anything is put off."""
+        return bool(self._put_off)
+
+    def put_off(self, answered: Answered) -> None:
+        """Digest this later; what is to come is known at once."""
+        self._put_off.append(answered)
+        asked = answered.sent.outgoing.read
+        if asked:
+            got = self._receiving.put_off(answered.delivered, answered.sent.at_s)
+            self._intake.learn(asked=asked, got=got)
+
+    async def digest(self) -> None:
+        """See to all that was put off."""
+        self._receiving.catch_up()
+        for answered in self._put_off:
+            self._learn(answered.sent, answered.heard)
+        if self._put_off:
+            self._put_off.clear()
+            self._reader.alarm.ring()
+
+    def _learn(self, sent: Sent, heard: Heard) -> None:
+        done, settled = sent.done, heard.settled
+        seconds = [entry.seconds for entry in done]
+        if done:
+            self.handler_s += 0.3 * (sum(seconds) / len(done) - self.handler_s)
+            self._observer.acknowledged(len(done), heard.pending)
+            self._doubt(len(settled) - heard.pending)
+            self.repeats = False
+        if settled:
+            if settled is not done:
+                seconds = [entry.seconds for entry in settled]
+            self._observer.finished(settled, seconds)
+        self._reader.pace.count(len(done), sent.at_s)
+        holding = self._holding
+        self._observer.holding(len(holding.running), len(holding) - len(holding.running))
+
+    def _doubt(self, missing: int) -> None:
+        if missing > 0 and not self.repeats:
+            log.warning(
+                "%d acknowledged entries were not pending any more: moved or acknowledged by hand, "
+                "or another process uses the same consumer name",
+                missing,
+            )
+
+
+log = logging.getLogger("pelops.worker")
+
+_PATIENCE_S: Final = 0.05  # beside what the door itself waits after a refusal
+_LOOK_S: Final = 1.0
+_TICK_S: Final = 0.0001
+_INSTANT_S: Final = 0.0005
+_QUICK_S: Final = 0.005
+
+
+class Exchanging:
+    """All that one worker says to Redis while it works."""
+
+    def __init__(self, shared: Shared, reader: Reader) -> None:
+        self.alarm = Alarm()
+        self.lanes: Lanes | None = None
+        self.is_closing = False  # nothing is read or started any more
+        self.has_ended = False
+        self._digesting = Digesting(shared, reader)
+        self._reader = reader
+        self._door = shared.door
+        self._holding = shared.holding
+        self._intake = shared.intake
+        self._receiving = shared.receiving
+        self._settings = shared.settings
+        self._observer = shared.observer
+        self._complaints = shared.complaints
+        self._clock = shared.clock
+        self._marked: bytes | None = None
+        self._trusts = True  # after a refusal the door waits, and connects, before it asks again
+        self._done_since_s: float | None = None
+        self._limit = self._low = shared.settings.concurrency  # so many may be active
+
+    # When.
+
+    async def run(self) -> None:
+        """Talk until told to end; what is being said then is heard to the end."""
+        while not self.has_ended:
+            now_s = self._clock()
+            self._holding.wake(now_s)
+            self._end_overdue(now_s)
+            wait_s = self._wait_s(now_s)
+            if wait_s > 0 and self._digesting.is_owed:
+                await self._digesting.digest()
+            elif wait_s > 0:
+                await self.alarm.wait(wait_s)
+            elif not await self.exchange():
+                await self.alarm.wait(_PATIENCE_S)
+
+    def _wait_s(self, now_s: float) -> float:
+        """How long nothing needs to be said; 0: there is something."""
+        holding, settings = self._holding, self._settings
+        self._set_limits()
+        if self._may_grant() or self._should_read():
+            return 0.0
+        waits = [_LOOK_S, settings.idle_s / 12]
+        if holding.done:
+            waits.append(self._wait_for_others_s(now_s))
+        else:
+            self._done_since_s = None
+        oldest_s = holding.oldest_refresh_s()
+        if oldest_s is not None:
+            # As build_outgoing reckons, to the last bit: else nothing would be due yet.
+            waits.append(_no_instant(oldest_s - (now_s - settings.idle_s * REFRESH_AT)))
+        if holding.next_wake_s is not None:
+            waits.append(_no_instant(holding.next_wake_s - now_s))
+        return max(min(waits), 0.0)
+
+    def _set_limits(self) -> None:
+        """How many may be active, and when there are few enough to grant others.
+
+        Half of them at a time, when handlers are quick: they run while the others are marked.
+        """
+        most = self._settings.concurrency
+        ahead = decide_ahead(most, self._digesting.handler_s)
+        self._limit = most + ahead
+        self._low = self._limit // 2 if ahead else most - max(most // 8, 1)
+        if self.lanes is not None:
+            self.lanes.low = max(self._low - len(self._holding.running), 0)
+
+    def _wait_for_others_s(self, now_s: float) -> float:
+        """How long acknowledgements may wait for others."""
+        holding, settings = self._holding, self._settings
+        if self._done_since_s is None:
+            self._done_since_s = now_s
+        # At the end the last word is near, which says it all at once.
+        is_idle = not holding.active and not self.is_closing
+        if is_idle or len(holding.done) >= settings.acknowledge_count:
+            return 0.0
+        return self._done_since_s + settings.acknowledge_s - now_s
+
+    def _may_grant(self) -> bool:
+        holding = self._holding
+        return not self.is_closing and holding.may_grant and holding.active <= self._low
+
+    def _should_read(self) -> bool:
+        if self.is_closing or not self._intake.is_pouring or self._reader.owes_history:
+            return False
+        return self._intake.is_worth_reading(self._reader.room(), self._reader.queued)
+
+    def _end_overdue(self, now_s: float) -> None:
+        limit_s = self._settings.timeout_s
+        if limit_s is None or not self._holding.running:
+            return
+        for entry in self._holding.overdue(now_s - 2 * limit_s):
+            log.error("%r: its handler goes on after it was cancelled; it is let go", entry)
+            self._holding.let_go(entry)
+            self._wake_lanes()
+        for entry in self._holding.overdue(now_s - limit_s):
+            if not entry.cancelled_for:
+                entry.cancelled_for = "timeout"
+                self._holding.running[entry].cancel()
+
+    # What.
+
+    async def exchange(self) -> bool:
+        """Say all that there is to say; False when Redis refused."""
+        if not self.is_closing:
+            self._holding.wake(self._clock())
+        sent = build_outgoing(self._holding, self._letters(), self._clock(), self._settings.idle_s)
+        self._done_since_s = None
+        digesting = asyncio.create_task(self._digesting.digest(), name="pelops-digest")
+        try:
+            try:
+                answer = await self._door.exchange(sent.outgoing)
+            finally:
+                await digesting
+        except RedisError as error:
+            self._unsaid(sent, error)
+            return False
+        except BaseException:
+            self._holding.withdraw()
+            self._holding.bring_back(sent.done)
+            raise
+        is_well = self._hear(sent, answer)
+        if self.is_closing:
+            await self._digesting.digest()
+        return is_well
+
+    def _letters(self) -> Letters:
+        reads = self._intake.is_pouring and not self._reader.owes_history and not self.is_closing
+        return Letters(
+            left=self._receiving.left,
+            marked=self._marked,
+            trusts=self._trusts,
+            grant=0 if self.is_closing else self._limit,
+            grant_at_once=max(self._limit // 2, self._settings.concurrency),
+            read=self._reader.room() if reads else 0,
+        )
+
+    def _unsaid(self, sent: Sent, error: RedisError) -> None:
+        self._complaints.hear("exchange", error)
+        self._holding.withdraw()
+        self._holding.bring_back(sent.done)
+        self._marked = None
+        self._trusts = False
+        self._digesting.repeats = True
+        if isinstance(error, NoSuchGroup):
+            self._holding.distrust()
+
+    def _hear(self, sent: Sent, answer: Exchanged) -> bool:
+        heard = understand_answer(sent, answer)
+        holding = self._holding
+        holding.settle(heard.settled)
+        holding.bring_back(heard.unsaid)
+        holding.refreshed(heard.kept, sent.at_s)
+        self.disown(heard.lost)
+        holding.refreshed(heard.gone, math.inf)  # nobody can be given an entry without a body
+        self._hear_problem(sent, answer.problem)
+        self._digesting.put_off(Answered(sent, heard, answer.delivered))
+        return answer.problem is None
+
+    def _hear_problem(self, sent: Sent, problem: RedisError | None) -> None:
+        if problem is None:
+            self._complaints.end("exchange")
+        else:
+            self._complaints.hear("exchange", problem)
+        self._trusts = not isinstance(problem, RedisUnavailable)
+        if isinstance(problem, NoSuchGroup):
+            self._holding.distrust()
+        if problem is None or isinstance(problem, PermissionDenied | OutOfMemory):
+            # Who cannot write marks works on without: all that it held is charged if it dies, or
+            # what was marked before. What fills the memory may be what is to be worked on.
+            self._marked = sent.marks
+            self._holding.confirm()
+        else:
+            self._marked = None
+            self._holding.withdraw()
+        self._wake_lanes()
+
+    def _wake_lanes(self) -> None:
+        if self.lanes is not None:
+            self.lanes.wake()
+
+    # What is lost.
+
+    def disown(self, entries: Iterable[Entry]) -> None:
+        """These belong to other workers by now: what is done with them here ends."""
+        tasks: dict[Entry, Task[None]] = {}
+        for entry in entries:
+            if entry.is_disowned:
+                continue
+            entry.cancelled_for = entry.cancelled_for or "disowned"
+            task = self._holding.disown(entry)
+            log.warning("%r: another worker has it by now", entry)
+            self._observer.disowned(entry)
+            if task is not None:
+                tasks[entry] = task
+        running = self._holding.running
+        for task in set(tasks.values()):
+            # A batch goes on for the sake of the others.
+            if all(one.is_disowned for one, other in running.items() if other is task):
+                task.cancel()
+
+
+def _no_instant(wait_s: float) -> float:
+    """A wait that the clock can show: what is due a rounding error later is not asked for now."""
+    return max(wait_s, _TICK_S) if wait_s > 0 else 0.0
+
+
+def decide_ahead(concurrency: int, handler_s: float) -> int:
+    """How many entries are marked before there is a place for them to start.
+
+    None for handlers that take some milliseconds: then exactly what has started is marked. Quicker
+    ones would wait for the round trip that marks the next. Should the process die, such an entry is
+    charged with the others, and runs alone the next time, which costs a round trip.
+    """
+    if handler_s >= _QUICK_S:
+        return 0
+    return min(3 * concurrency, 300) if handler_s < _INSTANT_S else min(concurrency, 100)

@@ -1,0 +1,174 @@
+"""A worker's HTTP endpoint: `/livez`, `/readyz` and `/metrics`.
+
+It has a thread and an event loop of its own: it answers while a handler keeps the worker's loop
+from running, so that a probe learns what is wrong instead of waiting. `/livez` turns red when that
+loop has stood still for so long that its entries are refreshed no more: then a restart helps.
+`/readyz` is red until Redis has answered a read, while Redis refuses, and from SIGTERM on; how long
+that may last before anybody minds is for the probe's failureThreshold to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Final, Protocol
+
+from pelops.worker.engine.uncaught import WrongSettings
+from pelops.worker.metrics import render_metrics
+
+log = logging.getLogger("pelops.worker")
+
+_ASK_S: Final = 5.0  # what a client gets to say what it wants, and to take the answer
+_ASK_BYTES: Final = 16 * 1024
+_START_S: Final = 10.0
+_TEXT: Final = "text/plain; charset=utf-8"
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+Answer = tuple[int, str, bytes]  # status, content type, body
+
+
+class Judged(Protocol):
+    """What health is asked of; `Worker` is one. Asked from another thread."""
+
+    @property
+    def is_live(self) -> bool: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    def describe(self) -> str: ...
+
+
+class Health:
+    """Answers while its `with` lasts. Raises WrongSettings when the address cannot be had."""
+
+    def __init__(self, judged: Judged, *, host: str | None = None, port: int) -> None:
+        """`host` None: every address of this machine. `port` 0: any; see `port` afterwards."""
+        self.port = port
+        self._judged = judged
+        self._host = host
+        self._loop: asyncio.AbstractEventLoop
+        self._ending = asyncio.Event()
+        self._started: Future[int] = Future()
+        self._thread = threading.Thread(target=self._run, name="pelops-health", daemon=True)
+
+    def __enter__(self) -> Health:
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        try:
+            self.port = self._started.result(_START_S)
+        except (OSError, OverflowError) as error:
+            self._thread.join(_START_S)
+            where = f"{self._host or '*'}:{self.port}"
+            raise WrongSettings(
+                f"PELOPS_HEALTH_PORT: cannot listen on {where} ({error}); name a port that is free"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(_START_S)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+            self._loop.run_until_complete(_end_tasks())
+        except BaseException as error:
+            if not self._started.done():
+                self._started.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(
+            self._meet, self._host, self.port, limit=_ASK_BYTES, backlog=16
+        )
+        self._started.set_result(int(server.sockets[0].getsockname()[1]))
+        await self._ending.wait()
+        server.close()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_ASK_S):
+                writer.write(await self._hear(reader))
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # whoever asked has gone, or says nothing
+        finally:
+            writer.close()
+
+    async def _hear(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _render("GET", (400, _TEXT, b"the request is too long\n"))
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        return _render(method, self._answer(method, rest.partition(" ")[0].partition("?")[0]))
+
+    def _answer(self, method: str, path: str) -> Answer:
+        if path not in _PATHS:
+            return 404, _TEXT, f"try {', '.join(_PATHS)}\n".encode()
+        if method not in ("GET", "HEAD"):
+            return 405, _TEXT, b"only GET\n"
+        try:
+            return _PATHS[path](self._judged)
+        except Exception as error:
+            log.exception("%s: %s", path, type(error).__name__)
+            return 500, _TEXT, f"{type(error).__name__}\n".encode()
+
+
+def _tell_live(judged: Judged) -> Answer:
+    return _tell(judged.is_live, judged)
+
+
+def _tell_ready(judged: Judged) -> Answer:
+    return _tell(judged.is_ready and judged.is_live, judged)
+
+
+def _tell(is_well: bool, judged: Judged) -> Answer:
+    return (200 if is_well else 503), _TEXT, f"{judged.describe()}\n".encode()
+
+
+def _tell_metrics(judged: Judged) -> Answer:
+    text = render_metrics()
+    return (200, _METRICS, text) if text else (404, _TEXT, b"prometheus-client is not installed\n")
+
+
+_PATHS: Final[dict[str, Callable[[Judged], Answer]]] = {
+    "/livez": _tell_live,
+    "/readyz": _tell_ready,
+    "/metrics": _tell_metrics,
+}
+
+
+def _render(method: str, answer: Answer) -> bytes:
+    status, kind, body = answer
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (b"" if method == "HEAD" else body)
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)

@@ -1,0 +1,196 @@
+"""Handlers run in lanes: tasks that handle one entry after another, as long as there are any.
+
+A task for each entry costs more than most handlers. So a lane awaits a handler directly, within its
+own task: one that never suspends costs a call. While it is suspended, the lane is; then other
+lanes, made when there is something to start, take what is next.
+
+    lane 1   handler of a ......(suspended)........ end of a | handler of d
+    lane 2             handler of b | handler of c .(suspended).
+
+To a handler its lane is a task like any other: `asyncio.timeout`, TaskGroup, cancellation and
+libraries that look at the current task find what they expect, on every Python. What a handler
+leaves behind in its task, a changed context or a cancellation, ends the lane: no other sees it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from asyncio import Task
+from collections.abc import Callable
+from typing import Any, Final
+
+from pelops.worker.engine.shared import Shared
+from pelops.worker.entry import Entry
+from pelops.worker.handlers import HandleMany, HandleOne, Handler, outcomes_of_batch
+from pelops.worker.outcomes import Outcome
+
+_RAISED: Final = object()  # in place of what a handler that raised would have returned
+SLICE_S: Final = 0.02  # handlers that never suspend leave the event loop to others after this time
+
+Ended = Callable[[Entry, Outcome], None]
+
+
+class Lanes:
+    """Runs what is granted, at most `holding.concurrency` at once."""
+
+    def __init__(
+        self, shared: Shared, handler: Handler, *, ended: Ended, look: Callable[[], None]
+    ) -> None:
+        self._holding = shared.holding
+        self._one: HandleOne | None = handler.one
+        self._many: HandleMany | None = handler.many
+        self._batch_size = shared.settings.batch_size
+        self._clock = shared.clock
+        self._ended = ended
+        self._look = look  # there may be something to say
+        self._enough = shared.settings.acknowledge_count
+        self.low = 0  # as soon as no more than so many are granted, others are to be
+        self._tasks: set[Task[None]] = set()
+        self._unbegun = 0  # lanes that have not run yet
+        self._turn_ends_s: float | None = None
+
+    def wake(self) -> None:
+        """Something may be started: see to it that a lane does."""
+        if self._may_begin():
+            self._begin(1)
+
+    def _may_begin(self) -> bool:
+        """Whether a new lane would find work: one that does not would end, and wake another."""
+        holding = self._holding
+        has_place = len(holding.running) < holding.concurrency
+        return has_place and bool(holding.granted) and not self._unbegun
+
+    @property
+    def tasks(self) -> set[Task[None]]:
+        """The lanes, idle or not."""
+        return self._tasks
+
+    def _begin(self, lanes: int) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(lanes):
+            task = loop.create_task(self._run(), name="pelops-lane")
+            self._tasks.add(task)
+        self._unbegun += lanes
+
+    async def _run(self) -> None:
+        self._unbegun -= 1
+        task = asyncio.current_task()
+        assert task is not None
+        try:
+            if self._is_turn_over():
+                return
+            self._spread()
+            if self._one is not None:
+                await self._run_each(task, self._one)
+            elif self._many is not None:
+                await self._run_batches(task, self._many)
+        except GeneratorExit:
+            pass  # it was seen to: nobody asks a lane how it ended
+        finally:
+            self._tasks.discard(task)
+            self.wake()
+            self._look()
+
+    def _spread(self) -> None:
+        """Handlers that suspend leave work to others: make as many lanes as there is work for."""
+        holding = self._holding
+        if holding.running:
+            free = holding.concurrency - len(holding.running) - 1
+            self._begin(max(min(free, len(holding.granted) - 1) - self._unbegun, 0))
+
+    def _is_turn_over(self) -> bool:
+        """Whether handlers have kept the event loop for long enough since it came round."""
+        now_s = self._clock()
+        if self._turn_ends_s is None:
+            self._turn_ends_s = now_s + SLICE_S
+            asyncio.get_running_loop().call_soon(self._begin_turn)
+        return now_s > self._turn_ends_s
+
+    def _begin_turn(self) -> None:
+        self._turn_ends_s = None
+
+    async def _run_each(self, task: Task[None], handle: HandleOne) -> None:  # noqa: C901
+        # The hot path, written out: what is done here is done for every entry.
+        holding, clock, copy_context = self._holding, self._clock, contextvars.copy_context
+        granted, looks = holding.granted, (1, self._enough)
+        running, concurrency = holding.running, holding.concurrency
+        context = copy_context()
+        started_s = clock()
+        ends_s = started_s + SLICE_S
+        while (entry := holding.start(task, started_s)) is not None:
+            if granted and not self._unbegun and len(running) < concurrency:
+                self._begin(1)
+            if len(granted) == self.low:
+                self._look()
+            try:
+                outcome = await handle(entry)
+            except BaseException as error:
+                self._end(entry, error, clock() - started_s)
+                if isinstance(error, GeneratorExit):  # the handler's, or the loop is being closed
+                    raise
+                outcome = _RAISED
+            now_s = clock()
+            if outcome is None and not entry.cancelled_for:
+                entry.seconds = now_s - started_s
+                holding.finish(entry)
+                if len(holding.done) in looks:
+                    self._look()
+            elif outcome is not _RAISED:
+                self._end(entry, outcome, now_s - started_s)
+            started_s = now_s
+            if task.cancelling() or copy_context() != context:
+                return
+            if now_s > ends_s:
+                await asyncio.sleep(0)
+                if self._is_turn_over():
+                    return
+                started_s = clock()
+                ends_s = started_s + SLICE_S
+
+    def _end(self, entry: Entry, outcome: Any, seconds: float) -> None:
+        """Anything but a good end, or one that came after the handler was told to stop."""
+        entry.seconds = seconds
+        self._ended(entry, outcome if isinstance(outcome, BaseException) else None)
+        self._look()
+
+    async def _run_batches(self, task: Task[None], handle: HandleMany) -> None:
+        clock, context = self._clock, contextvars.copy_context()
+        ends_s = clock() + SLICE_S
+        while entries := self._start_batch(task):
+            self.wake()
+            outcomes = await self._handle_batch(handle, entries)
+            now_s = clock()
+            for entry, outcome in zip(entries, outcomes, strict=True):
+                self._settle_one_of_batch(entry, outcome, now_s)
+            if isinstance(outcomes[0], GeneratorExit):
+                raise outcomes[0]
+            if now_s > ends_s or task.cancelling() or contextvars.copy_context() != context:
+                return
+
+    async def _handle_batch(self, handle: HandleMany, entries: list[Entry]) -> list[Outcome]:
+        try:
+            return outcomes_of_batch(await handle(list(entries)), entries)
+        except BaseException as error:
+            return [error] * len(entries)
+
+    def _settle_one_of_batch(self, entry: Entry, outcome: Outcome, now_s: float) -> None:
+        if entry.cancelled_for or outcome is not None:
+            self._end(entry, outcome, now_s - entry.started_s)
+        else:
+            entry.seconds = now_s - entry.started_s
+            self._holding.finish(entry)
+            self._look()
+
+    def _start_batch(self, task: Task[None]) -> list[Entry]:
+        """The next entries for one call; one that has failed before goes by itself."""
+        granted, now_s = self._holding.granted, self._clock()
+        entries: list[Entry] = []
+        while len(entries) < self._batch_size and granted:
+            if entries and (granted[0].failures or entries[0].failures):
+                break
+            entry = self._holding.start(task, now_s)
+            if entry is None:
+                break
+            entries.append(entry)
+        return entries

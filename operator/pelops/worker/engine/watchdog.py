@@ -1,0 +1,109 @@
+"""A thread that speaks for an event loop which a handler keeps from running.
+
+The entries of a blocked loop are refreshed over a connection of the thread's own, for a bounded
+time: what has stood still for longer is no better than dead, and others may have its entries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from pelops.errors import PelopsError
+from pelops.worker.engine.acknowledgements import REFRESH_AT, by_key
+from pelops.worker.engine.shared import Shared
+from pelops.worker.entry import Entry
+from pelops.worker.server.adapter import Door, Outgoing
+
+log = logging.getLogger("pelops.worker")
+
+_MOST: Final = 1000  # entries in one call
+
+
+class Watchdog:
+    """Looks at when the loop came round last."""
+
+    def __init__(self, shared: Shared, make_door: Callable[[], Door]) -> None:
+        self._make_door = make_door
+        self._holding = shared.holding
+        self._observer = shared.observer
+        self._clock = shared.clock
+        self._idle_s = shared.settings.idle_s
+        self._spoken_for_s = shared.settings.spoken_for_s
+        self._looked_s = shared.clock()  # when the loop came round last
+        self._timer: asyncio.TimerHandle | None = None
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pelops-watchdog", daemon=True)
+        self._said_s = 0.0
+
+    def start(self) -> None:
+        """Begin to look. Within the loop that is looked at."""
+        self._tick(asyncio.get_running_loop())
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ends.set()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._looked_s = self._clock()
+        self._timer = loop.call_later(min(self._idle_s / 12, 1.0), self._tick, loop)
+
+    @property
+    def blocked_s(self) -> float:
+        """How long the loop has stood still; 0 if it has not for long."""
+        still_s = self._clock() - self._looked_s
+        return still_s if still_s > self._idle_s * REFRESH_AT + 1 else 0.0
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the loop has stood still for too long to be spoken for."""
+        return self.blocked_s > self._spoken_for_s
+
+    def _run(self) -> None:
+        while not self._ends.wait(self._idle_s / 6):
+            still_s = self._clock() - self._looked_s
+            if still_s <= self._idle_s * REFRESH_AT:
+                self._said_s = 0.0
+            elif still_s <= self._spoken_for_s:
+                self._speak(still_s)
+            elif self._said_s < self._spoken_for_s:
+                self._said_s = still_s
+                log.error("the event loop stands still for %.0f s: given up", still_s)
+
+    def _speak(self, still_s: float) -> None:
+        if not self._said_s:
+            log.error(
+                "the event loop stands still for %.0f s: a handler keeps it; its entries are "
+                "refreshed for %.0f s at most",
+                still_s,
+                self._spoken_for_s,
+            )
+        self._said_s = still_s
+        self._observer.blocked(still_s)
+        before_s = self._clock() - self._idle_s * REFRESH_AT
+        try:
+            due = self._holding.due_for_refresh(before_s, _MOST)
+            if due:
+                asyncio.run(self._refresh(due))
+        except (PelopsError, OSError, RuntimeError) as error:  # the holding changed meanwhile
+            log.warning("refreshing for a blocked loop: %s: %s", type(error).__name__, error)
+
+    async def _refresh(self, due: list[Entry]) -> None:
+        door = self._make_door()
+        asked_s = self._clock()
+        try:
+            answer = await door.exchange(Outgoing(keeps=by_key(due)))
+        finally:
+            await door.close()
+        if answer.problem is not None:
+            raise answer.problem
+        for entry in due:
+            # What is lost keeps its old time: the loop will look before it acknowledges.
+            if entry.raw_id not in answer.lost.get(entry.key, ()):
+                entry.refreshed_s = asked_s

@@ -1,0 +1,97 @@
+"""Acknowledgements, marks and heartbeats of one round trip, and the answers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from pelops.errors import PelopsError, RedisError
+from pelops.redis_core.transport import Reply
+from pelops.worker.server.adapter import Exchanged, Ids, Outgoing
+from pelops.worker.server.names import Names
+from pelops.worker.server.scripts import Parts, script_call
+
+_IDS_PER_SCRIPT: Final = 1000  # a call from Lua takes 7,999 arguments at most
+
+Understand = Callable[[Exchanged, bytes, Reply], None]
+
+
+class Saying:
+    """Commands for what is to be said, each with the way to understand its reply."""
+
+    def __init__(self, names: Names, *, deletes: bool) -> None:
+        self._names = names
+        self._deletes = deletes
+
+    def say(
+        self, outgoing: Outgoing, left: Collection[bytes] = ()
+    ) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
+        """The commands, and beside each how to understand its reply; `left` stays marked."""
+        said = list(self._say(outgoing, left))
+        return [command for command, _, _ in said], [(how, key) for _, how, key in said]
+
+    def _say(
+        self, outgoing: Outgoing, left: Collection[bytes]
+    ) -> Iterator[tuple[Parts, Understand, bytes]]:
+        names = self._names
+        for key, ids in outgoing.acks.items():
+            if ids:
+                yield self._acknowledge(key, ids), _note_acked, key
+        for key, some in in_chunks(outgoing.checked_acks):
+            args: Parts = (names.group, names.me, int(self._deletes), *some)
+            yield script_call("acknowledge", (key,), *args), _note_checked, key
+        if outgoing.marks is not None:
+            marks = b" ".join([*left, outgoing.marks]) if left else outgoing.marks
+            yield ("HSET", names.started, names.me, marks), _note_nothing, b""
+        for key, some in in_chunks(outgoing.keeps):
+            yield names.recording("keep", key, "heartbeat", *some), _note_kept, key
+
+    def _acknowledge(self, key: bytes, ids: Sequence[bytes]) -> Parts:
+        if self._deletes:
+            # Only what no other group needs any more: the entry's bodies are not ours alone.
+            return ("XACKDEL", key, self._names.group, "ACKED", "IDS", len(ids), *ids)
+        return ("XACK", key, self._names.group, *ids)
+
+
+def understand(replies: Sequence[Reply], ways: Sequence[tuple[Understand, bytes]]) -> Exchanged:
+    """What the server answered to all that was said."""
+    found = Exchanged()
+    for reply, (note, key) in zip(replies, ways, strict=False):
+        if not isinstance(reply, PelopsError):
+            note(found, key, reply)
+        elif not isinstance(reply, RedisError):
+            raise reply
+        elif found.problem is None:
+            found.problem = reply
+    return found
+
+
+def _note_acked(found: Exchanged, key: bytes, reply: Reply) -> None:
+    count = reply if isinstance(reply, int) else sum(verdict != -1 for verdict in reply)
+    found.acked[key] = found.acked.get(key, 0) + count
+
+
+def _note_checked(found: Exchanged, key: bytes, reply: Reply) -> None:
+    count, lost = reply
+    _note_acked(found, key, count)
+    if lost:
+        found.lost.setdefault(key, set()).update(lost)
+
+
+def _note_kept(found: Exchanged, key: bytes, reply: Reply) -> None:
+    lost, gone = reply
+    if lost:
+        found.lost.setdefault(key, set()).update(lost)
+    if gone:
+        found.gone.setdefault(key, set()).update(gone)
+
+
+def _note_nothing(found: Exchanged, key: bytes, reply: Reply) -> None:
+    """An HSET answers nothing that is not known."""
+
+
+def in_chunks(ids: Ids) -> Iterator[tuple[bytes, Sequence[bytes]]]:
+    """As many IDs of one stream at a time as a script takes."""
+    for key, all_of_it in ids.items():
+        for start in range(0, len(all_of_it), _IDS_PER_SCRIPT):
+            yield key, all_of_it[start : start + _IDS_PER_SCRIPT]

@@ -1,0 +1,193 @@
+"""A link that knows its way: redirects followed, scripts sent where they are missing."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from redis import exceptions
+
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.domain.naming import key_slot
+from pelops.errors import NoSuchGroup, OutOfMemory, PelopsError, RedisUnavailable
+from pelops.redis_core.errors import translate_reply
+from pelops.redis_core.tls import build_ssl_context
+from pelops.redis_core.transport import ANSWER_TIMEOUT_S, Login, Reply
+from pelops.worker.server.link import Link
+from pelops.worker.server.location import Whereabouts
+from pelops.worker.server.refusals import VALID_S, Refusals, is_vague
+from pelops.worker.server.scripts import Parts, with_text
+
+_REDIRECTS: Final = 5
+_ASKING: Final[Parts] = ("ASKING",)
+
+
+class Wire:
+    """Sends commands to whoever holds the group's slot.
+
+    Only what a server refused with NOSCRIPT, MOVED or ASK is sent again by itself: that did not
+    happen.
+    """
+
+    def __init__(
+        self, whereabouts: Whereabouts, login: Login, patience_s: float, refusals: Refusals
+    ) -> None:
+        self._whereabouts = whereabouts
+        self._login = login
+        self._patience_s = patience_s
+        self._link = Link(whereabouts, login, patience_s)
+        self._refusals = refusals
+        self._found: list[Reply] = []  # by the probes
+        self._found_s = -math.inf
+
+    @property
+    def connections(self) -> int:
+        """How many there have been; one more means that answers may have been lost."""
+        return self._link.connections
+
+    async def connect(self) -> None:
+        """Connect now; raises as `Link.exchange`."""
+        await self._link.pause()
+        await self._link.connect()
+
+    async def close(self) -> None:
+        """End the connection."""
+        await self._link.drop()
+
+    async def ask(self, commands: Sequence[Parts], *, wait_s: float = 0.0) -> list[Reply]:
+        """The replies, an error in place of each that was refused; raises as `Link.exchange`."""
+        await self._link.pause()
+        replies = await self._link.exchange(commands, wait_s=wait_s)
+        for reply in replies:
+            if isinstance(reply, Exception):
+                return await self._repair_or_drop(commands, replies, wait_s)
+        self._link.served()
+        return replies
+
+    def forgive(self) -> None:
+        """The last refusal was to be expected: the next question need not wait."""
+        self._link.served()
+
+    async def ask_one(self, command: Parts) -> Reply:
+        """The reply to one command; raises what it was refused with."""
+        reply = (await self.ask([command]))[0]
+        if isinstance(reply, PelopsError):
+            raise reply
+        return reply
+
+    async def _repair_or_drop(
+        self, commands: Sequence[Parts], replies: list[Reply], wait_s: float
+    ) -> list[Reply]:
+        try:
+            return await self._repair(commands, replies, wait_s)
+        except BaseException:
+            await self._link.drop()  # answers are lost, which a new connection says
+            raise
+
+    async def _repair(
+        self, commands: Sequence[Parts], replies: list[Reply], wait_s: float
+    ) -> list[Reply]:
+        sent = list(commands)
+        for _ in range(_REDIRECTS):
+            refusal = next((reply for reply in replies if _is_elsewhere(reply)), None)
+            if refusal is None:
+                break
+            again = [at for at, reply in enumerate(replies) if type(reply) is type(refusal)]
+            if isinstance(refusal, exceptions.NoScriptError):
+                for at in again:
+                    sent[at] = with_text(commands[at])
+            found = await self._again([sent[at] for at in again], refusal, wait_s)
+            for at, reply in zip(again, found, strict=True):
+                replies[at] = reply
+        return await self._judge(commands, replies)
+
+    async def _again(self, commands: list[Parts], refusal: Reply, wait_s: float) -> list[Reply]:
+        try:
+            if isinstance(refusal, exceptions.MovedError):
+                self._whereabouts.follow(refusal.host, refusal.port)
+                await self._link.drop()
+            elif isinstance(refusal, exceptions.AskError):
+                return await self._ask_elsewhere(commands, refusal, wait_s)
+            return await self._link.exchange(commands, wait_s=wait_s)
+        except PelopsError as error:
+            return [error] * len(commands)  # what the others were answered still counts
+
+    async def _ask_elsewhere(
+        self, commands: list[Parts], refusal: exceptions.AskError, wait_s: float
+    ) -> list[Reply]:
+        """Ask the node that the slot is on its way to, this once."""
+        aside = self._whereabouts.aside(refusal.host, refusal.port)
+        link = Link(aside, self._login, self._patience_s)
+        try:
+            sent = [each for command in commands for each in (_ASKING, command)]
+            return (await link.exchange(sent, wait_s=wait_s))[1::2]
+        finally:
+            await link.drop()
+
+    async def _judge(self, commands: Sequence[Parts], replies: list[Reply]) -> list[Reply]:
+        judged = [
+            _translated(reply, command) for reply, command in zip(replies, commands, strict=True)
+        ]
+        if any(map(is_vague, judged)):
+            judged = await self._explained(judged, commands)
+        if any(isinstance(reply, exceptions.ReadOnlyError) for reply in replies):
+            # A failover has made our master a replica: look for the new one next time.
+            await self._link.drop()
+        if any(map(_asks_for_patience, judged)):
+            self._link.refused()
+        else:
+            self._link.served()
+        return judged
+
+    async def _explained(self, judged: list[Reply], commands: Sequence[Parts]) -> list[Reply]:
+        """The same replies; refusals say which key and command they are about."""
+        now_s = time.monotonic()
+        if now_s - self._found_s > VALID_S:
+            self._found_s = now_s
+            try:
+                probes = self._refusals.probes
+                self._found = await self._link.exchange(probes) if probes else []
+            except PelopsError:
+                self._found = []  # the connection ended: the replies stand all the same
+        return [
+            _explained_one(self._refusals.explain(reply, command, self._found), reply)
+            if is_vague(reply)
+            else reply
+            for reply, command in zip(judged, commands, strict=True)
+        ]
+
+
+def wire_to(endpoint: RedisEndpoint, key: str, *, patience_s: float = ANSWER_TIMEOUT_S) -> Wire:
+    """A producer's wire to whoever holds this key; raises InvalidSpec as `build_ssl_context`."""
+    login = Login.of(endpoint, build_ssl_context(endpoint))
+    whereabouts = Whereabouts(endpoint, key_slot(key), login)
+    return Wire(whereabouts, login, patience_s, Refusals.of_producer(key))
+
+
+def _is_elsewhere(reply: Reply) -> bool:
+    return isinstance(
+        reply, (exceptions.NoScriptError, exceptions.AskError)
+    )  # MOVED is an AskError
+
+
+def _asks_for_patience(reply: Reply) -> bool:
+    """Whether it was refused, and the same is to be asked again, but not soon."""
+    # Without memory the rest was done, and makes room.
+    return isinstance(reply, (RedisUnavailable, NoSuchGroup)) and not isinstance(reply, OutOfMemory)
+
+
+def _explained_one(error: PelopsError, former: PelopsError) -> PelopsError:
+    error.__cause__ = former.__cause__
+    return error
+
+
+def _translated(reply: Reply, command: Parts) -> Reply:
+    if not isinstance(reply, Exception) or isinstance(reply, PelopsError):
+        return reply
+    name = str(command[0])
+    # Only a script may have written before it met an error that is on no list.
+    error = translate_reply(reply, command=name, key=None, writes=name.startswith("EVAL"))
+    error.__cause__ = reply
+    return error

@@ -1,0 +1,262 @@
+"""The door of a worker to real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from pelops.errors import (
+    PelopsError,
+    PermissionDenied,
+    RedisError,
+    UnsupportedServer,
+)
+from pelops.redis_core.tls import build_ssl_context
+from pelops.redis_core.transport import Login, Reply
+from pelops.worker.server.acknowledgements import Saying, in_chunks, understand
+from pelops.worker.server.adapter import (
+    Boot,
+    Delivered,
+    Exchanged,
+    Ids,
+    NameTaken,
+    Outgoing,
+    Source,
+)
+from pelops.worker.server.connection import Wire
+from pelops.worker.server.consumer_fencing import NameHolding
+from pelops.worker.server.history import History
+from pelops.worker.server.location import Whereabouts
+from pelops.worker.server.names import Names
+from pelops.worker.server.place import Place
+from pelops.worker.server.reading import Answer, Reading
+from pelops.worker.server.refusals import Refusals
+from pelops.worker.server.scripts import Parts, script_call
+
+
+class RedisDoor:
+    """A `Door` to Redis or Valkey: standalone, behind Sentinels, or a cluster.
+
+    Two connections: one waits for entries, the other says what became of them. Raises InvalidSpec
+    when the certificates of the place cannot be read.
+    """
+
+    def __init__(self, place: Place) -> None:
+        endpoint = place.endpoint
+        login = Login.of(endpoint, build_ssl_context(endpoint))
+        whereabouts = Whereabouts(endpoint, place.keys.slot, login)
+        self._place = place
+        self._names = Names.of(place)
+        self._refusals = Refusals.of_worker(self._names)
+        self._reads = Wire(whereabouts, login, place.patience_s, self._refusals)
+        self._acts = Wire(whereabouts, login, place.patience_s, self._refusals)
+        self._reading = Reading(place, self._names, time.monotonic)
+        self._saying = Saying(self._names, deletes=place.deletes)
+        self._history = History(self._reads, self._names, self._reading.streams)
+        self._name = NameHolding(self._names, place.idle_limit_ms, time.monotonic)
+        self._regaining = asyncio.Lock()
+        self._judged_in = 0  # the epoch in which it was found out what the server can do
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever a delivery may have been lost: then the own history is to be read."""
+        return self._reads.connections + self._acts.connections
+
+    async def open(self) -> None:
+        """Connect, and see that acknowledged entries can be deleted, if they are to be."""
+        await self._reads.connect()
+        await self._acts.connect()
+        if self._place.deletes:
+            probe = ("XACKDEL", self._names.stream, self._names.group, "ACKED", "IDS", 1, "0-1")
+            reply = (await self._acts.ask([probe]))[0]
+            if isinstance(reply, (UnsupportedServer, PermissionDenied)):
+                raise reply
+
+    async def close(self) -> None:
+        """End both connections; what is in flight ends as OutcomeUnknown."""
+        await self._reads.close()
+        await self._acts.close()
+
+    async def begin(self) -> Boot:
+        """Record that this process begins, by the server's clock."""
+        return await self._begin(self._acts)
+
+    async def read(self, count: int, block_ms: int) -> list[Delivered]:
+        """New entries, idle ones and those that are handed over; none after `block_ms`."""
+        await self._regain(self._reads)
+        try:
+            return await self._read(count, block_ms)
+        except asyncio.CancelledError:
+            await self._reads.close()  # what it was about to bring is found in the history
+            raise
+
+    async def read_history(
+        self, after: Mapping[bytes, bytes], count: int, *, skip: Collection[bytes] = ()
+    ) -> list[Delivered]:
+        """Own pending entries behind the last ID of each key, refreshed; none: that was all."""
+        await self._regain(self._reads)
+        left = self._name.left
+        return await self._history.read(after, count, {*skip, *left} if left else skip)
+
+    async def exchange(self, outgoing: Outgoing) -> Exchanged:
+        """All of it in one round trip, and another when entries were handed over."""
+        if self._name.is_taken:
+            try:
+                await self._regain(self._acts)
+            except NameTaken as error:
+                return await self._finish(outgoing, error)
+        commands, ways = self._saying.say(outgoing, self._name.left)
+        said = len(commands)
+        says_what_it_has = outgoing.marks is not None or bool(outgoing.keeps)
+        looks = says_what_it_has and self._name.is_known
+        if looks:
+            commands.append(self._name.look)
+        asked = None
+        if outgoing.read > 0:
+            self._judge_anew()
+            asked = self._reading.question(outgoing.read, 0)
+            commands += asked.commands
+        if not commands:
+            return Exchanged()
+        replies = await self._acts.ask(commands)
+        found = understand(replies[:said], ways)
+        if looks:
+            self._hear_of_name(replies[said], found)
+        if asked is not None:
+            answer = self._reading.answer(asked, replies[said + looks :])
+            found.delivered = await self._understood(self._acts, answer)
+            found.problem = found.problem or answer.problem
+        return found
+
+    async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
+        """Dead-letter an entry that is ours; False: it is not, or its body is gone."""
+        call = self._names.recording("reject", key, "worker", reason, error, entry_id)
+        verdict, *details = await self._acts.ask_one(call)
+        if verdict == b"too-wide":
+            raise RedisError(f"the entry {entry_id.decode()} is too wide for a dead letter")
+        self._raise_refusal(verdict, details)
+        return bool(verdict == b"rejected")
+
+    async def begin_alone(self, entry_id: bytes) -> int:
+        """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
+        count = ("HINCRBY", self._names.state, b"alone:" + entry_id, 1)
+        return int(await self._acts.ask_one(count))
+
+    async def end_alone(self, entry_id: bytes) -> None:
+        """Such a run has ended, and its process has not: forget all of them."""
+        await self._acts.ask_one(("HDEL", self._names.state, b"alone:" + entry_id))
+
+    async def release(self, ids: Ids) -> int:
+        """Hand entries back that have not been started; how many others may take at once."""
+        if self._name.is_taken:
+            return 0  # the process that has the name now may be working on them
+        calls = [self._release(key, some) for key, some in in_chunks(ids)]
+        replies = await self._acts.ask(calls) if calls else []
+        for reply in replies:
+            if isinstance(reply, PelopsError):
+                raise reply
+        return sum(replies)
+
+    async def leave(self) -> bool:
+        """Remove this worker's consumer if it owns nothing; whether it is gone."""
+        if self._name.is_taken:
+            return False
+        names = self._names
+        keys = (names.ledger, names.state, names.started)
+        streams = (names.stream, names.retry, names.handover)
+        call = script_call("leave", (*keys, *streams), names.group, names.me)
+        verdict, *details = await self._acts.ask_one(call)
+        self._raise_refusal(verdict, details)
+        return bool(verdict != b"owns-entries")
+
+    async def _begin(self, wire: Wire) -> Boot:
+        names = self._names
+        call = script_call("begin", (names.state, names.started), names.me)
+        now, left = await wire.ask_one(call)
+        boot = Boot(now_ms=int(now), left=frozenset((left or b"").split()))
+        self._name.begin(boot)
+        return boot
+
+    async def _regain(self, wire: Wire) -> None:
+        """Begin anew if the name was another process's for long enough; raises NameTaken."""
+        if not self._name.is_taken:
+            return
+        async with self._regaining:
+            if not self._name.is_taken:
+                return
+            if not self._name.may_begin_anew(await wire.ask_one(self._name.look)):
+                await asyncio.sleep(self._name.pause_s)
+                raise self._name.refusal()
+            await self._begin(wire)
+            await self._reads.close()  # what was delivered meanwhile is found in the history
+
+    async def _finish(self, outgoing: Outgoing, error: NameTaken) -> Exchanged:
+        """Say what is done and what lives, and start nothing: the name is another process's."""
+        commands, ways = self._saying.say(replace(outgoing, marks=None, read=0), ())
+        replies = await self._acts.ask(commands) if commands else []
+        found = understand(replies, ways)
+        found.problem = found.problem or (error if outgoing.marks is not None else None)
+        return found
+
+    def _hear_of_name(self, boot: Reply, found: Exchanged) -> None:
+        self._name.hear(boot)
+        if self._name.is_taken:
+            found.problem = found.problem or self._name.refusal()
+
+    async def _read(self, count: int, block_ms: int) -> list[Delivered]:
+        found: list[Delivered] = []
+        while True:
+            self._judge_anew()
+            asked = self._reading.question(count, 0 if found else block_ms)
+            looks = [self._name.look] if self._name.is_known else []
+            wait_s = asked.block_ms / 1000
+            replies = await self._reads.ask([*looks, *asked.commands], wait_s=wait_s)
+            if looks:
+                self._name.hear(replies[0])
+            answer = self._reading.answer(asked, replies[len(looks) :])
+            found += await self._understood(self._reads, answer)
+            if answer.problem is not None and not found:
+                raise answer.problem
+            if found or not answer.again:
+                return found  # what came before the name was seen to be taken waits for its turn
+
+    async def _understood(self, wire: Wire, answer: Answer) -> list[Delivered]:
+        """What was delivered, with what is offered."""
+        if answer.again:
+            wire.forgive()
+        if not answer.offers:
+            return answer.delivered
+        try:
+            replies = await wire.ask(answer.offers)
+        except PelopsError:
+            return answer.delivered  # what was read counts; the next sweep offers the rest again
+        taken = [reply for reply in replies if isinstance(reply, list) and reply]
+        stream = self._names.stream
+        return [
+            *answer.delivered,
+            *(Delivered(stream, Source.HANDED_OVER, entries) for entries in taken),
+        ]
+
+    def _judge_anew(self) -> None:
+        if self._judged_in != self.epoch:
+            self._judged_in = self.epoch
+            self._reading.forget()
+
+    def _release(self, key: bytes, ids: Collection[bytes]) -> Parts:
+        names, reading = self._names, self._reading
+        may_offer = key == names.stream and reading.streams.may_offer
+        flags = (int(not reading.knows_claim), int(may_offer))
+        limit = self._place.idle_limit_ms
+        keys = (key, names.dead_letter, names.ledger, names.state, names.handover)
+        whose = (names.group, names.me, names.prefix, "release")
+        return script_call("release", keys, *whose, limit, *flags, *ids)
+
+    def _raise_refusal(self, verdict: bytes, details: list[Reply]) -> None:
+        """Raise what a script's verdict says that it refused; other verdicts pass."""
+        texts = [one.decode("utf-8", "replace") for one in details if isinstance(one, bytes)]
+        if verdict == b"wrong-type":
+            raise self._refusals.wrong_type(*texts)
+        if verdict == b"no-permission":
+            raise self._refusals.denied(*texts)

@@ -1,0 +1,103 @@
+"""Which command and which key a server has refused, and what helps.
+
+Redis itself says neither of which key the type is wrong nor which one is forbidden, and 7.0 not
+even which command of a script.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.errors import PelopsError, PermissionDenied, WrongType
+from pelops.redis_core.transport import Part, Reply
+from pelops.worker.server.names import Names
+from pelops.worker.server.scripts import Parts, script_call, with_text
+
+VALID_S: Final = 1.0  # what was found out, while the same is refused again and again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusals:
+    """How to put in words what is refused to one user."""
+
+    remedy: str  # a command that prints the rights which are needed
+    probes: tuple[Parts, ...] = ()  # what finds out a key of a wrong type, and what is forbidden
+
+    @classmethod
+    def of_worker(cls, names: Names) -> Refusals:
+        """Of a worker, which may run scripts that look."""
+        keys = (
+            *(names.stream, names.retry, names.handover, names.dead_letter),
+            *(names.ledger, names.state, names.started),
+        )
+        types = script_call("find_wrong_type", keys)
+        rights = script_call("find_forbidden", (), names.group, names.me, *keys)
+        remedy = f"pelops acl --role sdk-worker {_named('stream', names.stream)}"
+        return cls(
+            remedy=f"{remedy} {_named('group', names.group)}",
+            probes=(with_text(types), with_text(rights)),
+        )
+
+    @classmethod
+    def of_producer(cls, stream: str) -> Refusals:
+        """Of a producer, which has a single command and key."""
+        return cls(remedy=f"pelops acl --role producer {_named('stream', stream.encode())}")
+
+    def explain(self, error: PelopsError, command: Parts, found: Sequence[Reply]) -> PelopsError:
+        """The same error, telling what it is about; `found` is what the probes answered."""
+        wrong, forbidden = found or ([], [])
+        if isinstance(error, WrongType):
+            return self.wrong_type(*_two(wrong, default=(_tell_keys(command), "another type")))
+        if isinstance(error, PermissionDenied) and error.command:
+            return self.denied(error.command, error.key)
+        if isinstance(error, PermissionDenied):
+            default = (str(command[0]).lower(), _tell_keys(command))
+            return self.denied(*_two(forbidden, default=default))
+        return error
+
+    def denied(self, command: str, key: str | None) -> PermissionDenied:
+        """The ACL forbids this command, altogether or on this key."""
+        on_key = f" on {key}" if key else ""
+        told = f"the ACL of the Redis user forbids {command}{on_key}; grant it: `{self.remedy}`"
+        return PermissionDenied(told, command=command, key=key)
+
+    def wrong_type(self, key: str, found: str) -> WrongType:
+        """A key of the group is somebody else's."""
+        told = f"{key} holds {found}, which is not Pelops'; rename that key, or use another stream"
+        return WrongType(told, key=key, found=found)
+
+
+def is_vague(reply: Reply) -> bool:
+    """Whether a reply is a refusal of which more can be said."""
+    return isinstance(reply, (PermissionDenied, WrongType))
+
+
+def _two(found: Reply, default: tuple[str, str]) -> tuple[str, str]:
+    if not isinstance(found, list) or len(found) != 2:
+        return default
+    first, second = (part.decode("utf-8", "replace") for part in found)
+    return first, second
+
+
+def _tell_keys(command: Parts) -> str:
+    """The keys that a command names."""
+    name = str(command[0])
+    if name.startswith("EVAL"):
+        keys = command[3 : 3 + int(command[2])]
+    elif name == "XREADGROUP":
+        named = command[command.index("STREAMS") + 1 :]
+        keys = named[: len(named) // 2]
+    else:
+        keys = command[1:2]
+    return " or ".join(map(_text, keys))
+
+
+def _named(what: str, name: bytes) -> str:
+    return f"--{what} {shlex.quote(_text(name))}"
+
+
+def _text(part: Part) -> str:
+    return part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part)
