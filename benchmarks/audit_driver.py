@@ -16,18 +16,18 @@ from typing import Any, Final
 from benchmarks.audit import GROUP, STREAM, WARM
 from benchmarks.usage import PROC, TICKS_PER_S, observe_memory
 from pelops.domain.audit import EntryStatus, parse_summary
-from pelops.pipeline.acts import read_acts
-from pelops.pipeline.archive import archive_entries
-from pelops.pipeline.duplicates import find_duplicates
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.archive.entries import archive_entries
+from pelops.pipeline.archive.layout import WindowPlace
+from pelops.pipeline.archive.planning import plan_windows
+from pelops.pipeline.archive.snapshot import take_snapshot
+from pelops.pipeline.engine.session import open_session
 from pelops.pipeline.place import read_place
-from pelops.pipeline.planning import plan_windows
+from pelops.pipeline.reconcile.duplicates import find_duplicates
+from pelops.pipeline.reconcile.ledger import read_acts
 from pelops.pipeline.run import open_run
-from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import Settings, Target
-from pelops.pipeline.snapshot import take_snapshot
-from pelops.pipeline.window_run import audit_window
-from pelops.pipeline.work import Run, Work
+from pelops.pipeline.stages import Run, Work
+from pelops.pipeline.window import audit_window
 
 _MEMORY_MIB: Final = 2048
 _STAGES: Final[dict[str, Callable[[Work], Any]]] = {

@@ -15,15 +15,15 @@ from urllib.parse import parse_qsl, urlencode
 
 from pyspark.sql.types import StructType
 
+from pyspark_redis_streams.columns.schemas import default_schema, names_of_entries
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.option import Use, View
-from pyspark_redis_streams.options import (
+from pyspark_redis_streams.options.option import Use, View
+from pyspark_redis_streams.options.parsed import (
     WriteOptions,
     options_for,
     parse_read_options,
     parse_write_options,
 )
-from pyspark_redis_streams.schemas import default_schema, names_of_entries
 
 _FIRST: Final = "`stream` STRING"  # what the columns of every view begin with
 _COMMENT: Final = "The key. Options of the table: "

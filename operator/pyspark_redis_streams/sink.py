@@ -27,13 +27,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from redis.crc import key_slot
 
-from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.columns.writing import Flat, RowFlattener
 from pyspark_redis_streams.errors import BadValue, DataLoss, OptionError, RedisStreamsError
-from pyspark_redis_streams.link import Argument
-from pyspark_redis_streams.options import WriteOptions
+from pyspark_redis_streams.options.parsed import WriteOptions
 from pyspark_redis_streams.plain_errors import plain_errors
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.link import Argument
 from pyspark_redis_streams.spark_versions import DataSourceStreamArrowWriter
-from pyspark_redis_streams.writing_rows import Flat, RowFlattener
 
 MOST_PARTS = 7000  # names and values of one entry: a script calls with no more than 8000 words
 _BYTES_OF_A_CALL = 1_000_000

@@ -13,21 +13,21 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from pyspark_redis_streams.batch.pushdown import keeps_narrowed_reads_apart
 from pyspark_redis_streams.catalog_tables import (
     is_created,
     table_schema,
     table_write_options,
     with_kept_options,
 )
+from pyspark_redis_streams.columns.schemas import default_schema
 from pyspark_redis_streams.errors import RedisStreamsError
-from pyspark_redis_streams.option import Use, View
-from pyspark_redis_streams.options import ReadOptions, parse_read_options
+from pyspark_redis_streams.micro_batch.reader import RedisStreamReader, RefusedStreamReader
+from pyspark_redis_streams.options.option import Use, View
+from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
 from pyspark_redis_streams.plain_errors import plain_errors
-from pyspark_redis_streams.pushdown import keeps_narrowed_reads_apart
-from pyspark_redis_streams.schemas import default_schema
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
 from pyspark_redis_streams.spark_versions import refuse_what_spark_lacks
-from pyspark_redis_streams.streaming import RedisStreamReader, RefusedStreamReader
 from pyspark_redis_streams.views.consumers import ConsumersReader
 from pyspark_redis_streams.views.entries import EntriesReader, NarrowedReader
 from pyspark_redis_streams.views.groups import GroupsReader

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.options import ReadOptions
+from pyspark_redis_streams.options.parsed import ReadOptions
 
 HAS_STREAM_BATCHES: Final = hasattr(datasource, "DataSourceStreamArrowWriter")  # 4.1
 HAS_LIMITS: Final = find_spec("pyspark.sql.streaming.datasource") is not None  # 4.2

@@ -16,10 +16,10 @@ from pyspark.sql import SparkSession
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import AuditSummary
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.archive.layout import WindowPlace
+from pelops.pipeline.engine.session import LazySession, as_lazy
 from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.session import LazySession, as_lazy
 from pelops.pipeline.settings import Settings, Target
 
 FIRST_MS = 1_700_000_000_000

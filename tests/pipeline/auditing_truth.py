@@ -24,10 +24,10 @@ from pyspark.sql import SparkSession
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, EntryStatus, Window
-from pelops.pipeline.layout import WindowPlace
+from pelops.pipeline.archive.layout import WindowPlace
+from pelops.pipeline.engine.session import open_session
 from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import Settings, Target
 from pelops.policy.audit.classification import Proof
 from tests.pipeline.evidence_door import FILES

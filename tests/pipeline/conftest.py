@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from local_cluster.redis_servers import RedisServers, start_standalone
-from pelops.pipeline.arrow.session import ArrowSession
-from pelops.pipeline.engine import on_driver
-from pelops.pipeline.session import LazySession
+from pelops.pipeline.engine.arrow.session import ArrowSession
+from pelops.pipeline.engine.functions import on_driver
+from pelops.pipeline.engine.session import LazySession
 from tests.pipeline.audited import Audited
 from tests.pipeline.evidence_door import FILES
 

@@ -8,8 +8,8 @@ from math import sin
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.clusters import Cluster, LetterExample, ValueHead
 from pelops.pipeline.report.model import ExceptionalEntry, Timeline
+from pelops.pipeline.triage.clusters import Cluster, LetterExample, ValueHead
 from pelops.policy.redrive.payload_shape import describe_shape
 from pelops.policy.redrive.triage import build_signature
 

@@ -10,11 +10,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from pelops.pipeline.archive.storage import Storage
+from pelops.pipeline.engine.session import open_session
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.place import read_place
-from pelops.pipeline.session import open_session
 from pelops.pipeline.settings import Settings
-from pelops.pipeline.storage import Storage
 from tests.pipeline.s3_store import endpoint
 
 AT_ONCE = 8

@@ -16,7 +16,7 @@ import redis
 from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.layout import slug, stream_path
+from pelops.pipeline.archive.layout import slug, stream_path
 from tests.cached_parts import PartMissing
 from tests.pipeline.audited import FIRST_MS, GROUP, is_made_by
 from tests.pipeline.s3_parts import provide_jars, provide_server

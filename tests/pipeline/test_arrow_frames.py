@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pelops.pipeline.arrow.session import ArrowSession
-from pelops.pipeline.arrow.types import parse_schema
-from pelops.pipeline.arrow.writing import render_parquet
-from pelops.pipeline.engine import functions as F  # noqa: N812
-from pelops.pipeline.engine import on_driver
-from pelops.pipeline.footers import SCHEMA
+from pelops.pipeline.archive.footers import SCHEMA
+from pelops.pipeline.engine.arrow.session import ArrowSession
+from pelops.pipeline.engine.arrow.types import parse_schema
+from pelops.pipeline.engine.arrow.writing import render_parquet
+from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.engine.functions import on_driver
 
 SESSION = ArrowSession(None)
 

@@ -19,17 +19,17 @@ from pyspark.sql import SparkSession
 
 from local_cluster.processes import free_port
 from pelops.pipeline.checking import check_names
+from pelops.pipeline.engine.progress import progress_told
+from pelops.pipeline.engine.session import as_lazy
 from pelops.pipeline.errors import WrongSettings
 from pelops.pipeline.main import main, render_table
 from pelops.pipeline.place import read_place
-from pelops.pipeline.report.running import run_report
+from pelops.pipeline.reconcile.truth import read_table
+from pelops.pipeline.report.command import run_report
 from pelops.pipeline.run import open_run
-from pelops.pipeline.session import as_lazy
 from pelops.pipeline.settings import Table
-from pelops.pipeline.ticking import progress_told
-from pelops.pipeline.triage_run import run_triage
-from pelops.pipeline.truth import read_table
-from pelops.pipeline.work import Run
+from pelops.pipeline.stages import Run
+from pelops.pipeline.triage.command import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.test_dying_drivers import end, start
 

@@ -15,14 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from pelops.domain.entry_id import parse_entry_id
-from pelops.pipeline import storage as storages
-from pelops.pipeline.archive_files import ArchiveFiles
-from pelops.pipeline.compaction import merge_closed_spans, read_marker
-from pelops.pipeline.layout import SPAN, WindowPlace
+from pelops.pipeline.archive import storage as storages
+from pelops.pipeline.archive.compaction import merge_closed_spans, read_marker
+from pelops.pipeline.archive.layout import SPAN, WindowPlace
+from pelops.pipeline.archive.reader import ArchiveFiles
+from pelops.pipeline.archive.storage import Storage
+from pelops.pipeline.archive.tables import table_names
+from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.lookup import Question, look_up
-from pelops.pipeline.session import LazySession
-from pelops.pipeline.storage import Storage
-from pelops.pipeline.tables import table_names
 from tests.pipeline.audited import Audited
 
 STREAM = "shop:orders"

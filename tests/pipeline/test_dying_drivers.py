@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.layout import slug
 from tests.pipeline.audited import GROUP, Audited
 
 REPOSITORY = Path(__file__).parents[2]

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pelops.pipeline.engine import on_driver
-from pelops.pipeline.footers import SCHEMA
-from pelops.pipeline.planning import plan_windows
+from pelops.pipeline.archive.footers import SCHEMA
+from pelops.pipeline.archive.planning import plan_windows
+from pelops.pipeline.engine.functions import on_driver
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import Payload
-from pelops.pipeline.window_run import audit_window
-from pelops.pipeline.work import Work
+from pelops.pipeline.stages import Work
+from pelops.pipeline.window import audit_window
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 SEEDS: Final = range(int(os.environ.get("PELOPS_ENGINES_SEEDS", "1")))

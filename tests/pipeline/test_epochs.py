@@ -8,7 +8,7 @@ import pytest
 
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, Verdict
-from pelops.pipeline.session import LazySession
+from pelops.pipeline.engine.session import LazySession
 from tests.pipeline.audited import Audited
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pelops.pipeline.archive.planning import last_plan
 from pelops.pipeline.evidence.stage import archive_evidence, read_proofs
-from pelops.pipeline.planning import last_plan
 from pelops.pipeline.run import open_run
-from pelops.pipeline.work import Work
+from pelops.pipeline.stages import Work
 from tests.pipeline.audited import GROUP, Audited
 
 

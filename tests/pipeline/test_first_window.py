@@ -6,11 +6,11 @@ from dataclasses import replace
 
 from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.bookmarks import EPOCH
-from pelops.pipeline.owed import Owed, Removed, close_balance
-from pelops.pipeline.snapshot import Snapshot
-from pelops.pipeline.unarchived import count_undelivered
-from pelops.pipeline.watching import GroupLook, StreamLook
+from pelops.pipeline.archive.snapshot import Snapshot
+from pelops.pipeline.archive.windows import EPOCH
+from pelops.pipeline.reconcile.owed import Owed, Removed, close_balance
+from pelops.pipeline.reconcile.unarchived import count_undelivered
+from pelops.pipeline.redis_reader import GroupLook, StreamLook
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pelops.domain.audit import Verdict
-from pelops.pipeline import window_run
+from pelops.pipeline import window as window_run
 from pelops.pipeline.errors import ArchiveUnusable
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import amid, half_read

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.audit import EntryStatus, Verdict
-from pelops.pipeline.report.running import write_report
+from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import Payload
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.pipeline.layout import report_path, slug, stream_path
-from pelops.pipeline.report.running import write_report
+from pelops.pipeline.archive.layout import report_path, slug, stream_path
+from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import Target
 from tests.pipeline.audited import Audited

@@ -11,8 +11,9 @@ import pytest
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
 from pelops.errors import WrongType
-from pelops.pipeline import snapshot, window_run
-from pelops.pipeline.session import LazySession
+from pelops.pipeline import window as window_run
+from pelops.pipeline.archive import snapshot
+from pelops.pipeline.engine.session import LazySession
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.hardships import amid, half_read
 from tests.redis_fixtures import RunRedis

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from pelops.pipeline import planning, window_run
+from pelops.pipeline import window as window_run
+from pelops.pipeline.archive import planning
+from pelops.pipeline.engine.session import session_options
 from pelops.pipeline.place import read_place
-from pelops.pipeline.session import session_options
 from pelops.pipeline.settings import Settings
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import amid, be_patient

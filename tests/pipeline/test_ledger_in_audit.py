@@ -7,9 +7,9 @@ from datetime import timedelta
 from pelops.domain.audit import EntryStatus, Evidence, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.acts import GroupHistory
-from pelops.pipeline.bookmarks import EPOCH
-from pelops.pipeline.unarchived import Gone, account_for_gone
+from pelops.pipeline.archive.windows import EPOCH
+from pelops.pipeline.reconcile.ledger import GroupHistory
+from pelops.pipeline.reconcile.unarchived import Gone, account_for_gone
 from tests.pipeline.audited import FIRST_MS, Audited
 
 WINDOW = Window(

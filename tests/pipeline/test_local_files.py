@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from pelops.pipeline.archive.local_files import LocalFiles, is_local
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
-from pelops.pipeline.local_files import LocalFiles, is_local
 
 FILES = LocalFiles()
 

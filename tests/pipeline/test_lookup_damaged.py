@@ -13,9 +13,9 @@ import pytest
 
 from pelops.cli.main import main
 from pelops.domain.entry_id import parse_entry_id
-from pelops.pipeline.archive_files import ArchiveFiles
+from pelops.pipeline.archive.layout import SPAN, stream_path
+from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.layout import SPAN, stream_path
 from pelops.pipeline.lookup import History, Question, look_up, render_histories
 from tests.pipeline.audited import GROUP, Audited
 

@@ -9,9 +9,9 @@ import pytest
 from pelops.domain.audit import EntryStatus, Verdict, Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.acts import GroupHistory
-from pelops.pipeline.bookmarks import EPOCH
-from pelops.pipeline.owed import (
+from pelops.pipeline.archive.windows import EPOCH
+from pelops.pipeline.reconcile.ledger import GroupHistory
+from pelops.pipeline.reconcile.owed import (
     Archived,
     Beginning,
     Owed,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pelops.domain.audit import Certainty, EntryStatus, Verdict
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.positions import find_position_doubt
-from pelops.pipeline.snapshot import LastLook
-from pelops.pipeline.watching import GroupLook
+from pelops.pipeline.archive.snapshot import LastLook
+from pelops.pipeline.reconcile.owed import find_position_doubt
+from pelops.pipeline.redis_reader import GroupLook
 from tests.pipeline.audited import GROUP, Audited
 
 AT = EntryId(1000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pelops.pipeline.layout import slug
+from pelops.pipeline.archive.layout import slug
 from tests.pipeline.audited import GROUP, Audited
 
 # From the last stage to the first that needs no new look at Redis.

@@ -13,9 +13,8 @@ from pelops.domain.audit import EntryStatus
 from pelops.pipeline.report.charts import build_balance, build_timeline
 from pelops.pipeline.report.markup import make_visible, one_line, show_bytes, tag
 from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.report.numbers import THIN
 from pelops.pipeline.report.page import render_page
-from pelops.pipeline.report.words import MEANINGS, TITLES
+from pelops.pipeline.report.words import MEANINGS, THIN, TITLES
 from tests.pipeline.report_cases import (
     COUNTS,
     HOSTILE,

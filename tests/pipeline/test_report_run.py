@@ -13,12 +13,12 @@ import pytest
 
 from pelops.domain.audit import AuditSummary
 from pelops.domain.redrive import parse_plan
-from pelops.pipeline.layout import report_path, slug
+from pelops.pipeline.archive.layout import report_path, slug
+from pelops.pipeline.report.command import run_report, write_report
 from pelops.pipeline.report.document import read_schema
-from pelops.pipeline.report.running import run_report, write_report
 from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import Payload, Target
-from pelops.pipeline.triage_run import run_triage
+from pelops.pipeline.triage.command import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.json_schema import violations
 from tests.pipeline.letters import dead_letter

@@ -10,8 +10,8 @@ import pytest
 
 from pelops.domain.access import Role, acl_rules
 from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, Evidence
+from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
-from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Payload
 from tests.pipeline.audited import FIRST_MS, Audited
 

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline import status_table
-from pelops.pipeline.engine import on_driver
+from pelops.pipeline.archive.storage import Storage
+from pelops.pipeline.archive.tables import table_names
+from pelops.pipeline.engine.functions import on_driver
 from pelops.pipeline.errors import ArchiveUnusable, StageFailed
+from pelops.pipeline.reconcile.statuses import BASES, COLUMNS, current_statuses, render_schema
 from pelops.pipeline.settings import StatusTable, TableFormat, Target
-from pelops.pipeline.statuses import BASES, COLUMNS, current_statuses, render_schema
-from pelops.pipeline.storage import Storage
-from pelops.pipeline.tables import table_names
-from pelops.pipeline.work import Run
+from pelops.pipeline.stages import Run
 from pelops.policy.audit.classification import Why
 from tests.pipeline.audited import GROUP, Audited
 

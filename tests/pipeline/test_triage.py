@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.redrive import PlanHeader, PlannedLetter, parse_plan
-from pelops.pipeline.clusters import MOST_RETRIES
-from pelops.pipeline.triage import (
+from pelops.pipeline.triage.clusters import MOST_RETRIES
+from pelops.pipeline.triage.plan import (
     BYTES_SHOWN,
     EXAMPLES,
     FIELDS_SHOWN,

@@ -15,9 +15,9 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import Verdict
-from pelops.pipeline.report.running import write_report
+from pelops.pipeline.engine.session import LazySession
+from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run
-from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import BALANCED, UNPROVEN
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.bookmarks import Bookmark
-from pelops.pipeline.watching import StreamLook
-from pelops.pipeline.windows import (
+from pelops.pipeline.archive.windows import (
+    Bookmark,
     Replacement,
     Traces,
     beginning,
@@ -21,6 +20,7 @@ from pelops.pipeline.windows import (
     find_break,
     find_replacement,
 )
+from pelops.pipeline.redis_reader import StreamLook
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams import DefaultSource
-from pyspark_redis_streams.streaming import RedisStreamReader
+from pyspark_redis_streams.micro_batch.reader import RedisStreamReader
 
 
 def interrupted_source(

@@ -27,10 +27,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_redis_streams.columns import BatchBuilder
+from pyspark_redis_streams.columns.batches import BatchBuilder
 from pyspark_redis_streams.errors import BadValue, SchemaError
-from pyspark_redis_streams.option import Use
-from pyspark_redis_streams.options import parse_read_options
+from pyspark_redis_streams.options.option import Use
+from pyspark_redis_streams.options.parsed import parse_read_options
 
 Entry = list[Any]
 

@@ -23,7 +23,7 @@ from local_cluster.redis_servers import (
 )
 from pyspark_redis_streams import DefaultSource
 from pyspark_redis_streams.errors import BadValue, DataLoss, NotPermitted, ServerError
-from pyspark_redis_streams.options import WriteOptions, parse_write_options
+from pyspark_redis_streams.options.parsed import WriteOptions, parse_write_options
 from pyspark_redis_streams.sink import (
     MOST_PARTS,
     Appended,

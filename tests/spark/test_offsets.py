@@ -4,14 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_redis_streams.entry_id import EntryId
-from pyspark_redis_streams.offsets import (
+from pyspark_redis_streams.micro_batch.offsets import (
     Position,
     entries_lost,
     explain_loss,
     parse_offsets,
     share_limit,
 )
-from pyspark_redis_streams.stream_state import ABSENT, StreamState
+from pyspark_redis_streams.redis.stream_state import ABSENT, StreamState
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))

@@ -8,9 +8,13 @@ import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.option import Use, View
-from pyspark_redis_streams.option_table import OPTIONS
-from pyspark_redis_streams.options import ReadOptions, parse_read_options, parse_write_options
+from pyspark_redis_streams.options.option import Use, View
+from pyspark_redis_streams.options.parsed import (
+    ReadOptions,
+    parse_read_options,
+    parse_write_options,
+)
+from pyspark_redis_streams.options.table import OPTIONS
 
 DOCUMENTATION = Path(__file__).parents[2] / "docs" / "spark-source.md"
 

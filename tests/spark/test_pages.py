@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pyspark_redis_streams.connecting import Door
+from pyspark_redis_streams.batch.pages import EntryRange, Pace, PageReader
 from pyspark_redis_streams.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.errors import DataLoss, ServerUnavailable
-from pyspark_redis_streams.option import Use
-from pyspark_redis_streams.options import parse_read_options
-from pyspark_redis_streams.pages import EntryRange, Pace, PageReader
+from pyspark_redis_streams.options.option import Use
+from pyspark_redis_streams.options.parsed import parse_read_options
+from pyspark_redis_streams.redis.connections import Door
 from tests.redis_fixtures import RunRedis
 from tests.spark.streams import FIRST_MS, Streams
 

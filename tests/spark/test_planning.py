@@ -5,8 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_redis_streams.entry_id import EntryId
-from pyspark_redis_streams.planning import (
+from pyspark_redis_streams.batch.tasks import (
     Sample,
     Span,
     choose_cuts,
@@ -15,6 +14,7 @@ from pyspark_redis_streams.planning import (
     group_small,
     next_point,
 )
+from pyspark_redis_streams.entry_id import EntryId
 
 NODE = ("127.0.0.1", 6379)
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructType
 
 from local_cluster.redis_servers import ClusterServers
-from pyspark_redis_streams.options import parse_write_options
+from pyspark_redis_streams.options.parsed import parse_write_options
 from pyspark_redis_streams.sink import append_all
 from tests.spark.dying import dying_source
 from tests.spark.streams import Streams

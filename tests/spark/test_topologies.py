@@ -16,10 +16,10 @@ from local_cluster.redis_servers import (
     ServerOptions,
     StandaloneServers,
 )
+from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.errors import DataLoss, NotPermitted, OptionError
-from pyspark_redis_streams.option import Use
-from pyspark_redis_streams.options import parse_read_options
-from pyspark_redis_streams.planning import EntriesPartition
+from pyspark_redis_streams.options.option import Use
+from pyspark_redis_streams.options.parsed import parse_read_options
 from pyspark_redis_streams.views.entries import EntriesReader
 from tests.redis_fixtures import RunRedis
 

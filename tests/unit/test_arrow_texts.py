@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from pelops.pipeline.arrow import functions as F  # noqa: N812
-from pelops.pipeline.arrow.frame import Frame
+from pelops.pipeline.engine.arrow import functions as F  # noqa: N812
+from pelops.pipeline.engine.arrow.frame import Frame
 
 
 def test_a_row_of_nulls_alone_is_an_empty_text_and_stays_a_row() -> None:

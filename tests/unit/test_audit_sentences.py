@@ -7,9 +7,9 @@ from typing import Any
 
 from pelops.domain.audit import AuditSummary, EntryStatus, Evidence, Verdict, Window
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.bookmarks import EPOCH
-from pelops.pipeline.identities import Identity, list_broken
-from pelops.pipeline.summary import Told, build_group_summary
+from pelops.pipeline.archive.windows import EPOCH
+from pelops.pipeline.reconcile.consistency import Identity, list_broken
+from pelops.pipeline.reconcile.summary import Told, build_group_summary
 from pelops.policy.audit.classification import Why
 
 WINDOW = Window(

@@ -33,7 +33,7 @@ class Door:
 refused = set(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Door())
 sys.argv[0] = "pelops.pipeline"
-import pelops.pipeline.report.running, pelops.pipeline.triage, pyspark_redis_streams.source
+import pelops.pipeline.report.command, pelops.pipeline.triage.plan, pyspark_redis_streams.source
 runpy.run_module("pelops.pipeline", run_name="__main__")
 """
 

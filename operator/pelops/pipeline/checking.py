@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive.layout import stream_path, window_numbers
 from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.layout import stream_path, window_numbers
+from pelops.pipeline.reconcile.truth import read_table
 from pelops.pipeline.run import find_targets
 from pelops.pipeline.settings import Target
-from pelops.pipeline.truth import read_table
-from pelops.pipeline.work import Run
+from pelops.pipeline.stages import Run
 
 log: Final = logging.getLogger(__name__)
 

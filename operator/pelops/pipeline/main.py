@@ -15,12 +15,14 @@ from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
 from pelops.errors import PelopsError
 from pelops.pipeline.arguments import VARIABLES, add_arguments
 from pelops.pipeline.checking import check_names
+from pelops.pipeline.engine.interruption import run_interruptibly
+from pelops.pipeline.engine.progress import progress_told
+from pelops.pipeline.engine.session import LazySession, refuse_connect
+from pelops.pipeline.engine.spark_errors import is_of_spark
 from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.failures import is_of_spark
-from pelops.pipeline.interrupting import run_interruptibly
-from pelops.pipeline.report.running import run_report, write_report
+from pelops.pipeline.redis_reader import Watch
+from pelops.pipeline.report.command import run_report, write_report
 from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
-from pelops.pipeline.session import LazySession, refuse_connect
 from pelops.pipeline.settings import (
     BALANCED,
     BROKEN,
@@ -29,11 +31,9 @@ from pelops.pipeline.settings import (
     Settings,
     read_settings,
 )
+from pelops.pipeline.stages import Run
 from pelops.pipeline.status_table import check_table
-from pelops.pipeline.ticking import progress_told
-from pelops.pipeline.triage_run import run_triage
-from pelops.pipeline.watching import Watch
-from pelops.pipeline.work import Run
+from pelops.pipeline.triage.command import run_triage
 from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreamsError
 
 log: Final = logging.getLogger(__name__)

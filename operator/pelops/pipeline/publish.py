@@ -15,14 +15,14 @@ from typing import Final
 from pelops.domain.audit import AuditSummary, parse_summary
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.acts import read_history
-from pelops.pipeline.compaction import read_marker
-from pelops.pipeline.layout import WindowPlace, slug
+from pelops.pipeline.archive.compaction import read_marker
+from pelops.pipeline.archive.layout import WindowPlace, slug
+from pelops.pipeline.archive.plan import Plan
+from pelops.pipeline.archive.planning import is_complete, last_plan, read_plan
 from pelops.pipeline.place import Place
-from pelops.pipeline.plan import Plan
-from pelops.pipeline.planning import is_complete, last_plan, read_plan
+from pelops.pipeline.reconcile.ledger import read_history
 from pelops.pipeline.settings import Target
-from pelops.pipeline.work import Run
+from pelops.pipeline.stages import Run
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import record_audit, record_groups

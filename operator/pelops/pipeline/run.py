@@ -19,23 +19,23 @@ from pelops.domain.audit import (
 )
 from pelops.domain.naming import parse_derived_key
 from pelops.errors import PelopsError
-from pelops.pipeline.changes import is_unchanged
-from pelops.pipeline.compaction import merge_closed_spans
-from pelops.pipeline.engine import SparkSession, on_driver
-from pelops.pipeline.gone import find_gone
-from pelops.pipeline.layout import WindowPlace, slug
-from pelops.pipeline.plan import Plan
-from pelops.pipeline.planning import last_plan, plan_windows, remove_old_windows
+from pelops.pipeline.archive.changes import is_unchanged
+from pelops.pipeline.archive.compaction import merge_closed_spans
+from pelops.pipeline.archive.layout import WindowPlace, slug
+from pelops.pipeline.archive.plan import Plan
+from pelops.pipeline.archive.planning import last_plan, plan_windows, remove_old_windows
+from pelops.pipeline.archive.storage import Storage
+from pelops.pipeline.archive.tables import check_layout
+from pelops.pipeline.engine.functions import SparkSession, on_driver
+from pelops.pipeline.engine.selection import is_small
+from pelops.pipeline.engine.session import LazySession, as_lazy
+from pelops.pipeline.gone_groups import find_gone
 from pelops.pipeline.publish import publish_index, publish_windows
-from pelops.pipeline.session import LazySession, as_lazy
+from pelops.pipeline.redis_reader import Watch
 from pelops.pipeline.settings import BALANCED, Settings, Target
+from pelops.pipeline.stages import Run, Work
 from pelops.pipeline.status_table import write_windows
-from pelops.pipeline.storage import Storage
-from pelops.pipeline.tables import check_layout
-from pelops.pipeline.watching import Watch
-from pelops.pipeline.window_run import archive_window, audit_window
-from pelops.pipeline.window_size import is_small
-from pelops.pipeline.work import Run, Work
+from pelops.pipeline.window import archive_window, audit_window
 
 log: Final = logging.getLogger(__name__)
 _SPARE_S: Final = 60.0  # before the deadline nothing is begun any more

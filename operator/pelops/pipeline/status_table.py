@@ -14,15 +14,15 @@ from operator import and_
 from typing import Any, Final
 
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.engine import DataFrame
-from pelops.pipeline.engine import functions as F  # noqa: N812
+from pelops.pipeline.archive.layout import WindowPlace, slug
+from pelops.pipeline.archive.plan import Plan
+from pelops.pipeline.archive.planning import is_complete, last_plan, read_plan
+from pelops.pipeline.engine.functions import DataFrame
+from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.engine.spark_errors import explain_failure, is_of_spark
 from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.failures import explain_failure, is_of_spark
-from pelops.pipeline.layout import WindowPlace, slug
-from pelops.pipeline.plan import Plan
-from pelops.pipeline.planning import is_complete, last_plan, read_plan
 from pelops.pipeline.settings import StatusTable, TableFormat
-from pelops.pipeline.work import AS_OF, Run
+from pelops.pipeline.stages import AS_OF, Run
 
 log: Final = logging.getLogger(__name__)
 _MARKER: Final = "table.json"

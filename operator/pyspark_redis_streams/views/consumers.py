@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_redis_streams.connecting import Door
 from pyspark_redis_streams.errors import GroupMissing
+from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.views.group_replies import RAW_NAME, Reply, named, read_groups
 from pyspark_redis_streams.views.rows import Row, RowsReader
 

@@ -11,17 +11,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_redis_streams.columns import BatchBuilder
-from pyspark_redis_streams.connecting import Door
-from pyspark_redis_streams.options import ReadOptions
-from pyspark_redis_streams.pages import Entry, Pace, PageReader
+from pyspark_redis_streams.batch.pages import Entry, Pace, PageReader
+from pyspark_redis_streams.batch.probes import plan_spans
+from pyspark_redis_streams.batch.pushdown import Window, narrow
+from pyspark_redis_streams.batch.ranges import batch_spans, parse_bounds
+from pyspark_redis_streams.batch.tasks import EntriesPartition
+from pyspark_redis_streams.columns.batches import BatchBuilder
+from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.planning import EntriesPartition
-from pyspark_redis_streams.probing import plan_spans
-from pyspark_redis_streams.pushdown import Window, narrow
-from pyspark_redis_streams.ranges import batch_spans, parse_bounds
-from pyspark_redis_streams.replicas import door_for
-from pyspark_redis_streams.streams import find_streams
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.replicas import door_for
+from pyspark_redis_streams.redis.streams import find_streams
 
 if TYPE_CHECKING:  # since PySpark 4.1
     from pyspark.sql.datasource import Filter

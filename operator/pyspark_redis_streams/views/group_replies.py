@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark_redis_streams.connecting import Door
 from pyspark_redis_streams.errors import GroupMissing
-from pyspark_redis_streams.options import ReadOptions
-from pyspark_redis_streams.stream_state import ABSENT, observe_stream
+from pyspark_redis_streams.options.parsed import ReadOptions
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.stream_state import ABSENT, observe_stream
 
 Reply = dict[str, Any]
 

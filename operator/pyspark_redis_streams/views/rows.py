@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_redis_streams.connecting import Door
 from pyspark_redis_streams.errors import BadValue, SchemaError
-from pyspark_redis_streams.options import ReadOptions
+from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.streams import find_streams
 from pyspark_redis_streams.spark_versions import arrow_schema
-from pyspark_redis_streams.streams import find_streams
 
 Row = dict[str, Any]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_redis_streams.connecting import Door
 from pyspark_redis_streams.entry_id import EntryId
-from pyspark_redis_streams.stream_state import ABSENT, observe_stream
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.stream_state import ABSENT, observe_stream
 from pyspark_redis_streams.views.rows import Row, RowsReader
 
 

@@ -11,10 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary
+from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
-from pelops.pipeline.report.running import write_report
+from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run, run_archive, run_audit
-from pelops.pipeline.session import LazySession
 from pelops.pipeline.settings import Settings, Target
 from tests.pipeline.oracle.findings import Judge, Record, Untrue
 from tests.pipeline.oracle.histories import Files, History, Kind

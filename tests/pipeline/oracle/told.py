@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow.dataset import dataset, field
 
 from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
-from pelops.pipeline.layout import STATUSES, WindowPlace
+from pelops.pipeline.archive.layout import STATUSES, WindowPlace
 
 Id = bytes
 

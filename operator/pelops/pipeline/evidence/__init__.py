@@ -2,7 +2,7 @@
 
 from pelops.pipeline.evidence.errors import EvidenceUnusable
 from pelops.pipeline.evidence.fates import Act, Fate, Removal
-from pelops.pipeline.evidence.reading import Evidence, Source, read_evidence
+from pelops.pipeline.evidence.reader import Evidence, Source, read_evidence
 from pelops.pipeline.evidence.tables import SCHEMA
 
 __all__ = [

@@ -16,13 +16,13 @@ from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.engine import DataFrame
-from pelops.pipeline.engine import functions as F  # noqa: N812
+from pelops.pipeline.archive.layout import slug
+from pelops.pipeline.engine.functions import DataFrame
+from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.engine.id_columns import at_or_before
 from pelops.pipeline.evidence.fates import ENDING_ACTS, Fate, Removal, name_of
-from pelops.pipeline.evidence.reading import Evidence, Source, read_evidence
-from pelops.pipeline.id_columns import at_or_before
-from pelops.pipeline.layout import slug
-from pelops.pipeline.work import Content, Work, run_stage, write_sorted
+from pelops.pipeline.evidence.reader import Evidence, Source, read_evidence
+from pelops.pipeline.stages import Content, Work, run_stage, write_sorted
 
 STAGE: Final = "evidence"
 _IDS: Final = ("ms", "seq")

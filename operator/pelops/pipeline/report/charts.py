@@ -9,8 +9,14 @@ from typing import Final
 from pelops.domain.audit import EntryStatus
 from pelops.pipeline.report.markup import Html, tag
 from pelops.pipeline.report.model import Timeline
-from pelops.pipeline.report.numbers import round_up, show_count, show_moment, show_share, show_span
-from pelops.pipeline.report.words import TITLES
+from pelops.pipeline.report.words import (
+    TITLES,
+    round_up,
+    show_count,
+    show_moment,
+    show_share,
+    show_span,
+)
 
 _LEAST: Final = 1.0  # percent: what is there can be seen
 _PANEL: Final = 72  # pixels

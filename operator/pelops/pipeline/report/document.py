@@ -19,7 +19,6 @@ from pelops.domain.audit import Certainty, EntryStatus, Verdict, parse_summary, 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.json_fields import JsonFields, load_json_object
 from pelops.errors import InvalidSpec
-from pelops.pipeline.clusters import Cluster, LetterExample, ValueHead
 from pelops.pipeline.report.links import anchor_of
 from pelops.pipeline.report.model import (
     AgeBand,
@@ -43,6 +42,7 @@ from pelops.pipeline.report.severity import (
     verdict_of,
     verdict_of_all,
 )
+from pelops.pipeline.triage.clusters import Cluster, LetterExample, ValueHead
 
 KIND: Final = "pelops.audit-report"
 VERSION: Final = 1

@@ -5,18 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from pelops.pipeline.clusters import MOST_RETRIES, Cluster, LetterExample, ValueHead
 from pelops.pipeline.report.charts import build_meter
 from pelops.pipeline.report.markup import Child, Html, one_line, show_bytes, tag
 from pelops.pipeline.report.model import Comparison, Duplicates, GroupReport, Letters
-from pelops.pipeline.report.numbers import (
-    count_entries,
-    count_of,
-    show_count,
-    show_ms,
-    show_share,
-    show_size,
-)
 from pelops.pipeline.report.sections import Part
 from pelops.pipeline.report.tables import (
     Cell,
@@ -26,6 +17,15 @@ from pelops.pipeline.report.tables import (
     number_cell,
     text_cell,
 )
+from pelops.pipeline.report.words import (
+    count_entries,
+    count_of,
+    show_count,
+    show_ms,
+    show_share,
+    show_size,
+)
+from pelops.pipeline.triage.clusters import MOST_RETRIES, Cluster, LetterExample, ValueHead
 
 MOST_CLUSTERS: Final = 10  # that are told in full; the table has MOST_LISTED
 MOST_LISTED: Final = 50

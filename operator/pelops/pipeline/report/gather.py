@@ -4,31 +4,244 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
-from pelops.domain.audit import AuditSummary, EntryStatus, parse_summary
-from pelops.pipeline.engine import on_driver
-from pelops.pipeline.layout import WindowPlace, stream_path, window_numbers
-from pelops.pipeline.plan import parse_plan
-from pelops.pipeline.report.gather_rows import (
-    read_duplicates,
-    read_exceptions,
-    read_indeterminate,
-    read_stuck_ages,
-    read_timeline,
+from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus, parse_summary
+from pelops.domain.entry_id import EntryId
+from pelops.domain.ledger import LedgerKind
+from pelops.pipeline.archive.layout import (
+    WindowPlace,
+    slug,
+    statuses_path,
+    stream_path,
+    window_numbers,
 )
+from pelops.pipeline.archive.plan import parse_plan
+from pelops.pipeline.engine.functions import Column, DataFrame, Row, on_driver, unite
+from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.report.model import (
+    AgeBand,
     Comparison,
     CountCheck,
+    Duplicate,
+    Duplicates,
+    ExceptionalEntry,
+    Exceptions,
     GroupReport,
     Letters,
+    Source,
     Spread,
+    Timeline,
     Unproven,
 )
 from pelops.pipeline.settings import Target
-from pelops.pipeline.work import Run
+from pelops.pipeline.stages import Run
+from pelops.policy.audit.classification import Why
+
+MOST_ENTRIES: Final = 50  # that are shown one by one
+MOST_DUPLICATES: Final = 20
+STEPS: Final = 120  # of the timeline, about
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
+_STEPS_MS: Final = (
+    1, 10, 100, 500, 1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000,
+    86_400_000,
+)  # fmt: skip
+_EDGES: Final = tuple(
+    timedelta(seconds=seconds) for seconds in (0, 60, 300, 900, 3600, 21_600, 86_400, 604_800)
+)
+# What is worst comes first.
+_WORST: Final = (
+    EntryStatus.LOST,
+    EntryStatus.PAYLOAD_GONE,
+    EntryStatus.INDETERMINATE,
+    EntryStatus.STUCK,
+    EntryStatus.DEAD_LETTERED,
+)
+# Tables of a group that keep entries one by one; some are there only where they hold any.
+_TABLES: Final = {
+    "exceptions": Source.WINDOW,
+    "unarchived": Source.WINDOW,
+    "settled": Source.SETTLED,
+    "retried": Source.COPY,
+}
+_OF_ENTRY: Final = {
+    "ms": "bigint", "seq": "bigint", "status": "string", "why": "string", "reason": "string",
+    "consumer": "string", "idle_ms": "bigint", "act_idle_ms": "bigint", "delivery_count": "bigint",
+    "root_ms": "bigint", "root_seq": "bigint",
+}  # fmt: skip
+_INDETERMINATE: Final = {
+    Why.POSITION_IN_DOUBT: "The group's position was moved by hand, went back, or is new.",
+    Why.PASSED_MEANWHILE: "Delivered while the audit looked, and gone after it.",
+    Why.CONSUMER_DELETED: "Delivered about when a consumer was deleted that had entries pending.",
+    Why.TRIMMED_MEANWHILE: "Trimmed and delivered between two audits: no record shows the order.",
+}
+
+
+def read_timeline(run: Run, place: WindowPlace, group: str) -> Timeline | None:
+    """Arrivals, recoveries and dead letters of the window; None when nothing has a time."""
+    acts = run.session.read.parquet(place.part(f"acts/group={slug(group)}"))
+    moved = [str(LedgerKind.REQUEUED), str(LedgerKind.RELEASED)]
+    frames = (
+        run.session.read.parquet(place.part("entries")).select(F.col("ms").alias("at_ms")),
+        _acts(acts, moved),
+        _acts(acts, [str(LedgerKind.DEAD_LETTERED)]),
+    )
+    sane = [frame.where((F.col("at_ms") > 0) & (F.col("at_ms") < _LAST_MS)) for frame in frames]
+    whole = unite(sane).agg(F.min("at_ms"), F.max("at_ms")).first()
+    if whole is None or whole[0] is None:
+        return None
+    step_ms = _step(whole[1] - whole[0] + 1)
+    first = whole[0] // step_ms
+    steps = whole[1] // step_ms - first + 1
+    arrivals, recoveries, letters = (_count_steps(one, step_ms, first, steps) for one in sane)
+    return Timeline(
+        start=_EPOCH + timedelta(milliseconds=first * step_ms),
+        step=timedelta(milliseconds=step_ms),
+        arrivals=arrivals,
+        recoveries=recoveries,
+        dead_letters=letters,
+    )
+
+
+def read_stuck_ages(run: Run, place: WindowPlace, group: str) -> tuple[AgeBand, ...]:
+    """What is stuck by the time since its last delivery; bands at both ends that are empty go."""
+    rows = run.session.read.parquet(place.of_group(group, "open"))
+    stuck = rows.where(F.col("status") == str(EntryStatus.STUCK))
+    bounds = [*_EDGES[1:], None]
+    counts = stuck.agg(
+        *(F.count_if(_is_within(low, high)) for low, high in zip(_EDGES, bounds, strict=True))
+    ).first()
+    bands = [
+        AgeBand(at_least=low, below=high, entries=count)
+        for low, high, count in zip(_EDGES, bounds, counts or (), strict=True)
+    ]
+    held = [place for place, band in enumerate(bands) if band.entries]
+    return tuple(bands[held[0] : held[-1] + 1]) if held else ()
+
+
+def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
+    """Entries that need a look, from every table of the group: none is left out of a verdict."""
+    expected = [str(status) for status in EXPECTED_STATUSES]
+    worth = _kept(run, place, group).where(~F.col("status").isin(expected))
+    counts: dict[Source, dict[EntryStatus, int]] = {}
+    for row in worth.groupBy("source", "status").count().collect():
+        of_source = counts.setdefault(Source(row["source"]), {})
+        of_source[EntryStatus(row["status"])] = row["count"]
+    total = sum(sum(found.values()) for found in counts.values())
+    order = F.array_position(F.array(*(F.lit(str(one)) for one in _WORST)), F.col("status"))
+    first = worth.orderBy(order, "ms", "seq").limit(MOST_ENTRIES).collect() if total else []
+    return Exceptions(
+        count=total,
+        counts=counts,
+        first=tuple(map(_read_entry, first)),
+        path=statuses_path(place.root),
+    )
+
+
+def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
+    """Every entry that was kept one by one, with the source that it is of."""
+    found = [
+        _load(run, place.of_group(group, name), source)
+        for name, source in _TABLES.items()
+        if run.storage.exists(place.of_group(group, name))
+    ]
+    # The window of what was found pending though none had it open is not known.
+    is_earlier = ~F.col("window").eqNullSafe(place.number)
+    found.append(_load(run, place.of_group(group, "open"), Source.EARLIER, is_earlier))
+    return unite(found)
+
+
+def _load(run: Run, path: str, source: Source, where: Column | None = None) -> DataFrame:
+    frame = run.session.read.parquet(path)
+    chosen = frame if where is None else frame.where(where)
+    known = set(frame.columns)
+    columns = [
+        F.col(name) if name in known else F.lit(None).cast(kind).alias(name)
+        for name, kind in _OF_ENTRY.items()
+    ]
+    return chosen.select(*columns, F.lit(str(source)).alias("source"))
+
+
+def read_indeterminate(run: Run, place: WindowPlace, group: str) -> list[Unproven]:
+    """Why nothing shows what became of some entries."""
+    unsure = _kept(run, place, group).where(F.col("status") == str(EntryStatus.INDETERMINATE))
+    counted = unsure.groupBy("why").count().orderBy("why").collect()
+    return [
+        Unproven(
+            why=row["why"],
+            entries=row["count"],
+            sentence=_INDETERMINATE.get(row["why"], "Nothing shows what became of them."),
+        )
+        for row in counted
+    ]
+
+
+def read_duplicates(
+    run: Run, place: WindowPlace, found: Mapping[str, Mapping[str, int]]
+) -> Duplicates | None:
+    """What came more than once, by each way of looking; None when nobody looked."""
+    if not found:
+        return None
+    first: list[Duplicate] = []
+    for way, told in sorted(found.items()):
+        if told["entries"]:
+            frame = run.session.read.parquet(place.part(f"duplicates/{way}"))
+            rows = frame.orderBy(F.desc("count"), "value").limit(MOST_DUPLICATES).collect()
+            first += [_read_duplicate(way, row) for row in rows]
+    return Duplicates(
+        entries=sum(told["entries"] for told in found.values()),
+        first=tuple(sorted(first, key=lambda one: -one.copies)[:MOST_DUPLICATES]),
+    )
+
+
+def _acts(acts: DataFrame, kinds: Sequence[str]) -> DataFrame:
+    return acts.where(F.col("kind").isin(list(kinds))).select(F.col("event_ms").alias("at_ms"))
+
+
+def _step(span_ms: int) -> int:
+    """The shortest step that gives no more than about STEPS of them."""
+    days = -(-span_ms // (STEPS * _STEPS_MS[-1])) * _STEPS_MS[-1]
+    return next((step for step in _STEPS_MS if span_ms <= STEPS * step), days)
+
+
+def _count_steps(frame: DataFrame, step_ms: int, first: int, steps: int) -> tuple[int, ...]:
+    step = (F.floor(F.col("at_ms") / step_ms) - first).alias("step")
+    counts = {row["step"]: row["count"] for row in frame.groupBy(step).count().collect()}
+    return tuple(counts.get(number, 0) for number in range(steps))
+
+
+def _is_within(low: timedelta, high: timedelta | None) -> Column:
+    idle = F.col("idle_ms")
+    above = idle >= low // timedelta(milliseconds=1)
+    return above if high is None else above & (idle < high // timedelta(milliseconds=1))
+
+
+def _read_entry(row: Row) -> ExceptionalEntry:
+    is_pending = row["status"] in {EntryStatus.STUCK, EntryStatus.PAYLOAD_GONE}
+    idle_ms = row["idle_ms"] if is_pending else row["act_idle_ms"]
+    return ExceptionalEntry(
+        entry_id=EntryId(row["ms"], row["seq"]),
+        status=EntryStatus(row["status"]),
+        why=row["reason"] or row["why"],
+        consumer=row["consumer"] or "",
+        idle=None if idle_ms is None or idle_ms < 0 else timedelta(milliseconds=idle_ms),
+        deliveries=row["delivery_count"],
+        source=Source(row["source"]),
+        root_id=None if row["root_ms"] is None else EntryId(row["root_ms"], row["root_seq"]),
+    )
+
+
+def _read_duplicate(way: str, row: Row) -> Duplicate:
+    return Duplicate(
+        by=way,
+        key=str(row["value"]),
+        copies=row["count"],
+        examples=tuple(EntryId(one["ms"], one["seq"]) for one in row["ids"]),
+    )
+
 
 EARLIER: Final = 12  # windows before the newest one that are told
 _SPREADS: Final = {

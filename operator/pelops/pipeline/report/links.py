@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import Final
 from urllib.parse import quote
 
-from pelops.pipeline.layout import slug
+from pelops.pipeline.archive.layout import slug
 
 PAGE: Final = "audit.html"
 DOCUMENT: Final = "audit.json"

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.clusters import Cluster
+from pelops.pipeline.triage.clusters import Cluster
 
 
 class Severity(StrEnum):

@@ -8,11 +8,10 @@ from typing import Final
 from pelops.domain.audit import Certainty, Verdict, worst_certainty, worst_verdict
 from pelops.pipeline.report.markup import Child, Html, join, one_line, tag
 from pelops.pipeline.report.model import Finding, GroupLine, Severity
-from pelops.pipeline.report.numbers import count_of, show_count, show_moment
 from pelops.pipeline.report.sections import build_long_table
 from pelops.pipeline.report.severity import name_of
 from pelops.pipeline.report.tables import Cell, Table, number_cell
-from pelops.pipeline.report.words import VERDICTS, name_verdict
+from pelops.pipeline.report.words import VERDICTS, count_of, name_verdict, show_count, show_moment
 
 MOST_NAMED: Final = 4  # findings of a group, in a row
 MOST_ROWS: Final = 10  # groups that are seen before the table is unfolded

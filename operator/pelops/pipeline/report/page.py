@@ -26,16 +26,6 @@ from pelops.pipeline.report.findings import (
 from pelops.pipeline.report.links import anchor_of, link_to
 from pelops.pipeline.report.markup import Child, Html, join, tag
 from pelops.pipeline.report.model import GroupLine, GroupReport, Report
-from pelops.pipeline.report.numbers import (
-    count_entries,
-    count_of,
-    show_count,
-    show_moment,
-    show_period,
-    show_rate,
-    show_share,
-    show_span,
-)
 from pelops.pipeline.report.overview import build_badge, build_finding_list, build_overview
 from pelops.pipeline.report.sections import (
     Part,
@@ -54,7 +44,19 @@ from pelops.pipeline.report.severity import (
     verdict_of_all,
 )
 from pelops.pipeline.report.time_sections import build_history_part, build_timeline_part
-from pelops.pipeline.report.words import EVIDENCE, TITLES, name_verdict
+from pelops.pipeline.report.words import (
+    EVIDENCE,
+    TITLES,
+    count_entries,
+    count_of,
+    name_verdict,
+    show_count,
+    show_moment,
+    show_period,
+    show_rate,
+    show_share,
+    show_span,
+)
 
 MOST_DETAILED: Final = 20  # groups of a page of all streams: the others have theirs elsewhere
 MOST_UNFOLDED: Final = 2  # groups of several that are open, if they need a look

@@ -17,13 +17,6 @@ from pelops.pipeline.report.model import (
     GroupReport,
     Source,
 )
-from pelops.pipeline.report.numbers import (
-    count_entries,
-    count_of,
-    show_count,
-    show_share,
-    show_span,
-)
 from pelops.pipeline.report.tables import (
     Cell,
     Table,
@@ -32,7 +25,16 @@ from pelops.pipeline.report.tables import (
     number_cell,
     text_cell,
 )
-from pelops.pipeline.report.words import MEANINGS, REASONS, TITLES
+from pelops.pipeline.report.words import (
+    MEANINGS,
+    REASONS,
+    TITLES,
+    count_entries,
+    count_of,
+    show_count,
+    show_share,
+    show_span,
+)
 
 _NUMBERS: Final = "number"
 _SOURCES: Final = {

@@ -31,8 +31,7 @@ from pelops.pipeline.report.model import (
     Severity,
     Source,
 )
-from pelops.pipeline.report.numbers import count_entries, count_of, show_count
-from pelops.pipeline.report.words import MEANINGS
+from pelops.pipeline.report.words import MEANINGS, count_entries, count_of, show_count
 
 ACKNOWLEDGED: Final = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
 _LATER: Final = "-later"  # kinds of entries of earlier windows that came to an end since

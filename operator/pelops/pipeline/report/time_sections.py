@@ -10,10 +10,16 @@ from pelops.domain.audit import AuditSummary, EntryStatus
 from pelops.pipeline.report.charts import build_balance, build_meter, build_timeline
 from pelops.pipeline.report.markup import Child, Html
 from pelops.pipeline.report.model import GroupReport, Spread
-from pelops.pipeline.report.numbers import count_of, show_count, show_moment, show_span
 from pelops.pipeline.report.sections import Part
 from pelops.pipeline.report.tables import Cell, Table, build_table, number_cell, text_cell
-from pelops.pipeline.report.words import TITLES, name_verdict
+from pelops.pipeline.report.words import (
+    TITLES,
+    count_of,
+    name_verdict,
+    show_count,
+    show_moment,
+    show_span,
+)
 
 _NUMBERS: Final = "number"
 _SHOWN: Final = (EntryStatus.LOST, EntryStatus.STUCK, EntryStatus.DEAD_LETTERED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pelops.domain.audit import Certainty, EntryStatus, Evidence, Verdict
@@ -66,3 +67,119 @@ EVIDENCE: Final = {
     Evidence.LEDGER: "the operator's ledger",
     Evidence.NONE: "the stream alone",
 }
+
+
+THIN: Final = "\u202f"  # a narrow space at which no line breaks
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999
+_UNITS: Final = ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+_SIZES: Final = ("KiB", "MiB", "GiB", "TiB")
+
+
+def show_count(number: int) -> str:
+    """`1 234 567`, with narrow spaces."""
+    return f"{number:,}".replace(",", THIN)
+
+
+def count_of(number: int, one: str, many: str | None = None) -> str:
+    """`1 entry`, `2 entries`: the plural is `many`, or `one` with an s."""
+    return f"{show_count(number)} {one if number == 1 else many or f'{one}s'}"
+
+
+def count_entries(number: int) -> str:
+    """`1 entry`, `2 entries`."""
+    return count_of(number, "entry", "entries")
+
+
+def show_share(part: int, whole: int) -> str:
+    """A part in percent. Only nothing is `0 %`, and only all of it is `100 %`."""
+    if whole <= 0 or part <= 0:
+        return f"0{THIN}%"
+    if part >= whole:
+        return f"100{THIN}%"
+    percent = 100 * part / whole
+    if percent < 0.01:
+        return f"<{THIN}0.01{THIN}%"
+    if percent > 99.99:
+        return f">{THIN}99.99{THIN}%"
+    return f"{percent:.2f}{THIN}%"
+
+
+def show_span(span: timedelta | None) -> str:
+    """`5 min 12 s`: the two largest units; `-` for none. Below a second: `40 ms`."""
+    if span is None:
+        return "-"
+    seconds = span / timedelta(seconds=1)
+    if seconds < 0:
+        return f"-{show_span(-span)}"
+    if seconds < 1:
+        return f"{round(1000 * seconds)}{THIN}ms"
+    if seconds < 10:
+        return f"{seconds:.1f}{THIN}s".replace(f".0{THIN}", THIN)
+    return _largest_units(round(seconds))
+
+
+def show_moment(moment: datetime) -> str:
+    """`2026-01-31 12:00:00 UTC`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def show_period(start: datetime | None, end: datetime) -> str:
+    """`2026-01-31 12:00:00 to 12:15:00 UTC (15 min)`; `closed ...` when no start is known."""
+    if start is None or start > end:
+        return f"closed {show_moment(end)}"
+    begin, close = start.astimezone(UTC), end.astimezone(UTC)
+    shown = "%H:%M:%S" if begin.date() == close.date() else "%Y-%m-%d %H:%M:%S"
+    span = show_span(end - start)
+    return f"{begin:%Y-%m-%d %H:%M:%S} to {close.strftime(shown)} UTC ({span})"
+
+
+def show_rate(count: int, span: timedelta) -> str:
+    """`278 a second`, `4.2 a minute`: in the shortest unit in which it is at least one."""
+    seconds = span / timedelta(seconds=1)
+    for unit, of_it in (("second", 1), ("minute", 60), ("hour", 3600)):
+        rate = count * of_it / seconds
+        if rate >= 1:
+            return f"{show_count(round(rate)) if rate >= 10 else f'{rate:.1f}'} a {unit}"
+    return f"{count * 86_400 / seconds:.1f} a day"
+
+
+def show_ms(ms: int) -> str:
+    """The moment of a count of milliseconds; the count itself when it is no time of a calendar."""
+    if not 0 < ms < _LAST_MS:
+        return show_count(ms)
+    return show_moment(_EPOCH + timedelta(milliseconds=ms))
+
+
+def show_size(size: int) -> str:
+    """`1.5 MiB`."""
+    if size < 1024:
+        return f"{size}{THIN}B"
+    number = size / 1024
+    for unit in _SIZES[:-1]:
+        if number < 1024:
+            return f"{number:.1f}{THIN}{unit}"
+        number /= 1024
+    return f"{number:.1f}{THIN}{_SIZES[-1]}"
+
+
+def round_up(value: float) -> float:
+    """The next number that reads well: one or two digits with zeros, not much above."""
+    step = 1.0
+    while step < value:
+        for factor in (1, 1.5, 2, 3, 4, 5, 6, 8):
+            if step * factor >= value:
+                return step * factor
+        step *= 10
+    return step
+
+
+def _largest_units(seconds: int) -> str:
+    parts: list[str] = []
+    for size, unit in _UNITS:
+        count, seconds = divmod(seconds, size)
+        if count or parts:
+            parts.append(f"{count}{THIN}{unit}" if count else "")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,204 @@
+"""Bookmarks to windows: which parts of a stream a run closes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from pelops.domain.audit import Window
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.ledger import LedgerEvent, LedgerKind
+from pelops.errors import InvalidSpec
+from pelops.pipeline.redis_reader import StreamLook
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bookmark:
+    """`added` entries had been added, the last of them `at_id`."""
+
+    at_id: EntryId
+    added: int
+    at: datetime  # on the server's clock
+
+
+def moment(at_ms: int) -> datetime:
+    """The time that a number of milliseconds names, as far as a calendar reaches."""
+    return EPOCH + min(at_ms, 253_370_764_800_000) * MILLISECOND
+
+
+def milliseconds(at: datetime) -> int:
+    """Milliseconds since 1970."""
+    return (at - EPOCH) // MILLISECOND
+
+
+def read_bookmark(event: LedgerEvent, stream: str) -> Bookmark | None:
+    """The bookmark of a stream that an event of the ledger is; None for any other event."""
+    details = event.details
+    if event.kind != LedgerKind.BOOKMARK or details.get("stream") != stream:
+        return None
+    added = details.get("entries_added", "")
+    try:
+        at_id = parse_entry_id(details.get("last_generated", ""))
+    except InvalidSpec:
+        return None
+    if not (added.isascii() and added.isdigit()):
+        return None
+    return Bookmark(at_id=at_id, added=int(added), at=moment(event.entry_id.ms))
+
+
+def render_bookmark(bookmark: Bookmark) -> dict[str, Any]:
+    """The bookmark as a JSON object."""
+    return {
+        "at_id": str(bookmark.at_id),
+        "added": bookmark.added,
+        "at_ms": milliseconds(bookmark.at),
+    }
+
+
+def parse_bookmark(found: Mapping[str, Any]) -> Bookmark:
+    """What `render_bookmark` made."""
+    return Bookmark(
+        at_id=parse_entry_id(found["at_id"]), added=found["added"], at=moment(found["at_ms"])
+    )
+
+
+# A schedule is late by a little now and then, and early the next time.
+_TOLERANCE = 0.1
+
+
+def find_break(known: Bookmark, look: StreamLook) -> str | None:
+    """Why the stream is not the one that was known, or not as far; None when it goes on."""
+    if look.added < known.added or look.last_generated < known.at_id:
+        return (
+            f"the stream went back from {known.added} entries added, the last {known.at_id}, to "
+            f"{look.added}, the last {look.last_generated}: it was deleted or flushed and made "
+            "anew, or a failover or a restored snapshot lost its end; what was added between "
+            "cannot be known"
+        )
+    added = look.added - known.added
+    if look.first is not None and look.first > known.at_id and look.length > added:
+        return (
+            f"the stream was deleted or flushed and made anew: {look.length} entries lie after "
+            f"{known.at_id}, and since then only {added} were added by its count; what else was "
+            "added between cannot be known"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What shows whether a stream whose counters went on is the one that was archived."""
+
+    was_there: bool  # the last entry of the newest window was in the stream when it was planned
+    is_same: bool | None  # that entry now: as it was, or another; None: it is gone
+    max_deleted: EntryId  # of the stream, when the newest window was planned
+    restarted: bool  # another server process answers than then
+    began_empty: bool  # and it certainly loaded no data when it started
+    ledger_is_left: bool | None  # whether an event that was archived is; None: there was none
+
+
+def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Replacement:
+    """Whether another stream took the place of the archived one, and was filled beyond it.
+
+    Trimming also removes all that was archived: then only the server's past tells them apart.
+    """
+    at = known.at_id
+    if traces.is_same is False:
+        return Replacement(
+            broken=f"the stream was replaced: its entry {at} is another one than was archived"
+        )
+    if traces.is_same or (look.added, look.last_generated) == (known.added, at):
+        return Replacement()
+    if look.max_deleted < traces.max_deleted:
+        return Replacement(
+            broken="the stream was deleted or flushed and made anew: its max-deleted-entry-id went "
+            f"back from {traces.max_deleted} to {look.max_deleted}"
+        )
+    nothing_left = look.first is None or look.first > at
+    if traces.was_there and not nothing_left and look.max_deleted < at:
+        return Replacement(
+            broken=f"the stream was replaced: its entry {at} is gone, older ones are there, and "
+            "it was not deleted"
+        )
+    if traces.ledger_is_left or not nothing_left:
+        return Replacement()
+    if traces.restarted and traces.began_empty:
+        return Replacement(
+            broken="the server restarted without its data, and nothing that was archived is left "
+            "in the stream: what was added between cannot be known"
+        )
+    if look.length == look.added - known.added and (known.added or traces.ledger_is_left is None):
+        return Replacement()  # exactly what was archived is gone: no other stream counts like that
+    server = ", and another server process answers" if traces.restarted else ""
+    return Replacement(
+        doubt=f"nothing that was archived is left in the stream{server}: it was trimmed beyond "
+        "that, or it was deleted and made anew; then what was added between is in no window"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replacement:
+    """Why a stream is certainly another one, or may be."""
+
+    broken: str | None = None
+    doubt: str | None = None
+
+
+def beginning(look: StreamLook, now: Bookmark) -> Bookmark:
+    """Where the archive of a stream begins that it knows nothing of: before what is left of it."""
+    before = EntryId.MIN if look.removed == 0 else (look.first or look.last_generated).before()
+    if look.first is None:
+        before = look.last_generated
+    return Bookmark(at_id=before, added=look.removed, at=now.at)
+
+
+def close_windows(
+    begin: Bookmark, bookmarks: Iterable[Bookmark], *, span: timedelta | None, number: int
+) -> list[Window]:
+    """Windows from `begin` on, each as long as `span` or longer; None: one up to the last bookmark.
+
+    A window begins where the one before ended. Without a bookmark as late as that, nothing is
+    closed. Bookmarks may come in any order; those that contradict the others are left out.
+    """
+    ends = _choose_ends(begin, _consistent(begin, bookmarks), span)
+    return [
+        Window(
+            number=number + place,
+            from_id=one.at_id,
+            to_id=other.at_id,
+            from_added=one.added,
+            to_added=other.added,
+            at=other.at,
+        )
+        for place, (one, other) in enumerate(pairwise([begin, *ends]))
+    ]
+
+
+def _choose_ends(
+    begin: Bookmark, bookmarks: Sequence[Bookmark], span: timedelta | None
+) -> list[Bookmark]:
+    if span is None:
+        return list(bookmarks[-1:])
+    least, ends, last = span * (1 - _TOLERANCE), [], begin
+    for bookmark in bookmarks:
+        if bookmark.at - last.at >= least:
+            ends.append(bookmark)
+            last = bookmark
+    return ends
+
+
+def _consistent(begin: Bookmark, bookmarks: Iterable[Bookmark]) -> list[Bookmark]:
+    """In order of time, and neither ID nor count ever going back."""
+    kept: list[Bookmark] = []
+    last = begin
+    for bookmark in sorted(bookmarks, key=lambda one: (one.at, one.added, one.at_id)):
+        if bookmark.added >= last.added and bookmark.at_id >= last.at_id:
+            kept.append(bookmark)
+            last = bookmark
+    return kept

@@ -1,0 +1,1 @@
+"""One status for every entry of a window, for each group."""

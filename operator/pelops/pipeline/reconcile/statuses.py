@@ -1,0 +1,228 @@
+"""The table `statuses`: every entry, for every group, with its status and the evidence for it.
+
+The audit of a window (`as_of`) writes a row for each entry of that window, and for each entry of an
+earlier window that was still open. Of the rows of one entry and group the one with the highest
+`as_of` counts: see `current_statuses`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Final
+
+from pelops.domain.audit import EntryStatus
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive.layout import STATUSES, statuses_path
+from pelops.pipeline.archive.windows import milliseconds
+from pelops.pipeline.engine.functions import Column, DataFrame, unite
+from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.engine.id_columns import IDS
+from pelops.pipeline.reconcile.entries import MOST_BROADCAST, Case
+from pelops.pipeline.reconcile.retry_stream import PART as RETRIED
+from pelops.pipeline.stages import AS_OF, write_part, write_sorted
+from pelops.policy.audit.classification import Why
+
+SCHEMA_VERSION: Final = 1
+_SCHEMA: Final = "_schema.json"
+# Columns are only added, at the end; what is there keeps its type and its meaning.
+COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
+    "stream": (
+        "string",
+        "Stream that holds the entry: the audited one, or the group's retry stream",
+    ),
+    "group": ("string", "Consumer group"),
+    "id": ("string", "Entry ID"),
+    "ms": ("bigint", "First part of the entry ID"),
+    "seq": ("bigint", "Second part of the entry ID"),
+    "root": ("string", "ID of the entry that this one is a copy of; null: it is no copy"),
+    "status": ("string", "Status: see docs/pipeline.md"),
+    "why": ("string", "Rule that decided the status"),
+    "evidence": ("string", "Evidence: append-only-file, ledger, snapshot, inferred or none"),
+    "added_at": ("timestamp", "Time of the entry ID; null where the ID holds no time"),
+    "delivered_at": ("timestamp", "Last delivery of an entry that is pending"),
+    "acted_at": ("timestamp", "Time at which the operator requeued or dead-lettered the entry"),
+    "audited_at": ("timestamp", "End of the window `as_of`"),
+    "consumer": ("string", "Consumer that has the entry pending"),
+    "deliveries": ("bigint", "Delivery count of a pending entry"),
+    "retry_count": ("int", "Failed attempts that a copy carries"),
+    "new_id": ("string", "ID of the copy that a requeued entry became, or of its dead letter"),
+    "reason": ("string", "Reason of the operator's act"),
+    "window": ("int", "Window that the entry belongs to"),
+    AS_OF: ("int", "Window whose audit wrote the row"),
+}
+_MANY: Final = 300_000  # entries; of more it pays to compile the query, and to share the work
+_COST_OF_A_FILE: Final = "spark.sql.files.openCostInBytes"
+_BYTES_OF_A_TASK: Final = "spark.sql.files.maxPartitionBytes"
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
+_PENDING: Final = (EntryStatus.IN_FLIGHT, EntryStatus.STUCK, EntryStatus.PAYLOAD_GONE)
+
+
+class Basis(StrEnum):
+    """What a status rests on."""
+
+    FILE = "append-only-file"
+    LEDGER = "ledger"
+    SNAPSHOT = "snapshot"  # what Redis held when the audit looked
+    INFERRED = "inferred"
+    NONE = "none"
+
+
+BASES: Final[Mapping[Why, Basis]] = {
+    Why.LEDGER: Basis.LEDGER,
+    Why.LOSS_SEEN: Basis.LEDGER,
+    Why.PENDING: Basis.SNAPSHOT,
+    Why.BODY_GONE: Basis.SNAPSHOT,
+    Why.NOT_REACHED: Basis.SNAPSHOT,
+    Why.GONE_UNDELIVERED: Basis.SNAPSHOT,
+    Why.PROVEN: Basis.FILE,
+    Why.DROPPED: Basis.FILE,
+    Why.SKIPPED: Basis.FILE,
+    Why.NOACK: Basis.FILE,
+    Why.DELIVERED: Basis.INFERRED,
+    Why.SEEN_PENDING: Basis.INFERRED,
+    Why.NO_LOSS_SEEN: Basis.INFERRED,
+    Why.POSITION_IN_DOUBT: Basis.NONE,
+    Why.PASSED_MEANWHILE: Basis.NONE,
+    Why.TRIMMED_MEANWHILE: Basis.NONE,
+    Why.CONSUMER_DELETED: Basis.LEDGER,
+}
+
+
+def current_statuses(statuses: DataFrame) -> DataFrame:
+    """The row that counts of each entry and group: the one with the highest `as_of`."""
+    last = F.max_by(F.struct(*statuses.columns), AS_OF)
+    keys = ("stream", "group", *IDS)
+    return statuses.groupBy(*keys).agg(last.alias("last")).select("last.*")
+
+
+def write_statuses(case: Case, judged: Sequence[DataFrame]) -> int:
+    """Write the rows of this audit; `judged` are the entries of the window. Answers their number.
+
+    Entries are in the order of their IDs, in as many files as they are archived in.
+    """
+    parts = [*judged, *_earlier(case)]
+    rows = [_rows(case, part, case.work.plan.stream) for part in parts]
+    retried = f"{case.directory}/{RETRIED}"
+    if case.work.run.storage.exists(retried):
+        retry = derive_keys(case.work.plan.stream, case.target.group).retry
+        rows.append(_rows(case, case.work.load(retried), retry))
+    _describe(case)
+    path = f"{case.directory}/{STATUSES}"
+    frame = unite(rows)
+    if case.owed.archived > _MANY:
+        return _write_many(case, frame, path)
+    return write_sorted(case.work, frame, path, "stream", *IDS)
+
+
+def render_schema() -> dict[str, Any]:
+    """The schema of the table as a JSON object."""
+    columns = [
+        {"name": name, "type": kind, "description": text} for name, (kind, text) in COLUMNS.items()
+    ]
+    return {"schema_version": SCHEMA_VERSION, "columns": columns}
+
+
+def _describe(case: Case) -> None:
+    """Put the schema beside the rows, where Spark does not take it for one of them."""
+    storage = case.work.run.storage
+    path = f"{statuses_path(case.work.place.root)}/{_SCHEMA}"
+    found = storage.read_json(path)
+    if found is None or found.get("schema_version", 0) < SCHEMA_VERSION:
+        storage.write_json(path, render_schema())
+
+
+def _write_many(case: Case, frame: DataFrame, path: str) -> int:
+    """Write with all tasks; each reads a part of one file, so that the order of IDs stays.
+
+    A join that moves rows between tasks loses the order: then each file is sorted by itself.
+    """
+    if case.has_files or case.snapshot.pending + case.history.rows > MOST_BROADCAST:
+        frame = frame.sortWithinPartitions("stream", *IDS)
+    conf = case.work.session.conf
+    conf.set(_COST_OF_A_FILE, str(conf.get(_BYTES_OF_A_TASK)))
+    try:
+        return write_part(case.work, frame, path, is_heavy=True)
+    finally:
+        conf.unset(_COST_OF_A_FILE)
+
+
+def _earlier(case: Case) -> list[DataFrame]:
+    """Entries of earlier windows that this audit looked at again."""
+    number, storage = case.work.plan.window.number, case.work.run.storage
+    if not number:
+        return []
+    still = case.work.load(f"{case.directory}/open")
+    # The window of an entry that was found pending though none had it open is not known.
+    still = still.where(~F.col("window").eqNullSafe(number))
+    settled = f"{case.directory}/settled"
+    return [still, *([case.work.load(settled)] if storage.exists(settled) else [])]
+
+
+def _rows(case: Case, judged: DataFrame, stream: str) -> DataFrame:
+    """The columns of the table, of rows that have a status; what they lack is null."""
+    missing = {
+        name: F.lit(None).cast(kind)
+        for name, kind in _SOURCES.items()
+        if name not in judged.columns
+    }
+    told = judged.withColumns(missing)
+    is_pending = F.col("status").isin([str(one) for one in _PENDING])
+    last_delivery = F.when(is_pending & F.col("delivery_count").isNotNull(), _delivered(case))
+    chosen = {
+        "stream": F.lit(stream),
+        "group": F.lit(case.target.group),
+        "id": _id("ms", "seq"),
+        "ms": F.col("ms"),
+        "seq": F.col("seq"),
+        "root": _id("root_ms", "root_seq"),
+        "status": F.col("status"),
+        "why": F.col("why"),
+        "evidence": _basis(),
+        "added_at": _time(F.col("ms")),
+        "delivered_at": _time(last_delivery),
+        "acted_at": _time(F.col("act_at_ms")),
+        "audited_at": _time(F.lit(milliseconds(case.work.plan.window.at)).cast("bigint")),
+        "consumer": F.col("consumer"),
+        "deliveries": F.col("delivery_count"),
+        "retry_count": F.col("retry_count"),
+        "new_id": _id("new_ms", "new_seq"),
+        "reason": F.col("reason"),
+        "window": F.col("window"),
+    }
+    return told.select(
+        *(
+            chosen[name].cast(kind).alias(name)
+            for name, (kind, _) in COLUMNS.items()
+            if name != AS_OF
+        )
+    )
+
+
+_SOURCES: Final = {
+    "root_ms": "bigint", "root_seq": "bigint", "act_at_ms": "bigint", "consumer": "string",
+    "delivery_count": "bigint", "idle_ms": "bigint", "retry_count": "int", "new_ms": "bigint",
+    "new_seq": "bigint", "reason": "string",
+}  # fmt: skip
+
+
+def _delivered(case: Case) -> Column:
+    return F.lit(case.snapshot.at_ms).cast("bigint") - F.col("idle_ms")
+
+
+def _id(ms: str, seq: str) -> Column:
+    return F.concat(F.col(ms).cast("string"), F.lit("-"), F.col(seq).cast("string"))
+
+
+def _time(ms: Column) -> Column:
+    return F.when((ms > 0) & (ms < _LAST_MS), F.timestamp_millis(ms))
+
+
+def _basis() -> Column:
+    by_basis: dict[Basis, list[str]] = {}
+    for why, basis in BASES.items():
+        by_basis.setdefault(basis, []).append(str(why))
+    chosen = F.when(F.lit(False), F.lit(""))
+    for basis, whys in by_basis.items():
+        chosen = chosen.when(F.col("why").isin(whys), F.lit(str(basis)))
+    return chosen.otherwise(F.lit(str(Basis.NONE)))

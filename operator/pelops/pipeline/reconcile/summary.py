@@ -1,0 +1,357 @@
+"""What is told of one group in one window, and what the audit cannot prove. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from pelops.domain.audit import (
+    EXPECTED_STATUSES,
+    AuditFinding,
+    AuditSummary,
+    Certainty,
+    EntryStatus,
+    Evidence,
+    RecoveryTimes,
+    Window,
+    build_summary,
+    decide_verdict,
+    find_certainty,
+    worst_certainty,
+)
+from pelops.policy.audit.classification import Why
+
+_ONE: Final = {
+    "are": "is", "were": "was", "have": "has", "they": "it", "them": "it", "their": "its",
+    "lie": "lies", "bodies": "body",
+}  # fmt: skip
+_MANY: Final = {word: word for word in _ONE}
+
+
+def agree(template: str, n: int, **more: str) -> str:
+    """A sentence about so many entries.
+
+    `{n}` is the number, `{entries}` the number with its noun; `{are}`, `{were}`, `{have}`,
+    `{they}`, `{them}`, `{their}`, `{lie}` and `{bodies}` agree with it.
+
+    >>> agree("{entries} {are} stuck", 1)
+    '1 entry is stuck'
+    >>> agree("{entries} {are} stuck", 2)
+    '2 entries are stuck'
+    """
+    words = _ONE if n == 1 else _MANY
+    return template.format(n=n, entries="1 entry" if n == 1 else f"{n} entries", **words, **more)
+
+
+_WORDS: Final = {
+    EntryStatus.IN_FLIGHT: "in flight",
+    EntryStatus.STUCK: "stuck",
+    EntryStatus.UNDELIVERED: "not delivered yet",
+    EntryStatus.DEAD_LETTERED: "dead-lettered",
+    EntryStatus.REQUEUED: "requeued",
+    EntryStatus.PAYLOAD_GONE: "without their body",
+    EntryStatus.LOST: "lost",
+    EntryStatus.INDETERMINATE: "indeterminate",
+}
+_FINDINGS: Final = {
+    EntryStatus.STUCK: "{entries} {are} pending for longer than the limit",
+    EntryStatus.DEAD_LETTERED: "{entries} {were} given up and {lie} among the dead letters",
+    EntryStatus.PAYLOAD_GONE: "{entries} lost {their} {bodies} before an acknowledgement, by XDEL "
+    "or trimming: workers that did not hold {them} by then cannot process {them}",
+    EntryStatus.LOST: "{entries} {are} lost: {how}",
+    EntryStatus.INDETERMINATE: "nothing tells whether {entries} {were} acknowledged",
+}
+
+
+# How entries are lost; of those without a record the operator counted them in a gap.
+_HOW: Final = {
+    Why.DROPPED: "{n} {were} delivered, and dropped without an acknowledgement: {their} consumer "
+    "or group was deleted, or a claim found no body",
+    Why.SKIPPED: "{n} {were} passed without a delivery: the group's position was moved, or {they} "
+    "{were} gone by then",
+}
+_GONE: Final = "{n} {were} gone before {they} {were} delivered"
+
+
+_SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
+    EntryStatus.LOST,
+    EntryStatus.DEAD_LETTERED,
+    EntryStatus.PAYLOAD_GONE,
+    EntryStatus.INDETERMINATE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """All that the summary of one group is made of."""
+
+    stream: str
+    group: str
+    window: Window
+    archived: int
+    counts: Mapping[EntryStatus, int]
+    settled: Mapping[EntryStatus, int]  # of earlier windows
+    stuck_earlier: int
+    open: int
+    oldest_stuck_ms: int | None
+    bodiless_earlier: int = 0  # of earlier windows: pending, and their bodies are gone
+    lost: Mapping[str, int] = field(default_factory=dict)  # by what decided it, where that is known
+    retried: Mapping[EntryStatus, int] = field(default_factory=dict)  # copies in the retry stream
+    dropped: int = 0  # at most so many went with deleted consumers
+    recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
+    retention_margin: float | None
+    evidence: Evidence
+    removed_before: int = 0  # gone before the first archive, and nothing tells what became of them
+    position_doubt: str | None = None  # why what lies below the position may not be acknowledged
+    findings: tuple[AuditFinding, ...] = ()  # beside those that the counts tell
+    failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
+
+
+def build_group_summary(told: Told) -> AuditSummary:
+    """The summary that is recorded. Raises InvalidSpec when it does not balance."""
+    findings = (
+        *told.failures,
+        *_of_counts(told),
+        *_of_removed(told),
+        *_of_dropped(told),
+        *_of_retried(told),
+        *_of_earlier(told),
+        *told.findings,
+    )
+    produced = sum(told.counts.values())
+    return build_summary(
+        AuditSummary(
+            stream=told.stream,
+            group=told.group,
+            window=told.window,
+            produced=produced,
+            archived=told.archived,
+            counts=told.counts,
+            open=told.open,
+            lost_earlier=told.settled.get(EntryStatus.LOST, 0),
+            stuck_earlier=told.stuck_earlier,
+            findings=findings,
+            verdict=decide_verdict(findings, told.failures),
+            certainty=_certainty(told),
+            sentence=_sentence(told, produced),
+            oldest_stuck=_span(told.oldest_stuck_ms),
+            recovery=_recovery(told.recovery_ms),
+            retention_margin=told.retention_margin,
+            evidence=told.evidence,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grounds:
+    """What an audit of one group had to rest on."""
+
+    evidence: Evidence
+    has_position: bool  # the position went forward only
+    position_doubt: str | None  # why it may have passed entries that were never delivered
+    removed_before: int  # see `Told`
+    has_hashes: bool
+    lacks_key: bool  # tables were to be compared, and no business key was archived
+    audited_from: int  # the first window that was audited for the group
+
+
+def list_limits(grounds: Grounds) -> list[str]:
+    """Sentences about what the audit cannot prove with what it had."""
+    return [*_limits_of_evidence(grounds.evidence), *_limits_of_archive(grounds)]
+
+
+def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
+    if evidence is not Evidence.AOF:
+        yield (
+            "Redis keeps no record of acknowledgements: an entry that was delivered and is no "
+            "longer pending counts as acknowledged. A consumer deleted by hand takes its pending "
+            "entries with it unseen."
+        )
+        yield (
+            "That a group's position was set by hand, past entries that were never delivered, "
+            "shows only until the group has read up to the end of the stream: then they count as "
+            "acknowledged."
+        )
+    if evidence is Evidence.NONE:
+        yield (
+            "Without the operator's ledger nobody says which entries were dead-lettered, requeued "
+            "or released: such entries count as acknowledged, and their copies as new ones."
+        )
+        yield (
+            "Without the operator nobody watched between two audits: what was trimmed after it was "
+            "archived and before the next audit, and was not delivered by then, is indeterminate."
+        )
+        yield (
+            "The same holds for where a group was created: what was added before counts as "
+            "acknowledged once it has read up to the end of the stream."
+        )
+
+
+def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
+    if grounds.removed_before:
+        yield f"{_removed_before(grounds.removed_before)} They are in no window."
+    if grounds.position_doubt is not None:
+        yield (
+            f"What lies below the group's position may never have been delivered: "
+            f"{grounds.position_doubt}. Without other evidence it is indeterminate."
+        )
+    elif not grounds.has_position:
+        yield "The group's position did not hold still: what rests on it is indeterminate."
+    if not grounds.has_hashes:
+        yield "The payloads were not hashed: duplicates are found by root and business key only."
+    if grounds.lacks_key:
+        yield (
+            "The window was planned without a business key, by an earlier run: it was not compared "
+            "with the tables of what was sent or had an effect."
+        )
+    if grounds.audited_from:
+        yield (
+            f"This group is audited from window {grounds.audited_from} on: its entries of the "
+            "windows before have no status."
+        )
+
+
+def _certainty(told: Told) -> Certainty:
+    """Of the window's entries, and of earlier ones that came to an end."""
+    if told.removed_before:
+        return Certainty.UNKNOWN
+    return worst_certainty(
+        [find_certainty(told.counts), find_certainty(told.settled), find_certainty(told.retried)]
+    )
+
+
+def _of_counts(told: Told) -> Iterator[AuditFinding]:
+    for status in EntryStatus:
+        count = told.counts.get(status, 0)
+        if count and status not in EXPECTED_STATUSES:
+            sentence = agree(_FINDINGS[status], count, how="; ".join(_how_lost(told)))
+            if status is EntryStatus.INDETERMINATE and told.position_doubt is not None:
+                sentence += f": {told.position_doubt}"
+            yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
+
+
+def _how_lost(told: Told) -> Iterator[str]:
+    ways = {why: told.lost.get(why, 0) for why in _HOW}
+    gone = told.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
+    if gone:
+        yield agree(_GONE, gone)
+    yield from (agree(_HOW[why], n) for why, n in ways.items() if n)
+
+
+def _of_dropped(told: Told) -> Iterator[AuditFinding]:
+    yield from _counted(
+        "pending-dropped",
+        told.dropped,
+        "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: what "
+        "was not acknowledged by then is not delivered again. Which ones is not known: "
+        "compare with what their processing leaves behind, or audit with append-only files",
+    )
+
+
+def _counted(kind: str, count: int, sentence: str) -> Iterator[AuditFinding]:
+    """A finding about so many entries; none about no entry."""
+    if count:
+        yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
+
+
+def _of_retried(told: Told) -> Iterator[AuditFinding]:
+    """Copies in the group's own retry stream: they are no entries of the window."""
+    for status in EntryStatus:
+        count = told.retried.get(status, 0)
+        if count and status not in EXPECTED_STATUSES:
+            yield AuditFinding(
+                kind=f"{status.value.replace('_', '-')}-copies",
+                count=count,
+                sentence=f"of the copies in the retry stream {_are(count)} {_WORDS[status]}",
+            )
+
+
+def _of_removed(told: Told) -> Iterator[AuditFinding]:
+    if told.removed_before:
+        yield AuditFinding(
+            kind="removed-before-archive",
+            count=told.removed_before,
+            sentence=_removed_before(told.removed_before).removesuffix("."),
+        )
+
+
+def _removed_before(count: int) -> str:
+    entries = "1 entry was" if count == 1 else f"{count} entries were"
+    them = "it" if count == 1 else "them"
+    return (
+        f"{entries} added and removed before the first archive, and nothing tells what became of "
+        f"{them}."
+    )
+
+
+def _of_earlier(told: Told) -> Iterator[AuditFinding]:
+    """Entries of earlier windows that were open then, and are stuck or came to a bad end."""
+    yield from _counted(
+        "stuck-earlier",
+        told.stuck_earlier,
+        "{entries} of earlier windows {are} pending for longer than the limit",
+    )
+    yield from _counted(
+        "payload-gone-earlier",
+        told.bodiless_earlier,
+        "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
+    )
+    for status in _SETTLED_BADLY:
+        yield from _counted(
+            f"{status.value.replace('_', '-')}-later",
+            told.settled.get(status, 0),
+            f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
+        )
+
+
+def _sentence(told: Told, produced: int) -> str:
+    if told.failures:
+        return f"Not accounted for: {told.failures[0].sentence}"
+    earlier = _of_earlier_windows(told)
+    if told.removed_before:
+        earlier += f" {_removed_before(told.removed_before)}"
+    if produced == 0:
+        return f"Nothing was added.{earlier}"
+    parts = [
+        f"{_are(told.counts[status])} {_WORDS[status]}"
+        for status in EntryStatus
+        if status in _WORDS and told.counts.get(status)
+    ]
+    return ", ".join([_acknowledged(told.counts, produced), *parts]) + f".{earlier}"
+
+
+def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:
+    """How many were acknowledged, and whether that is proven or inferred."""
+    proven = counts.get(EntryStatus.ACKNOWLEDGED_PROVEN, 0)
+    inferred = counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
+    of = "1 entry was" if produced == 1 else f"{produced} entries were"
+    told = f"{proven + inferred} of {of} acknowledged"
+    if proven and inferred:
+        return f"{told} ({proven} proven, {inferred} inferred)"
+    return f"{told} ({'proven' if proven else 'inferred'})" if proven or inferred else told
+
+
+def _are(count: int) -> str:
+    return "1 is" if count == 1 else f"{count} are"
+
+
+def _of_earlier_windows(told: Told) -> str:
+    settled = {status: told.settled.get(status, 0) for status in _SETTLED_BADLY}
+    parts = [
+        *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),
+        *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
+    ]
+    return f" Of earlier windows {', '.join(parts)}." if parts else ""
+
+
+def _span(value_ms: int | None) -> timedelta | None:
+    return None if value_ms is None else timedelta(milliseconds=value_ms)
+
+
+def _recovery(found: tuple[int, int] | None) -> RecoveryTimes | None:
+    if found is None:
+        return None
+    half, most = (timedelta(milliseconds=value) for value in found)
+    return RecoveryTimes(p50=half, p99=most)

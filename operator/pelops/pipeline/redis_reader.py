@@ -1,0 +1,210 @@
+"""The driver's own looks at Redis: short, few, and the same for every topology."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.pipeline.place import Place, on_cluster
+from pyspark_redis_streams.errors import GroupMissing, NotPermitted, StreamMissing
+from pyspark_redis_streams.options.option import Use
+from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.streams import find_streams
+
+log: Final = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLook:
+    """A stream as of one moment; one that does not exist is empty and has IDs of 0-0."""
+
+    length: int = 0
+    added: int = 0
+    last_generated: EntryId = EntryId.MIN
+    max_deleted: EntryId = EntryId.MIN
+    first: EntryId | None = None  # of the entries that are there
+    exists: bool = False
+
+    @property
+    def removed(self) -> int:
+        """Entries that were trimmed or deleted."""
+        return self.added - self.length
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLook:
+    """A group as of one moment."""
+
+    position: EntryId  # last-delivered-id
+    pending: int
+    entries_read: int | None  # entries ever added up to the position; None: unknown to the server
+    consumers: int = 0
+    # When one of its consumers was last given an entry, None: none ever was. Asked for only where
+    # `entries_read` is unknown.
+    given_ms: int | None = None
+
+    def is_another(self, known: GroupLook) -> bool:
+        """Whether this is not the group that was known: deleted meanwhile, and created again.
+
+        Then the server does not know how much it has read, and its consumers are gone.
+        """
+        forgot = known.entries_read is not None and self.entries_read is None
+        return forgot and self.consumers < known.consumers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerLook:
+    """The server that holds a key."""
+
+    run_id: str  # another one after each start
+    # Whether `entries-read` counts all entries up to a position, also where some were trimmed
+    # unread: since Redis 8.2 and Valkey 9.0. Before, and after a restart, it may be too low.
+    counts_trimmed: bool
+    began_empty: bool  # for certain: it keeps no append-only file, and loaded nothing
+
+
+class Watch:
+    """Looks at one Redis, from the first question on. For one thread; close it after use."""
+
+    def __init__(self, place: Place) -> None:
+        self._given = place
+        self._settled: tuple[Place, Door] | None = None
+        self._unnamed: set[tuple[str, bytes]] = set()
+
+    def close(self) -> None:
+        if self._settled is not None:
+            self.door.forget()
+
+    def ask(self, key: str, *command: str | int) -> Any:
+        """The reply of the node that holds a key."""
+        return self.door.ask(key, *command)
+
+    @property
+    def place(self) -> Place:
+        """Where Redis is, and whether it is a cluster. Raises RedisStreamsError."""
+        return self._settle()[0]
+
+    @property
+    def door(self) -> Door:
+        """The links to it. Raises RedisStreamsError when it cannot be reached."""
+        return self._settle()[1]
+
+    def _settle(self) -> tuple[Place, Door]:
+        if self._settled is None:
+            place, door = self._given, self._open(self._given)
+            if not place.options.get("topology") and _is_cluster(door):
+                door.forget()
+                place = on_cluster(place)
+                door = self._open(place)
+            self._settled = place, door
+        return self._settled
+
+    def now_ms(self, key: str) -> int:
+        """The time of the server that holds a key."""
+        seconds, micros = self.ask(key, "TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
+    def stream(self, name: str) -> StreamLook:
+        """A stream now, in one command."""
+        try:
+            reply = self.ask(name, "XINFO", "STREAM", name)
+        except StreamMissing:
+            return StreamLook()
+        found = dict(zip(reply[::2], reply[1::2], strict=True))
+        first = found[b"first-entry"]
+        return StreamLook(
+            length=found[b"length"],
+            added=found[b"entries-added"],
+            last_generated=parse_entry_id(found[b"last-generated-id"]),
+            max_deleted=parse_entry_id(found[b"max-deleted-entry-id"]),
+            first=parse_entry_id(first[0]) if first else None,
+            exists=True,
+        )
+
+    def groups(self, stream: str) -> Mapping[str, GroupLook]:
+        """Every group of a stream now; none when there is no such stream.
+
+        A group whose name is no text cannot be asked for: it is logged, and left out.
+        """
+        try:
+            replies = self.ask(stream, "XINFO", "GROUPS", stream)
+        except StreamMissing:
+            return {}
+        named = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
+        return {
+            one[b"name"].decode(): GroupLook(
+                position=parse_entry_id(one[b"last-delivered-id"]),
+                pending=one[b"pending"],
+                entries_read=one.get(b"entries-read"),
+                consumers=one[b"consumers"],
+            )
+            for one in named
+            if self._is_text(stream, one[b"name"])
+        }
+
+    def _is_text(self, stream: str, group: bytes) -> bool:
+        try:
+            group.decode()
+        except UnicodeDecodeError:
+            if (stream, group) not in self._unnamed:
+                log.warning("group %r of %s is not audited: its name is no UTF-8", group, stream)
+                self._unnamed.add((stream, group))
+            return False
+        return True
+
+    def given_ms(self, stream: str, group: str) -> int | None:
+        """When a consumer of a group was last given an entry; None when none ever was.
+
+        Redis 7.0 tells only when they last asked.
+        """
+        try:
+            replies = self.ask(stream, "XINFO", "CONSUMERS", stream, group)
+        except (StreamMissing, GroupMissing):
+            return None
+        times = []
+        now_ms = self.now_ms(stream)
+        for reply in replies:
+            one = dict(zip(reply[::2], reply[1::2], strict=True))
+            since_ms = int(one[b"inactive"] if b"inactive" in one else one[b"idle"])
+            times += [now_ms - since_ms] if since_ms >= 0 else []
+        return max(times, default=None)
+
+    def server(self, key: str) -> ServerLook:
+        """The server that holds a key, as it is now; nothing of one that does not permit INFO."""
+        try:
+            text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
+        except NotPermitted:
+            text = b""
+        found = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+        is_valkey = "valkey_version" in found
+        version = found.get("valkey_version") or found.get("redis_version", "0")
+        loads_nothing = found.get("aof_enabled") == "0"
+        return ServerLook(
+            run_id=found.get("run_id", ""),
+            counts_trimmed=_numbers(version) >= ((9, 0) if is_valkey else (8, 2)),
+            began_empty=loads_nothing and found.get("rdb_last_load_keys_loaded") == "0",
+        )
+
+    def find_streams(self, pattern: str) -> tuple[str, ...]:
+        """Streams whose name fits a glob."""
+        given = {**self.place.options, "streamPattern": pattern, "missingStream": "empty"}
+        return find_streams(self.door, parse_read_options(given, Use.READ))
+
+    def _open(self, place: Place) -> Door:
+        return Door(self.options(place).server)
+
+    def options(self, place: Place, **given: str) -> ReadOptions:
+        """Checked options of a read of any stream."""
+        return parse_read_options({**place.options, "stream": "-", **given}, Use.READ)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _is_cluster(door: Door) -> bool:
+    return b"cluster_enabled:1" in door.ask("-", "INFO", "cluster")

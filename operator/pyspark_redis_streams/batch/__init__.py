@@ -1,0 +1,1 @@
+"""Ranges of entries, cut into tasks and read page by page."""

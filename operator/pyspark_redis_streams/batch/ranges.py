@@ -1,0 +1,159 @@
+"""Where a read begins and ends, and which entries of each stream lie between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pyspark_redis_streams.batch.pushdown import Window
+from pyspark_redis_streams.batch.tasks import Axis, Span
+from pyspark_redis_streams.entry_id import FIRST, LARGEST_PART, LAST, EntryId, parse_entry_id
+from pyspark_redis_streams.errors import OptionError
+from pyspark_redis_streams.options.parsed import ReadOptions
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """One end of a read: an ID that still belongs to it, or `latest`, which planning settles."""
+
+    default: EntryId | None  # None: latest
+    by_stream: Mapping[str, EntryId | None] = field(default_factory=dict)
+
+    def of(self, stream: str) -> EntryId | None:
+        return self.by_stream.get(stream, self.default)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """From where to where a read goes, both ends included."""
+
+    start: Bound
+    end: Bound
+
+    def lower(self, stream: str, state: StreamState) -> EntryId:
+        given = self.start.of(stream)
+        return state.last_generated.following() if given is None else given
+
+    def upper(self, stream: str, state: StreamState) -> EntryId:
+        given = self.end.of(stream)
+        return state.last_generated if given is None else min(given, state.last_generated)
+
+
+def parse_bounds(options: ReadOptions, *, default_start: str = EARLIEST) -> Bounds:
+    """The ends that the options name. Raises OptionError."""
+    start, end = options.starting_id, options.ending_id
+    if options.starting_timestamp is not None:
+        start = str(options.starting_timestamp)
+    if options.ending_timestamp is not None:
+        end = f"({options.ending_timestamp}-0"
+    bounds = Bounds(
+        start=_parse_bound("startingId", start or default_start, is_start=True),
+        end=_parse_bound("endingId", end or LATEST, is_start=False),
+    )
+    _refuse_strangers(options, bounds)
+    return bounds
+
+
+def _parse_bound(option: str, text: str, *, is_start: bool) -> Bound:
+    stripped = text.strip()
+    if not stripped.startswith("{"):
+        return Bound(default=_parse_end(option, stripped, is_start=is_start))
+    try:
+        named = json.loads(stripped)
+    except json.JSONDecodeError as error:
+        raise OptionError(f"option '{option}' looks like JSON but is none: {error}") from error
+    return Bound(
+        default=FIRST if is_start else None,
+        by_stream={
+            stream: _parse_end(option, str(value).strip(), is_start=is_start)
+            for stream, value in named.items()
+        },
+    )
+
+
+def _parse_end(option: str, text: str, *, is_start: bool) -> EntryId | None:
+    if text.lower() == LATEST:
+        return None
+    if text.lower() == EARLIEST:
+        return FIRST
+    bare = text.removeprefix("(")
+    is_excluded = bare != text
+    # Without a sequence number, "5" begins at 5-0 and ends with the last of 5.
+    missing_seq = LARGEST_PART if is_start == is_excluded else 0
+    try:
+        parsed = parse_entry_id(bare, missing_seq=missing_seq)
+    except ValueError as error:
+        raise OptionError(
+            f"option '{option}' is '{text}': {error}, '(<ID>' to leave it out, '{EARLIEST}',"
+            f" '{LATEST}', or JSON with one of these for each stream"
+        ) from error
+    if not is_excluded:
+        return parsed
+    return parsed.following() if is_start else parsed.preceding()
+
+
+def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
+    for option, bound in (("startingId", bounds.start), ("endingId", bounds.end)):
+        strangers = sorted(set(bound.by_stream) - set(options.streams))
+        if strangers and options.stream_pattern is None:
+            raise OptionError(f"option '{option}' names stream '{strangers[0]}', which is not read")
+
+
+def batch_spans(
+    door: Door, streams: Sequence[str], bounds: Bounds, options: ReadOptions, window: Window
+) -> list[Span]:
+    """What a batch read has to read of each stream. Raises StreamMissing and other ServerErrors."""
+    may_be_missing = options.allow_missing or options.stream_pattern is not None
+    spans = []
+    for stream in streams:
+        state = observe_stream(door, stream, allow_missing=may_be_missing)
+        lower = max(window.lower, bounds.lower(stream, state))
+        upper = min(window.upper, bounds.upper(stream, state))
+        span = span_between(door, stream, lower, upper)
+        if span is not None:
+            spans.append(_with_estimate(span, state))
+    return spans
+
+
+def span_between(
+    door: Door, stream: str, lower: EntryId, upper: EntryId, *, entries: int = 0
+) -> Span | None:
+    """The entries from `lower` to `upper`, both included; None when there are none."""
+    if lower > upper:
+        return None
+    first = door.ask(stream, "XRANGE", stream, str(lower), str(upper), "COUNT", 1)
+    last = door.ask(stream, "XREVRANGE", stream, str(upper), str(lower), "COUNT", 1)
+    if not first or not last:
+        return None
+    return Span(
+        stream=stream,
+        node=door.persist(lambda: door.node_of(stream)),
+        first=parse_entry_id(first[0][0]),
+        last=parse_entry_id(last[0][0]),
+        entries=entries,
+    )
+
+
+def _with_estimate(span: Span, state: StreamState) -> Span:
+    whole = Span(
+        stream=span.stream,
+        node=span.node,
+        first=state.first or FIRST,
+        last=state.last or LAST,
+        entries=state.length,
+    )
+    share = (
+        Axis(whole).share_of(span) if (span.first, span.last) != (whole.first, whole.last) else 1
+    )
+    return Span(
+        stream=span.stream,
+        node=span.node,
+        first=span.first,
+        last=span.last,
+        entries=max(1, round(state.length * share)),
+    )

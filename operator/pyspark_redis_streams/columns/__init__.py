@@ -1,0 +1,1 @@
+"""Entries as Arrow columns, and rows as entries."""

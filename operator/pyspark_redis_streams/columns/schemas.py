@@ -1,0 +1,182 @@
+"""The columns of each view, and what each column of a given schema is filled from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    CharType,
+    DataType,
+    DecimalType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    VarcharType,
+)
+
+from pyspark_redis_streams.errors import SchemaError
+from pyspark_redis_streams.options.declared_columns import check_columns
+from pyspark_redis_streams.options.option import View
+from pyspark_redis_streams.options.parsed import ReadOptions
+
+_BASE = "`stream` STRING, `id` STRING, `ms` BIGINT, `seq` BIGINT, `ts` TIMESTAMP"
+_RAW_MAP = "`fields` MAP<STRING, BINARY>"
+_RAW_ARRAY = "`fields` ARRAY<STRUCT<`name`: STRING, `value`: BINARY>>"
+_COMPUTED = {"hash": "`hash` BIGINT", "bytes": "`bytes` BIGINT", "root": "`root` STRING"}
+
+_VIEWS = {
+    View.PENDING: (
+        "`stream` STRING, `group` STRING, `id` STRING, `ms` BIGINT, `seq` BIGINT,"
+        " `consumer` STRING, `idle_ms` BIGINT, `delivery_count` BIGINT"
+    ),
+    View.GROUPS: (
+        "`stream` STRING, `group` STRING, `consumers` BIGINT, `pending` BIGINT,"
+        " `last_delivered_id` STRING, `entries_read` BIGINT, `lag` BIGINT"
+    ),
+    View.CONSUMERS: (
+        "`stream` STRING, `group` STRING, `consumer` STRING, `pending` BIGINT,"
+        " `idle_ms` BIGINT, `inactive_ms` BIGINT"
+    ),
+    View.STREAMS: (
+        "`stream` STRING, `length` BIGINT, `entries_added` BIGINT, `last_generated_id` STRING,"
+        " `max_deleted_entry_id` STRING, `first_id` STRING, `last_id` STRING, `groups` BIGINT"
+    ),
+}
+
+
+class Source(Enum):
+    """What fills a column of view `entries`."""
+
+    STREAM = auto()
+    ID = auto()
+    MS = auto()
+    SEQ = auto()
+    TS = auto()
+    HASH = auto()
+    BYTES = auto()
+    ROOT = auto()
+    FIELDS = auto()
+    CORRUPT = auto()
+    FIELD = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of an entries read."""
+
+    name: str
+    type: DataType
+    source: Source
+    field: bytes = b""  # the name in Redis, of source FIELD
+
+
+def default_schema(options: ReadOptions) -> str:
+    """The schema of a read to which the program gave none, as DDL."""
+    if options.view is not View.ENTRIES:
+        return _VIEWS[options.view]
+    if options.columns is not None:
+        check_columns(options.columns, (*_BASE_SOURCES, *options.computed))
+    raw = _RAW_ARRAY if options.duplicate_fields == "keep" else _RAW_MAP
+    computed = [_COMPUTED[name] for name in options.computed]
+    # Whoever asks for computed columns alone does not want to move the payloads as well.
+    fields = options.columns or (None if computed else raw)
+    return ", ".join(part for part in (_BASE, fields, *computed) if part)
+
+
+def entry_columns(schema: StructType, options: ReadOptions) -> tuple[Column, ...]:
+    """What each column of an entries schema is filled from. Raises SchemaError."""
+    names = schema.fieldNames()
+    for name in names:
+        if names.count(name) > 1:
+            raise SchemaError(
+                f"column '{name}' is declared twice; of a field that is named as a base column,"
+                " declare '<prefix><name>' and set option 'fieldPrefix'"
+            )
+    if options.columns is not None and names[: len(_BASE_SOURCES)] != list(_BASE_SOURCES):
+        raise SchemaError("option 'columns' is given, and a schema as well: give one of them")
+    return tuple(_entry_column(field, options) for field in schema.fields)
+
+
+def names_of_entries(options: ReadOptions) -> set[str]:
+    """The columns that hold no field of an entry, but what it is or what is made of its fields."""
+    return {*_BASE_SOURCES, *options.computed, options.corrupt_column}
+
+
+def _entry_column(field: StructField, options: ReadOptions) -> Column:
+    name, wanted = field.name, field.dataType
+    if not field.nullable and name not in _NEVER_NULL:
+        raise SchemaError(
+            f"column '{name}' is declared as NOT NULL, but an entry may lack any field: leave"
+            " NOT NULL out"
+        )
+    if isinstance(wanted, CharType | VarcharType):
+        raise SchemaError(
+            f"column '{name}' is declared as {wanted.simpleString()}, which has a longest length:"
+            " declare it as string"
+        )
+    source = _reserved(name, options)
+    if source is None and not (name == "fields" and _is_raw(wanted)):
+        return Column(name=name, type=wanted, source=Source.FIELD, field=_field_of(name, options))
+    source = source or Source.FIELDS
+    allowed = _ALLOWED.get(source)
+    if allowed is not None and wanted not in allowed:
+        names = " or ".join(kind.simpleString() for kind in allowed)
+        raise SchemaError(
+            f"column '{name}' is declared as {wanted.simpleString()}, but it is the entry's own and"
+            f" must be {names}; to read a field named '{name}', set option 'fieldPrefix'"
+        )
+    return Column(name=name, type=wanted, source=source)
+
+
+def _reserved(name: str, options: ReadOptions) -> Source | None:
+    if name in options.computed:
+        return _COMPUTED_SOURCES[name]
+    if name == options.corrupt_column:
+        return Source.CORRUPT
+    return _BASE_SOURCES.get(name)
+
+
+def _field_of(name: str, options: ReadOptions) -> bytes:
+    return name.removeprefix(options.field_prefix or "").encode()
+
+
+def _is_raw(wanted: DataType) -> bool:
+    if isinstance(wanted, MapType):
+        return _is_text(wanted.keyType) and _is_text(wanted.valueType)
+    if not isinstance(wanted, ArrayType) or not isinstance(wanted.elementType, StructType):
+        return False
+    pair = wanted.elementType
+    return pair.fieldNames() == ["name", "value"] and all(_is_text(f.dataType) for f in pair.fields)
+
+
+def _is_text(wanted: DataType) -> bool:
+    return isinstance(wanted, StringType | BinaryType)
+
+
+_BASE_SOURCES = {
+    "stream": Source.STREAM,
+    "id": Source.ID,
+    "ms": Source.MS,
+    "seq": Source.SEQ,
+    "ts": Source.TS,
+}
+_NEVER_NULL = ("stream", "id", "ms", "seq")
+_COMPUTED_SOURCES = {"hash": Source.HASH, "bytes": Source.BYTES, "root": Source.ROOT}
+_NUMBER: tuple[DataType, ...] = (LongType(), DecimalType(20, 0))
+_ALLOWED: dict[Source, tuple[DataType, ...]] = {
+    Source.STREAM: (StringType(),),
+    Source.ID: (StringType(),),
+    Source.MS: _NUMBER,
+    Source.SEQ: _NUMBER,
+    Source.TS: (TimestampType(),),
+    Source.HASH: (LongType(),),
+    Source.BYTES: (LongType(),),
+    Source.ROOT: (StringType(),),
+    Source.CORRUPT: (StringType(),),
+}

@@ -1,0 +1,1 @@
+"""Streaming reads: positions, offsets and progress."""

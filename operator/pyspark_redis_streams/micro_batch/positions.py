@@ -1,0 +1,149 @@
+"""Where a streaming query begins, how far its next micro-batch may go, and what it must read.
+
+Every look at a stream compares what is there with the query's position, so that entries which
+were trimmed before they were read are noticed before the batch that lacks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark_redis_streams.batch.counting import estimated_end, exact_end, walk
+from pyspark_redis_streams.batch.gaps import ADVICE
+from pyspark_redis_streams.batch.ranges import Bounds, span_between
+from pyspark_redis_streams.batch.tasks import Span
+from pyspark_redis_streams.entry_id import EntryId
+from pyspark_redis_streams.errors import DataLoss, OptionError
+from pyspark_redis_streams.micro_batch.offsets import (
+    Offsets,
+    Position,
+    beginning,
+    explain_loss,
+    share_limit,
+    tail,
+    was_made_anew,
+    went_back,
+)
+from pyspark_redis_streams.options.parsed import ReadOptions
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
+from pyspark_redis_streams.redis.streams import find_streams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """How far a micro-batch may go from where, and how many entries wait in all."""
+
+    begins: Offsets
+    ends: Offsets
+    available: int
+
+
+class PositionFinder:
+    """Looks at the streams of one query."""
+
+    def __init__(self, door: Door, options: ReadOptions) -> None:
+        self._door = door
+        self._options = options
+
+    def first_positions(self, bounds: Bounds) -> Offsets:
+        """Where a query without a checkpoint begins. Raises OptionError and ServerError."""
+        return {stream: self._first_position(stream, bounds) for stream in self._streams(known=())}
+
+    def tails(self, known: Offsets) -> Offsets:
+        """Where the streams end now."""
+        return {stream: tail(self._state(stream)) for stream in self._streams(known)}
+
+    def next_positions(self, start: Offsets, target: Offsets | None, most: int | None) -> Step:
+        """Where the next micro-batch ends in each stream. Raises DataLoss and ServerError."""
+        begins, fulls = {}, {}
+        for stream in self._streams(start):
+            if target is not None and stream not in target and stream not in start:
+                continue  # made after the query was told to read what there is
+            state = self._state(stream)
+            begins[stream] = self._settle(stream, start.get(stream, beginning(state)), state)
+            fulls[stream] = _capped(tail(state), target, stream)
+        available = {s: max(0, fulls[s].added - begins[s].added) for s in begins}
+        if most is not None and sum(available.values()) > most:
+            shares = share_limit(available, most)
+            fulls = {s: self._end(s, begins[s], fulls[s], shares[s]) for s in begins}
+        return Step(begins=begins, ends=fulls, available=sum(available.values()))
+
+    def spans_between(self, start: Offsets, end: Offsets) -> list[Span]:
+        """What a micro-batch has to read. Raises DataLoss and ServerError."""
+        spans = []
+        for stream, until in end.items():
+            known = until.since or start.get(stream)
+            if known is not None and known.id == until.id:
+                continue
+            state = self._state(stream)
+            begin = self._settle(stream, known or beginning(state), state)
+            entries = max(1, until.added - begin.added)
+            lower = begin.id.following()
+            span = span_between(self._door, stream, lower, until.id, entries=entries)
+            if span is not None:
+                spans.append(span)
+            if state.last_generated < until.id:
+                self._refuse(explain_loss(stream, until, state))
+        return spans
+
+    def _streams(self, known: Iterable[str]) -> list[str]:
+        """The query's streams; with a pattern also those that it read before."""
+        found = set(known)
+        if self._options.stream_pattern is None:
+            return list(self._options.streams)
+        return sorted(found.union(find_streams(self._door, self._options)))
+
+    def _state(self, stream: str) -> StreamState:
+        return observe_stream(self._door, stream, allow_missing=True)
+
+    def _first_position(self, stream: str, bounds: Bounds) -> Position:
+        state = observe_stream(self._door, stream, allow_missing=self._options.allow_missing)
+        wanted = bounds.start.of(stream)
+        if wanted is None:
+            return tail(state)
+        before = wanted.preceding()
+        if before > state.last_generated:
+            raise OptionError(
+                f"option 'startingId' or 'startingTimestamp': {wanted} lies in the future of stream"
+                f" '{stream}', which has come to {state.last_generated}"
+            )
+        return self._counted(stream, before, state)
+
+    def _counted(self, stream: str, before: EntryId, state: StreamState) -> Position:
+        if state.first is None or before < state.first:
+            return beginning(state)
+        _, behind = walk(self._door, stream, before, state.last_generated, state.length)
+        later = self._state(stream)
+        if later.first is None or later.first > before:
+            return beginning(later)  # trimmed while it was counted
+        return Position(id=before, added=state.added - behind)
+
+    def _settle(self, stream: str, position: Position, state: StreamState) -> Position:
+        """The position to go on from: the same, or past what is lost if that is no error."""
+        problem = explain_loss(stream, position, state)
+        if problem is None:
+            return position
+        self._refuse(problem)
+        if went_back(position, state) or was_made_anew(position, state):
+            return beginning(state)
+        return Position(id=position.id, added=state.removed)
+
+    def _refuse(self, problem: str | None) -> None:
+        if problem is not None and self._options.fail_on_data_loss:
+            raise DataLoss(f"{problem}. {ADVICE}")
+
+    def _end(self, stream: str, begin: Position, full: Position, share: int) -> Position:
+        if not share:
+            return begin
+        if full.added - begin.added <= share:
+            return full
+        find = exact_end if self._options.exact_limit else estimated_end
+        return find(self._door, stream, begin, full, share)
+
+
+def _capped(full: Position, target: Offsets | None, stream: str) -> Position:
+    if target is None or stream not in target:
+        return full
+    return min(full, target[stream], key=lambda position: position.id)

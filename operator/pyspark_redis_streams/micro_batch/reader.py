@@ -1,0 +1,201 @@
+"""A streaming read: the driver decides from where to where a micro-batch goes, tasks read that.
+
+All state is in the checkpoint's offsets. A micro-batch that is repeated reads the same IDs again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from pyspark_redis_streams.batch.probes import plan_spans
+from pyspark_redis_streams.batch.ranges import LATEST, parse_bounds
+from pyspark_redis_streams.batch.tasks import EntriesPartition
+from pyspark_redis_streams.columns.batches import BatchBuilder
+from pyspark_redis_streams.errors import RedisStreamsError
+from pyspark_redis_streams.micro_batch.offsets import Offsets, parse_offsets
+from pyspark_redis_streams.micro_batch.positions import PositionFinder
+from pyspark_redis_streams.micro_batch.progress import ProgressGroup
+from pyspark_redis_streams.options.parsed import ReadOptions
+from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
+from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.spark_versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark_redis_streams.views.entries import read_batches
+
+
+class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Entries of one or many streams as a streaming DataFrame."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._bounds = parse_bounds(options, default_start=LATEST)
+        BatchBuilder(schema, options)  # to refuse a schema before anything is read
+        self._door: Door | None = None
+        self._progress: ProgressGroup | None = None
+        self._target: Offsets | None = None  # of a query that ends when it has read what there was
+        self._waiting_since = time.monotonic()
+        self._first: dict[str, Any] | None = None  # where the query began, if it does now
+        self._reached: Offsets = {}  # the end of the newest micro-batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Executors get the settings alone: links to servers stay with the driver."""
+        return self.__dict__ | {"_door": None, "_progress": None}
+
+    @plain_errors
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        self._first = _render(self._finder().first_positions(self._bounds))
+        return self._first
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        most = self._options.max_entries_per_trigger
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    @plain_errors
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = self._finder().tails({})
+
+    @plain_errors
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """How far the next micro-batch goes; `start` itself when there is nothing for one.
+
+        Before 4.2 Spark does not say where it begins: it then goes to the ends of the streams.
+        """
+        if start is None:
+            return self._ends_of_streams()
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        begin = self._reached = parse_offsets(start)
+        self._show_progress(begin)
+        step = self._finder().next_positions(begin, self._target, most)
+        if self._waits_for_more(step.available):
+            return start
+        moved = {
+            stream: position
+            for stream, position in step.ends.items()
+            if stream not in begin or position.id != begin[stream].id
+        }
+        if not moved:
+            return start  # any difference in the JSON would be a new micro-batch
+        unmoved = {stream: replace(position, since=None) for stream, position in begin.items()}
+        is_first = start == self._first
+        for stream, position in moved.items():
+            if is_first or stream not in begin:
+                moved[stream] = replace(position, since=step.begins[stream])
+        self._reached = unmoved | moved
+        return _render(self._reached)
+
+    def _ends_of_streams(self) -> dict[str, Any]:
+        known = self._reached
+        ends = self._finder().tails(known)
+        moved = {s: at for s, at in ends.items() if s not in known or at.id != known[s].id}
+        if moved:
+            unmoved = {stream: replace(at, since=None) for stream, at in known.items()}
+            self._reached = unmoved | moved
+        return _render(self._reached)
+
+    def _waits_for_more(self, available: int) -> bool:
+        least = self._options.min_entries_per_trigger
+        if least is None or self._target is not None:
+            return False
+        waited_ms = (time.monotonic() - self._waiting_since) * 1000
+        if available < least and waited_ms < self._options.max_trigger_delay_ms:
+            return True
+        self._waiting_since = time.monotonic()
+        return False
+
+    @plain_errors
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Where the streams end now, and how many entries of each the query has not planned yet.
+
+        Spark shows it as `latestOffset` of the source in the progress of the query, and has no
+        other place there that a Python data source can fill.
+        """
+        tails = self._finder().tails(self._reached)
+        shown = _render(tails)
+        for stream in shown.keys() & self._reached.keys():
+            shown[stream]["lag"] = max(0, tails[stream].added - self._reached[stream].added)
+        return shown
+
+    @plain_errors
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        self._reached = parse_offsets(end)
+        if start == end:
+            return []  # before 4.2, a query that is started again tells so what it has reached
+        spans = self._finder().spans_between(parse_offsets(start), parse_offsets(end))
+        return list(plan_spans(self._open(), spans, self._options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, EntriesPartition)
+        return plain_rows(read_batches(partition, self._schema, self._options))
+
+    def _show_progress(self, done: Offsets) -> None:
+        """Move the progress group to what is done.
+
+        Spark asks for the next micro-batch when the one before is in the checkpoint, and calls
+        `commit` later than that, for the last one never.
+        """
+        if self._options.progress_group is None:
+            return
+        if self._progress is None:
+            self._progress = ProgressGroup(self._open(), self._options.progress_group)
+        self._progress.show(done)
+
+    def stop(self) -> None:
+        if self._door is not None:
+            self._door.forget()
+
+    def _open(self) -> Door:
+        if self._door is None:
+            self._door = Door(self._options.server)
+        return self._door
+
+    def _finder(self) -> PositionFinder:
+        return PositionFinder(self._open(), self._options)
+
+
+class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """In place of a read that cannot be: raises the reason as soon as Spark asks for anything.
+
+    Where the reader itself could not be made, Spark's own process for it fails once more and
+    shows that failure last.
+    """
+
+    def __init__(self, problem: RedisStreamsError) -> None:
+        self._problem = problem
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._problem
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        raise self._problem
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        raise self._problem
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._problem
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._problem
+
+
+def _render(offsets: Offsets) -> dict[str, Any]:
+    return {stream: position.render() for stream, position in sorted(offsets.items())}

@@ -1,0 +1,1 @@
+"""The options of the data source: declared once, checked, documented."""

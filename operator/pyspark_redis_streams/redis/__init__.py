@@ -1,0 +1,1 @@
+"""Connections to Redis: addresses, TLS, Sentinel, Cluster and replicas."""

@@ -1,0 +1,117 @@
+"""Finds the node that holds a stream and keeps one link to each node; repeats what may be repeated.
+
+Everything asked through here is a read, or changes nothing when repeated, so a lost reply is
+simply asked for again, on whichever node serves the stream by then.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from redis.crc import key_slot
+
+from pyspark_redis_streams.errors import ServerUnavailable
+from pyspark_redis_streams.redis.link import Address, Argument, Away, Link
+from pyspark_redis_streams.redis.servers import ServerSettings
+from pyspark_redis_streams.redis.topology import SlotMap, read_slots, sentinel_address
+
+Answer = TypeVar("Answer")
+
+LONGEST_WAIT_S = 5.0
+
+
+class Door:
+    """Links to the nodes of one server, cluster or Sentinel group; not for use by two threads."""
+
+    def __init__(self, settings: ServerSettings, *, from_replica: bool = False) -> None:
+        self._settings = settings
+        self._from_replica = from_replica
+        self._links: dict[Address, Link] = {}
+        self._slots: SlotMap | None = None
+        self._chosen: Address | None = None
+        self._known: list[Address] = []  # nodes of a cluster that may tell where the others are
+
+    def ask(self, stream: str, *command: Argument) -> Any:
+        """The reply of the node that holds `stream`, after retries. Raises ServerError."""
+        return self.persist(lambda: self.link_for(stream).ask(*command))
+
+    def persist(self, action: Callable[[], Answer]) -> Answer:
+        """What the action answers; it is repeated from its beginning while it raises Away."""
+        began = time.monotonic()
+        for attempt in range(self._settings.retries + 1):
+            try:
+                return action()
+            except Away as error:
+                away = error
+            self.forget()
+            if attempt < self._settings.retries:
+                time.sleep(self._wait_s(attempt))
+        raise ServerUnavailable(self._gave_up(away, time.monotonic() - began)) from away
+
+    def link_for(self, stream: str) -> Link:
+        """A link to the node that holds the stream, as far as is known. Raises Away."""
+        return self._link(self.node_of(stream))
+
+    def node_of(self, stream: str) -> Address:
+        """The node that serves the stream. Raises Away."""
+        if self._settings.topology == "cluster":
+            nodes = self._slot_map().nodes_of(key_slot(stream.encode()))
+            return nodes[-1] if self._from_replica else nodes[0]
+        if self._settings.topology == "sentinel":
+            self._chosen = self._chosen or sentinel_address(
+                self._settings, replica=self._from_replica
+            )
+            return self._chosen
+        return (self._settings.host, self._settings.port)
+
+    def masters(self) -> Iterator[Link]:
+        """A link to each master in turn, to look for streams. Raises Away."""
+        if self._settings.topology != "cluster":
+            yield self.link_for("")
+            return
+        for address in self._slot_map().masters():
+            yield self._link(address)
+
+    def forget(self) -> None:
+        """Close all links, and look anew where everything is when next asked."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._slots = None
+        self._chosen = None
+
+    def __enter__(self) -> Door:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.forget()
+
+    def _link(self, address: Address) -> Link:
+        link = self._links.get(address)
+        if link is None:
+            link = Link(address, self._settings)
+            if self._from_replica and self._settings.topology == "cluster":
+                link.ask("READONLY")
+            self._links[address] = link
+        return link
+
+    def _slot_map(self) -> SlotMap:
+        if self._slots is None:
+            self._slots = read_slots(self._settings, self._known)
+            self._known = self._slots.masters()
+        return self._slots
+
+    def _wait_s(self, attempt: int) -> float:
+        longest = min(LONGEST_WAIT_S, self._settings.retry_interval_s * 2**attempt)
+        # Tasks that lost the same server must not come back at the same moment.
+        return float(longest * random.uniform(0.5, 1.0))
+
+    def _gave_up(self, away: Away, took_s: float) -> str:
+        times = self._settings.retries + 1
+        return (
+            f"{away}; tried {times} times in {took_s:.1f} s. Is the server up and reachable from"
+            " here? Options: 'url' or 'host' and 'port', 'tls', 'numRetries', 'retryIntervalMs'"
+        )

@@ -1,0 +1,169 @@
+"""One connection to one node, without the callbacks of a client: replies as hiredis makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redis import Connection
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    MovedError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+)
+from redis.retry import Retry
+
+from pyspark_redis_streams.errors import (
+    GroupMissing,
+    NotAStream,
+    NotPermitted,
+    ServerError,
+    StreamMissing,
+)
+from pyspark_redis_streams.redis.servers import ServerSettings
+from pyspark_redis_streams.redis.tls import TlsConnection, tls_arguments
+
+Argument = str | bytes | int
+Address = tuple[str, int]
+
+
+class Away(Exception):
+    """The node does not serve this now: reconnect, look where the stream is, and try again."""
+
+
+# What a node says that another node, or the same one later, would not say.
+_PASSING = (
+    "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "BUSY",
+    "UNBLOCKED", "max number of clients",
+)  # fmt: skip
+
+
+# Within a script Redis says it in other words, and 7.0 in others still.
+_FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
+_CONTAINERS = ("XINFO", "XGROUP")
+
+
+class Link:
+    """A connection to one node; nothing is sent before the first command."""
+
+    def __init__(
+        self, address: Address, settings: ServerSettings, *, is_sentinel: bool = False
+    ) -> None:
+        self.address = address
+        self._topology = settings.topology
+        self._connection = _connection(address, settings, is_sentinel=is_sentinel)
+
+    def ask(self, *command: Argument) -> Any:
+        """The reply to one command. Raises Away or a ServerError."""
+        self.send(*command)
+        return self.receive(*command)
+
+    def send(self, *command: Argument) -> None:
+        """Send a command whose reply `receive` is to fetch, in order."""
+        try:
+            self._connection.connect()
+            self._connection.send_command(*command, check_health=False)
+        except (RedisError, OSError) as error:
+            raise self._translate(error, command) from error
+
+    def receive(self, *command: Argument) -> Any:
+        """The next reply; the words of its command are for messages."""
+        try:
+            return self._connection.read_response(disable_decoding=True)
+        except (RedisError, OSError) as error:
+            raise self._translate(error, command) from error
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+    def _translate(self, error: Exception, command: Sequence[Argument]) -> Exception:
+        where = f"at {self.address[0]}:{self.address[1]}"
+        words = _named(command)
+        if isinstance(error, MovedError) and self._topology != "cluster":
+            return ServerError(
+                f"option 'topology' is '{self._topology}', but the server {where} is a node of a"
+                " cluster, and sends to another one: set option 'topology' to 'cluster'"
+            )
+        return translate(error, " ".join(map(_text, words)), where)
+
+
+def translate(error: Exception, command: str, where: str) -> Exception:
+    """What a failure of this command means to a reader of a stream."""
+    said = str(error)
+    if isinstance(error, NoPermissionError) or said.startswith(_FORBIDDEN):
+        return NotPermitted(f"{command} {where} is not permitted to this user: {said}")
+    if isinstance(error, AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
+        return NotPermitted(
+            f"the server {where} does not let this user in: {said}; check the options 'username',"
+            " 'password', 'passwordEnv' and 'passwordFile'"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return ServerError(
+            f"the certificate of the server {where} is not trusted: {said}; check the options"
+            " 'tlsCaFile' and 'tlsVerify'"
+        )
+    if not isinstance(error, ResponseError):
+        return Away(f"{command} {where}: {said or type(error).__name__}")
+    return _translate_refusal(error, command, where)
+
+
+def _translate_refusal(error: ResponseError, command: str, where: str) -> Exception:
+    said = str(error)
+    if "no such key" in said or "requires the key to exist" in said:
+        return StreamMissing(f"{command} {where}: there is no such stream")
+    if "NOGROUP" in said or "no such consumer group" in said.lower():
+        return GroupMissing(f"{command} {where}: {said}")
+    if "WRONGTYPE" in said or "wrong kind of value" in said:
+        return NotAStream(f"{command} {where}: the key is not a stream ({said})")
+    if said.startswith(_PASSING) or type(error).__name__ in _PASSING_TYPES:
+        return Away(f"{command} {where}: {said}")
+    hint = next((hint for part, hint in _HINTS.items() if part in said), "")
+    return ServerError(f"{command} {where} was refused: {said}{hint}")
+
+
+# Which option to look at, by what the server says.
+_HINTS = {
+    "DB index is out of range": "; check option 'db', or the end of option 'url'",
+    "cluster support disabled": "; check option 'topology': the server is not part of a cluster",
+}
+
+# redis-py strips the first word of these replies and says it by a class.
+_PASSING_TYPES = (
+    "MovedError", "AskError", "TryAgainError", "ClusterDownError", "BusyLoadingError",
+    "ReadOnlyError", "MasterDownError", "MaxConnectionsError",
+)  # fmt: skip
+
+
+def _connection(address: Address, settings: ServerSettings, *, is_sentinel: bool) -> Any:
+    secret = settings.sentinel_secret if is_sentinel else settings.secret
+    kind = TlsConnection if settings.tls else Connection
+    return kind(
+        host=address[0],
+        port=address[1],
+        db=0 if is_sentinel else settings.db,
+        username=settings.sentinel_username if is_sentinel else settings.username,
+        password=secret.reveal(),
+        socket_connect_timeout=settings.connect_timeout_s,
+        socket_timeout=settings.read_timeout_s,
+        socket_keepalive=True,
+        # Repeating is the door's: it also looks anew where the stream is.
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.
+        driver_info=None,
+        **tls_arguments(settings.tls),
+    )
+
+
+def _named(command: Sequence[Argument]) -> Sequence[Argument]:
+    """The words that tell a command and its key."""
+    if command[0] == "EVAL":
+        return command[0], command[3]  # without the script between
+    return command[: 3 if command[0] in _CONTAINERS else 2]
+
+
+def _text(word: Argument) -> str:
+    return word.decode("utf-8", "backslashreplace") if isinstance(word, bytes) else str(word)
