@@ -113,7 +113,8 @@ def fill(raw: RawRedis, stream: str, number: int) -> None:
         part = min(_PER_SCRIPT, number - start)
         raw.call("EVAL", _ADD, 1, stream, FIRST_MS, PER_MS, start, part)
     require(raw.call("XLEN", stream), number, "entries")
-    raw.call("XGROUP", "CREATE", stream, GROUP, "$")
+    # As after reading all of them: a position without a count proves no delivery.
+    raw.call("XGROUP", "CREATE", stream, GROUP, "$", "ENTRIESREAD", number)
     held = [f"{FIRST_MS + at // PER_MS}-{at % PER_MS + 1}" for at in range(0, number, EVERY)]
     for start in range(0, len(held), _AT_ONCE):
         ids = held[start : start + _AT_ONCE]

@@ -121,7 +121,7 @@ class Reconciled:
 
     archived: Tally  # of archived entries
     gone: Tally  # of those gone before the archive that something tells of
-    judged: tuple[DataFrame, ...]  # all of them; lazy
+    statuses: tuple[DataFrame, ...]  # a row with its status for each entry; lazy
 
     @property
     def counts(self) -> Mapping[EntryStatus, int]:
@@ -178,9 +178,9 @@ def reconcile_window(case: Case) -> Reconciled:
     has_dropped = bool(case.history.dropped(EntryId.MIN))
     is_known_enough = case.position_was_read and not case.has_files and not has_dropped
     above = _found_above(case, entries, in_window, size)
-    every = judge(case, _found_below(case, entries, in_window, size, "left").unionByName(above))
-    looked_at = _found_below(case, entries, in_window, size, "inner").unionByName(above)
-    judged = judge(case, looked_at) if is_known_enough else every
+    how = "inner" if is_known_enough else "left"
+    below = _found_below(case, entries, in_window, size, how)
+    judged = judge(case, below.unionByName(above))
     path = f"{case.directory}/exceptions"
     is_heavy = archived + size > HEAVY
     chosen = with_roots(case, judged.where(is_exception())).select(*KEPT)
@@ -194,11 +194,16 @@ def reconcile_window(case: Case) -> Reconciled:
     tally[inferred] += archived - tally.total() - copies
     tally[inferred._replace(is_copy=True)] += copies
     gone = _judge_unarchived(case, known, entries if case.has_files else kept)
-    every = with_roots(case, every)
+    statuses = [with_roots(case, judged)]
+    if is_known_enough:
+        # Few are looked at one by one; all others have one status, which is not worked out again.
+        done = judge(case, above).where(~is_exception())
+        rest = _delivered_below(case, entries, in_window, size)
+        statuses = [kept, with_roots(case, done), with_roots(case, rest)]
     return Reconciled(
         archived=tally,
         gone=Counter() if gone is None else count_kinds(gone),
-        judged=(every,) if gone is None else (every, gone),
+        statuses=tuple(statuses) if gone is None else (*statuses, gone),
     )
 
 
@@ -347,6 +352,18 @@ def _found_below(
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
         .withColumn("window", F.lit(case.work.plan.window.number))
+    )
+
+
+def _delivered_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
+    """Entries that the group had passed and of which nothing is known: they were acknowledged."""
+    below = entries.where(at_or_before(case.reached_before))
+    return join_known(below, known, size, "left_anti").withColumns(
+        {
+            "status": F.lit(str(EntryStatus.ACKNOWLEDGED_INFERRED)),
+            "why": F.lit(str(Why.DELIVERED)),
+            "window": F.lit(case.work.plan.window.number),
+        }
     )
 
 
