@@ -137,7 +137,7 @@ def test_a_run_that_fails_is_told_until_one_ends_well(group: Group, tmp_path: Pa
     assert f"kubectl logs -n {resources.namespace} {' '.join(label)}" in failing["message"]
     # The next run may be about to begin, of which there is no log yet.
     wait_until(
-        lambda: "Not a directory" in told_logs(resources, *label),
+        lambda: f"{blocked} is a file" in told_logs(resources, *label),
         timeout_s=WAIT_S,
         what="the log to say why",
     )

@@ -161,8 +161,8 @@ def clean(work: Work) -> None:
 def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Mapping[str, Any]:
     storage, began = work.run.storage, time.monotonic()
     directory = work.place.record(f"{name}.{uuid4().hex}{UNFINISHED}")
-    storage.make_directory(directory)
     try:
+        storage.make_directory(directory)
         content = make(directory)
         files = storage.list_files(directory)
         written = _take_written(work.run, directory)
