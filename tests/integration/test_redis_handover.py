@@ -110,7 +110,7 @@ async def test_what_was_offered_is_known_until_it_is_delivered_again(server: Ser
     await hand_over(server, an_act(), plan, owner, reason="offered")
     (batch,) = await recover_all(server, order=an_order(moves=False))
     assert [one.was_offered for one in batch.suspects] == [True]
-    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "IDLE", 7)
+    claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "IDLE", 60_000)
     await server.execute(*claim, key=KEYS.stream)
     (batch,) = await recover_all(server, order=an_order(moves=False))
     assert [one.was_offered for one in batch.suspects] == [False]
