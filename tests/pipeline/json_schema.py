@@ -17,7 +17,7 @@ _TYPES: dict[str, Callable[[Any], bool]] = {
     "boolean": lambda value: isinstance(value, bool),
     "null": lambda value: value is None,
 }
-_SILENT = {"$schema", "$defs", "title", "description"}
+_SILENT = {"$schema", "$defs", "title", "description", "default"}
 
 
 def violations(value: Any, schema: Schema, root: Schema, at: str = "$") -> Iterator[str]:

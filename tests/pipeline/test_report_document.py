@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,11 @@ import pytest
 from pelops.domain.audit import EntryStatus, Evidence, Verdict, parse_summary
 from pelops.errors import InvalidSpec
 from pelops.pipeline.report.document import (
+    ReportJson,
+    build_schema,
+    main,
     read_all_lines,
     read_lines,
-    read_schema,
     render_document,
 )
 from pelops.pipeline.report.links import anchor_of
@@ -31,6 +34,10 @@ GROUPS: dict[str, Callable[[], GroupReport]] = {
 }
 
 
+ROOT = Path(__file__).resolve().parents[2]
+DOCUMENTS = sorted((Path(__file__).parent / "documents").glob("*.json"))
+
+
 def _document(*groups: GroupReport) -> dict[str, Any]:
     document: dict[str, Any] = json.loads(render_document(report(*groups)))
     return document
@@ -38,12 +45,53 @@ def _document(*groups: GroupReport) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_the_document_is_as_its_schema_says(name: str) -> None:
-    schema = read_schema()
+    schema = build_schema()
     assert list(violations(_document(GROUPS[name]()), schema, schema)) == []
 
 
+def test_the_schema_in_the_repository_is_what_the_models_say(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--check", "--root", str(ROOT)]) == 0, capsys.readouterr().out
+
+
+def test_a_schema_that_differs_is_shown_and_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--write", "--root", str(tmp_path)]) == 0
+    (written,) = tmp_path.rglob("*.json")
+    written.write_text(written.read_text().replace("stuck_earlier", "stuck_later"))
+    assert main(["--check", "--root", str(tmp_path)]) == 1
+    assert "stuck_earlier" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_documents_of_the_first_release_of_version_1_are_valid(path: Path) -> None:
+    document = json.loads(path.read_text())
+    schema = build_schema()
+    assert list(violations(document, schema, schema)) == []
+    assert ReportJson.model_validate(document).model_dump() == _untupled(document)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+def test_the_same_reports_are_still_written_as_then(path: Path) -> None:
+    reports = {name: report(group()) for name, group in GROUPS.items()}
+    line = line_of(full_group(), "orders/audit.html#group")
+    unread = ("/archive/report/x/audit.json",)
+    reports["others"] = replace(report(quiet_group()), others=(line,), unread=unread)
+    reports["none"] = report()
+    assert render_document(reports[path.stem]) == path.read_text()
+
+
+def test_a_later_release_may_add_fields() -> None:
+    (line,) = read_lines(render_document(report(full_group())), "page")
+    document = _document(full_group())
+    document["new"] = document["groups"][0]["new"] = document["groups"][0]["summary"]["new"] = 1
+    assert read_lines(json.dumps(document), "page") == [line]
+
+
 def test_an_audit_without_groups_has_a_document() -> None:
-    schema = read_schema()
+    schema = build_schema()
     document = _document()
     assert list(violations(document, schema, schema)) == []
     assert document["verdict"] == "unknown"
@@ -55,7 +103,7 @@ def test_an_audit_without_groups_has_a_document() -> None:
     [("version", 2), ("verdict", "fine"), ("at_ms", "now"), ("groups", None)],
 )
 def test_the_schema_refuses_what_is_wrong(place: str, value: object) -> None:
-    schema = read_schema()
+    schema = build_schema()
     broken = {**_document(full_group()), place: value}
     assert list(violations(broken, schema, schema))
     del broken[place]
@@ -63,16 +111,18 @@ def test_the_schema_refuses_what_is_wrong(place: str, value: object) -> None:
 
 
 def test_every_field_that_is_written_is_described() -> None:
-    schema = read_schema()
+    schema = build_schema()
     assert list(_undescribed(_document(full_group(), hostile_group()), schema, schema)) == []
 
 
 def test_the_schema_knows_the_words_of_the_domain() -> None:
-    known = read_schema()["$defs"]
-    assert set(known["status"]["enum"]) == set(EntryStatus)
-    assert set(known["counts"]["propertyNames"]["enum"]) == set(EntryStatus)
-    assert set(known["verdict"]["enum"]) == set(Verdict)
-    assert set(known["summary"]["properties"]["evidence"]["enum"]) == set(Evidence)
+    known = build_schema()["$defs"]
+    assert set(known["EntryStatus"]["enum"]) == set(EntryStatus)
+    summary = known["SummaryJson"]["properties"]
+    assert summary["counts"]["propertyNames"] == {"$ref": "#/$defs/EntryStatus"}
+    assert set(known["Verdict"]["enum"]) == set(Verdict)
+    assert summary["evidence"] == {"$ref": "#/$defs/Evidence"}
+    assert set(known["Evidence"]["enum"]) == set(Evidence)
 
 
 def test_the_summary_within_is_the_one_that_the_operator_reads() -> None:
@@ -119,21 +169,38 @@ def test_an_overview_reads_from_a_document_what_was_written(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"kind": "pelops.audit-report", "version": 1, "groups": [1]}']
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"kind": "pelops.audit-report", "version": 1}',
+        '{"kind": "pelops.audit-report", "version": 1, "groups": [1]}',
+        '{"kind": "pelops.audit-report", "version": 2, "groups": []}',
+        '{"kind": "other", "version": 1, "groups": []}',
+    ],
 )
 def test_what_is_no_document_is_refused(text: str) -> None:
     with pytest.raises(InvalidSpec):
         read_lines(text, "page")
 
 
+def _untupled(value: Any) -> Any:
+    """Lists as the tuples that immutable models hold."""
+    if isinstance(value, dict):
+        return {name: _untupled(inner) for name, inner in value.items()}
+    return tuple(map(_untupled, value)) if isinstance(value, list) else value
+
+
 def _undescribed(value: Any, schema: dict[str, Any], root: dict[str, Any], at: str = "$") -> Any:
     """Places of fields for which the schema has no property."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].removeprefix("#/$defs/")]
-    for choice in schema.get("anyOf", ()):
-        if value is not None and "$ref" in choice:
-            yield from _undescribed(value, choice, root, at)
-            return
+    if "anyOf" in schema:
+        yield from min(
+            (list(_undescribed(value, choice, root, at)) for choice in schema["anyOf"]), key=len
+        )
+        return
     if isinstance(value, dict) and "additionalProperties" not in schema:
         for name, inner in value.items():
             known = schema.get("properties", {}).get(name)

@@ -6,15 +6,13 @@ files are not what the models say.
 
 from __future__ import annotations
 
-import argparse
-import difflib
 import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Final
 
 import yaml
 
+from pelops.api.generated_files import write_or_check
 from pelops.api.schema.base import VALIDATIONS, cel
 from pelops.api.schema.kind import GROUP, VERSION, Column, Kind
 from pelops.api.schema.kinds import KINDS
@@ -126,48 +124,9 @@ def render_files() -> dict[str, str]:
     return {**files, "docs/reference.md": reference}
 
 
-def render_differences(root: Path, files: Mapping[str, str]) -> str:
-    """Return a unified diff from the files on disk to these; empty when they are equal."""
-    return "".join(
-        line
-        for name, wanted in files.items()
-        for line in difflib.unified_diff(
-            _read(root / name).splitlines(keepends=True),
-            wanted.splitlines(keepends=True),
-            fromfile=name,
-            tofile=f"{name} (from the models)",
-        )
-    )
-
-
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def write_files(root: Path, files: Mapping[str, str]) -> None:
-    """Write each file below the root."""
-    for name, content in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(content, encoding="utf-8")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write or check the generated files; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m pelops.api.crd", description=__doc__)
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help="write the generated files")
-    action.add_argument("--check", action="store_true", help="exit 1 when they are out of date")
-    parser.add_argument(
-        "--root", type=Path, default=Path(), help="root of the repository (default: here)"
-    )
-    options = parser.parse_args(arguments)
-    files = render_files()
-    if options.write:
-        write_files(options.root, files)
-        return 0
-    differences = render_differences(options.root, files)
-    sys.stdout.write(differences)
-    return 1 if differences else 0
+    return write_or_check(render_files(), "python -m pelops.api.crd", __doc__, arguments)
 
 
 if __name__ == "__main__":

@@ -1,38 +1,40 @@
 """The report as a JSON document for programs: version 1, described by `audit.schema.json`.
 
-Bytes that are no UTF-8 text are given in base64; spans are in seconds, moments in milliseconds
-since 1970. Fields may be added in this version; a field changes its meaning, or goes, in the next
-one only.
+The models below are the document: its schema is generated from them. Values that are not valid
+UTF-8 are base64; durations are in seconds and times in milliseconds since 1970, unless the field
+says otherwise. Fields can be added in this version; changing or removing one takes a new version.
+
+`python -m pelops.pipeline.report.document --write` writes the schema; `--check` exits 1 and shows
+the difference when the file is not what the models say.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, fields
 from datetime import UTC, datetime, timedelta
-from functools import cache
-from importlib.resources import files
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
-from pelops.domain.audit import Certainty, EntryStatus, Verdict, parse_summary, render_summary
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.json_schema import GenerateJsonSchema
+
+from pelops.domain.audit import (
+    AuditSummary,
+    Certainty,
+    EntryStatus,
+    Evidence,
+    Verdict,
+    parse_summary,
+    render_summary,
+)
 from pelops.domain.entry_id import EntryId
-from pelops.domain.json_fields import JsonFields, load_json_object
+from pelops.domain.json_fields import load_json_object
 from pelops.errors import InvalidSpec
 from pelops.pipeline.report.links import anchor_of
-from pelops.pipeline.report.model import (
-    AgeBand,
-    CountCheck,
-    Duplicate,
-    ExceptionalEntry,
-    Finding,
-    GroupLine,
-    GroupReport,
-    Report,
-    Severity,
-    Spread,
-    Timeline,
-)
+from pelops.pipeline.report.model import Finding, GroupLine, GroupReport, Report, Severity, Source
 from pelops.pipeline.report.severity import (
     certainty_of,
     certainty_of_all,
@@ -42,74 +44,497 @@ from pelops.pipeline.report.severity import (
     verdict_of,
     verdict_of_all,
 )
-from pelops.pipeline.triage.clusters import Cluster, LetterExample, ValueHead
+from pelops.pipeline.triage.clusters import Cluster, ValueHead
+from pelops.policy.redrive.advice import RedriveAction
 
-KIND: Final = "pelops.audit-report"
-VERSION: Final = 1
+SCHEMA: Final = "operator/pelops/pipeline/report/audit.schema.json"
+_PROGRAM: Final = "pelops.pipeline.report.document"
 _MOST_READ: Final = 64 * 1024 * 1024  # bytes
 _LAST_MS: Final = 253_370_764_800_000  # the year 9999
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
+def _to_ms(value: object) -> object:
+    if isinstance(value, datetime):
+        value -= _EPOCH
+    return value // _MILLISECOND if isinstance(value, timedelta) else value
+
+
+def _to_seconds(value: object) -> object:
+    return round(value / timedelta(seconds=1), 3) if isinstance(value, timedelta) else value
+
+
+def _to_id(value: object) -> object:
+    return str(value) if isinstance(value, EntryId) else value
+
+
+def _to_summary(value: object) -> object:
+    return render_summary(value) if isinstance(value, AuditSummary) else value
+
+
+def _to_value(value: object) -> object:
+    if not isinstance(value, ValueHead):
+        return value
+    try:
+        return {"text": value.head.decode("utf-8"), "size": value.size}
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value.head).decode(), "size": value.size}
+
+
+def _without_zeros(value: object) -> object:
+    if not isinstance(value, Mapping):
+        return value
+    return {status: count for status, count in value.items() if count != 0}
+
+
+Count = Annotated[int, Field(ge=0, strict=True)]
+Milliseconds = Annotated[int, Field(strict=True), BeforeValidator(_to_ms)]
+Seconds = Annotated[float, BeforeValidator(_to_seconds)]
+IdText = Annotated[str, Field(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$"), BeforeValidator(_to_id)]
+Counts = Annotated[
+    dict[EntryStatus, Annotated[int, Field(ge=1, strict=True)]],
+    Field(description="Entries by status; statuses without entries are left out."),
+    BeforeValidator(_without_zeros),
+]
+
+
+class JsonPart(BaseModel):
+    """A part of the document, made from the report's object of the same meaning or from JSON."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        from_attributes=True,
+        validate_by_alias=True,
+        validate_by_name=True,
+        serialize_by_alias=True,
+        json_schema_serialization_defaults_required=True,
+    )
+
+
+class WindowJson(JsonPart):
+    """A part of a stream: after `from_id`, up to and including `to_id`."""
+
+    number: Count
+    from_id: IdText
+    to_id: IdText
+    from_added: Count
+    to_added: Count
+    at_ms: Count
+
+
+class AuditFindingJson(JsonPart):
+    """Something to look at, as the audit of one window found it."""
+
+    kind: str
+    count: Count
+    sentence: str
+
+
+class RecoveryTimesJson(JsonPart):
+    """Milliseconds from the first sight of a stuck entry to its acknowledgement or recovery."""
+
+    p50: Count
+    p99: Count
+
+
+class SummaryJson(JsonPart):
+    """One group in one window; the same object as the operator reads from Redis.
+
+    The counts add up to `produced`.
+    """
+
+    version: Literal[1]
+    stream: str
+    group: str
+    window: WindowJson
+    produced: Count
+    archived: Count
+    counts: Counts
+    open: Count
+    lost_earlier: Count = Field(
+        description="Entries of earlier windows that were undelivered then and are lost since."
+    )
+    stuck_earlier: Count = Field(
+        description="Entries of earlier windows that are pending for longer than the limit."
+    )
+    findings: tuple[AuditFindingJson, ...]
+    verdict: Verdict
+    certainty: Certainty = Field(description="What the acknowledgements rest on.")
+    sentence: str
+    oldest_stuck_s: float | None
+    time_to_recovery_ms: RecoveryTimesJson | None
+    retention_margin: float | None
+    evidence: Evidence
+
+
+RenderedSummary = Annotated[SummaryJson, BeforeValidator(_to_summary)]
+
+
+class FindingJson(JsonPart):
+    """Something to look at, from any table of the audit."""
+
+    severity: Severity
+    kind: str = Field(
+        description="A word for programs. The suffix says where it belongs: `-later`, earlier "
+        "windows and settled since; `-earlier`, earlier windows and still open; `-copies`, the "
+        "group's retry stream; `-before`, as earlier windows found it."
+    )
+    count: Count
+    sentence: str
+
+
+class VerdictJson(JsonPart):
+    """A verdict and what it rests on."""
+
+    verdict: Verdict
+    certainty: Certainty | None = Field(
+        default=None, description="What `balanced` rests on; null for every other verdict."
+    )
+    sentence: str
+
+
+class GroupVerdictJson(VerdictJson):
+    """The verdict of a group."""
+
+    findings: tuple[FindingJson, ...] = Field(
+        description="The worst first. Only a group without findings can be balanced."
+    )
+
+
+class CountCheckJson(JsonPart):
+    """Two ways of counting the same."""
+
+    name: str
+    expected: Count
+    found: Count
+    holds: bool
+
+
+class TimelineJson(JsonPart):
+    """Counts over time; the three lists are equally long."""
+
+    start: Milliseconds = Field(alias="start_ms")
+    step: Annotated[int, Field(strict=True, ge=1), BeforeValidator(_to_ms)] = Field(alias="step_ms")
+    arrivals: tuple[Count, ...]
+    recoveries: tuple[Count, ...]
+    dead_letters: tuple[Count, ...]
+
+
+class AgeBandJson(JsonPart):
+    """Stuck entries by the time since their last delivery; `to_s` is null for the oldest band."""
+
+    at_least: Seconds = Field(alias="from_s")
+    below: Seconds | None = Field(alias="to_s")
+    entries: Count
+
+
+class ExceptionalEntryJson(JsonPart):
+    """One entry to look at."""
+
+    entry_id: IdText = Field(alias="id")
+    source: Source
+    status: EntryStatus
+    why: str
+    consumer: str
+    idle: Seconds | None = Field(alias="idle_s")
+    deliveries: Count | None
+    root_id: IdText | None = Field(alias="root")
+
+
+class ExceptionsJson(JsonPart):
+    """Entries to look at, from all tables of the audit."""
+
+    count: Count
+    path: str = Field(description="Where all of them are, as Parquet.")
+    counts: dict[Source, Counts]
+    first: tuple[ExceptionalEntryJson, ...] = Field(description="The worst ones.")
+
+
+class TextHeadJson(JsonPart):
+    """The beginning of a name or value, and the size of the whole in bytes."""
+
+    text: str
+    size: Count
+
+
+class BytesHeadJson(JsonPart):
+    """The beginning of a name or value that is not UTF-8, and the size of the whole in bytes."""
+
+    base64: str
+    size: Count
+
+
+HeadJson = Annotated[TextHeadJson | BytesHeadJson, BeforeValidator(_to_value)]
+
+
+class FieldJson(JsonPart):
+    """A field of an entry."""
+
+    name: HeadJson
+    value: HeadJson
+
+
+class LetterExampleJson(JsonPart):
+    """One dead letter."""
+
+    entry_id: IdText = Field(alias="id")
+    root_id: IdText = Field(alias="root")
+    consumer: str
+    error: str
+    field_count: Count
+    fields: tuple[FieldJson, ...] = Field(description="The first ones.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_pairs(cls, given: Any) -> Any:
+        if isinstance(given, Mapping):
+            return given
+        named = [{"name": name, "value": value} for name, value in given.fields]
+        return {**_attributes(given), "fields": named}
+
+
+class ClusterJson(JsonPart):
+    """Dead letters that seem to have the same cause."""
+
+    cluster: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+    reason: str
+    exception: str
+    error: str
+    shape: str
+    letters: Count
+    first_seen_ms: int
+    last_seen_ms: int
+    consumers: Count
+    retries: tuple[Count, ...] = Field(
+        description="Letters by their number of failed attempts: 0, 1, 2 ...; the last place "
+        "counts this many and more."
+    )
+    returned: Count
+    action: RedriveAction
+    advice: str
+    examples: tuple[LetterExampleJson, ...]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _flatten(cls, given: Any) -> Any:
+        if not isinstance(given, Cluster):
+            return given
+        advice = {"action": given.advice.action, "advice": given.advice.reason}
+        signature = {**asdict(given.signature), "cluster": given.signature.cluster}
+        return {**_attributes(given), **signature, **advice}
+
+
+class LettersJson(JsonPart):
+    """Dead letters of the group, whatever window they came from."""
+
+    count: Count
+    plan: str = Field(description="Path of the redrive plan.")
+    clusters: tuple[ClusterJson, ...]
+
+
+class DuplicateJson(JsonPart):
+    """Several entries that seem to be the same one."""
+
+    by: str
+    key: str
+    copies: Count
+    examples: tuple[IdText, ...]
+
+
+class DuplicatesJson(JsonPart):
+    """Entries that came more than once."""
+
+    entries: Count = Field(description="Those beyond the first of each.")
+    first: tuple[DuplicateJson, ...]
+
+
+class UnprovenJson(JsonPart):
+    """Something that the audit could not prove, and what would have proven it."""
+
+    why: str
+    entries: Count | None = Field(description="Null when it concerns the audit as a whole.")
+    sentence: str
+
+
+class SpreadJson(JsonPart):
+    """How a time is distributed."""
+
+    name: str
+    entries: Count
+    p50: Seconds = Field(alias="p50_s")
+    p90: Seconds = Field(alias="p90_s")
+    p99: Seconds = Field(alias="p99_s")
+    most: Seconds = Field(alias="max_s")
+
+
+class ComparisonJson(JsonPart):
+    """What a comparison with the user's own table found."""
+
+    kind: str
+    count: Count
+    sentence: str
+    examples: tuple[str, ...]
+
+
+class GroupJson(GroupVerdictJson):
+    """One group. A part that is null was not looked at; one that is empty was."""
+
+    summary: RenderedSummary
+    earlier: tuple[RenderedSummary, ...] = Field(description="Windows before it, the oldest first.")
+    checks: tuple[CountCheckJson, ...]
+    roots: Counts | None
+    timeline: TimelineJson | None
+    stuck_ages: tuple[AgeBandJson, ...] | None
+    exceptions: ExceptionsJson | None
+    letters: LettersJson | None = Field(alias="dead_letters")
+    duplicates: DuplicatesJson | None
+    unproven: tuple[UnprovenJson, ...]
+    deliveries: tuple[Count, ...] | None = Field(
+        description="Entries that were delivered once, twice ...; the last place: or more often."
+    )
+    spreads: tuple[SpreadJson, ...] = Field(alias="times")
+    comparisons: tuple[ComparisonJson, ...]
+
+
+class LineJson(GroupVerdictJson):
+    """A group that has a report of its own."""
+
+    stream: str
+    group: str
+    window: Count
+    closed: Milliseconds = Field(alias="closed_ms")
+    produced: Count
+    open: Count = Field(
+        description="Entries of this and earlier windows that have not come to an end."
+    )
+    href: str = Field(alias="page", description="From the directory of this document.")
+
+
+class ReportJson(VerdictJson):
+    """What one run of an audit found. Ignore fields that you do not know."""
+
+    kind: Literal["pelops.audit-report"] = "pelops.audit-report"
+    version: Literal[1] = 1
+    audit: str
+    at: Milliseconds = Field(alias="at_ms")
+    pelops: str
+    archive: str
+    stream: str | None = Field(
+        description="Of the report of one stream; null in that of all streams."
+    )
+    groups: tuple[GroupJson, ...]
+    others: tuple[LineJson, ...] = Field(
+        description="Groups of the archive that this run did not look at."
+    )
+    unread: tuple[str, ...] = Field(description="Reports of the archive that could not be read.")
+
+
+class _ReadGroup(GroupVerdictJson):
+    """As much of a group as an overview needs, whichever release wrote it."""
+
+    summary: dict[str, Any]
+
+
+class _ReadReport(JsonPart):
+    kind: Literal["pelops.audit-report"]
+    version: Literal[1]
+    groups: tuple[_ReadGroup, ...]
+    others: tuple[LineJson, ...] = ()
+
+
 def render_document(report: Report) -> str:
-    """The whole document. Equal reports give equal bytes."""
-    content = {
-        "kind": KIND,
-        "version": VERSION,
-        "audit": report.audit,
-        "at_ms": _ms(report.at),
-        "pelops": report.pelops,
-        "archive": report.archive,
-        "stream": report.stream,
-        "verdict": verdict_of_all(report).value,
-        "certainty": certainty_of_all(report),
-        "sentence": sentence_of_all(report),
-        "groups": [_group(group) for group in report.groups],
-        "others": [_line(one) for one in report.others],
-        "unread": list(report.unread),
-    }
-    # Half of a surrogate pair cannot be written but as an escape.
+    """Return the whole document. Equal reports give equal bytes."""
+    document = ReportJson.model_validate(
+        _attributes(report)
+        | {
+            "verdict": verdict_of_all(report),
+            "certainty": certainty_of_all(report),
+            "sentence": sentence_of_all(report),
+            "groups": [_group(group) for group in report.groups],
+        }
+    )
+    # Half of a surrogate pair can only be written as an escape.
+    content = document.model_dump()
     return json.dumps(content, ensure_ascii=True, indent=1, sort_keys=True, allow_nan=False) + "\n"
 
 
-@cache
-def read_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the document."""
-    text = files("pelops.pipeline.report").joinpath("audit.schema.json").read_text("utf-8")
-    schema: dict[str, Any] = json.loads(text)
-    return schema
+def render_clusters(clusters: Iterable[Cluster]) -> list[dict[str, Any]]:
+    """Return clusters of dead letters as they stand in the document."""
+    return [ClusterJson.model_validate(one).model_dump() for one in clusters]
 
 
 def read_lines(text: str, page: str) -> list[GroupLine]:
-    """The groups of a document, for an overview that links to its page.
+    """Return the groups of a document, for an overview that links to its page.
 
-    Raises InvalidSpec when it is no document of this version.
+    Raises InvalidSpec when the text is not a document of this version.
     """
-    return [_read_group(one, page) for one in _objects(_open(text), "groups")]
+    return [_read_group(one, page) for one in _read(text).groups]
 
 
 def read_all_lines(text: str) -> list[GroupLine]:
-    """Every group of a document, also those that it only links to. Raises InvalidSpec."""
-    return [*read_lines(text, ""), *map(_read_line, _objects(_open(text), "others"))]
+    """Return every group of a document, also those that it only links to. Raises InvalidSpec."""
+    document = _read(text)
+    return [*(_read_group(one, "") for one in document.groups), *map(_read_line, document.others)]
 
 
-def _open(text: str) -> JsonFields:
-    fields = load_json_object(text, "the report", limit=_MOST_READ)
-    if fields.text("kind") != KIND or fields.number("version") != VERSION:
-        raise InvalidSpec(f"it is no {KIND} of version {VERSION}")
-    return fields
+def build_schema() -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of the document."""
+    schema = ReportJson.model_json_schema(mode="serialization", schema_generator=_Untitled)
+    for one in (schema, *schema["$defs"].values()):
+        del one["title"]
+    dialect = GenerateJsonSchema.schema_dialect
+    return {"$schema": dialect, "title": "Pelops audit report", **schema}
 
 
-def _read_group(fields: JsonFields, page: str) -> GroupLine:
-    summary = parse_summary(json.dumps(fields.inner("summary").content))
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the schema; return the exit code."""
+    # Late: what it imports is in no image of the pipeline.
+    from pelops.api.generated_files import write_or_check
+
+    text = json.dumps(build_schema(), indent=2) + "\n"
+    return write_or_check({SCHEMA: text}, f"python -m {_PROGRAM}", __doc__, arguments)
+
+
+class _Untitled(GenerateJsonSchema):
+    """Without titles that only repeat the names of fields."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+
+def _attributes(one: Any) -> dict[str, Any]:
+    return {field.name: getattr(one, field.name) for field in fields(one)}
+
+
+def _group(group: GroupReport) -> dict[str, Any]:
+    return _attributes(group) | {
+        "verdict": verdict_of(group),
+        "certainty": certainty_of(group),
+        "sentence": sentence_of(group),
+        "findings": list_findings(group),
+    }
+
+
+def _read(text: str) -> _ReadReport:
+    content = load_json_object(text, "the report", limit=_MOST_READ).content
+    try:
+        return _ReadReport.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))
+        raise InvalidSpec(f"not an audit report of version 1: {place}: {first['msg']}") from error
+
+
+def _read_group(one: _ReadGroup, page: str) -> GroupLine:
+    summary = parse_summary(json.dumps(one.summary))
     return GroupLine(
         stream=summary.stream,
         group=summary.group,
-        verdict=fields.word("verdict", Verdict),
-        certainty=_certainty(fields),
-        sentence=fields.text("sentence", _MOST_READ),
-        findings=_findings(fields),
+        verdict=one.verdict,
+        certainty=one.certainty,
+        sentence=one.sentence,
+        findings=_read_findings(one),
         window=summary.window.number,
         closed=summary.window.at,
         produced=summary.produced,
@@ -118,242 +543,15 @@ def _read_group(fields: JsonFields, page: str) -> GroupLine:
     )
 
 
-def _read_line(fields: JsonFields) -> GroupLine:
-    return GroupLine(
-        stream=fields.text("stream", _MOST_READ),
-        group=fields.text("group", _MOST_READ),
-        verdict=fields.word("verdict", Verdict),
-        certainty=_certainty(fields),
-        sentence=fields.text("sentence", _MOST_READ),
-        findings=_findings(fields),
-        window=fields.number("window"),
-        closed=_EPOCH + min(fields.number("closed_ms"), _LAST_MS) * _MILLISECOND,
-        produced=fields.number("produced"),
-        open=fields.number("open"),
-        href=fields.text("page", _MOST_READ),
-    )
+def _read_line(one: LineJson) -> GroupLine:
+    closed = _EPOCH + min(max(one.closed, 0), _LAST_MS) * _MILLISECOND
+    own = {name: getattr(one, name) for name in LineJson.model_fields}
+    return GroupLine(**{**own, "closed": closed, "findings": _read_findings(one)})
 
 
-def _certainty(fields: JsonFields) -> Certainty | None:
-    absent = fields.content.get("certainty") is None
-    return None if absent else fields.word("certainty", Certainty)
+def _read_findings(one: GroupVerdictJson) -> tuple[Finding, ...]:
+    return tuple(Finding(**found.model_dump()) for found in one.findings)
 
 
-def _findings(fields: JsonFields) -> tuple[Finding, ...]:
-    return tuple(map(_read_finding, _objects(fields, "findings")))
-
-
-def _objects(fields: JsonFields, name: str) -> list[JsonFields]:
-    found = fields.content.get(name)
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
-        raise InvalidSpec(f"{fields.at}{name} is no list of objects")
-    return [JsonFields(content=one, at=f"{fields.at}{name}[].") for one in found]
-
-
-def _read_finding(fields: JsonFields) -> Finding:
-    return Finding(
-        severity=fields.word("severity", Severity),
-        kind=fields.text("kind", 64),
-        count=fields.number("count"),
-        sentence=fields.text("sentence", _MOST_READ),
-    )
-
-
-def _line(one: GroupLine) -> dict[str, Any]:
-    return {
-        "stream": one.stream,
-        "group": one.group,
-        "verdict": one.verdict.value,
-        "certainty": one.certainty,
-        "sentence": one.sentence,
-        "findings": [_finding(finding) for finding in one.findings],
-        "window": one.window,
-        "closed_ms": _ms(one.closed),
-        "produced": one.produced,
-        "open": one.open,
-        "page": one.href,
-    }
-
-
-def _finding(one: Finding) -> dict[str, Any]:
-    return {
-        "severity": one.severity.value,
-        "kind": one.kind,
-        "count": one.count,
-        "sentence": one.sentence,
-    }
-
-
-def _group(group: GroupReport) -> dict[str, Any]:
-    return {
-        "verdict": verdict_of(group).value,
-        "certainty": certainty_of(group),
-        "sentence": sentence_of(group),
-        "findings": [_finding(one) for one in list_findings(group)],
-        "summary": render_summary(group.summary),
-        "earlier": [render_summary(one) for one in group.earlier],
-        "checks": [_check(one) for one in group.checks],
-        "roots": None if group.roots is None else _counts(group.roots),
-        "timeline": None if group.timeline is None else _timeline(group.timeline),
-        "stuck_ages": None
-        if group.stuck_ages is None
-        else [_band(one) for one in group.stuck_ages],
-        "exceptions": _exceptions(group),
-        "dead_letters": _letters(group),
-        "duplicates": _duplicates(group),
-        "unproven": [
-            {"why": one.why, "entries": one.entries, "sentence": one.sentence}
-            for one in group.unproven
-        ],
-        "deliveries": None if group.deliveries is None else list(group.deliveries),
-        "times": [_spread(one) for one in group.spreads],
-        "comparisons": [
-            {
-                "kind": one.kind,
-                "count": one.count,
-                "sentence": one.sentence,
-                "examples": list(one.examples),
-            }
-            for one in group.comparisons
-        ],
-    }
-
-
-def _exceptions(group: GroupReport) -> dict[str, Any] | None:
-    found = group.exceptions
-    if found is None:
-        return None
-    return {
-        "count": found.count,
-        "path": found.path,
-        "counts": {source.value: _counts(counts) for source, counts in found.counts.items()},
-        "first": [_exceptional(one) for one in found.first],
-    }
-
-
-def _exceptional(one: ExceptionalEntry) -> dict[str, Any]:
-    return {
-        "id": str(one.entry_id),
-        "source": one.source.value,
-        "status": one.status.value,
-        "why": one.why,
-        "consumer": one.consumer,
-        "idle_s": _seconds(one.idle),
-        "deliveries": one.deliveries,
-        "root": _id(one.root_id),
-    }
-
-
-def _letters(group: GroupReport) -> dict[str, Any] | None:
-    letters = group.letters
-    if letters is None:
-        return None
-    return {
-        "count": letters.count,
-        "plan": letters.plan,
-        "clusters": render_clusters(letters.clusters),
-    }
-
-
-def render_clusters(clusters: Iterable[Cluster]) -> list[dict[str, Any]]:
-    """Clusters of dead letters, as they stand in the document."""
-    return [_cluster(one) for one in clusters]
-
-
-def _cluster(one: Cluster) -> dict[str, Any]:
-    return {
-        "cluster": one.signature.cluster,
-        "reason": one.signature.reason,
-        "exception": one.signature.exception,
-        "error": one.signature.error,
-        "shape": one.signature.shape,
-        "letters": one.letters,
-        "first_seen_ms": one.first_seen_ms,
-        "last_seen_ms": one.last_seen_ms,
-        "consumers": one.consumers,
-        "retries": list(one.retries),
-        "returned": one.returned,
-        "action": str(one.advice.action),
-        "advice": one.advice.reason,
-        "examples": [_example(example) for example in one.examples],
-    }
-
-
-def _example(one: LetterExample) -> dict[str, Any]:
-    return {
-        "id": str(one.entry_id),
-        "root": str(one.root_id),
-        "consumer": one.consumer,
-        "error": one.error,
-        "field_count": one.field_count,
-        "fields": [{"name": _value(name), "value": _value(value)} for name, value in one.fields],
-    }
-
-
-def _value(value: ValueHead) -> dict[str, Any]:
-    try:
-        told = {"text": value.head.decode("utf-8")}
-    except UnicodeDecodeError:
-        told = {"base64": b64encode(value.head).decode()}
-    return {**told, "size": value.size}
-
-
-def _duplicates(group: GroupReport) -> dict[str, Any] | None:
-    found = group.duplicates
-    if found is None:
-        return None
-    return {"entries": found.entries, "first": [_duplicate(one) for one in found.first]}
-
-
-def _duplicate(one: Duplicate) -> dict[str, Any]:
-    examples = [str(entry) for entry in one.examples]
-    return {"by": one.by, "key": one.key, "copies": one.copies, "examples": examples}
-
-
-def _timeline(timeline: Timeline) -> dict[str, Any]:
-    return {
-        "start_ms": _ms(timeline.start),
-        "step_ms": timeline.step // _MILLISECOND,
-        "arrivals": list(timeline.arrivals),
-        "recoveries": list(timeline.recoveries),
-        "dead_letters": list(timeline.dead_letters),
-    }
-
-
-def _band(band: AgeBand) -> dict[str, Any]:
-    return {
-        "from_s": _seconds(band.at_least),
-        "to_s": _seconds(band.below),
-        "entries": band.entries,
-    }
-
-
-def _spread(one: Spread) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "entries": one.entries,
-        "p50_s": _seconds(one.p50),
-        "p90_s": _seconds(one.p90),
-        "p99_s": _seconds(one.p99),
-        "max_s": _seconds(one.most),
-    }
-
-
-def _check(one: CountCheck) -> dict[str, Any]:
-    return {"name": one.name, "expected": one.expected, "found": one.found, "holds": one.holds}
-
-
-def _counts(counts: Mapping[EntryStatus, int]) -> dict[str, int]:
-    return {status.value: count for status, count in counts.items() if count}
-
-
-def _id(entry_id: EntryId | None) -> str | None:
-    return None if entry_id is None else str(entry_id)
-
-
-def _seconds(span: timedelta | None) -> float | None:
-    return None if span is None else round(span / timedelta(seconds=1), 3)
-
-
-def _ms(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MILLISECOND
+if __name__ == "__main__":
+    sys.exit(main())
