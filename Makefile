@@ -36,7 +36,7 @@ check: $(VENV) ## Lint, types, layers, generated files
 	$(BIN)/mypy -p pelops -p pyspark_redis_streams -p local_cluster -p demo -p tests -p benchmarks
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pelops.api.crd --check
-	$(BIN)/python -m pelops.pipeline.report.document --check
+	$(BIN)/python -m pelops.pipeline.report.schema --check
 
 .PHONY: bench
 bench: $(VENV) ## Run the benchmarks
@@ -58,7 +58,7 @@ image: ## Build both container images: operator and pipeline (needs Docker)
 .PHONY: crds
 crds: $(VENV) ## Write crds/, docs/reference.md and the schema of audit.json from the models
 	@$(BIN)/python -m pelops.api.crd --write
-	@$(BIN)/python -m pelops.pipeline.report.document --write
+	@$(BIN)/python -m pelops.pipeline.report.schema --write
 
 .PHONY: clean
 clean: ## Remove what was made inside this directory

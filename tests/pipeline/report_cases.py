@@ -22,14 +22,14 @@ from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,
     CountCheck,
+    DeadLetters,
     Duplicate,
     Duplicates,
+    EntrySource,
     ExceptionalEntry,
     Exceptions,
     GroupReport,
-    Letters,
     Report,
-    Source,
     Spread,
     Timeline,
     Unproven,
@@ -132,20 +132,20 @@ def full_group() -> GroupReport:
         exceptions=Exceptions(
             count=329,
             counts={
-                Source.WINDOW: {
+                EntrySource.WINDOW: {
                     EntryStatus.STUCK: 37,
                     EntryStatus.DEAD_LETTERED: 214,
                     EntryStatus.PAYLOAD_GONE: 3,
                     EntryStatus.INDETERMINATE: 66,
                     EntryStatus.LOST: 2,
                 },
-                Source.EARLIER: {EntryStatus.STUCK: 6},
-                Source.COPY: {EntryStatus.DEAD_LETTERED: 1},
+                EntrySource.EARLIER: {EntryStatus.STUCK: 6},
+                EntrySource.COPY: {EntryStatus.DEAD_LETTERED: 1},
             },
             first=entries(),
             path="s3a://audits/statuses",
         ),
-        letters=Letters(
+        letters=DeadLetters(
             count=214, clusters=clusters(), plan="s3a://audits/plans/order-processing.jsonl"
         ),
         duplicates=Duplicates(
@@ -217,18 +217,18 @@ def quiet_group() -> GroupReport:
         ),
         stuck_ages=(),
         exceptions=Exceptions(count=0, first=()),
-        letters=Letters(count=0, clusters=()),
+        letters=DeadLetters(count=0, clusters=()),
         duplicates=Duplicates(entries=0, first=()),
     )
 
 
-def hostile_group() -> GroupReport:
-    """Every text that anybody else may have written says something evil."""
+def hostile_group(text: str = HOSTILE) -> GroupReport:
+    """Every text that anybody else may have written says something evil, or this text."""
     evil = cluster(
-        HOSTILE,
-        f"Error: {HOSTILE}",
+        text,
+        f"Error: {text}",
         7,
-        evil=HOSTILE.encode("utf-8", "replace"),
+        evil=text.encode("utf-8", "replace"),
         big=b"x" * 1_000_000,
         blob=bytes(range(256)),
     )
@@ -236,34 +236,34 @@ def hostile_group() -> GroupReport:
     return GroupReport(
         summary=replace(
             full_group().summary,
-            stream=HOSTILE,
-            group=HOSTILE,
-            sentence=HOSTILE,
-            findings=(AuditFinding(kind=HOSTILE, count=1, sentence=HOSTILE),),
+            stream=text,
+            group=text,
+            sentence=text,
+            findings=(AuditFinding(kind=text, count=1, sentence=text),),
         ),
         exceptions=Exceptions(
             count=1,
-            path=HOSTILE,
+            path=text,
             first=(
                 ExceptionalEntry(
                     entry_id=wicked,
                     status=EntryStatus.LOST,
-                    why=HOSTILE,
-                    consumer=HOSTILE,
+                    why=text,
+                    consumer=text,
                     idle=timedelta(days=99_999),
                     root_id=EntryId(1),
                 ),
             ),
         ),
-        checks=(CountCheck(name=HOSTILE, expected=1, found=2),),
-        letters=Letters(count=7, clusters=(evil,), plan=HOSTILE),
+        checks=(CountCheck(name=text, expected=1, found=2),),
+        letters=DeadLetters(count=7, clusters=(evil,), plan=text),
         duplicates=Duplicates(
-            entries=1, first=(Duplicate(by=HOSTILE, key=HOSTILE, copies=2, examples=(wicked,)),)
+            entries=1, first=(Duplicate(by=text, key=text, copies=2, examples=(wicked,)),)
         ),
-        unproven=(Unproven(why=HOSTILE, entries=1, sentence=HOSTILE),),
+        unproven=(Unproven(why=text, entries=1, sentence=text),),
         spreads=(
             Spread(
-                name=HOSTILE,
+                name=text,
                 entries=1,
                 p50=timedelta(),
                 p90=timedelta(),
@@ -271,9 +271,7 @@ def hostile_group() -> GroupReport:
                 most=timedelta(seconds=-3),
             ),
         ),
-        comparisons=(
-            Comparison(kind=HOSTILE, count=1, sentence=HOSTILE, examples=(HOSTILE, "=1+1")),
-        ),
+        comparisons=(Comparison(kind=text, count=1, sentence=text, examples=(text, "=1+1")),),
     )
 
 
@@ -325,8 +323,8 @@ def _one_of_many(n: int) -> GroupReport:
         summary=told,
         timeline=timeline(),
         stuck_ages=(),
-        exceptions=Exceptions(count=total, counts={Source.WINDOW: bad}, first=()),
-        letters=Letters(count=0, clusters=()),
+        exceptions=Exceptions(count=total, counts={EntrySource.WINDOW: bad}, first=()),
+        letters=DeadLetters(count=0, clusters=()),
         duplicates=Duplicates(entries=0, first=()),
     )
 

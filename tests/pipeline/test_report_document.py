@@ -12,16 +12,10 @@ import pytest
 
 from pelops.domain.audit import EntryStatus, Evidence, Verdict, parse_summary
 from pelops.errors import InvalidSpec
-from pelops.pipeline.report.document import (
-    ReportJson,
-    build_schema,
-    main,
-    read_all_lines,
-    read_lines,
-    render_document,
-)
-from pelops.pipeline.report.links import anchor_of
+from pelops.pipeline.archive.layout import anchor_of
+from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
 from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.report.schema import ReportJson, build_schema, main
 from pelops.pipeline.report.severity import line_of, sentence_of_all, verdict_of_all
 from tests.pipeline.json_schema import violations
 from tests.pipeline.report_cases import full_group, hostile_group, quiet_group, report, summary

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
+from jinja2 import UndefinedError
 
 from pelops.domain.audit import EntryStatus
-from pelops.pipeline.report.charts import build_balance, build_timeline
-from pelops.pipeline.report.markup import make_visible, one_line, show_bytes, tag
-from pelops.pipeline.report.model import GroupReport
-from pelops.pipeline.report.page import render_page
+from pelops.pipeline.report.charts import split_bar
+from pelops.pipeline.report.model import GroupReport, Report
+from pelops.pipeline.report.page import load_templates, render_page
+from pelops.pipeline.report.severity import line_of
+from pelops.pipeline.report.visible_text import make_visible, one_line, show_bytes
 from pelops.pipeline.report.words import MEANINGS, THIN, TITLES
 from tests.pipeline.report_cases import (
     COUNTS,
@@ -27,6 +31,8 @@ from tests.pipeline.report_cases import (
 )
 from tests.pipeline.report_parts import timeline
 
+# As long as the hostile text, so that nothing is cut at another place.
+PLAIN = "x" * len(HOSTILE)
 VOID = {"meta", "br", "col"}
 CELLS = {"td", "th"}
 
@@ -234,9 +240,12 @@ def test_colours_of_text_have_contrast_in_light_and_dark() -> None:
 
 
 def test_what_is_small_is_still_seen_and_the_bar_is_full() -> None:
-    drawn = build_balance({EntryStatus.ACKNOWLEDGED_PROVEN: 10**9, EntryStatus.LOST: 1}, "balance")
+    counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 10**9, EntryStatus.LOST: 1}
+    page = render_page(report(GroupReport(summary=summary(counts))))
+    drawn = page.partition('<svg class="balance"')[2].partition("</svg>")[0]
     widths = [float(found) for found in re.findall(r'<rect [^>]*?width="([0-9.]+)%"', drawn)]
     assert min(widths) >= 1 and sum(widths) == pytest.approx(100, abs=0.01)
+    assert widths == pytest.approx([one.width for one in split_bar(counts)], abs=0.001)
 
 
 def test_a_long_timeline_is_joined_and_loses_no_count() -> None:
@@ -248,7 +257,8 @@ def test_a_long_timeline_is_joined_and_loses_no_count() -> None:
         recoveries=[0] * 10_000,
         dead_letters=[0] * 10_000,
     )
-    drawn = build_timeline(long)
+    page = render_page(report(GroupReport(summary=summary({}), timeline=long)))
+    drawn = page.partition('<div class="timeline">')[2].partition('class="times"')[0]
     assert f"10{THIN}000" in drawn
     counts = re.findall(r"UTC: ([0-9\u202f]+)</title>", drawn)
     assert sum(int(count.replace(THIN, "")) for count in counts) == 10_000
@@ -277,8 +287,51 @@ def test_what_nobody_sees_is_written_out() -> None:
     assert one_line(HOSTILE, 30).endswith("…")
 
 
-def test_an_element_escapes_its_texts_and_attributes() -> None:
-    assert tag("p", "<&>", title='"<') == '<p title="&quot;&lt;">&lt;&amp;&gt;</p>'
+def test_texts_and_attributes_are_escaped() -> None:
+    group = replace(quiet_group(), summary=replace(quiet_group().summary, group="\"'<&>"))
+    text = render_page(report(group))
+    shown = "&#34;&#39;&lt;&amp;&gt;"
+    assert f"<bdi>{shown}</bdi>" in text
+    assert f'aria-label="Group {shown} of stream orders:events"' in text
+
+
+def _reports(text: str) -> list[Report]:
+    """Reports of every layout, in which all that others can name or write says this."""
+    evil, plain = hostile_group(text), quiet_group()
+    line = line_of(evil, "page.html#group")
+    return [
+        replace(told, audit=text, archive=text, pelops=text, stream=stream, unread=(text,))
+        for told in (report(evil), report(evil, plain), replace(report(plain), others=(line,)))
+        for stream in (None, text)
+    ]
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_no_text_changes_the_elements_of_the_page(number: int) -> None:
+    hostile, harmless = (Page(render_page(_reports(text)[number])) for text in (HOSTILE, PLAIN))
+    assert _skeleton(hostile) == _skeleton(harmless)
+
+
+def _skeleton(page: Page) -> list[tuple[str, set[str]]]:
+    return [(name, set(attributes) - {"class"}) for name, attributes in page.elements]
+
+
+def test_no_template_switches_escaping_off() -> None:
+    templates = [
+        path.read_text() for path in Path(render_page.__code__.co_filename).parent.rglob("*.html")
+    ]
+    assert len(templates) > 10
+    for text in templates:
+        assert not re.search(r"\|\s*safe|autoescape|Markup|https?:", text)
+
+
+def test_a_name_that_a_template_misspells_is_an_error() -> None:
+    with pytest.raises(UndefinedError):
+        load_templates().from_string("{{ group.nothing }}").render(group=quiet_group())
+    with pytest.raises(ValueError, match="absent"):
+        load_templates().from_string("{{ group.letters }}").render(
+            group=GroupReport(summary=summary({}))
+        )
 
 
 def _contrast(one: str, other: str) -> float:

@@ -15,7 +15,7 @@ from pelops.domain.audit import AuditSummary
 from pelops.domain.redrive import parse_plan
 from pelops.pipeline.archive.layout import report_path, slug
 from pelops.pipeline.report.command import run_report, write_report
-from pelops.pipeline.report.document import build_schema
+from pelops.pipeline.report.schema import build_schema
 from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import Payload, Target
 from pelops.pipeline.triage.command import run_triage

@@ -20,12 +20,12 @@ from pelops.domain.audit import (
 from pelops.pipeline.report.model import (
     Comparison,
     CountCheck,
+    DeadLetters,
+    EntrySource,
     Exceptions,
     GroupReport,
-    Letters,
     Report,
     Severity,
-    Source,
 )
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.report.severity import (
@@ -50,17 +50,17 @@ def balanced(**changes: object) -> GroupReport:
     return replace(GroupReport(summary=summary(FINE)), **changes)  # type: ignore[arg-type]
 
 
-def kept(source: Source, status: EntryStatus, count: int = 3) -> Exceptions:
+def kept(source: EntrySource, status: EntryStatus, count: int = 3) -> Exceptions:
     return Exceptions(count=count, counts={source: {status: count}}, first=())
 
 
 TROUBLES: dict[str, dict[str, Any]] = {
-    "an unarchived entry is lost": {"exceptions": kept(Source.WINDOW, EntryStatus.LOST)},
-    "an earlier entry is lost since": {"exceptions": kept(Source.SETTLED, EntryStatus.LOST)},
-    "an earlier entry is stuck": {"exceptions": kept(Source.EARLIER, EntryStatus.STUCK)},
-    "a copy is dead-lettered": {"exceptions": kept(Source.COPY, EntryStatus.DEAD_LETTERED)},
+    "an unarchived entry is lost": {"exceptions": kept(EntrySource.WINDOW, EntryStatus.LOST)},
+    "an earlier entry is lost since": {"exceptions": kept(EntrySource.SETTLED, EntryStatus.LOST)},
+    "an earlier entry is stuck": {"exceptions": kept(EntrySource.EARLIER, EntryStatus.STUCK)},
+    "a copy is dead-lettered": {"exceptions": kept(EntrySource.COPY, EntryStatus.DEAD_LETTERED)},
     "entries were kept": {"exceptions": Exceptions(count=2, first=())},
-    "there are dead letters": {"letters": Letters(count=40, clusters=())},
+    "there are dead letters": {"letters": DeadLetters(count=40, clusters=())},
     "an entry never arrived": {
         "comparisons": (Comparison(kind="never-arrived", count=1, sentence="It is missing."),)
     },
@@ -89,20 +89,20 @@ def test_a_finding_of_any_table_takes_the_tick_away(trouble: str) -> None:
 
 @given(
     counts=st.dictionaries(st.sampled_from(BAD), st.integers(0, 3), max_size=3),
-    source=st.sampled_from(Source),
+    source=st.sampled_from(EntrySource),
     listed=st.integers(0, 2),
     letters=st.integers(0, 2),
     kinds=st.lists(st.sampled_from(["lost", "stuck-earlier", "epoch-break", "new-kind"])),
 )
 @hypothesis_settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_a_tick_and_a_finding_never_stand_on_one_page(
-    counts: dict[EntryStatus, int], source: Source, listed: int, letters: int, kinds: list[str]
+    counts: dict[EntryStatus, int], source: EntrySource, listed: int, letters: int, kinds: list[str]
 ) -> None:
     found = tuple(AuditFinding(kind=kind, count=1, sentence="So it is.") for kind in kinds)
     group = GroupReport(
         summary=summary(FINE, findings=found),
         exceptions=Exceptions(count=listed, counts={source: counts}, first=()),
-        letters=Letters(count=letters, clusters=()),
+        letters=DeadLetters(count=letters, clusters=()),
     )
     page = render_page(report(group))
     is_well = not (any(counts.values()) or listed or letters or kinds)
@@ -158,10 +158,14 @@ def test_findings_come_worst_first_and_each_once() -> None:
 
 def test_dead_letters_of_the_audit_and_those_that_are_there_now_count_once() -> None:
     counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.DEAD_LETTERED: 2}
-    settled = Exceptions(count=1, counts={Source.SETTLED: {EntryStatus.DEAD_LETTERED: 1}}, first=())
+    settled = Exceptions(
+        count=1, counts={EntrySource.SETTLED: {EntryStatus.DEAD_LETTERED: 1}}, first=()
+    )
     for letters, told in ((1, 3), (3, 3), (40, 40)):
         group = GroupReport(
-            summary=summary(counts), exceptions=settled, letters=Letters(count=letters, clusters=())
+            summary=summary(counts),
+            exceptions=settled,
+            letters=DeadLetters(count=letters, clusters=()),
         )
         found = [one for one in list_findings(group) if one.severity is Severity.DEAD_LETTERED]
         assert sum(one.count for one in found) == told

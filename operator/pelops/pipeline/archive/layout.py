@@ -33,6 +33,8 @@ VERSION: Final = 2  # of the layout; the first one had a directory for each stre
 STATUSES: Final = "statuses"
 REPORT: Final = "report"
 STAGES: Final = "stages.json"  # the markers of a window's stages, once they are merged
+PAGE: Final = "audit.html"
+DOCUMENT: Final = "audit.json"
 SPAN: Final = 24  # windows whose small files are merged: a day of hours
 _RECORDS: Final = "_pelops"
 _EMPTY: Final = "~empty"  # a key of Redis may have no letter at all; no other name begins like this
@@ -147,6 +149,22 @@ def report_path(root: str, stream: str | None = None) -> str:
     """Where reports lie: those of a stream, or those of all that the archive holds."""
     base = f"{root.rstrip('/')}/{REPORT}"
     return base if stream is None else f"{base}/{slug(stream)}"
+
+
+def anchor_of(stream: str, group: str) -> str:
+    """The place of a group on any page of reports: the same in every run, so that links last."""
+    names = f"{stream}\0{group}".encode("utf-8", "surrogatepass")
+    return f"group-{blake2b(names, digest_size=6).hexdigest()}"
+
+
+def page_of(directory: str) -> str:
+    """The report in a directory beside the report of all streams, as a link from there."""
+    return f"{quote(directory)}/{PAGE}"  # the directory's name holds percent signs of its own
+
+
+def link_to(stream: str, group: str) -> str:
+    """A group in the report of its stream, from the report of all streams."""
+    return f"{page_of(slug(stream))}#{anchor_of(stream, group)}"
 
 
 def window_numbers(names: list[str]) -> list[int]:

@@ -1,13 +1,13 @@
-"""Plots as inline SVG. Widths are shares of the page: letters keep their size on a phone."""
+"""Geometry of the plots. Positions along the time or share axis are in percent of the width."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pelops.domain.audit import EntryStatus
-from pelops.pipeline.report.markup import Html, tag
 from pelops.pipeline.report.model import Timeline
 from pelops.pipeline.report.words import (
     TITLES,
@@ -18,33 +18,56 @@ from pelops.pipeline.report.words import (
     show_span,
 )
 
-_LEAST: Final = 1.0  # percent: what is there can be seen
-_PANEL: Final = 72  # pixels
-_MOST_BARS: Final = 120
-_TICKS: Final = 4
+PANEL: Final = 72  # pixels
 HATCHED: Final = frozenset({EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE})
+_LEAST: Final = 1.0  # percent: the least width that can be seen
+_MOST_BARS: Final = 120
+_TICKS: Final = (("", 0), ("middle few", 25), ("middle", 50), ("middle few", 75), ("end", 100))
 
 
-def build_swatch(status: EntryStatus) -> Html:
-    """The colour of a status, beside its name."""
-    return tag(
-        "svg", _fills(status, 0, 100), class_="swatch", width=14, height=14, aria_hidden="true"
-    )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The share of one status in a bar of all entries."""
+
+    status: EntryStatus
+    at: float
+    width: float
+    label: str
 
 
-def build_balance(counts: Mapping[EntryStatus, int], label: str) -> Html:
-    """All entries as one bar, in which each status has its share."""
-    present = [(status, counts.get(status, 0)) for status in TITLES if counts.get(status, 0)]
-    parts: list[Html] = []
-    at = 0.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One step of a panel; `y` and `height` are in pixels."""
+
+    at: float
+    width: float
+    y: float
+    height: float
+    label: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """One count over time, with a scale of its own."""
+
+    title: str
+    colour: str
+    total: int
+    peak: str
+    top: int  # the count at the upper edge
+    bars: tuple[Bar, ...]
+
+
+def split_bar(counts: Mapping[EntryStatus, int]) -> list[Segment]:
+    """Return the segments of a bar of all entries; together they fill it."""
+    present = [(status, counts[status]) for status in TITLES if counts.get(status)]
+    whole = sum(count for _, count in present)
+    segments, at = [], 0.0
     for (status, count), width in zip(present, _widths([n for _, n in present]), strict=True):
-        whole = sum(counts.values())
-        told = f"{TITLES[status]}: {show_count(count)} ({show_share(count, whole)})"
-        parts.append(tag("g", tag("title", told), _fills(status, at, width)))
+        label = f"{TITLES[status]}: {show_count(count)} ({show_share(count, whole)})"
+        segments.append(Segment(status=status, at=at, width=width, label=label))
         at += width
-    return tag(
-        "svg", parts, class_="balance", width="100%", height=36, role="img", aria_label=label
-    )
+    return segments
 
 
 def is_widened(counts: Mapping[EntryStatus, int]) -> bool:
@@ -53,35 +76,30 @@ def is_widened(counts: Mapping[EntryStatus, int]) -> bool:
     return any(0 < 100 * count < _LEAST * whole for count in counts.values())
 
 
-def build_meter(part: int, most: int, kind: str) -> Html:
-    """A number in a table's row, as a bar beside those of other rows."""
-    width = max(100 * part / most, 1.5) if part and most else 0
-    bar = tag("rect", width=f"{width:.2f}%", height="100%", rx=3, class_=f"fill {kind}")
-    return tag("svg", bar, class_="meter", width="100%", height=12, aria_hidden="true")
+def meter_width(part: int, most: int) -> float:
+    """Return the width of a bar in a table's row, whose longest bar stands for `most`."""
+    return max(100 * part / most, 1.5) if part and most else 0
 
 
-def build_timeline(timeline: Timeline) -> Html:
-    """Arrivals, recoveries and dead letters over the same time, each with its own scale."""
+def plot_timeline(timeline: Timeline) -> tuple[list[Panel], list[tuple[str, int, str]]]:
+    """Return arrivals, recoveries and dead letters over the same time, and the labels of the time.
+
+    A label is its alignment, its position and its text.
+    """
     joined = _coarsen(timeline)
-    panels = [
-        _panel("Arrivals", joined.arrivals, joined, "arrivals"),
-        _panel("Recoveries", joined.recoveries, joined, "requeued"),
-        _panel("Dead letters", joined.dead_letters, joined, "dead_lettered"),
-    ]
-    return tag("div", panels, _axis(joined), class_="timeline")
-
-
-def _fills(status: EntryStatus, at: float, width: float) -> Iterator[Html]:
-    place = {"x": f"{at:.3f}%", "width": f"{width:.3f}%", "height": "100%"}
-    yield tag("rect", class_=f"fill {status.value}", **place)
-    if status in HATCHED:
-        # Stripes: a line as thick as the bar is high, dashed.
-        ends = {"x1": f"{at:.3f}%", "x2": f"{at + width:.3f}%", "y1": "50%", "y2": "50%"}
-        yield tag("line", class_="stripes", stroke_width=80, stroke_dasharray="1.5 4", **ends)
+    counted = (
+        ("Arrivals", "arrivals", joined.arrivals),
+        ("Recoveries", "requeued", joined.recoveries),
+        ("Dead letters", "dead_lettered", joined.dead_letters),
+    )
+    panels = [_panel(title, colour, counts, joined) for title, colour, counts in counted]
+    whole = len(joined.arrivals) * joined.step
+    ticks = [(kind, at, _clock(joined.start + whole * at / 100, whole)) for kind, at in _TICKS]
+    return panels, ticks
 
 
 def _widths(counts: Sequence[int]) -> list[float]:
-    """Shares in percent; what is small is drawn larger, at the cost of the others."""
+    """Return shares in percent; small ones are drawn wider, at the cost of the others."""
     whole = sum(counts)
     wished = [max(100 * count / whole, _LEAST) for count in counts]
     large = sum(width for width in wished if width > _LEAST)
@@ -91,61 +109,28 @@ def _widths(counts: Sequence[int]) -> list[float]:
     ]
 
 
-def _panel(title: str, counts: Sequence[int], timeline: Timeline, kind: str) -> Html:
-    total, most = sum(counts), max(counts, default=0)
-    if not total:
-        return tag("figure", tag("figcaption", tag("b", title), " none"), class_="panel")
+def _panel(title: str, colour: str, counts: Sequence[int], timeline: Timeline) -> Panel:
+    most = max(counts, default=0)
     top = round_up(most)
-    told = show_count(total)
     peak = f"at most {show_count(most)} in {show_span(timeline.step)}"
-    caption = tag("figcaption", tag("b", title), tag("span", told, class_="total"), peak)
-    bars = tag("g", _bars(counts, timeline, top, kind))
-    grid = [
-        tag("line", x1=0, x2="100%", y1=y, y2=y, class_="grid") for y in (0.5, _PANEL / 2 + 0.5)
-    ]
-    axis = tag("line", x1=0, x2="100%", y1=_PANEL - 0.5, y2=_PANEL - 0.5, class_="axis")
-    scale = tag("text", show_count(round(top)), x=2, y=12, class_="scale")
-    label = f"{title}: {told}, {peak}"
-    drawn = tag(
-        "svg", grid, bars, axis, scale,
-        width="100%", height=_PANEL, role="img", aria_label=label,
-    )  # fmt: skip
-    return tag("figure", caption, drawn, class_="panel")
+    bars = tuple(_bars(counts, timeline, top))
+    total = sum(counts)
+    return Panel(title=title, colour=colour, total=total, peak=peak, top=round(top), bars=bars)
 
 
-def _bars(counts: Sequence[int], timeline: Timeline, top: float, kind: str) -> Iterator[Html]:
+def _bars(counts: Sequence[int], timeline: Timeline, top: float) -> Iterator[Bar]:
     width = 100 / max(len(counts), 1)
     for place, count in enumerate(counts):
         if count:
-            height = max(2.0, (_PANEL - 4) * count / top)
-            told = f"{show_moment(timeline.start + place * timeline.step)}: {show_count(count)}"
-            yield tag(
-                "rect",
-                tag("title", told),
-                x=f"{place * width:.3f}%",
-                width=f"{width * 0.86:.3f}%",
-                y=f"{_PANEL - height:.1f}",
-                height=f"{height:.1f}",
-                class_=f"fill {kind}",
+            height = max(2.0, (PANEL - 4) * count / top)
+            when = show_moment(timeline.start + place * timeline.step)
+            yield Bar(
+                at=place * width,
+                width=width * 0.86,
+                y=PANEL - height,
+                height=height,
+                label=f"{when}: {show_count(count)}",
             )
-
-
-def _axis(timeline: Timeline) -> Html:
-    end = timeline.start + len(timeline.arrivals) * timeline.step
-    labels = [
-        tag(
-            "text",
-            _clock(at, end - timeline.start),
-            x=f"{100 * n / _TICKS:.0f}%",
-            y=12,
-            class_=kind,
-        )
-        for n, kind in zip(
-            range(_TICKS + 1), ("", "middle few", "middle", "middle few", "end"), strict=True
-        )
-        for at in [timeline.start + (end - timeline.start) * n / _TICKS]
-    ]
-    return tag("svg", labels, class_="times", width="100%", height=18, aria_hidden="true")
 
 
 def _clock(at: datetime, whole: timedelta) -> str:
@@ -154,7 +139,7 @@ def _clock(at: datetime, whole: timedelta) -> str:
 
 
 def _coarsen(timeline: Timeline) -> Timeline:
-    """The same in steps so long that each one can be seen."""
+    """Return the same in steps so long that each one can be seen."""
     factor = -(-len(timeline.arrivals) // _MOST_BARS)
     if factor <= 1:
         return timeline

@@ -17,14 +17,13 @@ from typing import Final
 from pelops import __version__
 from pelops.domain.audit import AuditSummary, Verdict
 from pelops.errors import InvalidSpec
-from pelops.pipeline.archive.layout import report_path, slug
+from pelops.pipeline.archive.layout import DOCUMENT, PAGE, page_of, report_path, slug
 from pelops.pipeline.engine.functions import SparkSession
 from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.report.archive_reader import find_audits, find_groups, read_group
 from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
-from pelops.pipeline.report.gather import find_audits, find_groups, gather_group
-from pelops.pipeline.report.links import DOCUMENT, PAGE, page_of
-from pelops.pipeline.report.model import Finding, GroupLine, GroupReport, Letters, Report
+from pelops.pipeline.report.model import DeadLetters, GroupLine, GroupReport, Report, ReportFinding
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.run import find_targets, open_run
 from pelops.pipeline.settings import Settings, Target
@@ -127,7 +126,7 @@ def _is_current(run: Run, told: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -
     return not unread and {_key(one) for one in known} == {_key(one) for one in lines}
 
 
-def _key(line: GroupLine) -> tuple[str, str, int, Verdict, tuple[Finding, ...]]:
+def _key(line: GroupLine) -> tuple[str, str, int, Verdict, tuple[ReportFinding, ...]]:
     found = tuple(replace(one, part="") for one in line.findings)
     return line.stream, line.group, line.window, line.verdict, found
 
@@ -174,7 +173,7 @@ def _gather(run: Run, stream: str, targets: Sequence[Target]) -> list[GroupRepor
     found = []
     mine = {target.group for target in targets}
     for target in find_groups(run, stream, targets):
-        group = gather_group(run, target, partial(_letters, run, target))
+        group = read_group(run, target, partial(_letters, run, target))
         if group is not None:
             found.append(group)
         elif target.group in mine:
@@ -186,11 +185,11 @@ def _is_audited(run: Run, target: Target) -> bool:
     return next(find_audits(run, target), None) is not None
 
 
-def _letters(run: Run, target: Target) -> Letters | None:
+def _letters(run: Run, target: Target) -> DeadLetters | None:
     """The dead letters as they are now; None when the server cannot be asked."""
     try:
         triage, plan = triage_target(run, target)
     except RedisStreamsError as error:
         log.warning("dead letters of %s were not looked at: %s", target.group, error)
         return None
-    return Letters(count=triage.letters, clusters=triage.clusters, plan=plan)
+    return DeadLetters(count=triage.letters, clusters=triage.clusters, plan=plan)

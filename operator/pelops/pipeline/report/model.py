@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ReportFinding:
     """Something that somebody should look at, from whichever table of the audit it came."""
 
     severity: Severity
@@ -39,7 +39,7 @@ class Finding:
     part: str = ""  # of the group's report, that shows more of it
 
 
-class Source(StrEnum):
+class EntrySource(StrEnum):
     """Where an entry that was kept one by one belongs."""
 
     WINDOW = "window"  # the window of the report
@@ -79,7 +79,7 @@ class ExceptionalEntry:
     idle: timedelta | None = None
     deliveries: int | None = None
     root_id: EntryId | None = None  # of a copy
-    source: Source = Source.WINDOW
+    source: EntrySource = EntrySource.WINDOW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +87,13 @@ class Exceptions:
     """Entries that were kept one by one and need a look, from all tables of the audit."""
 
     count: int
-    counts: Mapping[Source, Mapping[EntryStatus, int]] = field(default_factory=dict)
+    counts: Mapping[EntrySource, Mapping[EntryStatus, int]] = field(default_factory=dict)
     first: tuple[ExceptionalEntry, ...]  # what is worst, first
     path: str = ""  # where all of them are, as Parquet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Letters:
+class DeadLetters:
     """Dead letters of the group, whatever window they came from."""
 
     count: int
@@ -174,7 +174,7 @@ class GroupReport:
     timeline: Timeline | None = None
     stuck_ages: tuple[AgeBand, ...] | None = None
     exceptions: Exceptions | None = None
-    letters: Letters | None = None
+    letters: DeadLetters | None = None
     duplicates: Duplicates | None = None
     unproven: tuple[Unproven, ...] = ()
     deliveries: tuple[int, ...] | None = (
@@ -193,7 +193,7 @@ class GroupLine:
     verdict: Verdict
     certainty: Certainty | None  # of `balanced`; None for every other verdict
     sentence: str
-    findings: tuple[Finding, ...]  # the worst first
+    findings: tuple[ReportFinding, ...]  # the worst first
     window: int
     closed: datetime
     produced: int

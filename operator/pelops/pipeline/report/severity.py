@@ -24,12 +24,12 @@ from pelops.domain.audit import (
 )
 from pelops.pipeline.report.model import (
     CountCheck,
-    Finding,
+    EntrySource,
     GroupLine,
     GroupReport,
     Report,
+    ReportFinding,
     Severity,
-    Source,
 )
 from pelops.pipeline.report.words import MEANINGS, count_entries, count_of, show_count
 
@@ -89,9 +89,9 @@ _TOTALS: Final = {
 }
 
 
-def list_findings(group: GroupReport) -> tuple[Finding, ...]:
+def list_findings(group: GroupReport) -> tuple[ReportFinding, ...]:
     """All that needs a look in a group, the worst first; each is told once."""
-    found: dict[str, Finding] = {}
+    found: dict[str, ReportFinding] = {}
     for one in (
         *_of_summary(group.summary),
         *_of_tables(group),
@@ -192,7 +192,7 @@ def headline_of(report: Report) -> str:
     return f"{_join(parts)}{of}."
 
 
-def name_of(finding: Finding) -> str:
+def name_of(finding: ReportFinding) -> str:
     """`2 lost`: the finding in a few words."""
     return f"{show_count(finding.count)} {title_of(finding.kind)}"
 
@@ -233,7 +233,7 @@ _SCOPES: Final = {
 }
 
 
-def _worst(verdicts: Sequence[Verdict], findings: Iterable[Finding]) -> Verdict:
+def _worst(verdicts: Sequence[Verdict], findings: Iterable[ReportFinding]) -> Verdict:
     of_findings = (
         Verdict.UNKNOWN if one.severity is Severity.UNKNOWN else Verdict.FINDINGS
         for one in findings
@@ -241,7 +241,7 @@ def _worst(verdicts: Sequence[Verdict], findings: Iterable[Finding]) -> Verdict:
     return worst_verdict([*verdicts, *of_findings]) or Verdict.UNKNOWN
 
 
-def _of_summary(summary: AuditSummary) -> Iterator[Finding]:
+def _of_summary(summary: AuditSummary) -> Iterator[ReportFinding]:
     is_failing = summary.verdict is Verdict.FAILING
     for place, one in enumerate(summary.findings):
         yield _read(one, is_failing=is_failing and place == 0)
@@ -259,7 +259,7 @@ def _counted(summary: AuditSummary) -> Iterator[tuple[str, int]]:
     yield f"{_kind(EntryStatus.LOST)}{_LATER}", summary.lost_earlier
 
 
-def _of_tables(group: GroupReport) -> Iterator[Finding]:
+def _of_tables(group: GroupReport) -> Iterator[ReportFinding]:
     tables = {} if group.exceptions is None else group.exceptions.counts
     for source, counts in tables.items():
         for status, count in counts.items():
@@ -275,14 +275,14 @@ def _of_tables(group: GroupReport) -> Iterator[Finding]:
 
 
 _SCOPE_OF: Final = {
-    Source.WINDOW: "",
-    Source.EARLIER: _EARLIER,
-    Source.SETTLED: _LATER,
-    Source.COPY: _COPIES,
+    EntrySource.WINDOW: "",
+    EntrySource.EARLIER: _EARLIER,
+    EntrySource.SETTLED: _LATER,
+    EntrySource.COPY: _COPIES,
 }
 
 
-def _of_letters(group: GroupReport, found: Iterable[Finding]) -> Iterator[Finding]:
+def _of_letters(group: GroupReport, found: Iterable[ReportFinding]) -> Iterator[ReportFinding]:
     """Dead letters that are there now, beside those that the audit has told of."""
     known = sum(one.count for one in found if one.severity is Severity.DEAD_LETTERED)
     there = 0 if group.letters is None else group.letters.count
@@ -292,7 +292,7 @@ def _of_letters(group: GroupReport, found: Iterable[Finding]) -> Iterator[Findin
         yield _make(_LETTERS, there - known, f"{holds}{beside}.")
 
 
-def _of_checks(group: GroupReport) -> Iterator[Finding]:
+def _of_checks(group: GroupReport) -> Iterator[ReportFinding]:
     broken = [one for one in group.checks if not one.holds]
     told = {one.kind for one in group.summary.findings}
     broken = [one for one in broken if not told & _told_as(one)]
@@ -306,7 +306,7 @@ def _told_as(one: CountCheck) -> set[str]:
     return {f"unbalanced-{one.name}", "unbalanced", "counters-contradict"}
 
 
-def _of_earlier_windows(group: GroupReport) -> Iterator[Finding]:
+def _of_earlier_windows(group: GroupReport) -> Iterator[ReportFinding]:
     """What the windows before found and nothing has mended."""
     sums: dict[str, int] = defaultdict(int)
     windows: dict[str, list[int]] = defaultdict(list)
@@ -329,16 +329,16 @@ def _span(numbers: Sequence[int]) -> str:
     )  # fmt: skip
 
 
-def _read(one: AuditFinding, *, is_failing: bool) -> Finding:
+def _read(one: AuditFinding, *, is_failing: bool) -> ReportFinding:
     made = _make(one.kind, one.count, one.sentence)
     if is_failing and made.severity is Severity.OTHER:
-        return Finding(
+        return ReportFinding(
             severity=Severity.FAILING, kind=one.kind, count=one.count, sentence=one.sentence
         )
     return made
 
 
-def _make(kind: str, count: int, sentence: str = "", part: str = "") -> Finding:
+def _make(kind: str, count: int, sentence: str = "", part: str = "") -> ReportFinding:
     base, scope = _split(kind)
     status = _status(base)
     severity = _severity(base, status)
@@ -346,7 +346,7 @@ def _make(kind: str, count: int, sentence: str = "", part: str = "") -> Finding:
     if not told and status is not None:
         meaning = MEANINGS[status]
         told = f"{_WHOSE[scope]}{meaning}." if scope else f"{meaning[0].upper()}{meaning[1:]}."
-    return Finding(
+    return ReportFinding(
         severity=severity,
         kind=kind,
         count=count,

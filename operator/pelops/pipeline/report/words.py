@@ -119,6 +119,11 @@ def show_span(span: timedelta | None) -> str:
     return _largest_units(round(seconds))
 
 
+def show_seconds(span: timedelta | None) -> str:
+    """`312.040`: a number of seconds for the copy of a table; empty for none."""
+    return "" if span is None else f"{span / timedelta(seconds=1):.3f}"
+
+
 def show_moment(moment: datetime) -> str:
     """`2026-01-31 12:00:00 UTC`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

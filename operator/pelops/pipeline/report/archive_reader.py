@@ -1,4 +1,4 @@
-"""A group's part of the report, read from the archive: audit.json, and what Parquet tells more."""
+"""A group's part of the report, read from the archive: its audit.json and the tables beside it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,
     CountCheck,
+    DeadLetters,
     Duplicate,
     Duplicates,
+    EntrySource,
     ExceptionalEntry,
     Exceptions,
     GroupReport,
-    Letters,
-    Source,
     Spread,
     Timeline,
     Unproven,
@@ -62,10 +62,10 @@ _WORST: Final = (
 )
 # Tables of a group that keep entries one by one; some are there only where they hold any.
 _TABLES: Final = {
-    "exceptions": Source.WINDOW,
-    "unarchived": Source.WINDOW,
-    "settled": Source.SETTLED,
-    "retried": Source.COPY,
+    "exceptions": EntrySource.WINDOW,
+    "unarchived": EntrySource.WINDOW,
+    "settled": EntrySource.SETTLED,
+    "retried": EntrySource.COPY,
 }
 _OF_ENTRY: Final = {
     "ms": "bigint", "seq": "bigint", "status": "string", "why": "string", "reason": "string",
@@ -126,9 +126,9 @@ def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
     """Entries that need a look, from every table of the group: none is left out of a verdict."""
     expected = [str(status) for status in EXPECTED_STATUSES]
     worth = _kept(run, place, group).where(~F.col("status").isin(expected))
-    counts: dict[Source, dict[EntryStatus, int]] = {}
+    counts: dict[EntrySource, dict[EntryStatus, int]] = {}
     for row in worth.groupBy("source", "status").count().collect():
-        of_source = counts.setdefault(Source(row["source"]), {})
+        of_source = counts.setdefault(EntrySource(row["source"]), {})
         of_source[EntryStatus(row["status"])] = row["count"]
     total = sum(sum(found.values()) for found in counts.values())
     order = F.array_position(F.array(*(F.lit(str(one)) for one in _WORST)), F.col("status"))
@@ -150,11 +150,11 @@ def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
     ]
     # The window of what was found pending though none had it open is not known.
     is_earlier = ~F.col("window").eqNullSafe(place.number)
-    found.append(_load(run, place.of_group(group, "open"), Source.EARLIER, is_earlier))
+    found.append(_load(run, place.of_group(group, "open"), EntrySource.EARLIER, is_earlier))
     return unite(found)
 
 
-def _load(run: Run, path: str, source: Source, where: Column | None = None) -> DataFrame:
+def _load(run: Run, path: str, source: EntrySource, where: Column | None = None) -> DataFrame:
     frame = run.session.read.parquet(path)
     chosen = frame if where is None else frame.where(where)
     known = set(frame.columns)
@@ -229,7 +229,7 @@ def _read_entry(row: Row) -> ExceptionalEntry:
         consumer=row["consumer"] or "",
         idle=None if idle_ms is None or idle_ms < 0 else timedelta(milliseconds=idle_ms),
         deliveries=row["delivery_count"],
-        source=Source(row["source"]),
+        source=EntrySource(row["source"]),
         root_id=None if row["root_ms"] is None else EntryId(row["root_ms"], row["root_seq"]),
     )
 
@@ -252,8 +252,8 @@ _SPREADS: Final = {
 _MOST_DELIVERIES: Final = 20
 
 
-def gather_group(
-    run: Run, target: Target, find_letters: Callable[[], Letters | None]
+def read_group(
+    run: Run, target: Target, find_letters: Callable[[], DeadLetters | None]
 ) -> GroupReport | None:
     """The group in its newest window that was audited; None when there is none."""
     audited = list(islice(find_audits(run, target), EARLIER + 1))
@@ -273,7 +273,7 @@ def _read_group(
     run: Run,
     target: Target,
     audited: Sequence[tuple[WindowPlace, Mapping[str, Any]]],
-    find_letters: Callable[[], Letters | None],
+    find_letters: Callable[[], DeadLetters | None],
 ) -> GroupReport:
     place, audit = audited[0]
     summary = _summary(audit)
