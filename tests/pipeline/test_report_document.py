@@ -14,7 +14,7 @@ from pelops.domain.audit import EntryStatus, Evidence, Verdict, parse_summary
 from pelops.errors import InvalidSpec
 from pelops.pipeline.archive.layout import anchor_of
 from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
-from pelops.pipeline.report.model import GroupReport
+from pelops.pipeline.report.model import CountCheck, GroupReport
 from pelops.pipeline.report.schema import ReportJson, build_schema, main
 from pelops.pipeline.report.severity import line_of, sentence_of_all, verdict_of_all
 from tests.pipeline.json_schema import violations
@@ -75,6 +75,15 @@ def test_the_same_reports_are_still_written_as_then(path: Path) -> None:
     reports["others"] = replace(report(quiet_group()), others=(line,), unread=unread)
     reports["none"] = report()
     assert render_document(reports[path.stem]) == path.read_text()
+
+
+def test_counts_that_contradict_each_other_are_written_whatever_they_are() -> None:
+    check = CountCheck(name="roots", expected=-3, found=0)
+    document = _document(replace(quiet_group(), checks=(check,)))
+    schema = build_schema()
+    assert list(violations(document, schema, schema)) == []
+    (told,) = document["groups"][0]["checks"]
+    assert told == {"name": "roots", "expected": -3, "found": 0, "holds": False}
 
 
 def test_a_later_release_may_add_fields() -> None:

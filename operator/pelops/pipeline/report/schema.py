@@ -193,11 +193,11 @@ class GroupVerdictJson(VerdictJson):
 
 
 class CountCheckJson(JsonPart):
-    """Two ways of counting the same."""
+    """Two ways of counting the same. A number is negative only where records contradict others."""
 
     name: str
-    expected: Count
-    found: Count
+    expected: int
+    found: int
     holds: bool
 
 
