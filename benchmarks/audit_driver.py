@@ -51,7 +51,8 @@ class Meter:
         began, before = time.monotonic(), self._used()
         answer = _STAGES[name](work)
         after = self._used()
-        self.cpu_s[name] = {who: round(after[who] - before.get(who, 0), 3) for who in after}
+        # A process that has ended takes with it what it used before.
+        self.cpu_s[name] = {who: round(max(after[who] - before[who], 0), 3) for who in after}
         self.wall_s[name] = round(time.monotonic() - began, 3)
         return answer
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from pelops.domain.audit import EntryStatus, Verdict
@@ -144,6 +145,21 @@ def test_entries_with_sequence_numbers_that_no_column_holds_are_counted_as_indet
     }  # fmt: skip
     told = {one.kind: one.count for one in summary.findings}
     assert told == {"ids-beyond-range": 3, "indeterminate": 3}
+
+
+def test_append_only_files_may_name_entries_that_no_column_holds(witnessed: Audited) -> None:
+    witnessed.create_group()
+    ids = witnessed.add(3)
+    large = [f"{FIRST_MS}-{2**63}", f"{FIRST_MS}-{2**64 - 1}", f"{2**63}-0"]
+    for entry_id in large:
+        add(witnessed, entry_id, "number", 1)
+    witnessed.acknowledge(*witnessed.deliver(5)[:4])
+    summary = witnessed.audit_one()
+    assert witnessed.counts(summary) == {"acknowledged_proven": 3, "indeterminate": 3}
+    told = {one.kind: one.count for one in summary.findings}
+    assert told == {"ids-beyond-range": 3, "indeterminate": 3}
+    told = pq.read_table(witnessed.archive / "statuses", columns=["id"])
+    assert set(told["id"].to_pylist()) == set(ids)
 
 
 def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:

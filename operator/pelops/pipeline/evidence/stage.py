@@ -113,10 +113,8 @@ def read_proofs(work: Work, group: str) -> DataFrame:
 
 def _write(work: Work, evidence: Evidence, group: str, local: Path, path: str) -> Content:
     evidence.write(local, work.plan.stream, group)
-    last = work.plan.window.to_id
-    frame = work.session.read.parquet(local.as_uri()).where(
-        (F.col("ms") < last.ms) | ((F.col("ms") == last.ms) & (F.col("seq") <= last.seq))
-    )
+    is_in_window = at_or_before(work.plan.window.to_id)
+    frame = work.session.read.parquet(local.as_uri()).where(is_in_window)
     endings = F.col("act").isin(*(kind.value for kind in ENDING_ACTS.values()))
     told = frame.withColumn("act", F.when(endings, F.col("act")))
     rows = write_sorted(work, told, path, *_IDS)

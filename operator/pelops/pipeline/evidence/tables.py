@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.pipeline.evidence.entries import EntryTable
-from pelops.pipeline.evidence.errors import EvidenceUnusable
 from pelops.pipeline.evidence.fates import Act, Fate, Removal, name_of, prove
 from pelops.pipeline.evidence.lives import Columns, GroupLives
 from pelops.policy.audit.classification import Proof
@@ -36,7 +35,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _ROWS: Final = 65_536  # of one batch
-_LARGEST: Final = 2**63 - 1
 _PROOFS: Final = pa.array([one.value for one in Proof], pa.string())
 _ACTS, _REMOVALS, _COVERED = len(Act), len(Removal), 2
 
@@ -44,7 +42,8 @@ _ACTS, _REMOVALS, _COVERED = len(Act), len(Removal), 2
 def build_batches(table: EntryTable, group: GroupLives) -> Iterator[pa.RecordBatch]:
     """Every entry that the files name, and what they say of it for one group.
 
-    Raises EvidenceUnusable for a sequence number beyond 63 bits, which Spark has no type for.
+    Entries with a number of 2^63 or more in their ID are left out: Spark has no type for them, and
+    the archive does not hold them either.
     """
     named = list(table.strays)  # by number: in the order in which they were first named
     group.added.make_room(len(table))
@@ -86,9 +85,9 @@ def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.Record
         covered = pc.and_(covered, False)
     consumers = _nullable(_numbers(columns.consumer[rows], pa.uint32()))
     was_acknowledged = pc.equal(fates, int(Fate.ACKNOWLEDGED))
-    return pa.RecordBatch.from_arrays(
+    batch = pa.RecordBatch.from_arrays(
         [
-            *(_id_numbers(one) for one in part.ids),
+            *(_numbers(one, pa.int64()) for one in part.ids),
             _words(fates, Fate),
             _words(pc.if_else(was_acknowledged, acts, None), Act),
             _words(removed if removals is not None else pc.if_else(False, removed, None), Removal),
@@ -101,6 +100,9 @@ def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.Record
         ],
         schema=SCHEMA,
     )
+    # Without a sign, a number beyond 63 bits; with one, it is negative.
+    fits = pc.and_(pc.greater_equal(batch["ms"], 0), pc.greater_equal(batch["seq"], 0))
+    return batch if pc.all(fits).as_py() else batch.filter(fits)
 
 
 def _prove(fates: pa.Array, acts: pa.Array, removed: pa.Array, covered: pa.Array) -> pa.Array:
@@ -133,12 +135,6 @@ def _codes(values: bytearray) -> pa.Array:
 
 def _numbers(values: array[int], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
-
-
-def _id_numbers(values: array[int]) -> pa.Array:
-    if values and max(values) > _LARGEST:
-        raise EvidenceUnusable(f"an entry has the number {max(values)} in its ID, beyond 63 bits")
-    return _numbers(values, pa.int64())
 
 
 def _nullable(values: pa.Array) -> pa.Array:
