@@ -30,6 +30,8 @@ def is_made_by(stage: str, part: str) -> bool:
     """Whether a stage makes this part of a table, by its path in the archive."""
     table = part.partition("/")[0]
     if stage.startswith("group="):
+        if table == "statuses":  # it lies by its date, and the group's name is no partition
+            return f"/{stage.removeprefix('group=')}/" in part
         of_others = ("acts", "evidence", "letters", "retries", "snapshot_")
         return f"/{stage}/" in f"/{part}/" and not table.startswith(of_others)
     return table == stage or table.startswith(f"{stage}_")

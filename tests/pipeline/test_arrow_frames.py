@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ import pytest
 from pelops.pipeline.archive.footers import SCHEMA
 from pelops.pipeline.engine.arrow.session import ArrowSession
 from pelops.pipeline.engine.arrow.types import parse_schema
-from pelops.pipeline.engine.arrow.writing import render_parquet
+from pelops.pipeline.engine.arrow.writing import FileOfFrames, render_parquet
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.functions import on_driver
 
@@ -94,6 +96,87 @@ def test_rows_are_joined_and_null_is_like_nothing(how: str, wanted: list[Any]) -
     assert tuples(one.join(two, ["ms", "seq"], how)) == wanted
 
 
+@pytest.mark.parametrize("how", ["inner", "left", "full_outer", "left_anti", "left_semi"])
+@pytest.mark.parametrize("is_unique", [True, False])
+def test_joins_of_many_rows_find_what_each_row_finds_by_itself(how: str, is_unique: bool) -> None:
+    chance = random.Random(how)
+    ends = [None, -(2**63), -1, 0, 7, 2**63 - 1]
+
+    def row() -> tuple[int | None, int | None]:
+        return chance.choice([*ends, 1]), chance.choice([*ends, *range(20)])
+
+    ours = [row() for _ in range(300)]
+    theirs = [row() for _ in range(150)]
+    if is_unique:
+        theirs = list(dict.fromkeys(theirs))
+    one = frame("ms bigint, seq bigint, l bigint", *((*key, n) for n, key in enumerate(ours)))
+    two = frame("ms bigint, seq bigint, r bigint", *((*key, n) for n, key in enumerate(theirs)))
+    wanted: list[tuple[Any, ...]] = []
+    for n, key in enumerate(ours):
+        found = [r for r, other in enumerate(theirs) if None not in key and other == key]
+        if how in ("inner", "left", "full_outer"):
+            wanted += [(*key, n, r) for r in found]
+            wanted += [] if found or how == "inner" else [(*key, n, None)]
+        elif bool(found) == (how == "left_semi"):
+            wanted.append((*key, n))
+    if how == "full_outer":
+        known = {key for key in ours if None not in key}
+        wanted += [(*key, None, r) for r, key in enumerate(theirs) if key not in known]
+    assert tuples(one.join(two, ["ms", "seq"], how)) == wanted
+
+
+def test_a_column_with_one_value_is_like_any_other() -> None:
+    rows = frame("k string, n bigint", ("a", 1), ("b", 2), ("a", 3)).withColumns(
+        {"c": F.lit("x"), "m": F.lit(7), "none": F.lit(None).cast("bigint")}
+    )
+    assert str(rows.values["c"]) == "x"
+    c = F.col("c")
+    told = rows.select(
+        "k",
+        "c",
+        (F.col("m") + F.col("n")).alias("sum"),
+        F.concat("c", F.lit("-"), "c").alias("cc"),
+        F.concat("c", F.col("none").cast("string")).alias("null"),
+        F.when(c == "x", F.lit(1)).otherwise(F.lit(2)).alias("then"),
+        F.when(c == "y", F.lit(1)).otherwise(F.col("n")).alias("else"),
+        F.coalesce("none", "m").alias("first"),
+        c.isin("x", "y").alias("in"),
+        F.timestamp_millis(F.col("m")).isNotNull().alias("time"),
+    )
+    assert tuples(told) == [
+        ("a", "x", 8, "x-x", None, 1, 1, 7, True, True),
+        ("b", "x", 9, "x-x", None, 1, 2, 7, True, True),
+        ("a", "x", 10, "x-x", None, 1, 3, 7, True, True),
+    ]
+    assert tuples(rows.where(c == "x").where(F.col("n") > 2)) == [("a", 3, "x", 7, None)]
+    assert tuples(rows.where(c == "y")) == []
+    assert tuples(rows.groupBy("c").agg(F.sum("n").alias("n"), F.max("m").alias("m"))) == [
+        ("x", 6, 7)
+    ]
+    assert tuples(rows.select("c").union(frame("c string", ("z",)))) == [("x",)] * 3 + [("z",)]
+    assert tuples(rows.orderBy("c", F.desc("n")).select("n", "m")) == [(3, 7), (2, 7), (1, 7)]
+    other = frame("n bigint", (2,)).withColumn("o", F.lit("here"))
+    assert tuples(rows.select("n", "c").join(other, "n", "left")) == [
+        (1, "x", None), (2, "x", "here"), (3, "x", None)
+    ]  # fmt: skip
+    assert tuples(rows.join(other, "n").select("c", "o")) == [("x", "here")]
+    assert rows.toArrow()["m"].to_pylist() == [7, 7, 7]
+
+
+def test_a_condition_that_holds_everywhere_or_nowhere_leaves_the_type_as_it_is() -> None:
+    rows = frame("n bigint", (1,), (2,))
+    told = rows.select(
+        F.when(F.lit(False), F.lit("a")).alias("never"),
+        F.when(F.lit(True), F.lit(1)).otherwise(F.col("n")).alias("always"),
+        F.when(F.lit(None).cast("boolean"), F.col("n")).otherwise(F.lit(5)).alias("unknown"),
+        F.when(F.col("n") > 1, F.lit("b")).when(F.lit(True), F.lit("c")).alias("last"),
+    )
+    assert told.dtypes == [
+        ("never", "string"), ("always", "bigint"), ("unknown", "bigint"), ("last", "string")
+    ]  # fmt: skip
+    assert tuples(told) == [(None, 1, 5, "c"), (None, 1, 5, "b")]
+
+
 def test_columns_of_one_name_are_refused() -> None:
     one = frame("a bigint, b bigint", (1, 2))
     with pytest.raises(ValueError, match="two columns 'b'"):
@@ -166,3 +249,33 @@ def test_files_have_the_types_of_spark_and_its_note_of_them(tmp_path: Path) -> N
         assert part in noted
     assert tuples(SESSION.read.parquet(str(file))) == tuples(rows)
     assert found.column("a").to_pylist() == pa.array([1, None]).to_pylist()
+
+
+def test_a_file_grows_by_frames_and_equal_frames_give_equal_bytes(tmp_path: Path) -> None:
+    def parts() -> list[Any]:
+        rows = frame("n bigint, c string", *((n, f"c{n}") for n in range(5)))
+        constant = rows.withColumn("c", F.lit("x"))
+        nothing = rows.withColumn("c", F.lit(None).cast("string"))
+        return [constant, rows, nothing, constant.limit(0), constant.limit(2), nothing.limit(3)]
+
+    like = pq.read_schema(io.BytesIO(render_parquet(parts()[0])))
+    for name, order in {"a": [0, 1, 2, 3, 4, 5], "b": [1, 0, 2], "c": [2, 0, 1]}.items():
+        written = [tmp_path / f"{name}{turn}.parquet" for turn in range(2)]
+        for path in written:
+            with FileOfFrames(path, like, ["n"]) as file:
+                for place in order:
+                    file.write(parts()[place])
+        assert written[0].read_bytes() == written[1].read_bytes()
+        found = pq.ParquetFile(written[0])
+        assert found.schema_arrow.equals(like)
+        assert found.schema_arrow.metadata == like.metadata
+        whole = [row for place in order for row in tuples(parts()[place])]
+        assert tuples(SESSION.read.parquet(str(written[0]))) == whole
+    with FileOfFrames(tmp_path / "none.parquet", like) as file:
+        file.write(parts()[3])
+    assert not (tmp_path / "none.parquet").exists()
+    with (
+        pytest.raises(TypeError, match="are not the columns"),
+        FileOfFrames(tmp_path / "wrong.parquet", like) as file,
+    ):
+        file.write(frame("n bigint", (1,)))

@@ -15,6 +15,7 @@ import pytest
 
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.errors import ArchiveUnusable
+from pelops.pipeline.reconcile import entries, file_scan
 from tests.pipeline.audited import GROUP, Audited
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,8 +31,12 @@ def start(
     most_bytes: int = 0,
     master: str = "local[2]",
     spark_from: int = 100_000,
+    at_once: int = 0,
 ) -> subprocess.Popen[bytes]:
-    """An audit in a process of its own, which leads a group of processes."""
+    """An audit in a process of its own, which leads a group of processes.
+
+    With `at_once` it works each window like a large one, so many entries at once.
+    """
     url = f"redis://127.0.0.1:{audited.port}/0"
     words = ["audit", "--redis-url", url, "--stream", audited.stream, "--group", GROUP]
     path = os.pathsep.join([str(REPOSITORY / "operator"), str(REPOSITORY)])
@@ -48,6 +53,7 @@ def start(
                 "PYSPARK_PYTHON": sys.executable,
                 "PELOPS_AUDIT_MEMORY_MIB": "1024",
                 "PELOPS_AUDIT_SPARK_FROM": str(spark_from),
+                "AUDITING_AT_ONCE": str(at_once),
             },
             stdout=output,
             stderr=output,
@@ -102,6 +108,37 @@ def test_a_driver_killed_in_every_stage_leaves_what_a_quiet_run_makes(
     assert files.keys() == quiet.keys()
     differing = [name for name in files if files[name] != quiet[name]]
     assert [name for name in differing if Path(name).name not in OF_THE_RUN] == []
+
+
+@pytest.mark.timeout(600)
+def test_a_driver_killed_while_it_writes_the_statuses_of_a_large_window_leaves_the_same_bytes(
+    audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    audited.create_group()
+    audited.add(5000)
+    audited.acknowledge(*audited.deliver(5000)[:-9])
+    window, log = Path(audited.place().path), tmp_path / "driver.log"
+    process = start(audited, log, spark_from=0, at_once=10)
+    try:
+        deadline = time.monotonic() + 240
+        while not list(window.glob(f"{STAGES[-1]}.*.unfinished/statuses/passed-*")):
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, "it never came to the statuses"
+            time.sleep(0.005)
+    finally:
+        end(process)
+    monkeypatch.setattr(entries, "_MANY", 0)
+    monkeypatch.setattr(file_scan, "_ROWS_AT_ONCE", 10)
+    found: list[Any] = []
+    for _ in range(2):
+        found.append(audited.audit(spark_from=0)[0])
+        audited.remove_window(1)
+        found.append(audited.files())
+        (window / "manifest.json").unlink()
+        audited.remove_stage(STAGES[-1])
+    assert found[:2] == found[2:]
+    assert [name for name in found[1] if Path(name).match("passed-*.parquet")]
+    assert not [name for name in found[1] if ".unfinished" in name or ".claim" in name]
 
 
 @pytest.mark.timeout(300)

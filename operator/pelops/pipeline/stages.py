@@ -126,8 +126,17 @@ def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = Fals
         work.session.conf.set("spark.sql.codegen.wholeStage", str(is_heavy).lower())
         # Other programs read the tables, and not all of them know INT96.
         work.session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-    told = frame.withColumn(AS_OF, F.lit(work.plan.window.number))
-    work.run.storage.write_parquet(told, path)
+    work.run.storage.write_parquet(with_as_of(work, frame), path)
+    return note_part(work, path)
+
+
+def with_as_of(work: Work, frame: DataFrame) -> DataFrame:
+    """The rows with the last column of every table."""
+    return frame.withColumn(AS_OF, F.lit(work.plan.window.number))
+
+
+def note_part(work: Work, path: str) -> int:
+    """Note the files of a part of a stage, for the stage's marker; answers their rows."""
     files = describe_files(work.run.storage, path)
     work.run.written.update({f"{path}/{name}": file for name, file in files.items()})
     return sum(file.rows for file in files.values())

@@ -195,7 +195,7 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     roots = follow_roots(case, judged)
     identities = [*_identities(case, judged), *roots.identities]
     dropped = _dropped(case, judged)
-    write_statuses(case, found.statuses)
+    write_statuses(case, found)
     compared = _compare(case)
     evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(

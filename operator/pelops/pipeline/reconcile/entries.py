@@ -7,7 +7,7 @@ what is pending, was acted on, or lies after the position is looked at one by on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -15,23 +15,28 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.pipeline.archive.layout import slug
+from pelops.pipeline.archive.local_files import is_local
 from pelops.pipeline.archive.snapshot import PENDING, LastLook, Snapshot
-from pelops.pipeline.engine.functions import Column, DataFrame, is_on_driver
+from pelops.pipeline.engine.functions import Column, DataFrame, is_on_driver, on_driver, unite
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import IDS, at_or_before, within
 from pelops.pipeline.evidence.stage import join_proofs, read_covered
 from pelops.pipeline.reconcile.classification import outcome_column
 from pelops.pipeline.reconcile.copies import PART as COPIES
 from pelops.pipeline.reconcile.copies import ROOT
+from pelops.pipeline.reconcile.file_scan import read_ids, scan_entries
 from pelops.pipeline.reconcile.ledger import GroupHistory
 from pelops.pipeline.reconcile.losses import loss_seen, loss_watched, may_be_dropped
 from pelops.pipeline.reconcile.owed import Owed, find_position_doubt
 from pelops.pipeline.reconcile.previous import Previous
 from pelops.pipeline.settings import Target
-from pelops.pipeline.stages import HEAVY, Work, write_sorted
+from pelops.pipeline.stages import HEAVY, Work, remove_part, write_part, write_sorted
 from pelops.policy.audit.classification import ENDING_ACTS, OPEN_STATUSES, Why
 
 MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
+_MANY: Final = 300_000  # entries; of more it pays to compile the query, and to share the work
+# What is asked of archived entries, of which little is written again.
+_OF_ENTRIES: Final = (*IDS, "bytes", "root_ms", "root_seq", "retry_count")
 # What is kept of an entry that is not acknowledged.
 KEPT: Final = (
     "ms", "seq", "window", "status", "why", "bytes", "root_ms", "root_seq", "retry_count",
@@ -58,6 +63,16 @@ class Case:
     @property
     def group_part(self) -> str:
         return f"group={slug(self.target.group)}"
+
+    @property
+    def reads_files(self) -> bool:
+        """Whether this process reads the files of entries itself: see `file_scan`.
+
+        What is known of entries, and copies, it then holds in memory.
+        """
+        known = self.snapshot.pending + self.history.rows
+        is_here = not is_on_driver() and is_local(self.work.place.root)
+        return is_here and is_many(self.owed.archived) and max(known, self.copies) <= MOST_BROADCAST
 
     @property
     def reached_before(self) -> EntryId:
@@ -122,6 +137,8 @@ class Reconciled:
     archived: Tally  # of archived entries
     gone: Tally  # of those gone before the archive that something tells of
     statuses: tuple[DataFrame, ...]  # a row with its status for each entry; lazy
+    leaves_passed: bool  # without those that `passed_entries` gives
+    looked_at: int  # rows of `statuses`, at most
 
     @property
     def counts(self) -> Mapping[EntryStatus, int]:
@@ -172,19 +189,23 @@ def reconcile_window(case: Case) -> Reconciled:
     known = known_entries(case).where(within(case.owed.after, window.to_id))
     in_window = known.where(within(window.from_id, window.to_id))
     size = case.snapshot.pending + case.history.rows
-    entries = case.work.read("entries")
-    if case.owed.left_out:
-        entries = entries.where(~at_or_before(window.from_id))
+    entries = owed_entries(case, case.work.read("entries")).select(*_OF_ENTRIES)
     has_dropped = bool(case.history.dropped(EntryId.MIN))
     is_known_enough = case.position_was_read and not case.has_files and not has_dropped
     above = _found_above(case, entries, in_window, size)
     how = "inner" if is_known_enough else "left"
-    below = _found_below(case, entries, in_window, size, how)
-    judged = judge(case, below.unionByName(above))
+    near = f"{case.directory}/near" if is_known_enough and case.reads_files else None
+    looked_at = archived + size
+    below = entries
+    if near is not None:
+        looked_at -= _write_near(case, near)
+        below = case.work.load(near)
+    judged = judge(case, _found_below(case, below, in_window, size, how).unionByName(above))
     path = f"{case.directory}/exceptions"
-    is_heavy = archived + size > HEAVY
     chosen = with_roots(case, judged.where(is_exception())).select(*KEPT)
-    write_sorted(case.work, chosen, path, *IDS, is_heavy=is_heavy)
+    write_sorted(case.work, chosen, path, *IDS, is_heavy=looked_at > HEAVY)
+    if near is not None:
+        remove_part(case.work, near)
     kept = case.work.load(path)
     tally = count_kinds(kept.coalesce(1))
     if case.has_files:
@@ -198,13 +219,51 @@ def reconcile_window(case: Case) -> Reconciled:
     if is_known_enough:
         # Few are looked at one by one; all others have one status, which is not worked out again.
         done = judge(case, above).where(~is_exception())
-        rest = _delivered_below(case, entries, in_window, size)
-        statuses = [kept, with_roots(case, done), with_roots(case, rest)]
+        statuses = [kept, with_roots(case, done)]
     return Reconciled(
         archived=tally,
         gone=Counter() if gone is None else count_kinds(gone),
         statuses=tuple(statuses) if gone is None else (*statuses, gone),
+        leaves_passed=is_known_enough,
+        looked_at=looked_at,
     )
+
+
+def is_many(entries: int) -> bool:
+    """Whether there are so many that several tasks or threads share the work."""
+    return entries > _MANY
+
+
+def _write_near(case: Case, path: str) -> int:
+    """Write passed entries that are pending or that acts name; answers how many were passed.
+
+    Of nearly all that were passed nothing is known: to look for the others is all the work.
+    """
+    work = case.work
+    parts = (f"snapshot/{case.group_part}/pending", f"acts/{case.group_part}")
+    with on_driver():
+        known = read_ids(work, [work.place.part(part) for part in parts])
+    found: dict[int, list[DataFrame]] = {}
+    passed: Counter[int] = Counter()
+
+    def look(number: int, batches: Iterator[DataFrame]) -> None:
+        found[number] = []
+        for entries in batches:
+            below = owed_entries(case, entries).where(at_or_before(case.reached_before))
+            passed[number] += below.count()
+            found[number].append(below.join(known, list(IDS), "left_semi"))
+
+    scan_entries(work, _OF_ENTRIES, look)
+    with on_driver():
+        write_part(work, unite(one for number in sorted(found) for one in found[number]), path)
+    return passed.total()
+
+
+def owed_entries(case: Case, entries: DataFrame) -> DataFrame:
+    """Those of the archived entries that are the group's."""
+    if not case.owed.left_out:
+        return entries
+    return entries.where(~at_or_before(case.owed.window.from_id))
 
 
 def known_entries(case: Case) -> DataFrame:
@@ -288,14 +347,16 @@ def count_kinds(frame: DataFrame) -> Tally:
     )
 
 
-def with_roots(case: Case, frame: DataFrame) -> DataFrame:
-    """Rows, by their IDs, with the roots of copies: also of those that the ledger alone names."""
+def with_roots(case: Case, frame: DataFrame, copies: DataFrame | None = None) -> DataFrame:
+    """Rows, by their IDs, with the roots of copies: also of those that the ledger alone names.
+
+    `copies`: those of the window, when they were read already.
+    """
     if not case.copies:
         return frame
-    copies = case.work.read(COPIES).select(
-        *IDS, *(F.col(name).alias(f"told_{name}") for name in ROOT)
-    )
-    known = frame.join(small(copies, case.copies), list(IDS), "left")
+    given = case.work.read(COPIES) if copies is None else copies
+    told = given.select(*IDS, *(F.col(name).alias(f"told_{name}") for name in ROOT))
+    known = frame.join(small(told, case.copies), list(IDS), "left")
     return known.withColumns({name: F.coalesce(f"told_{name}", name) for name in ROOT})
 
 
@@ -352,18 +413,6 @@ def _found_below(
         .withColumn("was_reached", F.lit(True))
         .withColumn("was_pending", F.lit(False))
         .withColumn("window", F.lit(case.work.plan.window.number))
-    )
-
-
-def _delivered_below(case: Case, entries: DataFrame, known: DataFrame, size: int) -> DataFrame:
-    """Entries that the group had passed and of which nothing is known: they were acknowledged."""
-    below = entries.where(at_or_before(case.reached_before))
-    return join_known(below, known, size, "left_anti").withColumns(
-        {
-            "status": F.lit(str(EntryStatus.ACKNOWLEDGED_INFERRED)),
-            "why": F.lit(str(Why.DELIVERED)),
-            "window": F.lit(case.work.plan.window.number),
-        }
     )
 
 

@@ -7,7 +7,7 @@ earlier window that was still open. Of the rows of one entry and group the one w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -15,12 +15,13 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import STATUSES, statuses_path
 from pelops.pipeline.archive.windows import milliseconds
-from pelops.pipeline.engine.functions import Column, DataFrame, unite
+from pelops.pipeline.engine.functions import Column, DataFrame, is_on_driver, unite
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import IDS
-from pelops.pipeline.reconcile.entries import MOST_BROADCAST, Case
+from pelops.pipeline.reconcile.entries import MOST_BROADCAST, Case, Reconciled, is_many
+from pelops.pipeline.reconcile.passed import passed_entries, read_known, write_passed
 from pelops.pipeline.reconcile.retry_stream import PART as RETRIED
-from pelops.pipeline.stages import AS_OF, write_part, write_sorted
+from pelops.pipeline.stages import AS_OF, note_part, with_as_of, write_part, write_sorted
 from pelops.policy.audit.classification import Why
 
 SCHEMA_VERSION: Final = 1
@@ -51,7 +52,6 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "window": ("int", "Window that the entry belongs to"),
     AS_OF: ("int", "Window whose audit wrote the row"),
 }
-_MANY: Final = 300_000  # entries; of more it pays to compile the query, and to share the work
 _COST_OF_A_FILE: Final = "spark.sql.files.openCostInBytes"
 _BYTES_OF_A_TASK: Final = "spark.sql.files.maxPartitionBytes"
 _LAST_MS: Final = 253_370_764_800_000  # the year 9999: later ones are no times
@@ -96,23 +96,30 @@ def current_statuses(statuses: DataFrame) -> DataFrame:
     return statuses.groupBy(*keys).agg(last.alias("last")).select("last.*")
 
 
-def write_statuses(case: Case, judged: Sequence[DataFrame]) -> int:
-    """Write the rows of this audit; `judged` are the entries of the window. Answers their number.
+def write_statuses(case: Case, found: Reconciled) -> None:
+    """Write the rows of this audit; `found` is what it found of the window.
 
     Entries are in the order of their IDs, in as many files as they are archived in.
     """
-    parts = [*judged, *_earlier(case)]
-    rows = [_rows(case, part, case.work.plan.stream) for part in parts]
+    work = case.work
+    parts = [*found.statuses, *_earlier(case)]
+    by_file = found.leaves_passed and case.reads_files
+    if found.leaves_passed and not by_file:
+        parts.append(passed_entries(case, work.read("entries"), read_known(case)))
+    rows = [_rows(case, part, work.plan.stream) for part in parts]
     retried = f"{case.directory}/{RETRIED}"
-    if case.work.run.storage.exists(retried):
-        retry = derive_keys(case.work.plan.stream, case.target.group).retry
-        rows.append(_rows(case, case.work.load(retried), retry))
+    if work.run.storage.exists(retried):
+        retry = derive_keys(work.plan.stream, case.target.group).retry
+        rows.append(_rows(case, work.load(retried), retry))
     _describe(case)
     path = f"{case.directory}/{STATUSES}"
-    frame = unite(rows)
-    if case.owed.archived > _MANY:
-        return _write_many(case, frame, path)
-    return write_sorted(case.work, frame, path, "stream", *IDS)
+    if is_many(found.looked_at) and not is_on_driver():
+        _write_many(case, unite(rows), path)
+    else:
+        write_sorted(work, unite(rows), path, "stream", *IDS)
+    if by_file:
+        write_passed(case, lambda frame: _table_rows(case, frame), path)
+        note_part(work, path)
 
 
 def render_schema() -> dict[str, Any]:
@@ -132,7 +139,11 @@ def _describe(case: Case) -> None:
         storage.write_json(path, render_schema())
 
 
-def _write_many(case: Case, frame: DataFrame, path: str) -> int:
+def _table_rows(case: Case, frame: DataFrame) -> DataFrame:
+    return with_as_of(case.work, _rows(case, frame, case.work.plan.stream))
+
+
+def _write_many(case: Case, frame: DataFrame, path: str) -> None:
     """Write with all tasks; each reads a part of one file, so that the order of IDs stays.
 
     A join that moves rows between tasks loses the order: then each file is sorted by itself.
@@ -142,7 +153,7 @@ def _write_many(case: Case, frame: DataFrame, path: str) -> int:
     conf = case.work.session.conf
     conf.set(_COST_OF_A_FILE, str(conf.get(_BYTES_OF_A_TASK)))
     try:
-        return write_part(case.work, frame, path, is_heavy=True)
+        write_part(case.work, frame, path, is_heavy=True)
     finally:
         conf.unset(_COST_OF_A_FILE)
 

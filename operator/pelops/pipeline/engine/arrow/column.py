@@ -17,6 +17,7 @@ from pelops.pipeline.engine.arrow.values import (
     align,
     cast,
     choose,
+    common_type,
     compare,
     field_of,
     is_scalar,
@@ -29,14 +30,19 @@ from pelops.pipeline.engine.arrow.values import (
 class Scope:
     """What an expression is worked out of: columns; of groups their keys, and the rows in them."""
 
-    columns: Mapping[str, pa.Array]
+    columns: Mapping[str, Value]  # arrays; a scalar is the same value in every row
     size: int
     rows: Scope | None = None  # of groups
     groups: pa.Array | None = None  # to which group each of these rows belongs
 
     def take(self, places: pa.Array) -> Scope:
         """Some of the rows."""
-        return Scope({n: one.take(places) for n, one in self.columns.items()}, len(places))
+        told = {n: one if is_scalar(one) else one.take(places) for n, one in self.columns.items()}
+        return Scope(told, len(places))
+
+    def array(self, name: str) -> pa.Array:
+        """A column by its name, or a field of one, with a value for every row."""
+        return spread(self.find(name), self.size)
 
     def find(self, name: str) -> Value:
         """A column by its name, or a field of one by both their names."""
@@ -98,7 +104,7 @@ class Column:
         listed = list(given)
 
         def evaluate(scope: Scope) -> Value:
-            found = self.array(scope)
+            found = self.evaluate(scope)
             wanted = pa.array([_plain(one) for one in listed], found.type)
             # Of null nobody can tell.
             known: Value = pc.is_in(found, value_set=wanted)
@@ -251,24 +257,50 @@ class When(Column):
         return When(self._branches, as_column(value))
 
     def _decide(self, scope: Scope) -> Value:
-        masks = self._masks(scope)
-        found: Value = pa.scalar(None)
-        if self._default is not None:
-            found = self._default.evaluate(scope)
-        for (_, value), mask in zip(reversed(self._branches), reversed(masks), strict=True):
+        branches, default, unused = self._settle(scope)
+        found: Value = pa.scalar(None) if default is None else default.evaluate(scope)
+        if unused:
+            # They decide no value, but may decide the type.
+            none = scope.take(pa.array([], pa.int64()))
+            kinds = {value.evaluate(none).type for value in unused}
+            found = cast(found, common_type(kinds | {found.type}))
+        masks = _first_that_hold([holds for holds, _ in branches])
+        for (_, value), mask in zip(reversed(branches), reversed(masks), strict=True):
             told = _where(value, mask, scope) if value.is_costly else value.evaluate(scope)
             found = choose(mask, told, found)
         return found
 
-    def _masks(self, scope: Scope) -> list[pa.Array]:
-        """For each condition the rows in which it is the first that holds."""
-        left: Value = spread(pa.scalar(True), scope.size)
-        masks = []
-        for condition, _ in self._branches:
-            holds = pc.fill_null(condition.array(scope), False)
-            masks.append(pc.and_(left, holds))
-            left = pc.and_(left, pc.invert(holds))
-        return masks
+    def _settle(
+        self, scope: Scope
+    ) -> tuple[list[tuple[pa.Array, Column]], Column | None, list[Column]]:
+        """The conditions that differ from row to row; what is left then; and values of no row."""
+        if scope.rows is not None:
+            arrays = [(condition.array(scope), value) for condition, value in self._branches]
+            return arrays, self._default, []
+        branches: list[tuple[pa.Array, Column]] = []
+        unused: list[Column] = []
+        for place, (condition, value) in enumerate(self._branches):
+            holds = condition.evaluate(scope)
+            if not is_scalar(holds):
+                branches.append((holds, value))
+            elif not holds.as_py():
+                unused.append(value)
+            else:
+                unused += [later for _, later in self._branches[place + 1 :]]
+                unused += [] if self._default is None else [self._default]
+                return branches, value, unused
+        return branches, self._default, unused
+
+
+def _first_that_hold(conditions: Sequence[pa.Array]) -> list[pa.Array]:
+    """For each condition the rows in which it is the first that holds."""
+    masks: list[pa.Array] = []
+    left: Value = pa.scalar(True)
+    for condition in conditions:
+        holds = pc.fill_null(condition, False)
+        masks.append(pc.and_(left, holds))
+        left = pc.and_(left, pc.invert(holds))
+    return masks
 
 
 def as_column(value: Any) -> Column:

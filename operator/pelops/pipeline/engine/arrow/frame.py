@@ -12,7 +12,16 @@ from pelops.pipeline.engine.arrow import functions
 from pelops.pipeline.engine.arrow.column import Column, Scope, as_column, named
 from pelops.pipeline.engine.arrow.grouping import group_rows
 from pelops.pipeline.engine.arrow.types import plain, spark_schema
-from pelops.pipeline.engine.arrow.values import align, choose, positions, sort_positions, to_python
+from pelops.pipeline.engine.arrow.values import (
+    Value,
+    align,
+    choose,
+    is_scalar,
+    positions,
+    sort_positions,
+    spread,
+    to_python,
+)
 
 Given = Column | str
 _INNER: Final = ("inner",)
@@ -23,9 +32,9 @@ _SEMI: Final = ("left_semi", "leftsemi", "semi")
 
 
 class Frame:
-    """Rows of named columns."""
+    """Rows of named columns; one that is the same in every row is kept as one value."""
 
-    def __init__(self, columns: Mapping[str, pa.Array], size: int) -> None:
+    def __init__(self, columns: Mapping[str, Value], size: int) -> None:
         self._scope = Scope(columns, size)
 
     @classmethod
@@ -37,9 +46,14 @@ class Frame:
     @property
     def table(self) -> pa.Table:
         """The rows as an Arrow table."""
-        columns = self._scope.columns
+        columns = self._arrays()
         fields = [pa.field(name, one.type) for name, one in columns.items()]
         return pa.table(list(columns.values()), schema=pa.schema(fields))
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The columns: arrays, or a scalar for one that is the same in every row."""
+        return self._scope.columns
 
     def toArrow(self) -> pa.Table:  # noqa: N802
         return self.table
@@ -62,14 +76,14 @@ class Frame:
 
     def select(self, *columns: Any) -> Frame:
         given = list(columns[0]) if len(columns) == 1 and isinstance(columns[0], list) else columns
-        told: dict[str, pa.Array] = {}
+        told: dict[str, Value] = {}
         parents: pa.Array | None = None
         for one in given:
             if isinstance(one, str) and one.endswith("*"):
                 self._put_all(told, one)
                 continue
             column = named(one)
-            found = column.array(self._scope)
+            found = self._work_out(column)
             if column.explodes:
                 parents = pc.list_parent_indices(found).cast(pa.int64())
                 found = found.flatten()
@@ -77,12 +91,20 @@ class Frame:
         if parents is None:
             return Frame(told, self._scope.size)
         exploded = {
-            name: one if named(given[place]).explodes else one.take(parents)
+            name: one if is_scalar(one) or named(given[place]).explodes else one.take(parents)
             for place, (name, one) in enumerate(told.items())
         }
         return Frame(exploded, len(parents))
 
-    def _put_all(self, told: dict[str, pa.Array], star: str) -> None:
+    def _work_out(self, column: Column) -> Value:
+        """The values of a column; what is nested, as an array in any case."""
+        found = column.evaluate(self._scope)
+        return spread(found, self._scope.size) if pa.types.is_nested(found.type) else found
+
+    def _arrays(self) -> dict[str, pa.Array]:
+        return {name: spread(one, self._scope.size) for name, one in self._scope.columns.items()}
+
+    def _put_all(self, told: dict[str, Value], star: str) -> None:
         if star == "*":
             for name, one in self._scope.columns.items():
                 _put(told, name, one)
@@ -104,14 +126,14 @@ class Frame:
         return self.withColumns({name: value})
 
     def withColumns(self, values: Mapping[str, Column]) -> Frame:  # noqa: N802
-        told = {name: as_column(one).array(self._scope) for name, one in values.items()}
+        told = {name: self._work_out(as_column(one)) for name, one in values.items()}
         return Frame({**self._scope.columns, **told}, self._scope.size)
 
     def withColumnRenamed(self, name: str, new: str) -> Frame:  # noqa: N802
         return self.withColumnsRenamed({name: new})
 
     def withColumnsRenamed(self, names: Mapping[str, str]) -> Frame:  # noqa: N802
-        told: dict[str, pa.Array] = {}
+        told: dict[str, Value] = {}
         for name, one in self._scope.columns.items():
             _put(told, names.get(name, name), one)
         return Frame(told, self._scope.size)
@@ -134,7 +156,7 @@ class Frame:
     def unionAll(self, other: Frame) -> Frame:  # noqa: N802
         if len(self.columns) != len(other.columns):
             raise ValueError(f"{self.columns} and {other.columns} are not as many columns")
-        pairs = zip(self._scope.columns.items(), other._scope.columns.values(), strict=True)
+        pairs = zip(self._arrays().items(), other._arrays().values(), strict=True)
         told = {name: pa.concat_arrays(align([one, two])) for (name, one), two in pairs}
         return Frame(told, self._scope.size + other._scope.size)
 
@@ -219,7 +241,7 @@ class Frame:
         from pyspark.sql import Row
 
         make = Row(*self.columns)
-        values = [to_python(one) for one in self._scope.columns.values()]
+        values = [to_python(one) for one in self._arrays().values()]
         if not values:
             return iter(())
         return (make(*row) for row in zip(*values, strict=True))
@@ -254,7 +276,7 @@ class Groups:
         return self.agg(functions.count("*").alias("count"))
 
 
-def _put(told: dict[str, pa.Array], name: str, values: pa.Array) -> None:
+def _put(told: dict[str, Value], name: str, values: Value) -> None:
     if not name:
         raise ValueError("a column has no name: give it one with alias()")
     if name in told:
@@ -263,60 +285,105 @@ def _put(told: dict[str, pa.Array], name: str, values: pa.Array) -> None:
 
 
 def _join(left: Scope, right: Scope, names: Sequence[str], how: str) -> Frame:
+    if how not in _INNER + _LEFT + _FULL + _ANTI + _SEMI:
+        raise TypeError(f"{how!r} is no join that is known")
+    if how not in _FULL:
+        right = _in_range(left, right, names[0])
     ours, theirs = _keys(left, right, names)
     if how in _ANTI or how in _SEMI:
-        known, wanted = set(theirs) - {None}, how in _SEMI
-        chosen = [row for row, key in enumerate(ours) if (key in known) == wanted]
-        found = left.take(pa.array(chosen, pa.int64()))
+        wanted = pc.is_valid(ours) if how in _SEMI else pc.is_null(ours)
+        found = left.take(pc.indices_nonzero(wanted))
         return Frame(found.columns, found.size)
-    if how not in _INNER + _LEFT + _FULL:
-        raise TypeError(f"{how!r} is no join that is known")
-    pairs = _match(ours, theirs, how)
-    one = pa.array((pair[0] for pair in pairs), pa.int64())
-    two = pa.array((pair[1] for pair in pairs), pa.int64())
-    told: dict[str, pa.Array] = {}
+    one, two = _pairs(ours, theirs, how)
+    told: dict[str, Value] = {}
     for name in names:
-        found, other = align([left.find(name).take(one), right.find(name).take(two)])
+        found, other = align([left.array(name).take(one), right.array(name).take(two)])
         told[name] = choose(pc.is_valid(one), found, other) if how in _FULL else found
     for scope, places in ((left, one), (right, two)):
         for name, values in scope.columns.items():
-            if name not in names:
-                _put(told, name, values.take(places))
-    return Frame(told, len(pairs))
+            if name in names:
+                continue
+            is_constant = is_scalar(values) and not places.null_count
+            _put(told, name, values if is_constant else scope.array(name).take(places))
+    return Frame(told, len(one))
 
 
-def _keys(left: Scope, right: Scope, names: Sequence[str]) -> tuple[list[Any], list[Any]]:
-    """A key for each row of both; None for one that is like no other, since a part is null."""
-    pairs = [align([left.find(name), right.find(name)]) for name in names]
-    return _rows([one for one, _ in pairs]), _rows([two for _, two in pairs])
+def _in_range(left: Scope, right: Scope, name: str) -> Scope:
+    """The rows of the right that can be like one of the left: of a large side, a part is looked at.
+
+    Null is like nothing.
+    """
+    ours, theirs = left.array(name), right.array(name)
+    if not (pa.types.is_integer(ours.type) and pa.types.is_integer(theirs.type)):
+        return right
+    ends = pc.min_max(ours)
+    near = pc.and_(pc.greater_equal(theirs, ends["min"]), pc.less_equal(theirs, ends["max"]))
+    near = pc.fill_null(near, False)
+    return right if pc.all(near).as_py() else right.take(pc.indices_nonzero(near))
 
 
-def _rows(columns: Sequence[pa.Array]) -> list[Any]:
-    if len(columns) == 1:
-        return list(columns[0].to_pylist())
-    has_null = any(one.null_count for one in columns)
-    keys = zip(*(one.to_pylist() for one in columns), strict=True)
-    return [None if has_null and None in key else key for key in keys]
+def _keys(left: Scope, right: Scope, names: Sequence[str]) -> tuple[pa.Array, pa.Array]:
+    """A number for each row of both, the same for rows that are alike; null for one that is like
+    no row of the right, since it is not there or a part is null.
+    """
+    ours, theirs = _coded(*align([left.array(names[0]), right.array(names[0])]))
+    for name in names[1:]:
+        one, two = _coded(*align([left.array(name), right.array(name)]))
+        # Small again, or the product of all could be too large.
+        number = pa.scalar(right.size, pa.int64())
+        likely = pc.and_(pc.is_valid(ours), pc.is_valid(one))
+        found, theirs = _coded(
+            pc.add(pc.multiply(ours.filter(likely), number), one.filter(likely)),
+            pc.add(pc.multiply(theirs, number), two),
+        )
+        ours = pc.replace_with_mask(pa.nulls(left.size, pa.int64()), likely, found)
+    return ours, theirs
+
+
+def _coded(one: pa.Array, two: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Values as their places among the different ones of the second array."""
+    if pa.types.is_null(one.type):
+        return pa.nulls(len(one), pa.int64()), pa.nulls(len(two), pa.int64())
+    told = two.dictionary_encode()
+    found = pc.index_in(one, value_set=told.dictionary)
+    return found.cast(pa.int64()), told.indices.cast(pa.int64())
+
+
+def _pairs(ours: pa.Array, theirs: pa.Array, how: str) -> tuple[pa.Array, pa.Array]:
+    """The rows that go together, in the order of ours; null for none."""
+    told = theirs.drop_null()
+    if len(told) != pc.count_distinct(told).as_py():
+        pairs = _match(ours.to_pylist(), theirs.to_pylist(), how in _INNER)
+        one = pa.array((pair[0] for pair in pairs), pa.int64())
+        two = pa.array((pair[1] for pair in pairs), pa.int64())
+    else:
+        places = pc.indices_nonzero(pc.is_valid(theirs)).cast(pa.int64())
+        two = places.take(pc.index_in(ours, value_set=told))
+        two = pc.if_else(pc.is_valid(ours), two, None)
+        one = positions(len(ours))
+        if how in _INNER:
+            matched = pc.is_valid(two)
+            one, two = one.filter(matched), two.filter(matched)
+    if how in _FULL:
+        is_told = pc.and_(pc.is_valid(theirs), pc.is_in(theirs, value_set=ours.drop_null()))
+        alone = pc.indices_nonzero(pc.invert(is_told)).cast(pa.int64())
+        one = pa.concat_arrays([one, pa.nulls(len(alone), pa.int64())])
+        two = pa.concat_arrays([two, alone])
+    return one, two
 
 
 def _match(
-    ours: Sequence[Any], theirs: Sequence[Any], how: str
-) -> list[tuple[int | None, int | None]]:
-    """The rows that go together, in the order of ours."""
+    ours: Sequence[Any], theirs: Sequence[Any], is_inner: bool
+) -> list[tuple[int, int | None]]:
     places: dict[Any, list[int]] = {}
     for row, key in enumerate(theirs):
         if key is not None:
             places.setdefault(key, []).append(row)
-    keeps = how not in _INNER
-    pairs: list[tuple[int | None, int | None]] = []
+    pairs: list[tuple[int, int | None]] = []
     for row, key in enumerate(ours):
         matches = places.get(key, ())
         if matches:
             pairs += [(row, other) for other in matches]
-        elif keeps:
+        elif not is_inner:
             pairs.append((row, None))
-    if how in _FULL:
-        known = set(ours)
-        alone = (row for row, key in enumerate(theirs) if key is None or key not in known)
-        pairs += [(None, row) for row in alone]
     return pairs

@@ -31,7 +31,14 @@ from pelops.pipeline.engine.arrow.grouping import (
     values_of_groups,
 )
 from pelops.pipeline.engine.arrow.types import MOMENT, parse_return
-from pelops.pipeline.engine.arrow.values import Value, align, cast, choose, to_python
+from pelops.pipeline.engine.arrow.values import (
+    Value,
+    align,
+    cast,
+    choose,
+    is_all_null,
+    to_python,
+)
 
 Given = Column | str
 _ELEMENT = "element"
@@ -112,8 +119,11 @@ def concat(*columns: Given) -> Column:
     given = [named(one) for one in columns]
 
     def evaluate(scope: Scope) -> Value:
-        parts = [cast(one.array(scope), pa.string()) for one in given]
-        return pc.binary_join_element_wise(*parts, "", null_handling="emit_null")
+        parts = [one.evaluate(scope) for one in given]
+        if any(is_all_null(part) for part in parts):
+            return pa.scalar(None, pa.string())
+        told = [cast(part, pa.string()) for part in parts]
+        return pc.binary_join_element_wise(*told, "", null_handling="emit_null")
 
     return Column(evaluate)
 
@@ -126,7 +136,7 @@ def timestamp_millis(value: Given) -> Column:
     given = named(value)
 
     def evaluate(scope: Scope) -> Value:
-        ms = given.array(scope).cast(pa.int64())
+        ms = cast(given.evaluate(scope), pa.int64())
         far = 2**63 // 1000 - 1
         reachable = pc.and_(pc.greater_equal(ms, -far), pc.less_equal(ms, far))
         return pc.if_else(reachable, ms, None).cast(pa.timestamp("ms", "UTC")).cast(MOMENT)

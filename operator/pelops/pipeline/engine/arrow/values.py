@@ -16,6 +16,13 @@ def is_scalar(value: Value) -> bool:
     return isinstance(value, pa.Scalar)
 
 
+def is_all_null(value: Value) -> bool:
+    """Whether there is no value in any row; False where there is no row."""
+    if is_scalar(value):
+        return not bool(value.is_valid)
+    return bool(0 < len(value) == value.null_count)
+
+
 def spread(value: Value, size: int) -> pa.Array:
     """An array of so many values."""
     if not is_scalar(value):
