@@ -70,7 +70,12 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
 ) -> None:
     servers = run_redis(options=ServerOptions(password=PASSWORD))
     resources.apply_raw(secret("redis", url=servers.url, password=PASSWORD))
-    recovery = {"processingTimeoutSeconds": 42, "maxRetries": 7, "fieldPrefix": "x_"}
+    recovery = {
+        "processingTimeoutSeconds": 42,
+        "maxRetries": 7,
+        "backoff": {"initialSeconds": 3},
+        "fieldPrefix": "x_",
+    }
     resources.apply(
         NAME, a_spec(servers.url, stream, redis={"secretRef": {"name": "redis"}}, recovery=recovery)
     )
@@ -94,6 +99,9 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
         "PELOPS_IDLE_LIMIT_MS": "42000",
         "PELOPS_MAX_RETRIES": "7",
         "PELOPS_FIELD_PREFIX": "x_",
+        "PELOPS_BACKOFF_INITIAL_SECONDS": "3",
+        "PELOPS_BACKOFF_FACTOR": "2",
+        "PELOPS_BACKOFF_MAX_SECONDS": "300",
     }
     referring = {name: v["valueFrom"] for name, v in env_of(deployment).items() if "valueFrom" in v}
     assert {name: _without_defaults(source) for name, source in referring.items()} == {

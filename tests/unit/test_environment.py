@@ -53,6 +53,17 @@ def test_every_variable_of_a_group_is_there_once() -> None:
     }
 
 
+def test_a_backoff_reaches_workers_only_when_the_resource_sets_one() -> None:
+    """Without one, workers on the SDK wait by their own policy."""
+    name = "PELOPS_BACKOFF_"
+    assert not [one for one in variables() if one.startswith(name)]
+    backoff = {"initialSeconds": 5, "factor": 1.5}
+    found = variables(recovery={"backoff": backoff})
+    told = {one.removeprefix(name): v["value"] for one, v in found.items() if name in one}
+    assert told == {"INITIAL_SECONDS": "5", "FACTOR": "1.5", "MAX_SECONDS": "300"}
+    assert variables(recovery={"backoff": {}})[f"{name}INITIAL_SECONDS"]["value"] == "0"
+
+
 def test_a_secrets_url_which_may_hold_credentials_comes_before_that_of_the_spec() -> None:
     found = variables(WorkerAccess(url="redis://a:1", url_secret="redis", secret="redis"))
     assert found["PELOPS_REDIS_URL"]["valueFrom"] == from_secret("redis", "url", optional=False)

@@ -33,6 +33,20 @@ def test_what_the_operator_injects_is_what_is_used() -> None:
     assert (worker.settings.field_prefix, worker.settings.concurrency) == ("x_", 7)
 
 
+def test_the_backoff_of_the_resource_is_that_of_the_worker() -> None:
+    told = {
+        **TOLD,
+        "PELOPS_MAX_RETRIES": "5",
+        "PELOPS_BACKOFF_INITIAL_SECONDS": "20",
+        "PELOPS_BACKOFF_FACTOR": "1.5",
+        "PELOPS_BACKOFF_MAX_SECONDS": "40",
+    }
+    policy = Settings.from_env(told).retry
+    assert policy == RetryPolicy(max_retries=5, initial_s=20, factor=1.5, max_s=40)
+    assert Settings.from_env(TOLD).retry == RetryPolicy()
+    assert Settings.from_env({**TOLD, "PELOPS_BACKOFF_INITIAL_SECONDS": "0"}).retry.wait_s(3) == 0
+
+
 def test_without_an_operator_an_entry_is_idle_after_half_a_minute() -> None:
     assert read_place(TOLD).idle_limit_ms == Settings.from_env(TOLD).idle_limit_ms == 30_000
 
@@ -54,6 +68,9 @@ def test_the_consumer_is_named_for_the_pod_when_nothing_names_it() -> None:
         ("PELOPS_IDLE_LIMIT_MS", "0"),
         ("PELOPS_MAX_RETRIES", "-1"),
         ("PELOPS_MAX_RETRIES", "1.5"),
+        ("PELOPS_BACKOFF_INITIAL_SECONDS", "-1"),
+        ("PELOPS_BACKOFF_FACTOR", "nan"),
+        ("PELOPS_BACKOFF_MAX_SECONDS", "long"),
         ("PELOPS_CONCURRENCY", "0"),
         ("PELOPS_GRACE_SECONDS", "nan"),
         ("PELOPS_TIMEOUT_SECONDS", "inf"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ _LAST_PORT: Final = 65_535
 _WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 T = TypeVar("T")
+N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +97,24 @@ class Settings:
 
 
 def read_retry_policy(told: Mapping[str, str]) -> RetryPolicy:
-    """How often entries are tried again, as the resource says."""
-    retries = _number(told, "PELOPS_MAX_RETRIES", int, 3)
-    if retries is None or retries < 0:
-        raise WrongSettings(f"PELOPS_MAX_RETRIES is {retries}; it must be at least 0")
-    return RetryPolicy(max_retries=retries)
+    """How often entries are tried again, and after what time, as `spec.recovery` says.
+
+    Raises WrongSettings with the name of the variable.
+    """
+    default = RetryPolicy()
+    return RetryPolicy(
+        max_retries=_not_negative(told, "PELOPS_MAX_RETRIES", int, default.max_retries),
+        initial_s=_not_negative(told, "PELOPS_BACKOFF_INITIAL_SECONDS", float, default.initial_s),
+        factor=_not_negative(told, "PELOPS_BACKOFF_FACTOR", float, default.factor),
+        max_s=_not_negative(told, "PELOPS_BACKOFF_MAX_SECONDS", float, default.max_s),
+    )
+
+
+def _not_negative(told: Mapping[str, str], name: str, kind: Callable[[str], N], default: N) -> N:
+    found = _number(told, name, kind, default)
+    if found is None or not 0 <= found < math.inf:
+        raise WrongSettings(f"{name} is {found}; it must be a finite number, at least 0")
+    return found
 
 
 def read_place(

@@ -147,9 +147,11 @@ class RecoverySpec(ApiModel):
         description="After how many failed retries an entry becomes a dead letter; 0 retries"
         " nothing. An entry is never charged for the crash of its neighbour.",
     )
-    backoff: BackoffSpec = Field(
-        default=BackoffSpec(),
-        description="How long an entry that failed waits before it is tried again.",
+    backoff: BackoffSpec | None = Field(
+        default=None,
+        description="How long an entry that failed waits before it is tried again, by the operator"
+        " and by workers on the SDK. Without it the operator does not wait, and the SDK waits by"
+        " its own defaults: 1, 2, 4 seconds and so on.",
     )
     batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
         default=100,

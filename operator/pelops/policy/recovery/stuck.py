@@ -52,6 +52,8 @@ def decide_idle_limits(recovery: RecoverySpec) -> IdleLimits:
 def decide_rules(recovery: RecoverySpec) -> Rules:
     """What the resource says of attempts."""
     backoff = recovery.backoff
+    if backoff is None:
+        return Rules(max_retries=recovery.max_retries)
     return Rules(
         max_retries=recovery.max_retries,
         backoff=Backoff(
