@@ -1,7 +1,7 @@
 """The ACL lines: what docs show and `pelops acl` prints. That they suffice is tested on servers."""
 
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.naming import derive_keys
+from pelops.redis_streams.access import Feature, Role, acl_rules
 
 KEYS = derive_keys("orders:events", "g")
 

@@ -67,25 +67,27 @@ local function text(number)
   return known
 end
 
--- The first of several commands that the ACL forbids, as a verdict; nil when none is, or when this
--- server cannot tell: the commands themselves tell then.
-local function find_forbidden(commands)
+-- The first of several {command, key, words} that the ACL forbids, as a verdict; nil when none is, or
+-- when this server cannot tell: the commands themselves tell then.
+local function find_forbidden(asked)
   if not redis.acl_check_cmd then
     return nil
   end
-  for _, words in ipairs(commands) do
-    if not redis.acl_check_cmd(unpack(words)) then
-      return { 'no-permission', string.lower(words[1]), words[2] }
+  for _, one in ipairs(asked) do
+    if one[2] and not redis.acl_check_cmd(unpack(one[3])) then
+      return { 'no-permission', one[1], one[2] }
     end
   end
   return nil
 end
 
-local function find_wrong_type(keys, wanted)
-  for i, kind in ipairs(wanted) do
-    local found = redis.call('TYPE', keys[i]).ok
+-- The first of several {key, type} that holds something else, as a verdict; nil when none does.
+local function find_wrong_type(wanted)
+  for _, one in ipairs(wanted) do
+    local key, kind = one[1], one[2]
+    local found = key and redis.call('TYPE', key).ok or 'none'
     if found ~= 'none' and found ~= kind then
-      return { 'wrong-type', keys[i], found }
+      return { 'wrong-type', key, found }
     end
   end
   return nil
