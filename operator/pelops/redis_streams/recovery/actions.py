@@ -137,7 +137,8 @@ async def recover_entries(  # noqa: PLR0913 - what is moved, and what may keep i
     lock exists stays. Raises as `recover_owner`.
     """
     call = _recover_call(act, order, cut, entries=entries, locks=locks)
-    return _read_recovered(act, order, (await server.run_many([call]))[0])
+    answer = (await server.run_many([call]))[0]
+    return _read_recovered(act, order, answer)
 
 
 def _recover_call(  # noqa: PLR0913 - a page of the owner's entries, or entries one by one
