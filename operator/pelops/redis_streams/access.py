@@ -92,7 +92,12 @@ def runs_of(role: Role) -> tuple[Run, ...]:
         for script in scripts_of(role)
         for run in script.runs()
     )
-    return (*parse_runs(_SENT[role]), *of_scripts)
+    return (*sent_beside_scripts(role), *of_scripts)
+
+
+def sent_beside_scripts(role: Role) -> tuple[Run, ...]:
+    """The commands that a role sends itself."""
+    return parse_runs(_SENT[role])
 
 
 @cache
