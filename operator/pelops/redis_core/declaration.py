@@ -40,6 +40,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
+from pelops.domain.dead_letters import LETTER_FIELDS
+from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS
 from pelops.redis_core.commands import COMMANDS, split_command
 
 OPERATOR_SCRIPTS: Final = "pelops.redis_streams"
@@ -168,11 +170,40 @@ def list_scripts(package: str) -> list[str]:
 
 
 def read_include(name: str, package: str = OPERATOR_SCRIPTS) -> str:
-    """The text of `lua/include/<name>.lua`: the package's own, or the operator's."""
+    """The text of `lua/include/<name>.lua`, the package's own or the operator's, or of a format."""
+    if name in _GENERATED:
+        return _GENERATED[name]()
     own = files(package).joinpath("lua", "include", f"{name}.lua")
     return (
         own.read_text("utf-8") if own.is_file() else _read(OPERATOR_SCRIPTS, f"include/{name}.lua")
     )
+
+
+def _render_ledger_fields() -> str:
+    """Lua that has the fields of each kind of event, and joins the words about one entry."""
+    rows = (f"  ['{kind}'] = '{' '.join(names)}'," for kind, names in EVENT_FIELDS.items())
+    words = ", ".join(ENTRY_WORDS)
+    return "\n".join(
+        (
+            "local LEDGER_FIELDS = {",
+            *(*rows, "}"),
+            f"local function ledger_entry({words})",
+            f"  return table.concat({{ {words} }}, ' ')",
+            "end\n",
+        )
+    )
+
+
+def _render_letter_fields() -> str:
+    names = ", ".join(f"'{name}'" for name in LETTER_FIELDS)
+    return f"local LETTER_FIELDS = {{ {names} }}\n"
+
+
+# Formats that Python reads and Lua writes: declared in Python, included as any other file.
+_GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "ledger_fields": _render_ledger_fields,
+    "letter_fields": _render_letter_fields,
+}
 
 
 def _read(package: str, path: str) -> str:

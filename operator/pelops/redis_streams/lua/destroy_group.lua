@@ -5,7 +5,7 @@
 --
 -- KEYS     stream, state, started, retry, handover, ledger, audit  (same slot)
 -- ARGV     group, uid
--- READS    type stream state; hmget state; xpending stream retry; xinfo|stream retry; xinfo|groups retry;
+-- READS    type stream state retry; hmget state; xpending stream retry; xinfo|stream retry; xinfo|groups retry;
 --          xrange retry
 -- WRITES   xgroup|destroy stream; unlink state started retry handover ledger audit
 -- USER     operator for delete-policy

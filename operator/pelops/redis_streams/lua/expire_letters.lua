@@ -2,6 +2,7 @@
 -- include: stream
 -- include: ids
 -- include: trim
+-- include: ledger
 -- Drop dead letters that have been kept for long enough, and records of the ledger that have and that
 -- every audit has archived.
 --
@@ -59,6 +60,8 @@ local records = expire(ledger, first_kept())
 if letters > 0 then
   local left = see_stream(dead_letter)
   last = left['first-id'] and id_before(left['first-id']) or left['last-generated-id']
-  redis.call('XADD', ledger, '*', 'kind', 'letters-expired', 'count', text(letters), 'last_id', last)
+  redis.call('XADD', ledger, '*', unpack(ledger_event('letters-expired', {
+    count = text(letters), last_id = last,
+  })))
 end
 return { 'done', letters, last, records, (letters > 0 or records > 0) and 1 or 0 }

@@ -1,6 +1,7 @@
 -- include: entry
 -- include: chunk
 -- include: offer
+-- include: ledger
 -- Offer a dead owner's entries to workers that claim. They keep their IDs and their place.
 --
 -- KEYS     source, handover, ledger, state  (same slot)
@@ -60,7 +61,7 @@ for _, item in ipairs(items) do
     records[#records + 1] = 'try:' .. id
     records[#records + 1] = item.retries .. ' ' .. item.alone .. ' ' .. text(at - entry[3]) .. ' offered'
     events[#events + 1] = id
-    events[#events + 1] = '- ' .. id .. ' ' .. item.retries .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    events[#events + 1] = ledger_entry('-', id, item.retries, text(entry[4]), text(entry[3]))
     if item.action == 'retry' then
       members[#members + 1] = id
     end
@@ -86,8 +87,9 @@ if #offers > 0 then
     announced = announced, ids = offers, owner = how == 'nacked' and '' or owner,
   })
   redis.call('HSET', state, unpack(records))
-  redis.call('XADD', ledger, '*', 'kind', 'released', 'stream', source, 'consumer', owner,
-    'reason', reason, 'trigger', trigger, 'actor', actor, unpack(events))
+  redis.call('XADD', ledger, '*', unpack(ledger_event('released', {
+    stream = source, consumer = owner, reason = reason, trigger = trigger, actor = actor,
+  }, events)))
 end
 
 local after = write_chunk(state, chunk, kept, resolved, members)

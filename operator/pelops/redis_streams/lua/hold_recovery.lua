@@ -1,4 +1,5 @@
 -- include: entry
+-- include: ledger
 -- Write down that a group went back, and that what was delivered before is not to be recovered for a while.
 --
 -- KEYS     ledger, state  (same slot)
@@ -36,7 +37,9 @@ if since and hold_until and since <= now then
   end
 end
 
-redis.call('XADD', ledger, '*', 'kind', 'position-changed', 'from', old, 'to', new, 'why', 'went-back')
+redis.call('XADD', ledger, '*', unpack(ledger_event('position-changed', {
+  from = old, to = new, why = 'went-back',
+})))
 redis.call('HSET', state, 'back:since_ms', text(now), 'back:from', old, 'back:to', new,
   'back:hold_until_ms', text(now + hold_ms))
 return { 'held', text(now + hold_ms) }

@@ -2,6 +2,7 @@
 -- include: ids
 -- include: stream
 -- include: loss
+-- include: ledger
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
 -- KEYS     stream, dead_letter, ledger, state, started, further... (streams that need a group of the
@@ -165,9 +166,9 @@ if lacks[stream] then
 end
 
 -- From here on it writes.
-local function record(kind, ...)
-  redis.call('XADD', ledger, '*', 'kind', kind, 'uid', uid, 'cluster', cluster,
-    'namespace', namespace, 'name', name, ...)
+local function record(kind, told)
+  told.uid, told.cluster, told.namespace, told.name = uid, cluster, namespace, name
+  redis.call('XADD', ledger, '*', unpack(ledger_event(kind, told)))
 end
 
 if redis.call('TYPE', started).ok == 'none' then
@@ -202,21 +203,23 @@ if lacks[stream] then
     'seen:pending', '0', 'seen:undelivered', '', 'group:created_ms', text(now_ms))
   -- How many entries were ever added up to the position is known at the end alone.
   local added = at == found['last-generated-id'] and text(found['entries-added']) or ''
-  record('group-created', 'stream', stream, 'position', at, 'why', why, 'repeats', repeats,
-    'from', was_at or '', 'added', added)
+  record('group-created', {
+    stream = stream, position = at, why = why, repeats = repeats, from = was_at or '', added = added,
+  })
   position = at
 elseif not is_ours then
   redis.call('HDEL', state, 'seen:last_delivered', 'seen:lowest_pending', 'seen:entries_added',
     'seen:last_generated', 'seen:at_ms', 'seen:replid', 'seen:pending', 'seen:undelivered')
-  record(held[1] and 'owner-changed' or 'group-adopted', 'position', '')
+  record(held[1] and 'owner-changed' or 'group-adopted', { position = '' })
 elseif not had_ledger then
-  record('group-adopted', 'position', '')
+  record('group-adopted', { position = '' })
 end
 for i = 2, #with_group do
   if lacks[with_group[i]] then
     redis.call('XGROUP', 'CREATE', with_group[i], group, '0-0', 'MKSTREAM')
-    record('group-created', 'stream', with_group[i], 'position', '0-0', 'why', 'first',
-      'repeats', '0', 'from', '')
+    record('group-created', {
+      stream = with_group[i], position = '0-0', why = 'first', repeats = '0', from = '',
+    })
   end
 end
 

@@ -1,5 +1,6 @@
 -- include: entry
 -- include: loss
+-- include: ledger
 -- Write down that consumers were deleted that had entries pending, unless the ledger explains it.
 --
 -- KEYS     ledger, state  (same slot)
@@ -57,12 +58,9 @@ if total <= 0 then
   return { 'explained' }
 end
 
-local record = { 'kind', 'pending-dropped', 'at_most', text(total), 'observed_ms', observed_ms }
-for _, name in ipairs(names) do
-  record[#record + 1] = 'consumer'
-  record[#record + 1] = name
-end
-redis.call('XADD', ledger, '*', unpack(record))
+redis.call('XADD', ledger, '*', unpack(ledger_event('pending-dropped', {
+  at_most = text(total), observed_ms = observed_ms, consumer = names,
+})))
 redis.call('HSET', state, 'dropped:at_most', text(total), 'dropped:consumer', names[1],
   'dropped:consumers', text(#names), 'dropped:observed_ms', observed_ms, 'dropped:found_ms', text(now))
 if latches then

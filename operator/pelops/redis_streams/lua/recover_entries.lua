@@ -1,6 +1,7 @@
 -- include: entry
 -- include: dead_letter
 -- include: body
+-- include: ledger
 -- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
 --
 -- KEYS     source, target, dead_letter, ledger, state, started, locks... (one for each item, or none;
@@ -192,8 +193,7 @@ end
 
 -- From here on it writes.
 local acked, event, last, idlest, copied = {}, {}, false, 0, 0
-local letters = { 'kind', 'dead-lettered', 'stream', source, 'consumer', owner, 'reason', 'StreamExhausted',
-  'trigger', trigger, 'actor', actor, 'target', dead_letter }
+local letters = {}
 for _, one in ipairs(plan) do
   local entry, fields = one[1], one[2]
   local copy = redis.pcall('XADD', target, '*', unpack(fields))
@@ -204,7 +204,7 @@ for _, one in ipairs(plan) do
     last, copied = copy, copied + 1
     acked[#acked + 1] = entry[1]
     event[2 * copied - 1] = entry[1]
-    event[2 * copied] = copy .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    event[2 * copied] = ledger_entry(copy, one[3], one[4], text(entry[4]), text(entry[3]))
     if one[6] then
       -- In this order: of two streams, two entries of one millisecond may have the same ID.
       redis.call('HDEL', state, 'try:' .. entry[1])
@@ -221,7 +221,7 @@ for _, one in ipairs(plan) do
     if type(letter) == 'string' then
       acked[#acked + 1] = entry[1]
       letters[#letters + 1] = entry[1]
-      letters[#letters + 1] = letter .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+      letters[#letters + 1] = ledger_entry(letter, one[3], one[4], text(entry[4]), text(entry[3]))
     else
       stays[#stays + 1] = { entry[1], 'refused' }
     end
@@ -247,7 +247,7 @@ for i, entry in ipairs(gone) do
   if type(letter) == 'string' then
     acked[#acked + 1] = entry[1]
     missing[#missing + 1] = entry[1]
-    missing[#missing + 1] = letter .. ' ' .. entry[1] .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    missing[#missing + 1] = ledger_entry(letter, entry[1], '0', text(entry[4]), text(entry[3]))
     if string.find(tries[i] or '', ' offered$') then
       -- It was on offer, and nobody has taken it.
       redis.call('HSET', state, 'gone:' .. entry[1], '1')
@@ -261,23 +261,22 @@ if #acked > 0 then
   redis.call('XACK', source, group, unpack(acked))
   local function record(kind, pairs_of, why, to)
     if #pairs_of > 0 then
-      redis.call('XADD', ledger, '*', 'kind', kind, 'stream', source, 'consumer', owner, 'reason', why,
-        'trigger', trigger, 'actor', actor, 'target', to, unpack(pairs_of))
+      redis.call('XADD', ledger, '*', unpack(ledger_event(kind, {
+        stream = source, consumer = owner, reason = why, trigger = trigger, actor = actor, target = to,
+      }, pairs_of)))
     end
   end
   record('requeued', event, reason, target)
   record('payload-gone', missing, 'PayloadGone', dead_letter)
-  if #letters > 14 then
-    redis.call('XADD', ledger, '*', unpack(letters))
-  end
+  record('dead-lettered', letters, 'StreamExhausted', dead_letter)
   if #event > 0 then
     redis.pcall('HINCRBY', state, 'total:requeued', #event / 2)
   end
   if #missing > 0 then
     redis.pcall('HINCRBY', state, 'total:payload_gone', #missing / 2)
   end
-  if #letters > 14 then
-    redis.pcall('HINCRBY', state, 'total:dead_lettered', (#letters - 14) / 2)
+  if #letters > 0 then
+    redis.pcall('HINCRBY', state, 'total:dead_lettered', #letters / 2)
   end
 end
 

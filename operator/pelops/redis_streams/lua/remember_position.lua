@@ -1,6 +1,7 @@
 -- include: entry
 -- include: ids
 -- include: stream
+-- include: ledger
 -- Remember where a group stands and what its stream counts, so that it can be made anew when it is lost.
 --
 -- KEYS     stream, ledger, state  (same slot)
@@ -52,11 +53,12 @@ end
 
 -- From here on it writes.
 if marks then
-  redis.call('XADD', ledger, '*', 'kind', 'bookmark', 'stream', stream,
-    'entries_added', text(seen['entries-added']), 'last_generated', seen['last-generated-id'],
-    'last_delivered', ours['last-delivered-id'], 'lowest_pending', lowest,
-    'length', text(seen['length']), 'pending', text(ours['pending']),
-    'first_id', seen['first-id'] or '')
+  redis.call('XADD', ledger, '*', unpack(ledger_event('bookmark', {
+    stream = stream, entries_added = text(seen['entries-added']),
+    last_generated = seen['last-generated-id'], last_delivered = ours['last-delivered-id'],
+    lowest_pending = lowest, length = text(seen['length']), pending = text(ours['pending']),
+    first_id = seen['first-id'] or '',
+  })))
   redis.call('HSET', state, 'bookmark:at_ms', text(now))
 end
 if is_new then

@@ -1,5 +1,6 @@
 -- include: entry
 -- include: stream
+-- include: ledger
 -- Remove a consumer that owns nothing, with all that is remembered of it.
 --
 -- KEYS     stream, ledger, state, started, others... (streams of the same group, whose entries the
@@ -46,5 +47,7 @@ if count_consumers() == before then
 end
 redis.call('HDEL', state, 'crowd:' .. consumer, 'pod:' .. consumer, 'boot:' .. consumer)
 redis.call('HDEL', started, consumer)
-redis.call('XADD', ledger, '*', 'kind', 'consumer-removed', 'stream', stream, 'consumer', consumer, 'actor', actor)
+redis.call('XADD', ledger, '*', unpack(ledger_event('consumer-removed', {
+  stream = stream, consumer = consumer, actor = actor,
+})))
 return { 'removed' }

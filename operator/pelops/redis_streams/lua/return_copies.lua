@@ -1,5 +1,6 @@
 -- include: entry
 -- include: stream
+-- include: ledger
 -- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at a
 -- time: for a group whose resource no longer asks for a retry stream.
 --
@@ -73,7 +74,7 @@ for _, entry in ipairs(found) do
   if type(copy) == 'string' then
     moved[#moved + 1] = id
     event[#event + 1] = id
-    event[#event + 1] = copy .. ' ' .. root .. ' ' .. text(retries) .. ' 0 0'
+    event[#event + 1] = ledger_entry(copy, root, text(retries), '0', '0')
     renamed[id] = copy
   else
     stayed = stayed + 1
@@ -101,8 +102,10 @@ if #moved > 0 then
       redis.call('HSET', state, 'chunk', changed)
     end
   end
-  redis.call('XADD', ledger, '*', 'kind', 'requeued', 'stream', retry, 'consumer', '', 'reason', reason,
-    'trigger', 'strategy-change', 'actor', actor, 'target', stream, unpack(event))
+  redis.call('XADD', ledger, '*', unpack(ledger_event('requeued', {
+    stream = retry, consumer = '', reason = reason, trigger = 'strategy-change', actor = actor,
+    target = stream,
+  }, event)))
   redis.pcall('HINCRBY', state, 'total:requeued', #moved)
 end
 return { 'done', #moved, stayed, is_end and 0 or 1 }

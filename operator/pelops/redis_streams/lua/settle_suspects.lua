@@ -2,6 +2,7 @@
 -- include: dead_letter
 -- include: chunk
 -- include: body
+-- include: ledger
 -- Carry out what was decided about suspects, entries that failed before: copy them to be tried once
 -- more, or make them dead letters.
 --
@@ -111,7 +112,7 @@ for _, one in ipairs(plan) do
     acked[#acked + 1] = entry[1]
     forgotten[#forgotten + 1] = 'try:' .. entry[1]
     events[#events + 1] = entry[1]
-    events[#events + 1] = added .. ' ' .. root .. ' ' .. retries .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    events[#events + 1] = ledger_entry(added, root, retries, text(entry[4]), text(entry[3]))
     if action ~= 'dead' then
       redis.call('HSET', state, 'try:' .. added, retries .. ' ' .. alone .. ' 0')
     end
@@ -127,8 +128,9 @@ if #acked > 0 then
 end
 local function record(kind, pairs_of, total, why, to)
   if #pairs_of > 0 then
-    redis.call('XADD', ledger, '*', 'kind', kind, 'stream', source, 'consumer', owner,
-      'reason', why, 'trigger', trigger, 'actor', actor, 'target', to, unpack(pairs_of))
+    redis.call('XADD', ledger, '*', unpack(ledger_event(kind, {
+      stream = source, consumer = owner, reason = why, trigger = trigger, actor = actor, target = to,
+    }, pairs_of)))
     redis.pcall('HINCRBY', state, total, #pairs_of / 2)
   end
 end

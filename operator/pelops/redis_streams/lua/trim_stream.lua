@@ -2,6 +2,7 @@
 -- include: ids
 -- include: stream
 -- include: trim
+-- include: ledger
 -- Trim a stream below what all of its groups still need, as far as its limits ask.
 --
 -- KEYS     source, ledger, state  (same slot; state of the group on whose behalf it is done)
@@ -88,7 +89,8 @@ if removed == 0 then
   return { 'done', 0, need, first, 0 }
 end
 first = see_stream(source)['first-id'] or ''
-redis.call('XADD', ledger, '*', 'kind', 'trimmed', 'stream', source, 'count', text(removed),
-  'below', need, 'first_id_after', first)
+redis.call('XADD', ledger, '*', unpack(ledger_event('trimmed', {
+  stream = source, count = text(removed), below = need, first_id_after = first,
+})))
 redis.call('HINCRBY', state, 'total:trimmed', removed)
 return { 'done', removed, need, first, 1 }

@@ -1,4 +1,5 @@
 -- include: entry
+-- include: ledger
 -- Remove a worker's own consumer, if it owns nothing, with all that is remembered of it.
 --
 -- KEYS     ledger, state, started, stream, others... (streams of the group; same slot)
@@ -33,5 +34,7 @@ for _, key in ipairs(present) do
 end
 redis.pcall('HDEL', state, 'crowd:' .. me, 'pod:' .. me, 'boot:' .. me)
 redis.pcall('HDEL', started, me)
-redis.pcall('XADD', ledger, '*', 'kind', 'consumer-removed', 'stream', stream, 'consumer', me, 'actor', me)
+redis.pcall('XADD', ledger, '*', unpack(ledger_event('consumer-removed', {
+  stream = stream, consumer = me, actor = me,
+})))
 return { 'removed' }

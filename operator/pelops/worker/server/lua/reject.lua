@@ -1,6 +1,7 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
+-- include: ledger
 -- Make a dead letter of an entry that its worker gives up.
 --
 -- KEYS     source, dead_letter, ledger, state  (same slot)
@@ -45,9 +46,9 @@ if type(letter) ~= 'string' then
   return letter
 end
 redis.call('XACK', source, group, id)
-redis.call('XADD', ledger, '*', 'kind', 'dead-lettered', 'stream', source, 'consumer', me, 'reason', reason,
-  'trigger', trigger, 'actor', me,
-  id, letter .. ' ' .. root .. ' ' .. text(retries) .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3]))
+redis.call('XADD', ledger, '*', unpack(ledger_event('dead-lettered', {
+  stream = source, consumer = me, reason = reason, trigger = trigger, actor = me,
+}, { id, ledger_entry(letter, root, text(retries), text(entry[4]), text(entry[3])) })))
 redis.pcall('HDEL', state, 'try:' .. id, 'alone:' .. id)
 redis.pcall('HINCRBY', state, 'total:dead_lettered', 1)
 return { 'rejected' }
