@@ -135,6 +135,10 @@ def test_an_answer_is_read_by_its_names() -> None:
 def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
     with pytest.raises(BadDeclaration, match="does not declare"):
         a_script().read(b"other")
+    with pytest.raises(BadDeclaration, match="does not declare"):
+        a_script().read([b"done", 2, None, None, b"a"][:3])
+    with pytest.raises(BadDeclaration, match="does not declare"):
+        a_script().read([b"not-owner", b"more"])
     with pytest.raises(KeyError):
         a_script().read([b"not-owner"])["count"]
     with pytest.raises(TypeError):

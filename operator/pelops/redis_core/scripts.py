@@ -14,6 +14,7 @@ from pelops.redis_core.declaration import (
     Argument,
     BadDeclaration,
     Declaration,
+    Field,
     Kind,
     Many,
     Tail,
@@ -120,11 +121,12 @@ class Script:
         elif reply and isinstance(reply[0], bytes) and reply[0].decode("latin-1") in answers:
             verdict, parts = reply[0].decode(), reply[1:]
         fields = answers.get(verdict)
-        if fields is None:
-            raise BadDeclaration(f"{self.name}.lua answers what it does not declare: {reply!r}")
-        found = {}
-        for place, one in enumerate(fields):
-            found[one.name] = one.read(parts[place:] if one.is_rest else parts[place])
+        if fields is None or not _fits(parts, fields):
+            raise BadDeclaration(f"{self.name}.lua answers what its header does not declare")
+        found = {
+            one.name: one.read(parts[place:] if one.is_rest else parts[place])
+            for place, one in enumerate(fields)
+        }
         return ScriptAnswer(verdict, found)
 
 
@@ -186,6 +188,12 @@ def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
     script = load_script("find_denied")
     words = [part for need in needs for part in (len(need.words()), *need.words())]
     return Command(parts=("EVAL", script.text, 0, *words), key=text_of(near))
+
+
+def _fits(parts: Sequence[Reply], fields: Sequence[Field]) -> bool:
+    if fields and fields[-1].is_rest:
+        return len(parts) >= len(fields) - 1
+    return len(parts) == len(fields)
 
 
 def _encode(argument: Argument, value: Any) -> Part:
