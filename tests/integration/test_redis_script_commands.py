@@ -114,9 +114,9 @@ class Seen:
 async def monitored(servers: StandaloneServers) -> AsyncIterator[Seen]:
     """Hears every command up to the end of the block."""
     seen = Seen()
-    login = {"password": servers.secret()["password"], "protocol": 2}
-    client = Redis.from_url(servers.url, decode_responses=True, **login)
-    teller = Redis.from_url(servers.url, **login)
+    password = servers.secret()["password"]
+    client = Redis.from_url(servers.url, decode_responses=True, password=password, protocol=2)
+    teller = Redis.from_url(servers.url, password=password, protocol=2)
     async with client, teller, client.monitor() as monitor:
         yield seen
         await teller.echo(END)

@@ -20,7 +20,7 @@ TEXT = """-- Count what is left.
 -- WRITES   hset state;
 --          [xnack stream for release]
 -- USER     operator for recovery
--- RETURNS  done count, main{length, first}, stays[id, verdict], rest...
+-- RETURNS  done total, main{length, first}, stays[id, verdict], rest...
 --          | {now_ms, taken{trigger, entries}...} | not-owner
 -- Costs  nothing.
 -- Repeats safely.
@@ -33,7 +33,7 @@ return refusal
 class Done(NamedTuple):
     """An answer of the script."""
 
-    count: int
+    total: int
     main: object
     stays: object
     rest: list[bytes]
@@ -124,11 +124,12 @@ def test_an_answer_is_read_by_its_names() -> None:
     reply = [b"done", 2, [7, b"1-0"], [[b"1-0", b"held"]], b"a", b"b"]
     answer = a_script().read(reply)
     done = answer.into(Done)
-    assert (answer.verdict, done.count, done.rest) == ("done", 2, [b"a", b"b"])
+    assert (answer.verdict, done.total, done.rest) == ("done", 2, [b"a", b"b"])
     assert answer["main"].first == b"1-0"
     assert [(one.id, one.verdict) for one in answer["stays"]] == [(b"1-0", b"held")]
     assert a_script().read([b"done", 0, None, None])["stays"] is None
     assert a_script().read([b"17", [b"timer", 3]])["taken"][0].entries == 3
+    assert a_script().read([b""])["taken"] == []
     assert a_script().read(b"not-owner").verdict == "not-owner"
 
 
@@ -140,7 +141,7 @@ def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
     with pytest.raises(BadDeclaration, match="does not declare"):
         a_script().read([b"not-owner", b"more"])
     with pytest.raises(KeyError):
-        a_script().read([b"not-owner"])["count"]
+        a_script().read([b"not-owner"])["total"]
     with pytest.raises(TypeError):
         a_script().read([b"17"]).into(Done)
 

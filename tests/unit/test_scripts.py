@@ -110,8 +110,8 @@ def test_reads_and_writes_are_told_apart(name: str, package: str) -> None:
 def test_keys_and_arguments_are_used_by_their_names_alone(name: str, package: str) -> None:
     declared, body = read_declaration(name, package), body_of(name, package)
     assert not re.search(r"\b(KEYS|ARGV)\b", body)
-    tail = [declared.tail.name] if declared.tail else []
-    names = {one.name for one in (*declared.keys, *declared.arguments)} | set(tail)
+    names = {key.name for key in declared.keys} | {one.name for one in declared.arguments}
+    names |= {declared.tail.name} if declared.tail else set()
     unread = {one for one in names if not re.search(rf"\b{one}\b", body)}
     typed = {one for one in unread if "find_refusal()" in body and one in single_keys(declared)}
     assert unread <= typed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha1
@@ -118,7 +118,7 @@ class Script:
         verdict, parts = "", reply
         if isinstance(reply, bytes):
             verdict, parts = reply.decode(), ()
-        elif reply and isinstance(reply[0], bytes) and reply[0].decode("latin-1") in answers:
+        elif reply and isinstance(reply[0], bytes) and _is_verdict(reply[0], answers):
             verdict, parts = reply[0].decode(), reply[1:]
         fields = answers.get(verdict)
         if fields is None or not _fits(parts, fields):
@@ -188,6 +188,11 @@ def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
     script = load_script("find_denied")
     words = [part for need in needs for part in (len(need.words()), *need.words())]
     return Command(parts=("EVAL", script.text, 0, *words), key=text_of(near))
+
+
+def _is_verdict(part: bytes, answers: Collection[str]) -> bool:
+    # An empty text is the first part of an answer without a verdict.
+    return part != b"" and part.decode("latin-1") in answers
 
 
 def _fits(parts: Sequence[Reply], fields: Sequence[Field]) -> bool:
