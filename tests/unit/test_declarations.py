@@ -101,8 +101,8 @@ def test_lua_has_each_name_as_a_local() -> None:
 
 def test_what_is_written_is_asked_for_before_and_what_may_fail_is_not() -> None:
     text = a_script().text
-    assert "{ 'HSET', key, 'f', 'v' }" in text
-    assert "{ 'XRANGE', key, '-', '+' }" in text
+    assert "find_forbidden('hset', key, 'HSET', key, 'f', 'v')" in text
+    assert "find_forbidden('xrange', key, 'XRANGE', key, '-', '+')" in text
     assert "XNACK" not in text.partition("-- Count what is left")[0]
     assert "'TYPE'" not in text
 

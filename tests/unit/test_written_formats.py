@@ -69,7 +69,7 @@ def test_lua_has_what_is_declared(package: str) -> None:
     events = [text for text in writing if "ledger_event(" in text]
     assert events
     for text in events:
-        assert text.count("local LEDGER_FIELDS = {") == 1
+        assert text.count("local function ledger_fields(kind)") == 1
         assert f"local function ledger_entry({', '.join(ENTRY_WORDS)})" in text
         for kind, names in EVENT_FIELDS.items():
             assert f"['{kind}'] = '{' '.join(names)}'," in text

@@ -180,15 +180,17 @@ def read_include(name: str, package: str = OPERATOR_SCRIPTS) -> str:
 
 
 def _render_ledger_fields() -> str:
-    """Lua that has the fields of each kind of event, and joins the words about one entry."""
-    rows = (f"  ['{kind}'] = '{' '.join(names)}'," for kind, names in EVENT_FIELDS.items())
-    words = ", ".join(ENTRY_WORDS)
+    """Lua that has the fields of each kind of event, and joins the words about one entry.
+
+    Both without a table that would be made for each run, or for each entry.
+    """
+    rows = (f"    ['{kind}'] = '{' '.join(names)}'," for kind, names in EVENT_FIELDS.items())
     return "\n".join(
         (
-            "local LEDGER_FIELDS = {",
-            *(*rows, "}"),
-            f"local function ledger_entry({words})",
-            f"  return table.concat({{ {words} }}, ' ')",
+            "local function ledger_fields(kind)\n  return ({",
+            *(*rows, "  })[kind]\nend"),
+            f"local function ledger_entry({', '.join(ENTRY_WORDS)})",
+            "  return " + " .. ' ' .. ".join(ENTRY_WORDS),
             "end\n",
         )
     )
@@ -431,33 +433,33 @@ def _render_refusal(declared: Declaration, body: str) -> str:
     if "find_refusal()" not in body and "find_missing_right()" not in body:
         return ""
     many = {key.name for key in declared.keys if key.many is Many.ANY}
-    asked = [
-        _append("asked", f"{{ '{run.command}', key, {{ {_quote(run.command)} }} }}", name, many)
+    asked = (
+        _ask(f"find_forbidden('{run.command}', key, {_quote(run.command)})", name, many)
         for run in declared.runs()
         if run.is_asked_for
         for name in run.keys
-    ]
-    typed = [
-        _append("typed", f"{{ key, '{KEY_TYPES[key.name]}' }}", key.name, many)
+    )
+    typed = (
+        _ask(f"find_wrong_type(key, '{KEY_TYPES[key.name]}')", key.name, many)
         for key in declared.keys
         if KEY_TYPES[key.name]
-    ]
+    )
     return "".join(
         (
-            "local function find_missing_right()\n  local asked, key = {}, nil\n",
-            *(*asked, "  return find_forbidden(asked)\nend\n"),
-            "local function find_refusal()\n  local typed, key = {}, nil\n",
-            *(*typed, "  return find_wrong_type(typed) or find_missing_right()\nend\n"),
+            "local function find_missing_right()\n  local key, found\n",
+            *(*asked, "  return nil\nend\n"),
+            "local function find_refusal()\n  local key, found\n",
+            *(*typed, "  return find_missing_right()\nend\n"),
         )
     )
 
 
-def _append(rows: str, row: str, name: str, many: set[str]) -> str:
-    """Lua that puts a row about this key, or about each of these keys, into a table."""
-    adds = f"{rows}[#{rows} + 1] = {row}"
+def _ask(question: str, name: str, many: Collection[str]) -> str:
+    """Lua that returns what is found out about this key, or about the first of these keys."""
     if name in many:
-        return f"  for _, key in ipairs({name}) do {adds} end\n"
-    return f"  key = {name}\n  {adds}\n"
+        asks = f"found = {question}\n    if found then return found end"
+        return f"  for _, key in ipairs({name}) do\n    {asks}\n  end\n"
+    return f"  key = {name}\n  found = {question}\n  if found then return found end\n"
 
 
 def _quote(command: str) -> str:

@@ -17,9 +17,9 @@ local function add_dead_letter(key, root, fields, keep, prefix, letter)
     reason = letter.reason, error = letter.error, delivered_ms = text(letter.delivered_ms),
     dead_lettered_ms = text(letter.now_ms),
   }
-  for _, name in ipairs(LETTER_FIELDS) do
-    fields[#fields + 1] = prefix .. name
-    fields[#fields + 1] = values[name]
+  for i, name in ipairs(LETTER_FIELDS) do
+    fields[keep + 2 * i - 1] = prefix .. name
+    fields[keep + 2 * i] = values[name]
   end
   return redis.pcall('XADD', key, '*', unpack(fields))
 end

@@ -67,28 +67,20 @@ local function text(number)
   return known
 end
 
--- The first of several {command, key, words} that the ACL forbids, as a verdict; nil when none is, or
--- when this server cannot tell: the commands themselves tell then.
-local function find_forbidden(asked)
-  if not redis.acl_check_cmd then
-    return nil
-  end
-  for _, one in ipairs(asked) do
-    if one[2] and not redis.acl_check_cmd(unpack(one[3])) then
-      return { 'no-permission', one[1], one[2] }
-    end
+-- That the ACL forbids a command on a key, as a verdict. nil when it does not, when there is no key, or
+-- when this server cannot tell: the command itself tells then.
+local function find_forbidden(command, key, ...)
+  if key and redis.acl_check_cmd and not redis.acl_check_cmd(...) then
+    return { 'no-permission', command, key }
   end
   return nil
 end
 
--- The first of several {key, type} that holds something else, as a verdict; nil when none does.
-local function find_wrong_type(wanted)
-  for _, one in ipairs(wanted) do
-    local key, kind = one[1], one[2]
-    local found = key and redis.call('TYPE', key).ok or 'none'
-    if found ~= 'none' and found ~= kind then
-      return { 'wrong-type', key, found }
-    end
+-- That a key holds something else, as a verdict; nil when it does not, or is not there.
+local function find_wrong_type(key, kind)
+  local found = key and redis.call('TYPE', key).ok or 'none'
+  if found ~= 'none' and found ~= kind then
+    return { 'wrong-type', key, found }
   end
   return nil
 end

@@ -11,7 +11,7 @@ local function ledger_event(kind, told, entries)
     event[#event + 1] = name
     event[#event + 1] = value
   end
-  for name in string.gmatch(LEDGER_FIELDS[kind], '%S+') do
+  for name in string.gmatch(ledger_fields(kind), '%S+') do
     if type(told[name]) == 'table' then
       for _, value in ipairs(told[name]) do
         add(name, value)
