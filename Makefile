@@ -37,6 +37,7 @@ check: $(VENV) ## Lint, types, layers, generated files
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pelops.api.crd --check
 	$(BIN)/python -m pelops.pipeline.report.schema --check
+	$(BIN)/python -m pelops.redis_streams.reference --check
 
 .PHONY: bench
 bench: $(VENV) ## Run the benchmarks
@@ -59,6 +60,10 @@ image: ## Build both container images: operator and pipeline (needs Docker)
 crds: $(VENV) ## Write crds/, docs/reference.md and the schema of audit.json from the models
 	@$(BIN)/python -m pelops.api.crd --write
 	@$(BIN)/python -m pelops.pipeline.report.schema --write
+
+.PHONY: scripts
+scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts
+	@$(BIN)/python -m pelops.redis_streams.reference --write
 
 .PHONY: clean
 clean: ## Remove what was made inside this directory

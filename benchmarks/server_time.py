@@ -51,7 +51,7 @@ class CallMeter:
     def __init__(self, raw: RawRedis, *, plain: Collection[str] = PLAIN) -> None:
         self._raw = raw
         self._plain = plain  # on Valkey a command looks the same whether or not a script ran it
-        self._names = {load_script(one, writes=True).sha.encode(): one for one in SWEEPING}
+        self._names = {load_script(one).sha.encode(): one for one in SWEEPING}
         raw.call("CONFIG", "SET", "slowlog-max-len", KEPT)
 
     def start(self) -> None:

@@ -15,8 +15,8 @@ import redis
 from local_cluster.nodes import Node
 from local_cluster.processes import Process, start_process, wait_until
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.access import Role, acl_rules
 from pelops.domain.naming import derive_keys
+from pelops.redis_streams.access import Role, acl_rules
 from tests.e2e.declaring import Object
 from tests.e2e.other_languages import LANGUAGES, CannotBuild, Program, find_program
 from tests.e2e.recovering import Group

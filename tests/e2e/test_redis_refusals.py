@@ -13,8 +13,8 @@ from local_cluster.redis_servers import (
     StandaloneServers,
 )
 from local_cluster.redis_servers.tls import make_tls_files
-from pelops.domain.access import Role, acl_rules
 from pelops.domain.naming import derive_keys
+from pelops.redis_streams.access import Role, acl_rules
 from tests.e2e.declaring import NAME, a_spec, group_of, secret
 from tests.e2e.recovering import Group
 from tests.operators import Resources

@@ -11,8 +11,8 @@ import yaml
 from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers, ServerOptions, StandaloneServers
-from pelops.domain.access import Role, acl_rules
 from pelops.domain.naming import derive_keys
+from pelops.redis_streams.access import Role, acl_rules
 from tests.e2e.declaring import (
     NAME,
     WAIT_S,

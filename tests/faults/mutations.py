@@ -41,7 +41,7 @@ ATTEMPTS = "policy/recovery/attempts.py"
 LIVENESS = "policy/recovery/liveness.py"
 
 MOVE_BY_OWNER = (
-    Replacement(file=RECOVER, old="    if delivered >= cut then\n", new="    if false then\n"),
+    Replacement(file=RECOVER, old="    if delivered >= cut_ms then\n", new="    if false then\n"),
 )
 
 FAILED_PHASE = (
@@ -78,8 +78,8 @@ ACK_FIRST = (
     Replacement(file=RECOVER, old=", answered, crowd }\n", new=", answered, crowd, taken }\n"),
     Replacement(
         file=RECOVERY,
-        old="        answers = await server.run_many([_recover_call(act, order, tail)] * depth)\n",
-        new="        answers = await server.run_many([_recover_call(act, order, tail)] * depth)\n"
+        old="server.run_many([_recover_call(act, order, cut, start=start)] * depth)\n",
+        new="server.run_many([_recover_call(act, order, cut, start=start)] * depth)\n"
         "        answers = [await _copy(server, act, order, one) for one in answers]\n",
     ),
     Replacement(
@@ -89,7 +89,7 @@ ACK_FIRST = (
     ),
     Replacement(
         file=RECOVERY,
-        old="def _recover_call(\n",
+        old="def _recover_call(",
         new="""async def _copy(server, act, order, answer):
     if isinstance(answer, PelopsError) or answer[0] != b"done":
         return answer
@@ -107,8 +107,7 @@ async def _add(server, key, fields):
     return await server.execute("XADD", key, "*", *fields, key=key, writes=True)
 
 
-def _recover_call(
-""",
+def _recover_call(""",
     ),
 )
 

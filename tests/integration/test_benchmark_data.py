@@ -84,7 +84,7 @@ def test_answers_that_are_not_looked_at_leave_the_connection_usable(raw: RawRedi
 
 
 def test_calls_of_scripts_are_told_from_what_they_call_themselves(raw: RawRedis) -> None:
-    script = load_script("find_idle", writes=False)
+    script = load_script("find_idle")
     raw.call("SCRIPT", "LOAD", script.text)
     meter = CallMeter(raw)
     meter.start()

@@ -11,10 +11,10 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.recovery import lock_expiry as listening
 from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, UNSEEN, Listening
 from pelops.controller.runtime.versions import Name
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.builders import resource
 from tests.integration.expiring import TELLING, expire, until
 from tests.integration.redis_door import connected, endpoint_of

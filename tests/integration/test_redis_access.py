@@ -7,12 +7,12 @@ from typing import Final
 import pytest
 
 from local_cluster.redis_servers import ClusterServers, RedisServers, StandaloneServers
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.state import Latch
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
 from pelops.redis_core.server import Flavour, Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.group.lag import repair_lag
 from pelops.redis_streams.group.observation import observe_group
 from pelops.redis_streams.group.position import clear_latches, remember_position

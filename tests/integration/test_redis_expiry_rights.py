@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from local_cluster.redis_servers import RedisServers, StandaloneServers, start_standalone
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, can_see_expiries
 from tests.integration.expiring import (
     TELLING,

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.access import Role, acl_rules
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Role, acl_rules
 from pelops.redis_streams.group.lag import repair_lag
 from pelops.redis_streams.group.observation import observe_group
 from tests.integration.lag_cases import (

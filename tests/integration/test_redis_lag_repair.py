@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 import pytest
 
 from local_cluster.redis_servers import ClusterServers, SentinelServers, StandaloneServers
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied, WrongType
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.group.lag import repair_lag
 from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
 from pelops.redis_streams.group.provisioning import provision_group

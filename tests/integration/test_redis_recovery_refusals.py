@@ -6,7 +6,6 @@ from typing import Final
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.errors import (
     ChunkChanged,
     NoSuchGroup,
@@ -16,6 +15,7 @@ from pelops.errors import (
     WrongType,
 )
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.integration.recovering import (
     KEYS,
     an_order,

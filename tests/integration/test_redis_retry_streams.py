@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.observation import RetryObservation
 from pelops.errors import NotOurs, PermissionDenied, PositionAhead, WouldDuplicate, WrongType
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.group.observation import observe_group
 from pelops.redis_streams.group.provisioning import destroy_group, provision_group
 from pelops.redis_streams.group.retry_stream import (

@@ -27,7 +27,7 @@ from pelops.redis_streams.recovery.consumers import see_progress
 from pelops.redis_streams.recovery.offers import review_offers
 from pelops.redis_streams.recovery.scan import finish_sweep
 from pelops.redis_streams.recovery.suspects import hand_over, settle_suspects
-from pelops.worker.server.scripts import script_call, with_text
+from pelops.worker.server.scripts import command_of, with_text, worker_script
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -197,23 +197,32 @@ async def _see_progress(server: Server) -> Callable[[], Awaitable[object]]:
     return lambda: see_progress(server, KEYS.stream, KEYS.group, DEAD)
 
 
-def _of_worker(name: str, keys: tuple[str, ...], *args: object) -> Case:
-    """A script of the SDK on entries of this worker, or of the dead one; `ids` are put last."""
+def _of_worker(name: str, **args: object) -> Case:
+    """A script of the SDK on entries of this worker, or of the dead one."""
 
     async def prepare(server: Server) -> Callable[[], Awaitable[object]]:
         ids = await strand(server, MANY, value=LARGE)
         before = await server_time(server) + SOON
-        said = [int(before.timestamp() * 1000) if one == "before" else one for one in args]
-        words = [*said, *map(str, ids)] if name not in {"claim", "reject"} else said
-        last = [str(ids[0])] if name == "reject" else []
-        call = with_text(script_call(name, keys, KEYS.group, *words, *last))  # type: ignore[arg-type]
+        known = {
+            "group": KEYS.group,
+            "me": DEAD,
+            "prefix": "_",
+            "id": str(ids[0]),
+            "ids": list(map(str, ids)),
+            "before": int(before.timestamp() * 1000),
+            "max_bytes": BYTES,
+        }
+        script = worker_script(name)
+        wanted = {one.name for one in script.declared.arguments} | {"ids"}
+        if script.declared.tail is None:
+            wanted.remove("ids")
+        given = {one: value for one, value in (known | args).items() if one in wanted}
+        call = with_text(command_of(script.call(KEYS, {"source": KEYS.stream}, **given)))
         return lambda: server.execute(*call, key=KEYS.stream)
 
     return prepare
 
 
-_WRITING: Final = (KEYS.stream, KEYS.dead_letter, KEYS.ledger, KEYS.state)
-_OFFERED: Final = (KEYS.stream, KEYS.handover)
 BYTES: Final = 256 * 1024
 CASES: Final[dict[str, Case]] = {
     "recover_entries": _recover,
@@ -231,13 +240,17 @@ CASES: Final[dict[str, Case]] = {
     "return_copies": _return,
     "review_offers": _review,
     "see_progress": _see_progress,
-    "acknowledge": _of_worker("acknowledge", (KEYS.stream,), DEAD, 0),
-    "keep": _of_worker("keep", _WRITING, DEAD, "_", "heartbeat"),
-    "claim": _of_worker("claim", _WRITING, "me", "_", "idle", 0, "-", 500, 100, BYTES),
-    "take_over": _of_worker("take_over", _OFFERED, "me", "1-1", DEAD, "before", BYTES),
-    "release": _of_worker("release", (*_WRITING, KEYS.handover), DEAD, "_", "release", 1, 1, 0),
-    "bury": _of_worker("bury", _WRITING, DEAD, "_", "history"),
-    "reject": _of_worker("reject", _WRITING, DEAD, "_", "worker", "Rejected", "useless"),
+    "acknowledge": _of_worker("acknowledge", deletes=False),
+    "keep": _of_worker("keep", trigger="heartbeat"),
+    "claim": _of_worker(
+        "claim", me="me", trigger="idle", min_idle_ms=0, start="-", page=500, count=100
+    ),
+    "take_over": _of_worker("take_over", me="me", offer="1-1", owner=DEAD),
+    "release": _of_worker(
+        "release", trigger="release", idle_limit_ms=1, may_age=True, may_offer=False
+    ),
+    "bury": _of_worker("bury", trigger="history"),
+    "reject": _of_worker("reject", trigger="worker", reason="Rejected", why="useless"),
 }
 
 
@@ -287,8 +300,17 @@ async def test_what_one_worker_has_no_room_for_is_offered_to_the_next_reader(
         read = ("XREADGROUP", "GROUP", KEYS.group, worker, "STREAMS", KEYS.handover, ">")
         ((_, ((offer, fields),)),) = await server.execute(*read, key=KEYS.handover)
         told = dict(zip(fields[::2], fields[1::2], strict=True))
-        whose = (KEYS.group, worker, offer, told[b"consumer"], told[b"before"], BYTES)
-        call = script_call("take_over", _OFFERED, *whose, *told[b"ids"].split())
-        found = await server.execute(*with_text(call), key=KEYS.stream)
+        call = worker_script("take_over").call(
+            KEYS,
+            {"source": KEYS.stream},
+            group=KEYS.group,
+            me=worker,
+            offer=offer,
+            owner=told[b"consumer"],
+            before=told[b"before"],
+            max_bytes=BYTES,
+            ids=told[b"ids"].split(),
+        )
+        found = await server.execute(*with_text(command_of(call)), key=KEYS.stream)
         taken += [one for one, *_ in found]
     assert len(set(map(bytes, taken))) == 3  # type: ignore[arg-type]

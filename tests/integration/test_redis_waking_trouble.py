@@ -14,12 +14,12 @@ from local_cluster.redis_servers import (
     SentinelServers,
     StandaloneServers,
 )
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys, key_slot
 from pelops.redis_core import transport
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.scaling import wait as waiting
 from pelops.redis_streams.scaling import wake as waking
 from pelops.redis_streams.scaling.wake import Waker

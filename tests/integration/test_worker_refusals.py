@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.access import Role, acl_rules, producer_rules
 from pelops.errors import PermissionDenied, RedisError, WrongType
+from pelops.redis_streams.access import Role, acl_rules, producer_rules
 from pelops.worker import Producer
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.access import Feature
 from pelops.errors import NoSuchGroup, PermissionDenied, UnsupportedServer
+from pelops.redis_streams.access import Feature
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture

@@ -1,16 +1,14 @@
 """A worker needs each right that it has and says which one it lacks; its scripts are whole."""
 
-from importlib.resources import files
 from typing import Final
 
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.domain.access import Role, acl_rules
 from pelops.errors import PermissionDenied
+from pelops.redis_streams.access import Role, acl_rules
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
-from pelops.worker.server.scripts import script_call, with_text
 from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,
@@ -66,15 +64,3 @@ async def test_every_word_is_needed(redis: Behind, empty_redis: StandaloneServer
 async def test_the_words_suffice(redis: Behind, empty_redis: StandaloneServers) -> None:
     async with opened(worker_endpoint(empty_redis)) as door:
         await act(redis, door)
-
-
-def test_every_script_is_whole_and_says_what_it_costs_and_whether_it_repeats() -> None:
-    folder = files("pelops.worker.server").joinpath("lua")
-    names = [one.name.removesuffix(".lua") for one in folder.iterdir() if one.is_file()]
-    assert len(names) > 5
-    for name in names:
-        text = str(with_text(script_call(name, ()))[1])
-        assert "-- include:" not in text
-        contract = folder.joinpath(f"{name}.lua").read_text("utf-8")
-        for word in ("-- KEYS", "-- ARGV", "-- Returns", "-- Costs", "-- Repeats safely"):
-            assert word in contract, f"{name} lacks {word}"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import ClusterServers, SentinelServers, StandaloneServers
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.errors import InvalidSpec, RedisError, RedisUnavailable
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.connection import wire_to
 from pelops.worker.server.place import read_endpoint

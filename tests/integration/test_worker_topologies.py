@@ -14,8 +14,8 @@ from local_cluster.redis_servers import (
     ServerOptions,
     StandaloneServers,
 )
-from pelops.domain.access import Feature
 from pelops.errors import RedisError
+from pelops.redis_streams.access import Feature
 from pelops.worker import Entry, Worker
 from tests.integration.redis_door import endpoint_of
 from tests.integration.worker_door import KEYS, Behind, behind, grant, worker_endpoint

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.server import Server
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.worker.server.adapter import Delivered
 from pelops.worker.server.place import Place
 from pelops.worker.server.redis_adapter import RedisDoor

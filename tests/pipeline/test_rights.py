@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.access import Role, acl_rules
 from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, Evidence
 from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
 from pelops.pipeline.settings import Payload
+from pelops.redis_streams.access import Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, Audited
 
 NAME = "shop/nightly"

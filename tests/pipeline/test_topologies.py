@@ -16,7 +16,6 @@ from local_cluster.redis_servers import (
     SentinelServers,
     StandaloneServers,
 )
-from pelops.domain.access import Feature, Role, acl_rules
 from pelops.domain.audit import AuditSummary, Evidence, Verdict
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.pipeline import window as window_run
@@ -24,6 +23,7 @@ from pelops.pipeline.archive import snapshot
 from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
 from pelops.pipeline.settings import Target
+from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import amid, half_read
 

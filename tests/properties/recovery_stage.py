@@ -17,8 +17,8 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
+from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Part
 from pelops.redis_streams.recovery import actions as acting
 from tests.integration.redis_door import connected, endpoint_of, provision
 from tests.properties.stream_model import Act, StreamModel

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.cli.main import main
-from pelops.domain.access import Role, acl_rules
 from pelops.domain.naming import derive_keys
+from pelops.redis_streams.access import Role, acl_rules
 from tests.properties.strategies import NAME
 
 ODD = st.text(alphabet="\"'\\ \t\n\x07a*é>{}", min_size=1, max_size=8)

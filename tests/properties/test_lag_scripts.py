@@ -18,8 +18,9 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import GroupObservation, StreamObservation
+from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Part, Reply
+from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.lag import repair_lag
 from pelops.redis_streams.group.observation import Look, observe_groups
 from pelops.redis_streams.group.provisioning import provision_group

@@ -19,8 +19,9 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.policy.group.retention import RetentionPlan
+from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Part, Reply
+from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.position import remember_position
 from pelops.redis_streams.group.provisioning import provision_group
 from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream

@@ -1,8 +1,16 @@
 """The ACL lines: what docs show and `pelops acl` prints. That they suffice is tested on servers."""
 
-from pelops.domain.access import Feature, Role, acl_rules
-from pelops.domain.naming import derive_keys
+import ast
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from pelops.domain.naming import derive_keys
+from pelops.redis_core.commands import COMMANDS
+from pelops.redis_streams.access import Feature, Role, acl_rules, sent_beside_scripts
+
+ROOT = Path(__file__).parents[2]
 KEYS = derive_keys("orders:events", "g")
 
 
@@ -77,3 +85,92 @@ def test_no_role_may_do_what_is_never_needed() -> None:
         words = acl_rules(KEYS, role, frozenset(Feature))
         assert not any(word.startswith(("+@", "+config", "+keys", "+flush")) for word in words)
         assert "+acl" not in words
+
+
+# What users have been granted by the names of features: a rule that vanishes is seen here.
+CLIENT = "hello auth ping client|setname"
+CLUSTER = "cluster|slots cluster|shards command asking"
+OPERATOR = (
+    "eval evalsha info time type hmget hset hdel xinfo|stream xinfo|groups xpending xlen xrange"
+    " xgroup|create xadd xdel xtrim"
+)
+SDK = (
+    f"{CLIENT} xreadgroup xack eval evalsha time type xclaim xautoclaim xpending xrange xadd"
+    " xgroup|delconsumer hget hset hdel hincrby"
+)
+AUDITOR = (
+    f"{CLIENT} eval evalsha time type info multi exec xrange xrevrange xlen xpending xinfo|stream"
+    " xinfo|groups xinfo|consumers hmget hset"
+)
+LEAST = {
+    Role.OPERATOR: OPERATOR,
+    Role.WORKER: f"{CLIENT} xreadgroup xack",
+    Role.SDK_WORKER: SDK,
+    Role.AUDITOR: AUDITOR,
+    Role.PRODUCER: f"{CLIENT} xadd",
+}
+BEYOND = {
+    (Role.OPERATOR, Feature.CLUSTER): "cluster|slots asking",
+    (Role.OPERATOR, Feature.DATABASE): "select",
+    (Role.OPERATOR, Feature.DELETE_POLICY): "xgroup|destroy unlink",
+    (Role.OPERATOR, Feature.RECOVERY): (
+        "xack xclaim xinfo|consumers xgroup|delconsumer hget hincrby hscan"
+    ),
+    (Role.OPERATOR, Feature.RETENTION): "hincrby",
+    # HGET: the script that removes a consumer asks by it who acts on the group.
+    (Role.OPERATOR, Feature.CLEANUP): "xinfo|consumers xgroup|delconsumer hget",
+    (Role.OPERATOR, Feature.LOCKS): "exists pttl",
+    (Role.OPERATOR, Feature.EXPIRY_EVENTS): "psubscribe punsubscribe",
+    (Role.OPERATOR, Feature.WAKE): "xread client|id client|unblock",
+    (Role.OPERATOR, Feature.RELEASE): "xnack",
+    (Role.OPERATOR, Feature.SCALING): "xgroup|setid",
+    (Role.SDK_WORKER, Feature.RELEASE): "xnack",
+    (Role.SDK_WORKER, Feature.DELETING): "xackdel",
+}
+for role in set(Role) - {Role.OPERATOR}:
+    BEYOND |= {(role, Feature.CLUSTER): CLUSTER, (role, Feature.DATABASE): "select"}
+
+
+@pytest.mark.parametrize("feature", [None, *Feature])
+@pytest.mark.parametrize("role", Role)
+def test_each_role_and_feature_is_granted_these_words(role: Role, feature: Feature | None) -> None:
+    rules = acl_rules(KEYS, role, {feature} if feature else set())
+    words = f"{LEAST[role]} {BEYOND.get((role, feature), '')}" if feature else LEAST[role]
+    assert {rule for rule in rules if rule.startswith("+")} == {f"+{one}" for one in words.split()}
+
+
+# What Python sends that no rule grants: every user may, or the refusal is borne. The Sentinels have
+# users of their own.
+UNGRANTED = {"eval", "evalsha", "config|get", "sentinel|get-master-addr-by-name"}
+UNGRANTED |= {"sentinel|sentinels"}
+CONTAINERS = {"XINFO", "XGROUP", "CLIENT", "CLUSTER", "CONFIG", "SENTINEL"}
+SOURCES = {
+    Role.OPERATOR: ("redis_core", "redis_streams", "controller"),
+    Role.SDK_WORKER: ("worker/server",),
+}
+
+
+def sent_by(folder: Path) -> Iterator[str]:
+    """The commands that Python code spells out: in a call, as a Command, or as a tuple."""
+    for path in folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "execute":
+                yield from spelt(node.args)
+            elif isinstance(node, ast.keyword) and node.arg == "parts":
+                yield from spelt(getattr(node.value, "elts", []))
+            elif isinstance(node, ast.Tuple):
+                yield from (one for one in spelt(node.elts) if one in COMMANDS)
+
+
+def spelt(parts: list[ast.expr]) -> Iterator[str]:
+    words = [part.value for part in parts[:2] if isinstance(part, ast.Constant)]
+    if words and isinstance(words[0], str) and words[0].isupper():
+        yield "|".join(map(str, words if words[0] in CONTAINERS else words[:1])).lower()
+
+
+@pytest.mark.parametrize("role", SOURCES)
+def test_what_is_sent_beside_scripts_is_declared(role: Role) -> None:
+    package = ROOT / "operator" / "pelops"
+    sent = {command for folder in SOURCES[role] for command in sent_by(package / folder)}
+    assert len(sent) > 5
+    assert sent - UNGRANTED <= {run.command for run in sent_beside_scripts(role)}

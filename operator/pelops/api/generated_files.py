@@ -1,4 +1,4 @@
-"""Files that are generated from models and kept in the repository: written, or compared."""
+"""Files that are generated and kept in the repository: written, or compared."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _render_differences(root: Path, files: Mapping[str, str]) -> str:
             _read(root / name).splitlines(keepends=True),
             wanted.splitlines(keepends=True),
             fromfile=name,
-            tofile=f"{name} (from the models)",
+            tofile=f"{name} (as generated)",
         )
     )
 

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from pelops.domain.access import Feature, Role
+    from pelops.redis_streams.access import Feature, Role
 
     parser = argparse.ArgumentParser(prog="pelops", description=__doc__)
     parser.add_argument("--version", action="version", version=f"pelops {__version__}")
@@ -93,8 +93,8 @@ def _run_acl(arguments: argparse.Namespace) -> str:
 
 
 def _rules(arguments: argparse.Namespace) -> Sequence[str]:
-    from pelops.domain.access import Feature, Role, acl_rules
     from pelops.domain.naming import derive_keys
+    from pelops.redis_streams.access import Feature, Role, acl_rules
 
     role, group = Role(arguments.role), arguments.group
     if group is None and role != Role.PRODUCER:

@@ -5,7 +5,7 @@ flat text; an event's time is that of its entry ID, on the server's clock. Reade
 kinds that they do not know.
 
 An act on many entries is one event: its details, then one pair for each entry, whose name is the
-entry's ID and whose value is "new_id root_id retry_count deliveries idle_ms".
+entry's ID and whose value are the words of `ENTRY_WORDS`. `EVENT_FIELDS` is what the scripts write.
 """
 
 from __future__ import annotations
@@ -31,28 +31,60 @@ _ENTRY: Final = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
 class LedgerKind(StrEnum):
     """What was done. The value is what the scripts write."""
 
-    # stream, position (last-delivered-id it begins with), why (CreationReason), repeats (entries
-    # there that may have been delivered before, or "many"), from (where it was last seen, or
-    # empty), added (entries-added of the stream, where the group begins at its end; else empty)
     GROUP_CREATED = "group-created"
     GROUP_ADOPTED = "group-adopted"  # found as it was, untouched
     OWNER_CHANGED = "owner-changed"  # another resource acts from now on
-    # These have a pair for each entry beside stream, consumer, reason, trigger, actor, and target:
-    # the stream that has the new IDs. A requeue without it was into the same stream.
     REQUEUED = "requeued"  # new ID: the copy's
     DEAD_LETTERED = "dead-lettered"  # new ID: the dead letter's
     PAYLOAD_GONE = "payload-gone"  # the body was deleted; new ID: the dead letter's
     RELEASED = "released"  # given to whoever claims it, under its own ID
-    CONSUMER_REMOVED = "consumer-removed"  # consumer
-    TRIMMED = "trimmed"  # stream, count, below, first_id_after: the first entry left, or empty
-    LETTERS_EXPIRED = "letters-expired"  # count, last_id: no dead letter up to it is left
-    DATA_LOSS = "data-loss"  # at_least, at_most (or empty), after (position), before (first left)
-    # at_most (entries), observed_ms, then consumer for each that was deleted with entries pending
+    CONSUMER_REMOVED = "consumer-removed"
+    TRIMMED = "trimmed"
+    LETTERS_EXPIRED = "letters-expired"
+    DATA_LOSS = "data-loss"
     PENDING_DROPPED = "pending-dropped"
-    POSITION_CHANGED = "position-changed"  # from, to, why
-    # stream, entries_added, last_generated, last_delivered, lowest_pending, length, pending,
-    # first_id (or empty)
+    POSITION_CHANGED = "position-changed"
     BOOKMARK = "bookmark"
+
+
+_OWNER: Final = ("uid", "cluster", "namespace", "name")
+# Then a pair for each entry. `target` is the stream that has the new IDs; a requeue without it was
+# into the same stream.
+_ACT: Final = ("stream", "consumer", "reason", "trigger", "actor", "target")
+# What each kind says beside itself, in this order. A field may be missing, or be an empty text.
+EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
+    # `position` is the last-delivered-id with which it begins, `why` a CreationReason, `repeats`
+    # how many entries there may have been delivered before, or "many", `from` where it was last
+    # seen, `added` the stream's entries-added where the group begins at its end, else empty.
+    LedgerKind.GROUP_CREATED: (
+        *_OWNER,
+        *("stream", "position", "why", "repeats", "from", "added"),
+    ),
+    LedgerKind.GROUP_ADOPTED: (*_OWNER, "position"),
+    LedgerKind.OWNER_CHANGED: (*_OWNER, "position"),
+    LedgerKind.REQUEUED: _ACT,
+    LedgerKind.DEAD_LETTERED: _ACT,
+    LedgerKind.PAYLOAD_GONE: _ACT,
+    LedgerKind.RELEASED: _ACT,
+    LedgerKind.CONSUMER_REMOVED: ("stream", "consumer", "actor"),
+    # `first_id_after` is the first entry left.
+    LedgerKind.TRIMMED: ("stream", "count", "below", "first_id_after"),
+    LedgerKind.LETTERS_EXPIRED: ("count", "last_id"),  # no dead letter up to it is left
+    # `after` is the position, `before` the first entry left.
+    LedgerKind.DATA_LOSS: (
+        *("at_least", "at_most", "after", "before"),
+        *("cause", "undelivered", "pending", "observed_ms"),
+    ),
+    # `at_most` entries; `consumer` once for each that was deleted with entries pending.
+    LedgerKind.PENDING_DROPPED: ("at_most", "observed_ms", "consumer"),
+    LedgerKind.POSITION_CHANGED: ("from", "to", "why"),
+    LedgerKind.BOOKMARK: (
+        *("stream", "entries_added", "last_generated", "last_delivered"),
+        *("lowest_pending", "length", "pending", "first_id"),
+    ),
+}
+# Of one entry in an act on many, separated by spaces. `new_id` is "-" when it kept its own.
+ENTRY_WORDS: Final = ("new_id", "root_id", "retry_count", "deliveries", "idle_ms")
 
 
 class CreationReason(StrEnum):
@@ -115,18 +147,17 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
     """The pair of one entry; None for any other pair, and for one that holds something else."""
     words = value.split(" ")
     # A newer version may add words at the end.
-    if not _ENTRY.fullmatch(field) or len(words) < 5:
+    if not _ENTRY.fullmatch(field) or len(words) < len(ENTRY_WORDS):
         return None
-    new_id, root_id, *numbers = words[:5]
+    told = dict(zip(ENTRY_WORDS, words, strict=False))
     try:
-        retries, deliveries, idle_ms = map(_read_number, numbers)
         return LedgerEntry(
             entry_id=parse_entry_id(field),
-            new_id=None if new_id == _NO_ID else parse_entry_id(new_id),
-            root_id=parse_entry_id(root_id),
-            retry_count=retries,
-            deliveries=deliveries,
-            idle=timedelta(milliseconds=idle_ms),
+            new_id=None if told["new_id"] == _NO_ID else parse_entry_id(told["new_id"]),
+            root_id=parse_entry_id(told["root_id"]),
+            retry_count=_read_number(told["retry_count"]),
+            deliveries=_read_number(told["deliveries"]),
+            idle=timedelta(milliseconds=_read_number(told["idle_ms"])),
         )
     except (InvalidSpec, OverflowError):
         return None

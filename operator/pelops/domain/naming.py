@@ -56,6 +56,19 @@ class GroupKeys:
     handover: str
     audit: str
 
+    def by_name(self) -> dict[str, str]:
+        """Every key by the name that scripts have for it."""
+        return {
+            "stream": self.stream,
+            "dead_letter": self.dead_letter,
+            "ledger": self.ledger,
+            "state": self.state,
+            "started": self.started,
+            "retry": self.retry,
+            "handover": self.handover,
+            "audit": self.audit,
+        }
+
     def derived(self) -> Iterator[str]:
         """Every key beside the stream, the dead letters first."""
         yield from (self.dead_letter, self.ledger, self.state)

@@ -1,42 +1,133 @@
-"""Lua scripts, each a file of `lua/` with its contract at the top."""
+"""Calls of Lua scripts, and what they answer, by the names that each script's header declares."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import sha1
-from importlib.resources import files
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from pelops.redis_core.transport import Command, Part
+from pelops.redis_core.commands import NamedKeys, Need, Part, text_of
+from pelops.redis_core.declaration import (
+    OPERATOR_SCRIPTS,
+    Argument,
+    BadDeclaration,
+    Declaration,
+    Field,
+    Kind,
+    Many,
+    Tail,
+    read_declaration,
+)
+from pelops.redis_core.transport import Command, Reply
 
-_INCLUDE: Final = re.compile(r"^-- include: (\w+)$", re.MULTILINE)
+_NO_KEYS: Final[Mapping[str, Part]] = {}
+Record = TypeVar("Record", bound=tuple[Any, ...])
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptAnswer:
+    """What a script answered."""
+
+    verdict: str  # "" when it answers without one
+    fields: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        """A part of the answer; a KeyError for one that this verdict does not have."""
+        return self.fields[name]
+
+    def into(self, record: type[Record]) -> Record:
+        """All parts as a NamedTuple that has exactly these names."""
+        return record(**self.fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """A script's text and the name under which servers cache it."""
+    """A script, and the name under which servers cache it."""
 
-    name: str
-    text: str = field(repr=False)
+    declared: Declaration = field(repr=False)
     sha: str
-    writes: bool
 
+    @property
+    def name(self) -> str:
+        """The file's, without its ending."""
+        return self.declared.name
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """A command that a script runs, as the ACL names it, with the key and what else it takes."""
+    @property
+    def text(self) -> str:
+        """What servers get."""
+        return self.declared.text
 
-    command: str  # such as hset or xgroup|create
-    key: str | None = None
-    rest: tuple[Part, ...] = ()
+    @property
+    def writes(self) -> bool:
+        """Whether it may change anything."""
+        return bool(self.declared.writes)
 
-    def words(self) -> tuple[Part, ...]:
-        """The whole command, to be judged and not run."""
-        on_key = () if self.key is None else (self.key,)
-        return (*self.command.split("|"), *on_key, *self.rest)
+    def call(
+        self,
+        group: NamedKeys | None,
+        special: Mapping[str, Part | Sequence[Part] | None] = _NO_KEYS,
+        /,
+        **args: Any,
+    ) -> ScriptCall:
+        """One run. Keys are found by their names, in `special` or else among those of the group.
+
+        A key that may be absent is left out by None, one that stands for many is a sequence. A flag
+        takes a bool; None is an empty argument. What ends ARGV is a sequence, of texts or of
+        mappings. Raises TypeError for a name that is missing or unknown.
+        """
+        declared = self.declared
+        known = {} if group is None else group.by_name()
+        named = dict(self._name_keys(known, special))
+        expected = {one.name for one in declared.arguments}
+        rest = declared.tail
+        if rest is not None:
+            expected.add(rest.name)
+        if args.keys() != expected or special.keys() - named.keys():
+            differing = sorted((args.keys() ^ expected) | (special.keys() - named.keys()))
+            raise TypeError(f"{self.name}.lua: missing or unknown: {', '.join(differing)}")
+        return ScriptCall(
+            script=self,
+            named=named,
+            args=(
+                *(_encode(one, args[one.name]) for one in declared.arguments),
+                *(() if rest is None else _encode_tail(rest, args[rest.name])),
+            ),
+        )
+
+    def _name_keys(
+        self, known: Mapping[str, Part], special: Mapping[str, Part | Sequence[Part] | None]
+    ) -> Iterable[tuple[str, tuple[Part, ...]]]:
+        for key in self.declared.keys:
+            given = special[key.name] if key.name in special else known.get(key.name)
+            if key.many is Many.ANY:
+                if key.name not in special:
+                    raise TypeError(f"{self.name}.lua: the keys {key.name} are missing")
+                yield key.name, tuple(given or ())  # type: ignore[arg-type]
+            elif given is not None:
+                yield key.name, (given,)  # type: ignore[misc]
+            elif key.many is Many.OPTIONAL and key.name in special:
+                yield key.name, ()
+            else:
+                raise TypeError(f"{self.name}.lua: the key {key.name} is missing")
+
+    def read(self, reply: Reply) -> ScriptAnswer:
+        """The reply by its names; raises BadDeclaration for one that the header does not know."""
+        answers = self.declared.answers
+        verdict, parts = "", reply
+        if isinstance(reply, bytes):
+            verdict, parts = reply.decode(), ()
+        elif reply and isinstance(reply[0], bytes) and _is_verdict(reply[0], answers):
+            verdict, parts = reply[0].decode(), reply[1:]
+        fields = answers.get(verdict)
+        if fields is None or not _fits(parts, fields):
+            raise BadDeclaration(f"{self.name}.lua answers what its header does not declare")
+        found = {
+            one.name: one.read(parts[place:] if one.is_rest else parts[place])
+            for place, one in enumerate(fields)
+        }
+        return ScriptAnswer(verdict, found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +135,24 @@ class ScriptCall:
     """One run of a script. All its keys lie in one slot; the first decides the node."""
 
     script: Script
-    keys: tuple[str, ...]
+    named: Mapping[str, tuple[Part, ...]]
     args: tuple[Part, ...] = ()
-    needs: Callable[[], tuple[Need, ...]] = tuple  # asked for when the ACL refuses
+
+    @property
+    def keys(self) -> tuple[Part, ...]:
+        """In the script's order."""
+        return tuple(key for keys in self.named.values() for key in keys)
+
+    def needs(self) -> list[Need]:
+        """Every command without which it cannot run."""
+        return [
+            Need(run.command, key)
+            for run in self.script.declared.runs()
+            if not run.is_optional
+            for key in (
+                [key for name in run.keys for key in self.named[name]] if run.keys else [None]
+            )
+        ]
 
     def by_sha(self) -> Command:
         """Run what the server has cached."""
@@ -57,31 +163,59 @@ class ScriptCall:
         return self._command("EVAL", self.script.text)
 
     def _command(self, name: str, script: str) -> Command:
+        keys = self.keys
         return Command(
-            parts=(name, script, len(self.keys), *self.keys, *self.args),
-            key=self.keys[0],
+            parts=(name, script, len(keys), *keys, *self.args),
+            key=text_of(keys[0]) if keys else None,
             writes=self.script.writes,
         )
 
 
 @cache
-def load_script(name: str, *, writes: bool) -> Script:
-    """The script in `lua/<name>.lua`; a line `-- include: X` stands for `lua/include/X.lua`."""
-    text = _INCLUDE.sub(lambda found: _read(f"include/{found[1]}"), _read(name))
-    digest = sha1(text.encode(), usedforsecurity=False).hexdigest()  # Redis names scripts by SHA-1
-    return Script(name=name, text=text, sha=digest, writes=writes)
+def load_script(name: str, package: str = OPERATOR_SCRIPTS) -> Script:
+    """The script `lua/<name>.lua` of a package; raises BadDeclaration."""
+    declared = read_declaration(name, package)
+    # Redis names scripts by SHA-1.
+    digest = sha1(declared.text.encode(), usedforsecurity=False).hexdigest()
+    return Script(declared=declared, sha=digest)
 
 
-def _read(name: str) -> str:
-    path = files("pelops.redis_streams").joinpath("lua", *f"{name}.lua".split("/"))
-    return path.read_text("utf-8")
-
-
-def find_denied(needs: Sequence[Need], *, near: str) -> Command:
+def find_denied(needs: Sequence[Need], *, near: Part) -> Command:
     """A command whose reply is the place of the first need that the ACL forbids, from 1; or 0.
 
     It declares no key, since a key that is forbidden would forbid the question as well.
     """
-    script = load_script("find_denied", writes=False)
+    script = load_script("find_denied")
     words = [part for need in needs for part in (len(need.words()), *need.words())]
-    return Command(parts=("EVAL", script.text, 0, *words), key=near)
+    return Command(parts=("EVAL", script.text, 0, *words), key=text_of(near))
+
+
+def _is_verdict(part: bytes, answers: Collection[str]) -> bool:
+    # An empty text is the first part of an answer without a verdict.
+    return part != b"" and part.decode("latin-1") in answers
+
+
+def _fits(parts: Sequence[Reply], fields: Sequence[Field]) -> bool:
+    if fields and fields[-1].is_rest:
+        return len(parts) >= len(fields) - 1
+    return len(parts) == len(fields)
+
+
+def _encode(argument: Argument, value: Any) -> Part:
+    if value is None:
+        return ""
+    if argument.kind is Kind.FLAG:
+        return int(value)
+    return value  # type: ignore[no-any-return]
+
+
+def _encode_tail(tail: Tail, values: Iterable[Any]) -> Iterable[Part]:
+    if not tail.columns:
+        yield from values
+        return
+    names = {one.name for one in tail.columns}
+    for row in values:
+        if row.keys() != names:
+            raise TypeError(f"{tail.name} have to have {', '.join(sorted(names))}: {sorted(row)}")
+        for column in tail.columns:
+            yield _encode(column, row[column.name])

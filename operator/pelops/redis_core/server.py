@@ -14,9 +14,10 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import OutcomeUnknown, PelopsError, PermissionDenied, RedisUnavailable
 from pelops.metrics import SCRIPT_OUTCOMES, SERVER_SECONDS
 from pelops.redis_core.cluster import Router
+from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import permission_denied, translate_reply
 from pelops.redis_core.scripts import ScriptCall, find_denied
-from pelops.redis_core.transport import Command, Part, Reply
+from pelops.redis_core.transport import Command, Reply
 
 _COMMANDS_PER_EXCHANGE: Final = 100
 
@@ -124,7 +125,7 @@ class Server:
         if not isinstance(place, int) or place == 0:
             return answer
         need = needs[place - 1]
-        named = permission_denied(need.command, need.key)
+        named = permission_denied(need.command, need.named_key)
         named.__cause__ = answer.__cause__
         return named
 

@@ -18,13 +18,13 @@ from redis.asyncio.connection import Connection, ConnectionPool
 
 from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.errors import RedisUnavailable
+from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import translate_failure
 
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 5.0
 CONNECTIONS_PER_NODE: Final = 16
 
-Part: TypeAlias = str | bytes | int
 Locate: TypeAlias = Callable[[], Awaitable[Node]]
 Reply: TypeAlias = Any  # what RESP2 holds: bytes, int, None, lists of these, or an exception
 

@@ -8,16 +8,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from pelops.domain.dead_letters import LETTER_FIELDS
 from pelops.pipeline.engine.functions import Column, DataFrame
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.policy.redrive.payload_shape import Fields, describe_shape
 from pelops.policy.redrive.triage import Signature, build_signature
 
-# The last pairs of a dead letter, in this order; a letter of another hand may lack them.
-MARKS: Final = (
-    "original_id", "stream", "group", "consumer", "delivery_count", "retry_count", "reason",
-    "error", "delivered_ms", "dead_lettered_ms",
-)  # fmt: skip
 UNKNOWN: Final = "Unknown"  # reason of a letter that has no marks
 _ID: Final = r"^[0-9]{1,19}-[0-9]{1,19}$"  # twenty digits can be more than 64 bits
 _NAMES: Final = ("cluster", "reason_key", "exception", "error_key", "shape")
@@ -33,12 +29,13 @@ def parse_letters(raw: DataFrame, field_prefix: str = "_") -> DataFrame:
     A stream of dead letters may hold entries of another hand: these have the reason `Unknown`, and
     are their own root. Names of fields may be text or binary.
     """
-    marked = F.size("fields") >= len(MARKS)
-    for place, name in enumerate(MARKS):
-        found = F.try_element_at("fields", F.lit(place - len(MARKS)))["name"]
+    # A letter of another hand may lack them.
+    marked = F.size("fields") >= len(LETTER_FIELDS)
+    for place, name in enumerate(LETTER_FIELDS):
+        found = F.try_element_at("fields", F.lit(place - len(LETTER_FIELDS)))["name"]
         marked = marked & (found.cast("string") == F.lit(field_prefix + name))
     known = raw.withColumn("marked", F.coalesce(marked, F.lit(False)))
-    kept = F.size("fields") - F.when(F.col("marked"), len(MARKS)).otherwise(0)
+    kept = F.size("fields") - F.when(F.col("marked"), len(LETTER_FIELDS)).otherwise(0)
     return known.select(
         "id",
         "ms",
@@ -70,7 +67,7 @@ def sign_letters(letters: DataFrame) -> DataFrame:
 
 def _mark(name: str) -> Column:
     """The value of one mark as text; null for a letter without marks."""
-    place = MARKS.index(name) - len(MARKS)
+    place = LETTER_FIELDS.index(name) - len(LETTER_FIELDS)
     value = F.try_element_at("fields", F.lit(place))["value"]
     # Bytes that are no UTF-8 become U+FFFD each.
     return F.when(F.col("marked"), F.make_valid_utf8(value.cast("string")))

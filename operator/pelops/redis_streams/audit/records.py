@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Final
 
 from pelops.domain.audit import (
@@ -27,15 +26,15 @@ from pelops.domain.audit import (
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, audit_index_key
 from pelops.errors import InvalidSpec, PelopsError
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.observation import wrong_type
 from pelops.redis_streams.recovery.scan import raise_refusal
 
-_RECORD: Final = load_script("record_audit", writes=True)
-_FORGET: Final = load_script("forget_audit", writes=True)
-_READ: Final = load_script("read_audit", writes=False)
+_RECORD: Final = load_script("record_audit")
+_FORGET: Final = load_script("forget_audit")
+_READ: Final = load_script("read_audit")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,43 +56,33 @@ async def record_audit(
     """
     text = render_summary_text(summary)
     at_ms = (summary.window.at - _EPOCH) // timedelta(milliseconds=1)
-    call = ScriptCall(
-        script=_RECORD,
-        keys=(keys.audit,),
-        args=(
-            *(
-                check_audit_name(name),
-                at_ms,
-                summary.lost + summary.lost_earlier,
-                "-" if archived is None else str(archived),
-            ),
-            *(text, SUMMARY_LIMIT, MOST_AUDITS),
-        ),
-        needs=partial(_write_needs, keys),
+    call = _RECORD.call(
+        keys,
+        name=check_audit_name(name),
+        at_ms=at_ms,
+        lost=summary.lost + summary.lost_earlier,
+        archived="-" if archived is None else str(archived),
+        summary=text,
+        limit=SUMMARY_LIMIT,
+        most=MOST_AUDITS,
     )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    if verdict == b"too-large":
+    answer = _RECORD.read(await server.run(call))
+    raise_refusal(keys, answer)
+    if answer.verdict == "too-large":
         raise InvalidSpec(f"the summary has more than {SUMMARY_LIMIT} bytes: shorten its sentences")
-    if verdict == b"too-many":
+    if answer.verdict == "too-many":
         raise InvalidSpec(
             f"{MOST_AUDITS} audits record on {keys.audit} already: forget one that is not used any "
             f"more, with HDEL {keys.audit} NAME totals:NAME"
         )
-    return int(details[0]) if verdict == b"recorded" else None
+    return int(answer["lost"]) if answer.verdict == "recorded" else None
 
 
 async def forget_audit(server: Server, keys: GroupKeys, name: str) -> bool:
     """Remove what an audit recorded; False when nothing was there. Repeats safely."""
-    call = ScriptCall(
-        script=_FORGET,
-        keys=(keys.audit,),
-        args=(check_audit_name(name),),
-        needs=partial(_forget_needs, keys),
-    )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return bool(details[0])
+    answer = _FORGET.read(await server.run(_FORGET.call(keys, name=check_audit_name(name))))
+    raise_refusal(keys, answer)
+    return bool(answer["count"])
 
 
 async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: int) -> None:
@@ -102,7 +91,7 @@ async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: in
     Raises what every call of the door raises.
     """
     field = f"{ACKNOWLEDGED_PREFIX}{check_audit_name(name)}"
-    await server.execute("HSET", keys.audit, field, lost, key=keys.audit, writes=True)
+    await server.execute("HSET", keys.audit, field, lost, key=keys.audit)
 
 
 async def read_audits(
@@ -114,10 +103,7 @@ async def read_audits(
     """
     asked = list(dict.fromkeys(groups))
     fields = (name, f"{TOTALS_PREFIX}{name}", f"{ACKNOWLEDGED_PREFIX}{name}")
-    calls = [
-        ScriptCall(script=_READ, keys=(keys.audit,), args=fields, needs=partial(_read_needs, keys))
-        for keys in asked
-    ]
+    calls = [_READ.call(keys, fields=fields) for keys in asked]
     answers = await server.run_many(calls)
     return {keys: _read(keys, answer) for keys, answer in zip(asked, answers, strict=True)}
 
@@ -134,7 +120,7 @@ async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, s
         )
     key = audit_index_key(check_audit_name(name))
     text = json.dumps(pairs, ensure_ascii=False)
-    await server.execute("HSET", key, "groups", text, key=key, writes=True)
+    await server.execute("HSET", key, "groups", text, key=key)
 
 
 async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
@@ -155,7 +141,7 @@ async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
 async def forget_groups(server: Server, name: str) -> None:
     """Remove what `record_groups` wrote. Repeats safely."""
     key = audit_index_key(check_audit_name(name))
-    await server.execute("HDEL", key, "groups", key=key, writes=True)
+    await server.execute("HDEL", key, "groups", key=key)
 
 
 async def find_first_after(server: Server, stream: str, entry_id: EntryId) -> EntryId | None:
@@ -170,7 +156,7 @@ def _read(keys: GroupKeys, answer: Reply) -> AuditRecord | PelopsError | None:
     if isinstance(answer, bytes):
         return wrong_type(keys.audit, answer.decode("utf-8", "replace"), "hash")
     try:
-        return _parse(answer)
+        return _parse(_READ.read(answer)["values"])
     except InvalidSpec as error:
         return error
 
@@ -188,20 +174,3 @@ def _parse(values: Sequence[bytes | None]) -> AuditRecord | None:
 
 def _number(digits: bytes) -> int:
     return int(digits) if digits.isdigit() and len(digits) <= 19 else 0
-
-
-def _write_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        Need("type", keys.audit),
-        Need("time"),
-        Need("hmget", keys.audit, ("f",)),
-        Need("hset", keys.audit, ("f", "v")),
-    )
-
-
-def _forget_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (*_write_needs(keys), Need("hdel", keys.audit, ("f",)))
-
-
-def _read_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return Need("type", keys.audit), Need("hmget", keys.audit, ("f",))

@@ -5,10 +5,9 @@ Missing streams and groups are facts. A key of another type is an error that nam
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
@@ -24,16 +23,13 @@ from pelops.domain.observation import (
 from pelops.domain.ownership import GroupHold, OwnerRecord
 from pelops.domain.state import FIXED_FIELDS, GroupState, parse_state
 from pelops.errors import PelopsError, WrongType
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 
-_SCRIPT: Final = load_script("observe_group", writes=False)
+_SCRIPT: Final = load_script("observe_group")
 _WANTED: Final = ("stream", "stream", "stream", "hash", "stream", "stream")
-_OWNER: Final = tuple(
-    f"owner:{what}"
-    for what in ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
-)
+_OWNER: Final = ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -46,6 +42,19 @@ class _Stream(NamedTuple):
     added: int | None
     groups: int
     deleted: bytes | None
+
+
+class _Group(NamedTuple):
+    """A group as the script answers it."""
+
+    last_delivered: bytes
+    pending: int
+    lag: int | None
+    consumers: int
+    entries_read: int | None
+    lowest_pending: bytes | None
+    counted: Sequence[Reply] | None  # how many, whether these are all, the first one's ID
+    holding: int | None
 
 
 _NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
@@ -63,12 +72,10 @@ class Look:
     with_consumers: bool = False
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The keys, in the script's order."""
-        keys = self.keys
-        always = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
-        retry = (keys.retry,) if self.with_retry else ()
-        return (*always, *retry, *((keys.handover,) if self.with_handover else ()))
+    def further(self) -> tuple[str, ...]:
+        """The streams beside the main one."""
+        retry = (self.keys.retry,) if self.with_retry else ()
+        return (*retry, *((self.keys.handover,) if self.with_handover else ()))
 
 
 Asked = TypeVar("Asked", GroupKeys, Look)
@@ -109,27 +116,13 @@ async def observe_groups(
 
 
 def _call(look: Look) -> ScriptCall:
-    return ScriptCall(
-        script=_SCRIPT,
-        keys=look.names,
-        args=(
-            *(look.keys.group, look.is_deep + 2 * look.with_consumers),
-            *(*_OWNER, *FIXED_FIELDS),
-        ),
-        needs=partial(_needs, look),
-    )
-
-
-def _needs(look: Look) -> tuple[Need, ...]:
-    keys = look.keys
-    return (
-        *(Need("type", name) for name in look.names),
-        Need("time"),
-        Need("xinfo|stream", keys.stream),
-        Need("xinfo|groups", keys.stream),
-        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
-        Need("xlen", keys.dead_letter),
-        Need("hmget", keys.state, ("owner:uid",)),
+    return _SCRIPT.call(
+        look.keys,
+        {"further": look.further},
+        group=look.keys.group,
+        is_deep=look.is_deep,
+        with_consumers=look.with_consumers,
+        fields=(*(f"owner:{name}" for name in _OWNER), *FIXED_FIELDS),
     )
 
 
@@ -143,14 +136,16 @@ def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError
 
 
 def _read(look: Look, answer: Reply) -> StreamObservation:
-    types, (seconds, microseconds), stream, group, dead_letters, fields, further, names = answer
+    found = _SCRIPT.read(answer)
+    types, (seconds, microseconds), fields = found["types"], found["time"], found["fields"]
     _check_types(look, [kind.decode() for kind in types])
     sides = {
-        name: _read_side(*one, is_former=look.is_retry_former)
-        for name, one in zip(look.names[4:], further, strict=True)
+        name: _read_side(one.stream, one.group, is_former=look.is_retry_former)
+        for name, one in zip(look.further, found["further"], strict=True)
     }
     handover = sides.get(look.keys.handover)
-    seen = _Stream(*(stream or _NO_STREAM))
+    stream, group, names = found["stream"], found["group"], found["consumers"]
+    seen = _Stream(*stream) if stream else _NO_STREAM
     return StreamObservation(
         server_time=EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds)),
         exists=stream is not None,
@@ -159,39 +154,38 @@ def _read(look: Look, answer: Reply) -> StreamObservation:
         first_id=_id_or_none(seen.first),
         entries_added=seen.added,
         groups=seen.groups,
-        group=_read_group(group, seen) if group else None,
-        dead_letters=dead_letters,
+        group=_read_group(_Group(*group), seen) if group else None,
+        dead_letters=found["dead_letters"],
         dead_letter_exists=types[1] == b"stream",
         ledger_exists=types[2] == b"stream",
-        hold=parse_hold(fields[: len(_OWNER)]),
+        hold=parse_hold(dict(zip(_OWNER, fields, strict=False))),
         max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
         state=_read_state(fields[len(_OWNER) :]),
         retry=sides.get(look.keys.retry),
-        consumers=None if names is None else tuple(_read_consumer(*one) for one in names),
+        consumers=None if names is None else tuple(map(_read_consumer, names)),
         has_handover=handover is None or handover.exists,
     )
 
 
-def _read_group(group: Sequence[Reply], stream: _Stream) -> GroupObservation:
-    delivered, pending, reported, consumers, entries_read, lowest, counted, holding = group
-    position = parse_entry_id(delivered)
+def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
+    position, counted = parse_entry_id(group.last_delivered), group.counted
     ahead = Ahead(counted[0], bool(counted[1])) if counted else None
     lag = judge_lag(
-        reported,
+        group.lag,
         last_delivered_id=position,
         last_generated_id=parse_entry_id(stream.last_generated),
         length=stream.length,
         ahead=ahead,
     )
-    is_right = reported == lag and (lag != 0 or entries_read == stream.added)
+    is_right = group.lag == lag and (lag != 0 or group.entries_read == stream.added)
     return GroupObservation(
         last_delivered_id=position,
-        pending=pending,
+        pending=group.pending,
         lag=lag,
-        consumers=consumers,
-        entries_read=entries_read,
-        lowest_pending=_id_or_none(lowest),
-        holding=holding,
+        consumers=group.consumers,
+        entries_read=group.entries_read,
+        lowest_pending=_id_or_none(group.lowest_pending),
+        holding=group.holding,
         at_least=ahead.counted if ahead else 0,
         is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
     )
@@ -203,22 +197,23 @@ def _can_repair(position: EntryId, stream: _Stream) -> bool:
     return deleted == EntryId.MIN or deleted < position
 
 
-def _read_consumer(name: bytes, pending: int, idle_ms: int) -> ConsumerObservation:
+def _read_consumer(seen: Reply) -> ConsumerObservation:
     return ConsumerObservation(
-        name=name.decode("utf-8", "surrogateescape"),
-        pending=pending,
-        idle=timedelta(milliseconds=idle_ms),
+        name=seen.name.decode("utf-8", "surrogateescape"),
+        pending=seen.pending,
+        idle=timedelta(milliseconds=seen.idle_ms),
     )
 
 
 def _read_side(
     stream: Sequence[Reply] | None, group: Sequence[Reply] | None, *, is_former: bool
 ) -> RetryObservation:
+    seen = _Stream(*stream) if stream else _NO_STREAM
     if not stream or not group:
-        length = stream[0] if stream else 0
+        length = seen.length
         # A former one gets no group anew: all that it holds waits for nobody.
         left = length if is_former else 0
-        first = _id_or_none(stream[2]) if stream and left else None
+        first = _id_or_none(seen.first) if left else None
         return RetryObservation(
             exists=False,
             is_former=is_former,
@@ -227,19 +222,20 @@ def _read_side(
             lag=left,
             first_undelivered=first,
         )
-    seen, counted = _read_group(group, _Stream(*stream)), group[6]
+    there = _Group(*group)
+    ours, counted = _read_group(there, seen), there.counted
     return RetryObservation(
         exists=True,
         is_former=is_former,
-        length=stream[0],
-        first_id=_id_or_none(stream[2]),
-        last_delivered_id=seen.last_delivered_id,
-        pending=seen.pending,
-        lag=seen.lag,
-        lowest_pending=seen.lowest_pending,
-        holding=seen.holding,
-        at_least=seen.at_least,
-        is_lag_repairable=seen.is_lag_repairable,
+        length=seen.length,
+        first_id=_id_or_none(seen.first),
+        last_delivered_id=ours.last_delivered_id,
+        pending=ours.pending,
+        lag=ours.lag,
+        lowest_pending=ours.lowest_pending,
+        holding=ours.holding,
+        at_least=ours.at_least,
+        is_lag_repairable=ours.is_lag_repairable,
         first_undelivered=_id_or_none(counted[2]) if counted else None,
     )
 
@@ -254,7 +250,9 @@ def _id_or_none(reply: bytes | None) -> EntryId | None:
 
 
 def _check_types(look: Look, types: Sequence[str]) -> None:
-    for name, found, wanted in zip(look.names, types, _WANTED, strict=False):
+    keys = look.keys
+    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state, *look.further)
+    for name, found, wanted in zip(names, types, _WANTED, strict=False):
         if found not in {"none", wanted}:
             raise wrong_type(name, found, wanted)
 
@@ -268,18 +266,15 @@ def wrong_type(key: str, found: str, wanted: str) -> WrongType:
     )
 
 
-def parse_hold(fields: Sequence[bytes | None]) -> GroupHold | None:
-    """Who acts on a group, from the fields of its state; None when nobody ever did."""
-    if not fields or any(field is None for field in fields):
+def parse_hold(record: Mapping[str, bytes | None]) -> GroupHold | None:
+    """Who acts on a group, from the record in its state; None when nobody ever did."""
+    if any(record.get(name) is None for name in _OWNER):
         return None
-    uid, cluster, namespace, name, created, until = (
-        (field or b"").decode("utf-8", "replace") for field in fields
-    )
+    texts = {name: (record[name] or b"").decode("utf-8", "replace") for name in _OWNER}
+    created, until = texts.pop("created_ms"), texts.pop("held_until_ms")
     if not (created.isdigit() and until.isdigit()):
         return None
-    owner = OwnerRecord(
-        uid=uid, cluster=cluster, namespace=namespace, name=name, created=_instant(int(created))
-    )
+    owner = OwnerRecord(**texts, created=_instant(int(created)))
     return GroupHold(owner=owner, held_until=_instant(int(until)))
 
 

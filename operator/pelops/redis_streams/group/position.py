@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from functools import partial
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
@@ -13,7 +12,7 @@ from pelops.domain.ownership import OwnerRecord
 from pelops.domain.state import LATCHES, Latch, Loss, LossCause
 from pelops.policy.group.losses import LOSS_PAUSE, DroppedEntries
 from pelops.policy.group.position import BOOKMARK_EVERY, PositionChange
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan import (
     MILLISECOND,
@@ -23,11 +22,11 @@ from pelops.redis_streams.recovery.scan import (
     to_ms,
 )
 
-_REMEMBER: Final = load_script("remember_position", writes=True)
-_HOLD: Final = load_script("hold_recovery", writes=True)
-_LOSS: Final = load_script("record_loss", writes=True)
-_DROPPED: Final = load_script("record_dropped", writes=True)
-_CLEAR: Final = load_script("clear_latch", writes=True)
+_REMEMBER: Final = load_script("remember_position")
+_HOLD: Final = load_script("hold_recovery")
+_LOSS: Final = load_script("record_loss")
+_DROPPED: Final = load_script("record_dropped")
+_CLEAR: Final = load_script("clear_latch")
 
 
 async def remember_position(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
@@ -36,15 +35,11 @@ async def remember_position(server: Server, keys: GroupKeys, owner: OwnerRecord)
     Now and then the ledger gets a bookmark too. False when all was known already. Repeats safely.
     Raises NotOurs, NoSuchGroup, WrongType and PermissionDenied before anything was written.
     """
-    call = ScriptCall(
-        script=_REMEMBER,
-        keys=(keys.stream, keys.ledger, keys.state),
-        args=(keys.group, owner.uid, BOOKMARK_EVERY // MILLISECOND),
-        needs=partial(_remember_needs, keys),
-    )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return bool(verdict == b"remembered")
+    bookmark_ms = BOOKMARK_EVERY // MILLISECOND
+    call = _REMEMBER.call(keys, group=keys.group, uid=owner.uid, bookmark_ms=bookmark_ms)
+    answer = _REMEMBER.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return answer.verdict == "remembered"
 
 
 async def hold_recovery(
@@ -55,16 +50,17 @@ async def hold_recovery(
     What another look has told already is neither told again nor held for longer. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
-    seen = "" if change.seen is None else to_ms(change.seen)
-    call = ScriptCall(
-        script=_HOLD,
-        keys=(keys.ledger, keys.state),
-        args=(owner.uid, str(change.before), str(change.after), seen, hold // MILLISECOND),
-        needs=partial(_latch_needs, keys),
+    call = _HOLD.call(
+        keys,
+        uid=owner.uid,
+        old=str(change.before),
+        new=str(change.after),
+        seen_ms=None if change.seen is None else to_ms(change.seen),
+        hold_ms=hold // MILLISECOND,
     )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return instant(details[0])
+    answer = _HOLD.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return instant(answer["hold_until_ms"])
 
 
 async def record_loss(
@@ -76,23 +72,24 @@ async def record_loss(
     when it has grown. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
-    at_most = "" if loss.at_most is None else loss.at_most
     before = first_id if loss.cause is LossCause.TRIMMED else loss.before
-    observed = "" if loss.observed is None else to_ms(loss.observed)
-    call = ScriptCall(
-        script=_LOSS,
-        keys=(keys.ledger, keys.state),
-        args=(
-            *(owner.uid, str(loss.position), loss.at_least, at_most),
-            *(str(loss.after or loss.position), "" if before is None else str(before)),
-            *(LOSS_PAUSE // MILLISECOND, loss.cause.value),
-            *(loss.undelivered, loss.pending, observed),
-        ),
-        needs=partial(_latch_needs, keys),
+    call = _LOSS.call(
+        keys,
+        uid=owner.uid,
+        position=str(loss.position),
+        at_least=loss.at_least,
+        at_most=loss.at_most,
+        after=str(loss.after or loss.position),
+        before=None if before is None else str(before),
+        pause_ms=LOSS_PAUSE // MILLISECOND,
+        cause=loss.cause.value,
+        undelivered=loss.undelivered,
+        pending=loss.pending,
+        observed_ms=None if loss.observed is None else to_ms(loss.observed),
     )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return bool(verdict == b"recorded")
+    answer = _LOSS.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return answer.verdict == "recorded"
 
 
 async def record_dropped(
@@ -103,19 +100,20 @@ async def record_dropped(
     None when it is known, or the ledger explains it. A latch is set when they were quiet before.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
-    pairs = ((encode_name(name), pending) for name, pending in dropped.consumers.items())
-    call = ScriptCall(
-        script=_DROPPED,
-        keys=(keys.ledger, keys.state),
-        args=(
-            *(owner.uid, to_ms(dropped.observed), dropped.at_most, int(dropped.is_quiet)),
-            *(part for pair in pairs for part in pair),
-        ),
-        needs=partial(_dropped_needs, keys),
+    call = _DROPPED.call(
+        keys,
+        uid=owner.uid,
+        observed_ms=to_ms(dropped.observed),
+        at_most=dropped.at_most,
+        latches=dropped.is_quiet,
+        consumers=[
+            {"name": encode_name(name), "pending": pending}
+            for name, pending in dropped.consumers.items()
+        ],
     )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return int(details[0]) if verdict == b"recorded" else None
+    answer = _DROPPED.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return int(answer["at_most"]) if answer.verdict == "recorded" else None
 
 
 async def clear_latches(
@@ -128,44 +126,6 @@ async def clear_latches(
     fields = tuple(field for latch in latches for field in LATCHES[latch])
     if not fields:
         return False
-    call = ScriptCall(
-        script=_CLEAR,
-        keys=(keys.state,),
-        args=(owner.uid, *fields),
-        needs=partial(_clear_needs, keys),
-    )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return bool(details[0])
-
-
-def _remember_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        Need("type", keys.stream),
-        Need("xinfo|stream", keys.stream),
-        Need("xinfo|groups", keys.stream),
-        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
-        *_latch_needs(keys),
-    )
-
-
-def _latch_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        *(Need("type", key) for key in (keys.ledger, keys.state)),
-        Need("time"),
-        Need("hmget", keys.state, ("f",)),
-        Need("xadd", keys.ledger, ("*", "f", "v")),
-        Need("hset", keys.state, ("f", "v")),
-    )
-
-
-def _dropped_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (*_latch_needs(keys), Need("xrange", keys.ledger, ("-", "+", "COUNT", 1)))
-
-
-def _clear_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        Need("type", keys.state),
-        Need("hmget", keys.state, ("f",)),
-        Need("hdel", keys.state, ("f",)),
-    )
+    answer = _CLEAR.read(await server.run(_CLEAR.call(keys, uid=owner.uid, fields=fields)))
+    raise_refusal(keys, answer)
+    return bool(answer["count"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
-from functools import partial
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
@@ -13,16 +12,20 @@ from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
 from pelops.domain.state import Loss
+from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import permission_denied
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Part, Reply
 from pelops.redis_streams.group.observation import EPOCH, parse_hold, wrong_type
 
-_PROVISION: Final = load_script("provision_group", writes=True)
-_DESTROY: Final = load_script("destroy_group", writes=True)
-_RELEASE: Final = load_script("release_group", writes=True)
+_PROVISION: Final = load_script("provision_group")
+_DESTROY: Final = load_script("destroy_group")
+_RELEASE: Final = load_script("release_group")
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_LOST: Final = (
+    *("lost_position", "lost_after", "lost_before", "lost_cause"),
+    *("lost_undelivered", "lost_pending", "lost_observed_ms"),
+)
 
 
 class ProvisionVerdict(StrEnum):
@@ -84,27 +87,30 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     written to once per third of it at most.
     Raises WrongType and PermissionDenied before anything was written.
     """
-    further = (keys.retry,) * with_retry + (keys.handover,) * with_handover
-    call = ScriptCall(
-        script=_PROVISION,
-        keys=(keys.stream, keys.dead_letter, keys.ledger, keys.state, keys.started, *further),
-        args=(
-            *(keys.group, str(start), hold // _MILLISECOND, owner.uid, owner.cluster),
-            *(owner.namespace, owner.name, _milliseconds(owner), int(existed)),
-            "" if newest is None else str(newest),
-            *(() if loss is None else render_vanished(loss)),
-        ),
-        needs=partial(_provision_needs, keys, further),
+    call = _PROVISION.call(
+        keys,
+        {"further": (keys.retry,) * with_retry + (keys.handover,) * with_handover},
+        group=keys.group,
+        start=str(start),
+        hold_ms=hold // _MILLISECOND,
+        uid=owner.uid,
+        cluster=owner.cluster,
+        namespace=owner.namespace,
+        name=owner.name,
+        created_ms=(owner.created - EPOCH) // _MILLISECOND,
+        existed=existed,
+        newest=None if newest is None else str(newest),
+        **_render_vanished(loss),
     )
-    verdict, *details = await server.run(call)
-    _raise_refusal(keys, verdict, details)
-    if verdict == b"conflict":
-        return Provisioned(verdict=ProvisionVerdict.CONFLICT, hold=parse_hold(details))
-    until = EPOCH + int(details[0]) * _MILLISECOND
+    answer = _PROVISION.read(await server.run(call))
+    _raise_refusal(keys, answer)
+    verdict = ProvisionVerdict(answer.verdict)
+    if verdict is ProvisionVerdict.CONFLICT:
+        return Provisioned(verdict=verdict, hold=parse_hold(answer.fields))
     return Provisioned(
-        verdict=ProvisionVerdict(verdict.decode()),
-        hold=GroupHold(owner=owner, held_until=until),
-        creation=_read_creation(*details[1:]) if verdict == b"created" else None,
+        verdict=verdict,
+        hold=GroupHold(owner=owner, held_until=EPOCH + int(answer["held_until_ms"]) * _MILLISECOND),
+        creation=_read_creation(answer) if verdict is ProvisionVerdict.CREATED else None,
     )
 
 
@@ -113,99 +119,50 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
 
     Raises PermissionDenied before anything was written.
     """
-    call = ScriptCall(
-        script=_DESTROY,
-        keys=(
-            *(keys.stream, keys.state, keys.started),
-            *(keys.retry, keys.handover, keys.ledger, keys.audit),
-        ),
-        args=(keys.group, owner.uid),
-        needs=partial(_destroy_needs, keys),
-    )
-    verdict, *details = await server.run(call)
-    _raise_refusal(keys, verdict, details)
-    if verdict == b"destroyed":
-        return Destroyed(verdict=DestroyVerdict.DESTROYED, copies=details[0])
-    return Destroyed(verdict=DestroyVerdict(verdict.decode()), hold=parse_hold(details))
+    call = _DESTROY.call(keys, group=keys.group, uid=owner.uid)
+    answer = _DESTROY.read(await server.run(call))
+    _raise_refusal(keys, answer)
+    verdict = DestroyVerdict(answer.verdict)
+    if verdict is DestroyVerdict.DESTROYED:
+        return Destroyed(verdict=verdict, copies=answer["copies"])
+    return Destroyed(verdict=verdict, hold=parse_hold(answer.fields))
 
 
 async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
     """Stop acting on the group and leave it as it is; False when `owner` did not act on it."""
-    call = ScriptCall(
-        script=_RELEASE,
-        keys=(keys.state,),
-        args=(owner.uid,),
-        needs=partial(_release_needs, keys),
-    )
-    return bool(await server.run(call) == b"released")
+    answer = _RELEASE.read(await server.run(_RELEASE.call(keys, uid=owner.uid)))
+    return answer.verdict == "released"
 
 
-def render_vanished(loss: Loss) -> tuple[Part, ...]:
-    """A loss of any cause but trimming, as scripts take it."""
-    observed = "" if loss.observed is None else (loss.observed - EPOCH) // _MILLISECOND
-    return (
-        *(str(loss.position), str(loss.after or loss.position), str(loss.before or "")),
-        *(loss.cause.value, loss.undelivered, loss.pending, observed),
-    )
+def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
+    """A loss of any cause but trimming, as the script takes it."""
+    if loss is None:
+        return dict.fromkeys(_LOST)
+    observed = None if loss.observed is None else (loss.observed - EPOCH) // _MILLISECOND
+    before = None if loss.before is None else str(loss.before)
+    return {
+        "lost_position": str(loss.position),
+        "lost_after": str(loss.after or loss.position),
+        "lost_before": before,
+        "lost_cause": loss.cause.value,
+        "lost_undelivered": loss.undelivered,
+        "lost_pending": loss.pending,
+        "lost_observed_ms": observed,
+    }
 
 
-def _release_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        Need("type", keys.state),
-        Need("hmget", keys.state, ("owner:uid",)),
-        Need("hdel", keys.state, ("owner:uid",)),
-    )
-
-
-def _read_creation(position: bytes, why: bytes, repeats: bytes) -> GroupCreation:
+def _read_creation(answer: ScriptAnswer) -> GroupCreation:
+    repeats = answer["repeats"]
     return GroupCreation(
-        position=parse_entry_id(position),
-        why=CreationReason(why.decode()),
+        position=parse_entry_id(answer["position"]),
+        why=CreationReason(answer["why"].decode()),
         repeats=int(repeats) if repeats.isdigit() else None,
     )
 
 
-def _provision_needs(keys: GroupKeys, further: tuple[str, ...]) -> tuple[Need, ...]:
-    named = (keys.stream, keys.dead_letter, keys.ledger, keys.state, keys.started)
-    return (
-        *(Need("type", key) for key in (*named, *further)),
-        Need("time"),
-        Need("hmget", keys.state, ("owner:uid",)),
-        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
-        *(
-            Need("xgroup|create", key, (keys.group, "0", "MKSTREAM"))
-            for key in (keys.stream, *further)
-        ),
-        Need("xinfo|stream", keys.stream),
-        Need("xrange", keys.stream, ("-", "+")),
-        *(Need("xadd", key, ("*", "f", "v")) for key in (keys.dead_letter, keys.ledger)),
-        Need("xdel", keys.dead_letter, ("0-1",)),
-        Need("hdel", keys.state, ("f",)),
-        *(Need("hset", key, ("f", "v")) for key in (keys.state, keys.started)),
-    )
-
-
-def _destroy_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        *(Need("type", key) for key in (keys.stream, keys.state)),
-        Need("hmget", keys.state, ("owner:uid",)),
-        *(Need("xpending", key, (keys.group, "-", "+", 1)) for key in (keys.stream, keys.retry)),
-        Need("xinfo|stream", keys.retry),
-        Need("xinfo|groups", keys.retry),
-        Need("xrange", keys.retry, ("-", "+")),
-        Need("xgroup|destroy", keys.stream, (keys.group,)),
-        *(Need("unlink", key) for key in (keys.state, keys.started, keys.retry)),
-        *(Need("unlink", key) for key in (keys.handover, keys.ledger, keys.audit)),
-    )
-
-
-def _raise_refusal(keys: GroupKeys, verdict: bytes, details: list[Reply]) -> None:
-    if verdict == b"wrong-type":
-        key, found = details[0].decode(), details[1].decode()
+def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
+    if answer.verdict == "wrong-type":
+        key, found = answer["key"].decode(), answer["type"].decode()
         raise wrong_type(key, found, "hash" if key in (keys.state, keys.started) else "stream")
-    if verdict == b"no-permission":
-        raise permission_denied(details[0].decode().lower(), details[1].decode())
-
-
-def _milliseconds(owner: OwnerRecord) -> int:
-    return (owner.created - EPOCH) // _MILLISECOND
+    if answer.verdict == "no-permission":
+        raise permission_denied(answer["command"].decode(), answer["key"].decode())

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
@@ -12,12 +12,11 @@ from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
 from pelops.domain.ownership import OwnerRecord
 from pelops.policy.group.retention import RetentionPlan
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan import MILLISECOND, raise_refusal
 
-_TRIM: Final = load_script("trim_stream", writes=True)
+_TRIM: Final = load_script("trim_stream")
 BATCH: Final = 10_000  # entries removed in one call: below a millisecond
 
 
@@ -39,8 +38,8 @@ async def trim_stream(
     A stream of more than 100 groups is looked at only now and then. Repeats safely.
     Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
-    age = None if plan.max_age is None else plan.max_age // MILLISECOND
-    return await _trim(server, keys, owner, keys.stream, (plan.max_length, age))
+    age_ms = None if plan.max_age is None else plan.max_age // MILLISECOND
+    return await _trim(server, keys, owner, {"max_length": plan.max_length, "max_age_ms": age_ms})
 
 
 async def trim_retry_stream(server: Server, keys: GroupKeys, owner: OwnerRecord) -> Trimmed:
@@ -48,53 +47,36 @@ async def trim_retry_stream(server: Server, keys: GroupKeys, owner: OwnerRecord)
 
     Otherwise as `trim_stream`.
     """
-    return await _trim(server, keys, owner, keys.retry, (0, None))
+    limits = {"max_length": 0, "max_age_ms": None}
+    return await _trim(server, keys, owner, limits, of_retry=True)
 
 
 async def _trim(
     server: Server,
     keys: GroupKeys,
     owner: OwnerRecord,
-    stream: str,
-    limits: tuple[int | None, int | None],
+    limits: Mapping[str, int | None],
+    *,
+    of_retry: bool = False,
 ) -> Trimmed:
-    call = ScriptCall(
-        script=_TRIM,
-        keys=(stream, keys.ledger, keys.state),
-        args=(owner.uid, *("" if limit is None else limit for limit in limits), BATCH),
-        needs=partial(_needs, keys, stream),
-    )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return _read(details) if verdict == b"done" else Trimmed()
+    source = {"source": keys.retry if of_retry else keys.stream}
+    call = _TRIM.call(keys, source, uid=owner.uid, batch=BATCH, **limits)
+    answer = _TRIM.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return _read(answer) if answer.verdict == "done" else Trimmed()
 
 
-def _read(details: list[Reply]) -> Trimmed:
-    removed, need, first, more = details
+def _read(answer: ScriptAnswer) -> Trimmed:
+    need, first = answer["need"], answer["first"]
     return Trimmed(
-        removed=removed,
+        removed=answer["removed"],
         need=parse_entry_id(need) if need else None,
         first_id=parse_entry_id(first) if first else None,
-        may_continue=bool(more),
+        may_continue=bool(answer["more"]),
     )
 
 
-def _needs(keys: GroupKeys, stream: str) -> tuple[Need, ...]:
-    return (
-        *(Need("type", key) for key in (stream, keys.ledger, keys.state)),
-        Need("time"),
-        Need("hmget", keys.state, ("f",)),
-        Need("xinfo|stream", stream),
-        Need("xinfo|groups", stream),
-        Need("xpending", stream, (keys.group, "-", "+", 1)),
-        Need("xtrim", stream, ("MINID", "0-1")),
-        Need("xadd", keys.ledger, ("*", "f", "v")),
-        Need("hset", keys.state, ("f", "v")),
-        Need("hincrby", keys.state, ("f", 1)),
-    )
-
-
-_EXPIRE: Final = load_script("expire_letters", writes=True)
+_EXPIRE: Final = load_script("expire_letters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,32 +97,20 @@ async def expire_letters(
     Records that an audit has not archived yet wait for it, two weeks at most.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
-    call = ScriptCall(
-        script=_EXPIRE,
-        keys=(keys.dead_letter, keys.ledger, keys.state, keys.audit),
-        args=(
-            *(owner.uid, kept // MILLISECOND, LEDGER_KEPT // MILLISECOND, BATCH),
-            LEDGER_WAITS // MILLISECOND,
-        ),
-        needs=partial(_expiry_needs, keys),
+    call = _EXPIRE.call(
+        keys,
+        uid=owner.uid,
+        letters_ms=kept // MILLISECOND,
+        ledger_ms=LEDGER_KEPT // MILLISECOND,
+        batch=BATCH,
+        waits_ms=LEDGER_WAITS // MILLISECOND,
     )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    letters, last, records, more = details
+    answer = _EXPIRE.read(await server.run(call))
+    raise_refusal(keys, answer)
+    last = answer["last"]
     return Expired(
-        letters=letters,
+        letters=answer["letters"],
         last_id=parse_entry_id(last) if last else None,
-        records=records,
-        may_continue=bool(more),
-    )
-
-
-def _expiry_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        *(Need("type", key) for key in (keys.dead_letter, keys.ledger, keys.state, keys.audit)),
-        Need("time"),
-        *(Need("hmget", key, ("f",)) for key in (keys.state, keys.audit)),
-        *(Need("xinfo|stream", key) for key in (keys.dead_letter, keys.ledger)),
-        *(Need("xtrim", key, ("MINID", "0-1")) for key in (keys.dead_letter, keys.ledger)),
-        Need("xadd", keys.ledger, ("*", "f", "v")),
+        records=answer["records"],
+        may_continue=bool(answer["more"]),
     )

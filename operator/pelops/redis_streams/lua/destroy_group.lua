@@ -3,30 +3,24 @@
 -- include: ahead
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
--- KEYS  stream, state, started, retry, handover, ledger, audit  (same slot)
--- ARGV  group, uid
--- Returns  verdict, then
---            destroyed       copies in the retry stream that were not acknowledged, at least
---            absent
---            not-owner       uid, cluster, namespace, name, created_ms, held_until_ms, each or false
---            no-permission   command, key
+-- KEYS     stream, state, started, retry, handover, ledger, audit  (same slot)
+-- ARGV     group, uid
+-- READS    type stream state retry; hmget state; xpending stream retry; xinfo|stream retry; xinfo|groups retry;
+--          xrange retry
+-- WRITES   xgroup|destroy stream; unlink state started retry handover ledger audit
+-- USER     operator for delete-policy
+-- RETURNS  destroyed copies (in the retry stream that were not acknowledged, at least)
+--          | absent
+--          | not-owner uid, cluster, namespace, name, created_ms, held_until_ms (each or false)
+--          | no-permission command, key
 -- Costs  linear in the pending entries of the group, which Redis frees before it answers, and in at
 --        most 500 entries or 500 KB of the retry stream.
 -- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
 -- its dead letters stay. Dying before the last line leaves the record, and the next run goes on.
 
-local stream, state = KEYS[1], KEYS[2]
-local group, uid = ARGV[1], ARGV[2]
-
-if redis.acl_check_cmd then
-  if not redis.acl_check_cmd('XGROUP', 'DESTROY', stream, group) then
-    return { 'no-permission', 'xgroup|destroy', stream }
-  end
-  for i = 2, #KEYS do
-    if not redis.acl_check_cmd('UNLINK', KEYS[i]) then
-      return { 'no-permission', 'unlink', KEYS[i] }
-    end
-  end
+local refusal = find_missing_right()
+if refusal then
+  return refusal
 end
 
 local function group_exists()
@@ -51,7 +45,7 @@ if held[1] ~= uid then
     held[5] or false, held[6] or false }
 end
 
-local function count_left(retry)
+local function count_left()
   local seen = see_stream(retry)
   local ours = seen and see_group(retry, group)
   if not ours then
@@ -60,10 +54,10 @@ local function count_left(retry)
   return ours['pending'] + (count_ahead(retry, seen, ours['last-delivered-id'], DEEP, DEEP * 1024) or 0)
 end
 
-local left = count_left(KEYS[4])
+local left = count_left()
 if group_exists() then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end
-redis.call('UNLINK', KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7])
+redis.call('UNLINK', started, retry, handover, ledger, audit)
 redis.call('UNLINK', state)
 return { 'destroyed', left }

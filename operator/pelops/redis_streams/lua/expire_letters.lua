@@ -2,31 +2,26 @@
 -- include: stream
 -- include: ids
 -- include: trim
+-- include: ledger
 -- Drop dead letters that have been kept for long enough, and records of the ledger that have and that
 -- every audit has archived.
 --
--- KEYS  dead_letter, ledger, state, audit  (same slot)
--- ARGV  uid, letters_ms, ledger_ms (for how long each is kept), batch (of each to remove at most),
---       waits_ms (how old a record may become that an audit has not archived)
--- Returns  verdict, then
---            done   letters removed, last ID up to which none is left or '', records removed,
---                   1 when more may go, else 0
---            not-owner | wrong-type key type | no-permission command key
+-- KEYS     dead_letter, ledger, state, audit  (same slot)
+-- ARGV     uid, letters_ms: number, ledger_ms: number (for how long each is kept), batch: number (of each
+--          to remove at most), waits_ms: number (how old a record may become that an audit has not archived)
+-- READS    type dead_letter ledger state audit; time; hmget state audit; xinfo|stream dead_letter ledger
+-- WRITES   xtrim dead_letter ledger; xadd ledger
+-- USER     operator
+-- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
+--               more (1 when more may go, else 0)
+--          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in what is removed, about 100 nodes of each stream. Of bodies it reads the first and the
 --        last of each, and of the letters' twice.
 -- Repeats safely: the second run finds none that is old enough. The trimming comes first and the
 -- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
 -- waits_ms has ended or is broken, and the ledger waits for it no longer.
 
-local dead_letter, ledger, state, audit = unpack(KEYS)
-local uid, letters_ms, ledger_ms, batch = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local waits_ms = tonumber(ARGV[5])
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash', 'hash' })
-  or find_forbidden({
-    { 'XTRIM', dead_letter, 'MINID', '~', '0-1', 'LIMIT', '1' },
-    { 'XTRIM', ledger, 'MINID', '~', '0-1', 'LIMIT', '1' }, { 'XADD', ledger, '*', 'f', 'v' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -65,6 +60,8 @@ local records = expire(ledger, first_kept())
 if letters > 0 then
   local left = see_stream(dead_letter)
   last = left['first-id'] and id_before(left['first-id']) or left['last-generated-id']
-  redis.call('XADD', ledger, '*', 'kind', 'letters-expired', 'count', text(letters), 'last_id', last)
+  redis.call('XADD', ledger, '*', unpack(ledger_event('letters-expired', {
+    count = text(letters), last_id = last,
+  })))
 end
 return { 'done', letters, last, records, (letters > 0 or records > 0) and 1 or 0 }

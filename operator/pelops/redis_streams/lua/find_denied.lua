@@ -1,8 +1,11 @@
 -- Say which of several commands the ACL forbids to this user. Writes nothing and runs none of them.
 --
--- KEYS  none: a forbidden key among them would forbid the script too
--- ARGV  for each command: the number of its words, then the words
--- Returns  the place of the first forbidden command, from 1; 0 when none is, or nobody can tell
+-- KEYS     none (a forbidden key among them would forbid the script too)
+-- ARGV     words... (for each command: the number of its words, then these)
+-- READS    none
+-- WRITES   none
+-- USER     operator sdk-worker
+-- RETURNS  <place> (of the first forbidden command, from 1; 0 when none is, or nobody can tell)
 -- Costs  constant for each command.
 -- Repeats safely: it only asks.
 
@@ -11,14 +14,14 @@ if not redis.acl_check_cmd then
 end
 
 local place, at = 0, 1
-while at <= #ARGV do
-  local words = tonumber(ARGV[at])
+while at <= #words do
+  local count = tonumber(words[at])
   place = place + 1
   -- A command that this server does not know is an error here, and not a question of the ACL.
-  local is_known, may = pcall(redis.acl_check_cmd, unpack(ARGV, at + 1, at + words))
+  local is_known, may = pcall(redis.acl_check_cmd, unpack(words, at + 1, at + count))
   if is_known and not may then
     return place
   end
-  at = at + words + 1
+  at = at + count + 1
 end
 return 0

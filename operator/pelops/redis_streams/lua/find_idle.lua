@@ -1,28 +1,30 @@
 -- Find pending entries that have been idle for so long, whoever owns them. Writes nothing.
 --
--- KEYS  stream
--- ARGV  group, from, to ('' for: created at least idle_ms ago), idle_ms, count, how
---       how   visit   look at `count` entries one by one: bounded whatever they are
---             seek    let the server skip those that are not idle: it visits every entry of the range
--- Returns  {now_ms, visited, the last ID looked at or '', {id, owner, idle_ms, deliveries} ...}, or
---          {'no-group'}
+-- KEYS     stream
+-- ARGV     group, first, last ('': created at least idle_ms ago), idle_ms: number, count: number, how
+-- READS    time; xpending stream
+-- WRITES   none
+-- USER     operator for recovery
+-- RETURNS  {now_ms, visited, last (ID looked at, or ''), entries{id, owner, idle_ms, deliveries}...}
+--          | no-group
+-- how  visit  look at `count` entries one by one: bounded whatever they are
+--      seek   let the server skip those that are not idle: it visits every entry of the range
 -- Costs  linear in count for visit; in the entries of the range for seek.
 -- An entry that was created less than idle_ms ago cannot have been idle so long, as long as IDs are
 -- times of this clock: where they are not, the caller gives '+'.
 -- Repeats safely: it only reads.
 
-local stream, group, from, to = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local idle_ms, count, seeks = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6] == 'seek'
+local seeks = how == 'seek'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-if to == '' then
-  to = string.format('%.0f', math.max(0, now - idle_ms))
+if last == '' then
+  last = string.format('%.0f', math.max(0, now - idle_ms))
 end
 local page
 if seeks then
-  page = redis.pcall('XPENDING', stream, group, 'IDLE', idle_ms, from, to, count)
+  page = redis.pcall('XPENDING', stream, group, 'IDLE', idle_ms, first, last, count)
 else
-  page = redis.pcall('XPENDING', stream, group, from, to, count)
+  page = redis.pcall('XPENDING', stream, group, first, last, count)
 end
 if page.err then
   return string.find(page.err, 'NOGROUP', 1, true) and { 'no-group' } or page

@@ -5,22 +5,23 @@
 -- include: body
 -- Write down what a sweep found, and forget what need not be remembered any more.
 --
--- KEYS  stream, state, then other streams of the group to which copies went before  (same slot; the
---       first is the one to which they go)
--- ARGV  group, uid,
---       resolved   the chunk as it was seen, when nothing of it is under way: it is forgotten, unless
---                  another one was written meanwhile. Empty: it stays
---       scan       where to look for tries to forget; empty: nowhere
---       then (field, value) ... of the sweep, and of what was learnt about consumers
--- Returns  verdict: done, next scan | not-owner | wrong-type key type | no-permission command key
+-- KEYS     stream, state, others... (streams of the group to which copies went before; same slot. The
+--          first key is the one to which they go)
+-- ARGV     group, uid,
+--          resolved (the chunk as it was seen, when nothing of it is under way: it is forgotten, unless
+--          another one was written meanwhile. Empty: it stays),
+--          scan (where to look for tries to forget; empty: nowhere),
+--          fields{name, value}... (of the sweep, and of what was learnt about consumers)
+-- READS    type stream state others; hmget state; hget state; hscan state; xinfo|stream stream others;
+--          xinfo|groups stream others; xpending stream others; xrange stream others
+-- WRITES   hset state; hdel state
+-- USER     operator for recovery
+-- RETURNS  done scan (where to go on) | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in the fields given, and in 100 fields of the state when it scans. Of bodies it reads
 --        what look_whether_it_waits does, 256 KiB, though always one.
 -- Repeats safely: the same words are written again.
 
-local stream, state = KEYS[1], KEYS[2]
-local group, uid, resolved, scan = unpack(ARGV, 1, 4)
-local refusal = find_wrong_type(KEYS, { 'stream', 'hash' })
-  or find_forbidden({ { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -28,9 +29,9 @@ local held = redis.call('HMGET', state, 'owner:uid', 'chunk')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
-for i = 5, #ARGV, 2 do
-  if redis.call('HGET', state, ARGV[i]) ~= ARGV[i + 1] then
-    redis.call('HSET', state, ARGV[i], ARGV[i + 1])
+for _, field in ipairs(fields) do
+  if redis.call('HGET', state, field.name) ~= field.value then
+    redis.call('HSET', state, field.name, field.value)
   end
 end
 if resolved ~= '' and held[2] == resolved then
@@ -40,8 +41,8 @@ local next_scan = '0'
 if scan ~= '' then
   local found = redis.call('HSCAN', state, scan, 'MATCH', 'try:*', 'COUNT', 100)
   local streams, bytes = { [stream] = 0 }, 0
-  for i = 3, #KEYS do
-    streams[KEYS[i]] = 0
+  for _, key in ipairs(others) do
+    streams[key] = 0
   end
   for key in pairs(streams) do
     local seen = #found[2] > 0 and see_stream(key)

@@ -1,18 +1,17 @@
 -- include: entry
 -- Forget what an audit recorded about a group: the ledger waits for it no longer.
 --
--- KEYS  audit
--- ARGV  name (of the audit)
--- Returns  verdict: forgotten, 1 when something was there, else 0
---          | wrong-type key type | no-permission command key
+-- KEYS     audit
+-- ARGV     name (of the audit)
+-- READS    type audit; hmget! audit
+-- WRITES   hset audit; hdel audit
+-- USER     operator
+-- RETURNS  forgotten count (1 when something was there, else 0)
+--          | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: the second run finds nothing. Other audits' fields stay as they are.
 
-local audit, name = KEYS[1], ARGV[1]
-local refusal = find_wrong_type(KEYS, { 'hash' })
-  or find_forbidden({
-    { 'HMGET', audit, 'f' }, { 'HSET', audit, 'f', 'v' }, { 'HDEL', audit, 'f' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end

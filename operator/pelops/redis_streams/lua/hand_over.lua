@@ -1,17 +1,19 @@
 -- include: entry
 -- include: chunk
 -- include: offer
+-- include: ledger
 -- Offer a dead owner's entries to workers that claim. They keep their IDs and their place.
 --
--- KEYS  source, handover, ledger, state  (same slot)
--- ARGV  group, uid, actor, trigger, owner, cut_ms, chunk, kept, resolved, crowd_ms, reason, as in
---       settle_suspects,
---       pause_ms (until the offer may be repeated),
---       then (id, action, retries, alone) ...; action is retry or free
--- Returns  verdict, then
---            done   now_ms, offered, {id, verdict} of what stayed, the chunk now,
---                   how: nacked or announced
---            chunk-changed chunk | not-owner | wrong-type key type | no-permission command key
+-- KEYS     source, handover, ledger, state  (same slot)
+-- ARGV     group, uid, actor, trigger, owner, cut_ms: number, chunk, kept, resolved, crowd_ms (as in
+--          settle_suspects), reason,
+--          pause_ms: number (until the offer may be repeated),
+--          items{id, action, retries, alone}... (action is retry or free)
+-- READS    type source handover ledger state; time; hmget state; hget state; xpending source
+-- WRITES   [xnack source for release]; xadd handover ledger; hset state; hdel state
+-- USER     operator for recovery
+-- RETURNS  done now_ms, offered, stays[id, verdict], chunk (now), how (nacked or announced)
+--          | chunk-changed chunk | not-owner | wrong-type key, type | no-permission command, key
 -- Verdicts of entries: not-pending other-owner too-young offered
 -- Costs  linear in the items; reads no body. One that is gone the claim leaves alone, and the next sweep
 --        records it.
@@ -24,16 +26,7 @@
 -- Repeats safely: of one delivery an entry is offered and charged once, and the ledger tells it once.
 -- Redis keeps a script's effects together: all of them, or none.
 
-local source, handover, ledger, state = unpack(KEYS)
-local group, uid, actor, trigger, owner, cut = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], tonumber(ARGV[6])
-local chunk, kept, resolved, crowd_ms, reason = unpack(ARGV, 7, 11)
-local pause_ms = tonumber(ARGV[12])
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
-  or find_forbidden({
-    { 'XADD', handover, '*', 'f', 'v' }, { 'XADD', ledger, '*', 'f', 'v' },
-    { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -50,8 +43,8 @@ local function is_offered(id, delivered)
   return string.match(tried or '', '^%d+ %d+ (%d+) offered$') == text(delivered)
 end
 
-for i = 13, #ARGV, 4 do
-  local id, entry, at = ARGV[i], nil, nil
+for _, item in ipairs(items) do
+  local id, entry, at = item.id, nil, nil
   entry, at = look_in_time(function()
     return is_pending(source, group, id)
   end)
@@ -59,17 +52,17 @@ for i = 13, #ARGV, 4 do
     stays[#stays + 1] = { id, 'not-pending' }
   elseif entry[2] ~= owner then
     stays[#stays + 1] = { id, 'other-owner' }
-  elseif at - entry[3] >= cut then
+  elseif at - entry[3] >= cut_ms then
     stays[#stays + 1] = { id, 'too-young' }
   elseif is_offered(id, at - entry[3]) then
     stays[#stays + 1] = { id, 'offered' }
   else
     offers[#offers + 1] = id
     records[#records + 1] = 'try:' .. id
-    records[#records + 1] = ARGV[i + 2] .. ' ' .. ARGV[i + 3] .. ' ' .. text(at - entry[3]) .. ' offered'
+    records[#records + 1] = item.retries .. ' ' .. item.alone .. ' ' .. text(at - entry[3]) .. ' offered'
     events[#events + 1] = id
-    events[#events + 1] = '- ' .. id .. ' ' .. ARGV[i + 2] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
-    if ARGV[i + 1] == 'retry' then
+    events[#events + 1] = ledger_entry('-', id, item.retries, text(entry[4]), text(entry[3]))
+    if item.action == 'retry' then
       members[#members + 1] = id
     end
   end
@@ -79,7 +72,7 @@ end
 -- From here on it writes.
 local how = 'announced'
 if #offers > 0 then
-  local before, announced = math.min(cut, now + 1), '-'
+  local before, announced = math.min(cut_ms, now + 1), '-'
   local given = redis.pcall('XNACK', source, group, 'FAIL', 'IDS', #offers, unpack(offers))
   if type(given) == 'table' and given.err then
     announced = announce(handover, owner, before, offers)
@@ -94,8 +87,9 @@ if #offers > 0 then
     announced = announced, ids = offers, owner = how == 'nacked' and '' or owner,
   })
   redis.call('HSET', state, unpack(records))
-  redis.call('XADD', ledger, '*', 'kind', 'released', 'stream', source, 'consumer', owner,
-    'reason', reason, 'trigger', trigger, 'actor', actor, unpack(events))
+  redis.call('XADD', ledger, '*', unpack(ledger_event('released', {
+    stream = source, consumer = owner, reason = reason, trigger = trigger, actor = actor,
+  }, events)))
 end
 
 local after = write_chunk(state, chunk, kept, resolved, members)

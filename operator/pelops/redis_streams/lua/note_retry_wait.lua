@@ -3,19 +3,19 @@
 -- include: ahead
 -- Note which copy waits first in the retry stream, and where the group stands on the stream meanwhile.
 --
--- KEYS  stream, retry, state  (same slot)
--- ARGV  group, uid, 1 to note it or 0 to forget what was noted
--- Returns  verdict: noted | known | forgotten | not-owner | no-group key | wrong-type key type
---          | no-permission command key
+-- KEYS     stream, retry, state  (same slot)
+-- ARGV     group, uid, notes: flag (else what was noted is forgotten)
+-- READS    type stream retry state; time; hmget state; xinfo|stream retry; xinfo|groups stream retry;
+--          xpending stream retry; xrange retry
+-- WRITES   hset state; hdel state
+-- USER     operator for recovery
+-- RETURNS  noted | known | forgotten | not-owner | no-group key | wrong-type key, type
+--          | no-permission command, key
 -- Costs  counting at most 64 entries or 64 KB of them.
 -- Repeats safely: a copy that was noted already keeps the time and the position of its first note.
 -- Losing the note makes an alarm later.
 
-local stream, retry, state = unpack(KEYS)
-local group, uid, notes = ARGV[1], ARGV[2], ARGV[3] == '1'
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
-  or find_forbidden({ { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end

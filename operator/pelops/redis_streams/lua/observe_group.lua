@@ -3,23 +3,24 @@
 -- include: ahead
 -- Look at a stream, one of its groups and our keys beside it, all at one instant. Writes nothing.
 --
--- KEYS  stream, dead_letter, ledger, state, then further streams that have a group of the same name
---       (same slot; all exist once provisioned, since a slot migration answers TRYAGAIN for a declared
---       key that is absent)
--- ARGV  group, what to look at besides (1: count deeply whatever lag is reported; 2: consumers; 3: both;
---       0: neither), then fields of the state
--- Returns  {types of the keys},
---          {server time: seconds, microseconds},
---          {XINFO STREAM without its entries} or false,
---          {XINFO GROUPS of our group alone, lowest pending ID or false,
---           {entries after its position, 1 when these are all or 0, the first one's ID or false}
---           or false when XRANGE is forbidden,
---           consumers that hold pending entries, or false when it has too many consumers}
---          or false,
---          length of dead_letter,
---          the fields of the state, each or false,
---          for each further stream, as for the first: {stream or false, group or false},
---          {{consumer, pending, idle_ms} ...}, or false: not asked for, forbidden, or more than 200
+-- KEYS     stream, dead_letter, ledger, state, further... (streams that have a group of the same name;
+--          same slot. All exist once provisioned, since a slot migration answers TRYAGAIN for a declared
+--          key that is absent)
+-- ARGV     group, is_deep: flag (count deeply whatever lag is reported), with_consumers: flag,
+--          fields... (of the state)
+-- READS    type stream dead_letter ledger state further; time; xinfo|stream stream further;
+--          xinfo|groups stream further; xpending stream further; [xrange stream further];
+--          [xinfo|consumers stream for recovery cleanup]; xlen dead_letter; hmget state
+-- WRITES   none
+-- USER     operator
+-- RETURNS  {types (of the keys), time (of the server: seconds, microseconds),
+--          stream{length, last_generated, first, added, groups, deleted},
+--          group{last_delivered, pending, lag, consumers, entries_read, lowest_pending, counted, holding}
+--          (`counted` is false when XRANGE is forbidden, else: entries after its position, 1 when these are
+--          all or 0, the first one's ID or false. `holding`: consumers that hold pending entries, or false
+--          when it has too many consumers),
+--          dead_letters, fields (of the state, each or false), further[stream, group] (as the first two),
+--          consumers[name, pending, idle_ms] (or false: not asked for, forbidden, or more than 200)}
 -- Costs  XINFO GROUPS is linear in the stream's groups, HMGET in the fields, counting in at most 80
 --        entries or 80 KB, and 500 entries or 500 KB where the reported lag cannot be true or deep
 --        is asked for; XPENDING is linear in the group's consumers, of which there are 500 at most
@@ -28,24 +29,26 @@
 -- Repeats safely: it only reads.
 
 local types = {}
-for i, key in ipairs(KEYS) do
+for i, key in ipairs({ stream, dead_letter, ledger, state }) do
   types[i] = redis.call('TYPE', key).ok
 end
+for i, key in ipairs(further) do
+  types[4 + i] = redis.call('TYPE', key).ok
+end
 
-local function count(key, stream, group)
-  local lag = group['lag'] or -1
-  local is_deep = tonumber(ARGV[2]) % 2 == 1 or lag < 0 or lag > stream['length']
-  local limit = is_deep and DEEP or 64
+local function count(key, seen, ours)
+  local lag = ours['lag'] or -1
+  local limit = (is_deep or lag < 0 or lag > seen['length']) and DEEP or 64
   local counted, is_all, first =
-    count_ahead(key, stream, group['last-delivered-id'], limit, limit * 1024)
+    count_ahead(key, seen, ours['last-delivered-id'], limit, limit * 1024)
   return counted and { counted, is_all and 1 or 0, first or false } or false
 end
 
-local function count_holding(key, group)
-  if group['pending'] == 0 then
+local function count_holding(key, ours)
+  if ours['pending'] == 0 then
     return 0
   end
-  return group['consumers'] <= 500 and #redis.call('XPENDING', key, ARGV[1])[4]
+  return ours['consumers'] <= 500 and #redis.call('XPENDING', key, group)[4]
 end
 
 local function look(key, kind)
@@ -53,29 +56,29 @@ local function look(key, kind)
   if not seen then
     return false, false
   end
-  local stream = {
+  local told = {
     seen['length'], seen['last-generated-id'], seen['first-id'] or false, seen['entries-added'],
     seen['groups'], seen['max-deleted-entry-id'] or false,
   }
-  local ours = see_group(key, ARGV[1])
-  return stream, ours and {
+  local ours = see_group(key, group)
+  return told, ours and {
     ours['last-delivered-id'], ours['pending'], ours['lag'] or false, ours['consumers'],
     ours['entries-read'] or false, ours['lowest-pending'] or false, count(key, seen, ours),
     count_holding(key, ours),
   } or false
 end
 
-local stream, group = look(KEYS[1], types[1])
-local further = {}
-for i = 5, #KEYS do
-  further[#further + 1] = { look(KEYS[i], types[i]) }
+local main, main_group = look(stream, types[1])
+local sides = {}
+for i, key in ipairs(further) do
+  sides[i] = { look(key, types[4 + i]) }
 end
 
 local consumers = false
 -- Asked before: a command that the ACL refuses would stand in its log each time.
-local may_list = not redis.acl_check_cmd or redis.acl_check_cmd('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
-if tonumber(ARGV[2]) >= 2 and group and group[4] <= 200 and may_list then
-  local found = redis.pcall('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])
+local may_list = not redis.acl_check_cmd or redis.acl_check_cmd('XINFO', 'CONSUMERS', stream, group)
+if with_consumers and main_group and main_group[4] <= 200 and may_list then
+  local found = redis.pcall('XINFO', 'CONSUMERS', stream, group)
   if not found.err then
     consumers = {}
     for i, reply in ipairs(found) do
@@ -86,9 +89,9 @@ if tonumber(ARGV[2]) >= 2 and group and group[4] <= 200 and may_list then
 end
 
 return {
-  types, redis.call('TIME'), stream, group,
-  types[2] == 'stream' and redis.call('XLEN', KEYS[2]) or 0,
-  types[4] == 'hash' and redis.call('HMGET', KEYS[4], unpack(ARGV, 3)) or {},
-  further,
+  types, redis.call('TIME'), main, main_group,
+  types[2] == 'stream' and redis.call('XLEN', dead_letter) or 0,
+  types[4] == 'hash' and redis.call('HMGET', state, unpack(fields)) or {},
+  sides,
   consumers,
 }

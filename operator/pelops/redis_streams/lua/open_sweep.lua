@@ -4,20 +4,23 @@
 -- include: body
 -- Begin a sweep: see whether it is due, say that it is under way, and look at everything it needs.
 --
--- KEYS  stream, dead_letter, ledger, state, then the retry stream if the group has one (same slot)
--- ARGV  group, uid, due_ms (a sweep younger than this is enough; 0: sweep in any case),
---       former (1: the resource no longer asks for the retry stream, and copies go to the stream)
--- Returns  verdict, then
---            open       now_ms, master_since_ms or false, chunk,
---                       {id, owner or ''} of the chunk's IDs that are still under way; '' for what
---                       nobody has been given, or has taken since it was offered,
---                       hold_until_ms and since_ms of a group that went back, or false,
---                       sweep:report, sweep:cursor, how many offers may not be taken,
---                       for the stream and for the retry stream: {groups, pending, consumers,
---                       last-delivered-id, last-generated-id, first ID or false, lowest pending or false},
---                       or false
---            not-due    swept_at_ms, now_ms
---            not-owner | no-group key | wrong-type key type | no-permission command key
+-- KEYS     stream, dead_letter, ledger, state, [retry]  (same slot)
+-- ARGV     group, uid, due_ms: number (a sweep younger than this is enough; 0: sweep in any case),
+--          is_former: flag (the resource no longer asks for the retry stream, and copies go to the stream)
+-- READS    type stream dead_letter ledger state retry; time; hmget state; hget state;
+--          xinfo|stream stream retry; xinfo|groups stream retry; xpending stream retry;
+--          xrange stream retry; [info]
+-- WRITES   hset state
+-- USER     operator for recovery
+-- RETURNS  open now_ms, master_since_ms (or false), chunk,
+--               under_way[id, owner] (of the chunk's IDs that still are; owner is '' for what nobody has
+--               been given, or has taken since it was offered),
+--               hold_until_ms, since_ms (of a group that went back, or false), report, cursor (of the
+--               sweep before), offers (how many may not be taken),
+--               main{groups, pending, consumers, last_delivered, last_generated, first, lowest_pending},
+--               retry{groups, pending, consumers, last_delivered, last_generated, first, lowest_pending}
+--          | not-due swept_at_ms, now_ms
+--          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  linear in the groups of the stream and in the chunk; all else is constant. Of bodies it reads
 --        the first and the last of each stream, and 256 KiB more, though always one, where entries of
 --        the chunk may have been deleted before they were delivered.
@@ -25,11 +28,7 @@
 -- and the identity of the master, may be lost: the next sweep comes earlier, or a failover is
 -- noticed later.
 
-local stream, dead_letter, ledger, state, retry = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local group, uid, due_ms, is_former = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-
-local wanted = { 'stream', 'stream', 'stream', 'hash', retry and 'stream' or nil }
-local refusal = find_wrong_type(KEYS, wanted) or find_forbidden({ { 'HSET', state, 'f', 'v' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end

@@ -2,29 +2,35 @@
 -- include: ids
 -- include: stream
 -- include: loss
+-- include: ledger
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS  stream, dead_letter, ledger, state, started, then further streams that need a group of the
---       same name, which begins at 0-0 (same slot)
--- ARGV  group, start ('$' or an entry ID; for the very first creation), hold_ms, uid, cluster,
---       namespace, name, created_ms, existed (1: the caller knows that there was such a group),
---       newest (the last-delivered-id of the newest observation, or ''), and what was lost with a stream
---       that is gone, as it was observed last: position ('': nothing was lost), after, before, cause,
---       undelivered, pending, observed_ms, as in record_loss.lua
--- Returns  verdict, then
---            created           held_until_ms, position, why, repeats
---            adopted | settled held_until_ms; the group was there
---            conflict          uid, cluster, namespace, name, created_ms, held_until_ms
---            wrong-type        key, type found
---            no-permission     command, key
---          why      first       nobody acted on the group, and none is known: it begins at `start`
---                   continues   the stream goes on: the group begins where it was last seen, or just
---                               before the lowest entry that was pending then
---                   lost-tail   another master, which has not all of what was seen: the same, or its
---                               end if that comes first
---                   new-stream  the stream is another one, or nothing is known: it begins at 0-0
---          repeats  how many of the stream's entries may have been delivered before, or 'many'; what was
---                   delivered after the newest observation is not in it
+-- KEYS     stream, dead_letter, ledger, state, started, further... (streams that need a group of the
+--          same name, which begins at 0-0; same slot)
+-- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid, cluster,
+--          namespace, name, created_ms: number, existed: flag (the caller knows that there was such a group),
+--          newest (the last-delivered-id of the newest observation, or ''),
+--          lost_position, lost_after, lost_before, lost_cause, lost_undelivered, lost_pending,
+--          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and as in
+--          record_loss.lua; no position: nothing was lost)
+-- READS    type stream dead_letter ledger state started further; time; hmget state; xpending stream further;
+--          [info]; xinfo|stream stream; xrange! stream (needed when a group was lost: better known before)
+-- WRITES   xgroup|create stream further; xadd dead_letter ledger; xdel dead_letter; hset state started;
+--          hdel state
+-- USER     operator
+-- RETURNS  created held_until_ms, position, why, repeats
+--          | adopted held_until_ms (the group was there)
+--          | settled held_until_ms (the group was there)
+--          | conflict uid, cluster, namespace, name, created_ms, held_until_ms
+--          | wrong-type key, type | no-permission command, key
+-- why      first       nobody acted on the group, and none is known: it begins at `start`
+--          continues   the stream goes on: the group begins where it was last seen, or just before the
+--                      lowest entry that was pending then
+--          lost-tail   another master, which has not all of what was seen: the same, or its end if that
+--                      comes first
+--          new-stream  the stream is another one, or nothing is known: it begins at 0-0
+-- repeats  how many of the stream's entries may have been delivered before, or 'many'; what was
+--          delivered after the newest observation is not in it
 -- Costs  constant but for counting repeats: 1,001 entries or 256 KiB of them, though always one. Of other
 --        bodies it reads three at most.
 -- A group that is missing though somebody acted on it was lost. Whatever was not delivered, or was
@@ -36,36 +42,11 @@
 -- is recorded before the group is made, since nobody could tell afterwards, and once, whoever tells.
 -- A group that is adopted is remembered anew: what the state says of it may be months old.
 
-local stream, dead_letter, ledger, state, started = unpack(KEYS, 1, 5)
-local group, start, hold_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-local uid, cluster, created_ms = ARGV[4], ARGV[5], tonumber(ARGV[8])
-
-local wanted, with_group = { 'stream', 'stream', 'stream', 'hash', 'hash' }, { stream }
-for i = 6, #KEYS do
-  wanted[i] = 'stream'
-  with_group[#with_group + 1] = KEYS[i]
-end
-local refusal = find_wrong_type(KEYS, wanted)
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
-for _, key in ipairs(with_group) do
-  -- Not every server that speaks the protocol has this function; the writes themselves tell then.
-  if redis.acl_check_cmd
-    and not redis.acl_check_cmd('XGROUP', 'CREATE', key, group, start, 'MKSTREAM') then
-    return { 'no-permission', 'xgroup|create', key }
-  end
-end
-refusal = find_forbidden({
-  { 'XADD', dead_letter, '0-1', 'f', 'v' }, { 'XDEL', dead_letter, '0-1' },
-  { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
-  { 'HSET', started, 'f', 'v' },
-  -- Needed when a group was lost: better known before.
-  { 'XRANGE', stream, '-', '+' },
-})
-if refusal then
-  return refusal
-end
+local with_group = { stream, unpack(further) }
 
 local now_ms = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'owner:cluster', 'owner:namespace',
@@ -77,7 +58,7 @@ local is_alive = held[1] and left_ms > 0 and left_ms <= 2 * hold_ms
 
 local function is_theirs()
   local theirs_ms = tonumber(held[5] or 0) or 0
-  if cluster ~= '' and held[2] == cluster and held[3] == ARGV[6] and held[4] == ARGV[7] then
+  if cluster ~= '' and held[2] == cluster and held[3] == namespace and held[4] == name then
     -- One name in one cluster is one resource at a time: a younger one has replaced the other.
     return theirs_ms > created_ms
   end
@@ -155,7 +136,7 @@ local replid = lacks[stream] and see_replid()
 
 -- Where to begin, and why.
 local function decide_position()
-  if not held[1] and ARGV[9] ~= '1' then
+  if not held[1] and not existed then
     return start, 'first', '0'
   end
   local seen, why = held[1] and recall(), nil
@@ -172,7 +153,7 @@ local function decide_position()
   if seen.lowest ~= '' then
     position = first_of(position, id_before(seen.lowest))
   end
-  local delivered, newest = seen.delivered, ARGV[10]
+  local delivered = seen.delivered
   if is_id(newest) and comes_before(delivered, newest) then
     delivered = newest
   end
@@ -185,9 +166,9 @@ if lacks[stream] then
 end
 
 -- From here on it writes.
-local function record(kind, ...)
-  redis.call('XADD', ledger, '*', 'kind', kind, 'uid', uid, 'cluster', cluster,
-    'namespace', ARGV[6], 'name', ARGV[7], ...)
+local function record(kind, told)
+  told.uid, told.cluster, told.namespace, told.name = uid, cluster, namespace, name
+  redis.call('XADD', ledger, '*', unpack(ledger_event(kind, told)))
 end
 
 if redis.call('TYPE', started).ok == 'none' then
@@ -200,13 +181,14 @@ if redis.call('TYPE', dead_letter).ok == 'none' then
   redis.call('XADD', dead_letter, '0-1', 'placeholder', '')
   redis.call('XDEL', dead_letter, '0-1')
 end
-local lost = { position = ARGV[11], at_least = '0', at_most = '', after = ARGV[12], before = ARGV[13],
-  cause = ARGV[14], undelivered = ARGV[15], pending = ARGV[16], observed_ms = ARGV[17] }
+local lost = { position = lost_position, at_least = '0', at_most = '', after = lost_after,
+  before = lost_before, cause = lost_cause, undelivered = lost_undelivered, pending = lost_pending,
+  observed_ms = lost_observed_ms }
 local is_lacking = false
 for _, key in ipairs(with_group) do
   is_lacking = is_lacking or lacks[key]
 end
-if is_lacking and (lost.position or '') ~= ''
+if is_lacking and lost.position ~= ''
   and not is_recorded(redis.call('HMGET', state, 'loss:found_ms')[1], lost.observed_ms, now_ms) then
   write_loss(ledger, state, now_ms, lost)
 end
@@ -221,21 +203,23 @@ if lacks[stream] then
     'seen:pending', '0', 'seen:undelivered', '', 'group:created_ms', text(now_ms))
   -- How many entries were ever added up to the position is known at the end alone.
   local added = at == found['last-generated-id'] and text(found['entries-added']) or ''
-  record('group-created', 'stream', stream, 'position', at, 'why', why, 'repeats', repeats,
-    'from', was_at or '', 'added', added)
+  record('group-created', {
+    stream = stream, position = at, why = why, repeats = repeats, from = was_at or '', added = added,
+  })
   position = at
 elseif not is_ours then
   redis.call('HDEL', state, 'seen:last_delivered', 'seen:lowest_pending', 'seen:entries_added',
     'seen:last_generated', 'seen:at_ms', 'seen:replid', 'seen:pending', 'seen:undelivered')
-  record(held[1] and 'owner-changed' or 'group-adopted', 'position', '')
+  record(held[1] and 'owner-changed' or 'group-adopted', { position = '' })
 elseif not had_ledger then
-  record('group-adopted', 'position', '')
+  record('group-adopted', { position = '' })
 end
 for i = 2, #with_group do
   if lacks[with_group[i]] then
     redis.call('XGROUP', 'CREATE', with_group[i], group, '0-0', 'MKSTREAM')
-    record('group-created', 'stream', with_group[i], 'position', '0-0', 'why', 'first',
-      'repeats', '0', 'from', '')
+    record('group-created', {
+      stream = with_group[i], position = '0-0', why = 'first', repeats = '0', from = '',
+    })
   end
 end
 
@@ -243,8 +227,8 @@ local held_until_ms = tonumber(held[6] or 0)
 if not is_ours or not is_alive or left_ms * 3 < hold_ms * 2 then
   held_until_ms = now_ms + hold_ms
   redis.call('HSET', state, 'owner:uid', uid, 'owner:cluster', cluster,
-    'owner:namespace', ARGV[6], 'owner:name', ARGV[7],
-    'owner:created_ms', ARGV[8], 'owner:held_until_ms', text(held_until_ms))
+    'owner:namespace', namespace, 'owner:name', name,
+    'owner:created_ms', text(created_ms), 'owner:held_until_ms', text(held_until_ms))
 end
 
 if lacks[stream] then

@@ -2,26 +2,23 @@
 -- Record what an audit found about a group: its summary, how much was lost so far, and up to where
 -- it has archived the ledger.
 --
--- KEYS  audit
--- ARGV  name (of the audit), at_ms (end of the window, on the server's clock), lost (entries that
---       its run found), archived (ledger ID up to which all is archived, or '-'), summary, limit (bytes of a
---       summary), most (audits that may record on one group)
--- Returns  verdict, then
---            recorded    entries lost in all windows
---            older       at_ms of the newer window that stays
---            too-large | too-many
---            wrong-type key type | no-permission command key
+-- KEYS     audit
+-- ARGV     name (of the audit), at_ms (end of the window, on the server's clock), lost (entries that
+--          its run found), archived (ledger ID up to which all is archived, or '-'), summary,
+--          limit: number (bytes of a summary), most: number (audits that may record on one group)
+-- READS    type audit; time; hmget! audit
+-- WRITES   hset audit
+-- USER     auditor
+-- RETURNS  recorded lost (entries, in all windows)
+--          | older at_ms (of the newer window that stays)
+--          | too-large | too-many
+--          | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: the same window again replaces what it recorded, and its lost entries count once.
 -- A window that ends before the recorded one changes nothing, so a repeat of an old window by hand
 -- hides no newer one. An end in the future, left by another clock, does not count.
 
-local audit = KEYS[1]
-local name, at_ms, lost, archived, summary = unpack(ARGV, 1, 5)
-local limit, most = tonumber(ARGV[6]), tonumber(ARGV[7])
-
-local refusal = find_wrong_type(KEYS, { 'hash' })
-  or find_forbidden({ { 'HMGET', audit, 'f' }, { 'HSET', audit, 'f', 'v' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end

@@ -1,24 +1,24 @@
 -- include: entry
 -- include: loss
+-- include: ledger
 -- Write down that consumers were deleted that had entries pending, unless the ledger explains it.
 --
--- KEYS  ledger, state  (same slot)
--- ARGV  uid, observed_ms (when they were observed last), at_most (entries that went at most), latches (1:
---       the alarm stands until it is acknowledged), then for each consumer its name and what it had
---       pending
--- Returns  verdict: recorded at_most | known | explained
---          | not-owner | wrong-type key type | no-permission command key
+-- KEYS     ledger, state  (same slot)
+-- ARGV     uid, observed_ms (when they were observed last), at_most: number (entries that went at most),
+--          latches: flag (the alarm stands until it is acknowledged),
+--          consumers{name, pending: number}... (each with what it had pending)
+-- READS    type ledger state; time; hmget state; xrange ledger
+-- WRITES   xadd ledger; hset state
+-- USER     operator for recovery cleanup
+-- RETURNS  recorded at_most | known | explained
+--          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  reads up to 50 records of the ledger.
 -- Workers and operator remove a consumer only when nothing is pending with it, and record that in the
 -- same script. Where more was recorded since than is read here, nothing is reported.
 -- Repeats safely: who observed the group before it was recorded tells of the same act. The ledger comes
 -- first: dying after it, the next run tells it once more.
 
-local ledger, state = unpack(KEYS)
-local uid, observed_ms, at_most, latches = ARGV[1], ARGV[2], tonumber(ARGV[3]), ARGV[4] == '1'
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'hash' })
-  or find_forbidden({ { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -47,10 +47,10 @@ for _, entry in ipairs(since) do
   end
 end
 local names, total = {}, 0
-for i = 5, #ARGV, 2 do
-  if not removed[ARGV[i]] then
-    names[#names + 1] = ARGV[i]
-    total = total + tonumber(ARGV[i + 1])
+for _, consumer in ipairs(consumers) do
+  if not removed[consumer.name] then
+    names[#names + 1] = consumer.name
+    total = total + consumer.pending
   end
 end
 total = math.min(total, at_most)
@@ -58,12 +58,9 @@ if total <= 0 then
   return { 'explained' }
 end
 
-local record = { 'kind', 'pending-dropped', 'at_most', text(total), 'observed_ms', observed_ms }
-for _, name in ipairs(names) do
-  record[#record + 1] = 'consumer'
-  record[#record + 1] = name
-end
-redis.call('XADD', ledger, '*', unpack(record))
+redis.call('XADD', ledger, '*', unpack(ledger_event('pending-dropped', {
+  at_most = text(total), observed_ms = observed_ms, consumer = names,
+})))
 redis.call('HSET', state, 'dropped:at_most', text(total), 'dropped:consumer', names[1],
   'dropped:consumers', text(#names), 'dropped:observed_ms', observed_ms, 'dropped:found_ms', text(now))
 if latches then

@@ -2,27 +2,28 @@
 -- include: loss
 -- Write down that entries are gone from Redis before a group had finished them.
 --
--- KEYS  ledger, state  (same slot)
--- ARGV  uid, position (last-delivered-id at which it was found, or before the stream was gone),
---       at_least, at_most ('': no bound), after, before (the IDs between which the entries were; ''
---       for before: no end), pause_ms (the least time between two records of one growing gap), cause,
---       then, of any cause but `trimmed`: undelivered, pending, observed_ms ('': not known)
--- Returns  verdict: recorded | known
---          | not-owner | wrong-type key type | no-permission command key
+-- KEYS     ledger, state  (same slot)
+-- ARGV     uid, position (last-delivered-id at which it was found, or before the stream was gone),
+--          at_least, at_most ('': no bound), after, before (the IDs between which the entries were; ''
+--          for before: no end), pause_ms: number (the least time between two records of one growing gap),
+--          cause,
+--          undelivered, pending, observed_ms (of any cause but `trimmed`; '': not known)
+-- READS    type ledger state; time; hmget state
+-- WRITES   xadd ledger; hset state
+-- USER     operator
+-- RETURNS  recorded | known
+--          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: a gap is known by its position and recorded again only when it has grown. An
 -- acknowledged gap keeps its position and its numbers, so it is not told again. Another cause is known
 -- by its time: who observed the group before it was recorded tells of the same loss.
 
-local ledger, state = unpack(KEYS)
-local uid, pause_ms = ARGV[1], ARGV[7]
 local loss = {
-  position = ARGV[2], at_least = ARGV[3], at_most = ARGV[4], after = ARGV[5], before = ARGV[6],
-  cause = ARGV[8], undelivered = ARGV[9], pending = ARGV[10], observed_ms = ARGV[11],
+  position = position, at_least = at_least, at_most = at_most, after = after, before = before,
+  cause = cause, undelivered = undelivered, pending = pending, observed_ms = observed_ms,
 }
 
-local refusal = find_wrong_type(KEYS, { 'stream', 'hash' })
-  or find_forbidden({ { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -43,7 +44,7 @@ elseif held[2] == loss.position and (held[7] or 'trimmed') == 'trimmed' then
   local more = as_number(loss.at_least, 0) > as_number(held[3], 0)
     or as_number(loss.at_most, 0) > as_number(held[4], math.huge)
   local seen = as_number(held[5], 0)
-  if not more or (seen <= now and now - seen < tonumber(pause_ms)) then
+  if not more or (seen <= now and now - seen < pause_ms) then
     return { 'known' }
   end
 end

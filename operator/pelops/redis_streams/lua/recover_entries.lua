@@ -1,30 +1,35 @@
 -- include: entry
 -- include: dead_letter
 -- include: body
+-- include: ledger
 -- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
 --
--- KEYS  source, target, dead_letter, ledger, state, started, then one lock for each ID, or none
---       (same slot; the target is the stream itself or the group's retry stream)
--- ARGV  group, uid, prefix, batch, max_bytes, actor, trigger, reason,
---       action          requeue, or examine: nothing is moved, and every entry is answered
---       charge          1: a process failed; 0: it ended on purpose, and nobody is to blame
---       charge_from_ms  an entry delivered earlier is not charged: the server changed since
---       held_before_ms  an entry delivered earlier stays: the group went back, and it may be done
---       stages_first    1: also an entry that never failed is answered instead of moved
---       wait_ms         a charged entry moves when it has been idle so long (its backoff)
---       allows_others   1: other groups may see the copies
---       then either     'owner', owner, cut_ms, from     a page of the owner's entries
---       or              'ids', owner, cut_ms or '', (id, idle_ms) ...
---                       delivered before the cut, if there is one, and idle so long; a lock that
---                       exists keeps it
--- Returns  verdict, then
---            done   now_ms, next (where to go on, or ''), moved, first ID moved, last copy,
---                   {id, verdict} of what stayed, payloads gone, most ms that a moved entry was idle,
---                   {id, retries, idle_ms, deliveries, charged, try, root} of what is answered, where
---                   charged is 0, 1, or 2 when the worker had marked it as started,
---                   crowd:<owner> of the state, or false
---            not-owner | no-group key | would-duplicate groups | position-ahead delivered generated
---            wrong-type key type | no-permission command key
+-- KEYS     source, target, dead_letter, ledger, state, started, locks... (one for each item, or none;
+--          same slot. The target is the stream itself or the group's retry stream)
+-- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, trigger, reason,
+--          action (requeue, or examine: nothing is moved, and every entry is answered),
+--          charges: flag (a process failed; else it ended on purpose, and nobody is to blame),
+--          charge_from_ms: number (an entry delivered earlier is not charged: the server changed since),
+--          stages_first: flag (also an entry that never failed is answered instead of moved),
+--          held_before_ms: number (an entry delivered earlier stays: the group went back, and it may be
+--          done),
+--          wait_ms: number (a charged entry moves when it has been idle so long: its backoff),
+--          allows_others: flag (other groups may see the copies),
+--          owner, cut_ms: number (only what was delivered before; '': no cut),
+--          start (where a page of the owner's entries begins; '': the items instead),
+--          items{id, idle_ms: number}... (an item moves when it was idle so long; a lock that exists
+--          keeps it)
+-- READS    type source target dead_letter ledger state started; time; hget state started; hmget state;
+--          xinfo|groups target; xinfo|stream target; xpending source; xrange source; exists locks for locks
+-- WRITES   xadd target dead_letter ledger; xack source; hincrby state; hset state; hdel state
+-- USER     operator for recovery
+-- RETURNS  done now_ms, next (where to go on, or ''), moved, first (ID moved), last (copy),
+--               stays[id, verdict], gone (payloads), idlest_ms (most that a moved entry was idle),
+--               answered[id, retries, idle_ms, deliveries, charged, tried, root] (where charged is 0, 1,
+--               or 2 when the worker had marked it as started; tried is try:<id> of the state),
+--               crowd (crowd:<owner> of the state, or false)
+--          | not-owner | no-group key | would-duplicate groups | position-ahead delivered, generated
+--          | wrong-type key, type | no-permission command, key
 -- Verdicts of entries: not-pending other-owner too-young held locked too-wide waiting refused
 --           next-batch
 -- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
@@ -33,26 +38,15 @@
 -- first write. Each copy precedes its acknowledgement, and Redis keeps a script's effects together,
 -- in its log and on its replicas: dying between two lines leaves none of them, or all.
 
-local source, target, dead_letter, ledger, state, started = unpack(KEYS, 1, 6)
-local group, uid, prefix, batch, max_bytes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local actor, trigger, reason, moves = ARGV[6], ARGV[7], ARGV[8], ARGV[9] == 'requeue'
-local charges, charge_from, stages_first = ARGV[10] == '1', tonumber(ARGV[11]), ARGV[12] == '1'
-local held_before, wait_ms = tonumber(ARGV[13]), tonumber(ARGV[14])
-local selection, owner = ARGV[16], ARGV[17]
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'stream', 'hash', 'hash' })
-  or find_forbidden({
-    { 'XADD', target, '*', 'f', 'v' }, { 'XACK', source, group, '0-1' },
-    { 'XADD', dead_letter, '*', 'f', 'v' }, { 'XADD', ledger, '*', 'f', 'v' },
-    { 'HINCRBY', state, 'f', '1' }, { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
-  })
+local moves = action == 'requeue'
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
 if redis.call('HGET', state, 'owner:uid') ~= uid then
   return { 'not-owner' }
 end
-refusal = find_obstacle(target, group, not moves or ARGV[15] == '1')
+refusal = find_obstacle(target, group, not moves or allows_others)
 if refusal and (moves or refusal[1] == 'no-group') then
   return refusal
 end
@@ -62,17 +56,16 @@ local rest = ''
 
 -- What to look at: {id, owner, idle_ms, deliveries}, and what stays for a reason already known.
 local page, stays = {}, {}
-if selection == 'owner' then
-  local cut = tonumber(ARGV[18])
+if start ~= '' then
   local found
   found, now = look_in_time(function()
-    return redis.call('XPENDING', source, group, ARGV[19], '+', batch, owner)
+    return redis.call('XPENDING', source, group, start, '+', batch, owner)
   end)
   for _, entry in ipairs(found) do
     local delivered = now - entry[3]
-    if delivered >= cut then
+    if delivered >= cut_ms then
       stays[#stays + 1] = { entry[1], 'too-young' }
-    elseif delivered < held_before then
+    elseif delivered < held_before_ms then
       stays[#stays + 1] = { entry[1], 'held' }
     else
       page[#page + 1] = entry
@@ -80,22 +73,22 @@ if selection == 'owner' then
   end
   rest = #found == batch and '(' .. found[batch][1] or ''
 else
-  local asked, cut = {}, tonumber(ARGV[18])
-  for i = 19, #ARGV, 2 do
-    local id, entry = ARGV[i], nil
+  local asked = {}
+  for i, item in ipairs(items) do
+    local id, entry = item.id, nil
     entry, now = look_in_time(function()
       return is_pending(source, group, id)
     end)
-    local lock = KEYS[7 + (i - 19) / 2]
+    local lock = locks[i]
     if asked[id] then
       entry = nil
     elseif not entry then
       stays[#stays + 1] = { id, 'not-pending' }
     elseif entry[2] ~= owner then
       stays[#stays + 1] = { id, 'other-owner' }
-    elseif entry[3] >= 0 and (entry[3] < tonumber(ARGV[i + 1]) or cut and now - entry[3] >= cut) then
+    elseif entry[3] >= 0 and (entry[3] < item.idle_ms or cut_ms and now - entry[3] >= cut_ms) then
       stays[#stays + 1] = { id, 'too-young' }
-    elseif now - entry[3] < held_before then
+    elseif now - entry[3] < held_before_ms then
       stays[#stays + 1] = { id, 'held' }
     elseif lock and redis.call('EXISTS', lock) == 1 then
       stays[#stays + 1] = { id, 'locked' }
@@ -163,7 +156,7 @@ for i, entry in ipairs(page) do
     bytes = bytes + size_of_body(fields)
     local root, retries, keep = read_marks(id, fields, prefix)
     -- What was given back to the group, with an idle time of -1, has failed nobody.
-    local is_owned = charges and idle >= 0 and now - idle >= charge_from
+    local is_owned = charges and idle >= 0 and now - idle >= charge_from_ms
     local mine = is_owned and (not marks or marks[id] or false)
     local marked = mine and marks
     if not moves or (mine and (retries > 0 or marked or stages_first)) then
@@ -200,8 +193,7 @@ end
 
 -- From here on it writes.
 local acked, event, last, idlest, copied = {}, {}, false, 0, 0
-local letters = { 'kind', 'dead-lettered', 'stream', source, 'consumer', owner, 'reason', 'StreamExhausted',
-  'trigger', trigger, 'actor', actor, 'target', dead_letter }
+local letters = {}
 for _, one in ipairs(plan) do
   local entry, fields = one[1], one[2]
   local copy = redis.pcall('XADD', target, '*', unpack(fields))
@@ -212,7 +204,7 @@ for _, one in ipairs(plan) do
     last, copied = copy, copied + 1
     acked[#acked + 1] = entry[1]
     event[2 * copied - 1] = entry[1]
-    event[2 * copied] = copy .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    event[2 * copied] = ledger_entry(copy, one[3], one[4], text(entry[4]), text(entry[3]))
     if one[6] then
       -- In this order: of two streams, two entries of one millisecond may have the same ID.
       redis.call('HDEL', state, 'try:' .. entry[1])
@@ -229,7 +221,7 @@ for _, one in ipairs(plan) do
     if type(letter) == 'string' then
       acked[#acked + 1] = entry[1]
       letters[#letters + 1] = entry[1]
-      letters[#letters + 1] = letter .. ' ' .. one[3] .. ' ' .. one[4] .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3])
+      letters[#letters + 1] = ledger_entry(letter, one[3], one[4], text(entry[4]), text(entry[3]))
     else
       stays[#stays + 1] = { entry[1], 'refused' }
     end
@@ -255,7 +247,7 @@ for i, entry in ipairs(gone) do
   if type(letter) == 'string' then
     acked[#acked + 1] = entry[1]
     missing[#missing + 1] = entry[1]
-    missing[#missing + 1] = letter .. ' ' .. entry[1] .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    missing[#missing + 1] = ledger_entry(letter, entry[1], '0', text(entry[4]), text(entry[3]))
     if string.find(tries[i] or '', ' offered$') then
       -- It was on offer, and nobody has taken it.
       redis.call('HSET', state, 'gone:' .. entry[1], '1')
@@ -269,23 +261,22 @@ if #acked > 0 then
   redis.call('XACK', source, group, unpack(acked))
   local function record(kind, pairs_of, why, to)
     if #pairs_of > 0 then
-      redis.call('XADD', ledger, '*', 'kind', kind, 'stream', source, 'consumer', owner, 'reason', why,
-        'trigger', trigger, 'actor', actor, 'target', to, unpack(pairs_of))
+      redis.call('XADD', ledger, '*', unpack(ledger_event(kind, {
+        stream = source, consumer = owner, reason = why, trigger = trigger, actor = actor, target = to,
+      }, pairs_of)))
     end
   end
   record('requeued', event, reason, target)
   record('payload-gone', missing, 'PayloadGone', dead_letter)
-  if #letters > 14 then
-    redis.call('XADD', ledger, '*', unpack(letters))
-  end
+  record('dead-lettered', letters, 'StreamExhausted', dead_letter)
   if #event > 0 then
     redis.pcall('HINCRBY', state, 'total:requeued', #event / 2)
   end
   if #missing > 0 then
     redis.pcall('HINCRBY', state, 'total:payload_gone', #missing / 2)
   end
-  if #letters > 14 then
-    redis.pcall('HINCRBY', state, 'total:dead_lettered', (#letters - 14) / 2)
+  if #letters > 0 then
+    redis.pcall('HINCRBY', state, 'total:dead_lettered', #letters / 2)
   end
 end
 

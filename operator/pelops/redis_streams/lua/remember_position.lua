@@ -1,25 +1,25 @@
 -- include: entry
 -- include: ids
 -- include: stream
+-- include: ledger
 -- Remember where a group stands and what its stream counts, so that it can be made anew when it is lost.
 --
--- KEYS  stream, ledger, state  (same slot)
--- ARGV  group, uid, bookmark_ms (the least time between two bookmarks in the ledger)
--- Returns  verdict, then
---            remembered   1 when a bookmark was written, else 0
---            unchanged    nothing was written: all is known already
---            not-owner | no-group key | wrong-type key type | no-permission command key
+-- KEYS     stream, ledger, state  (same slot)
+-- ARGV     group, uid, bookmark_ms: number (the least time between two bookmarks in the ledger)
+-- READS    type stream ledger state; time; hmget state; xinfo|stream stream; xinfo|groups stream;
+--          xpending stream; [info]
+-- WRITES   xadd ledger; hset state
+-- USER     operator
+-- RETURNS  remembered marks (1 when a bookmark was written, else 0)
+--          | unchanged (nothing was written: all is known already)
+--          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  XINFO GROUPS is linear in the groups of the stream; all else is constant.
 -- All that is written is read here, at one instant: a position without the lowest pending entry of
 -- the same moment would lose entries.
 -- Repeats safely: what has not changed is not written again. The bookmark comes first: dying after it
 -- leaves an older position, from which more is delivered again.
 
-local stream, ledger, state = unpack(KEYS)
-local group, uid, bookmark_ms = ARGV[1], ARGV[2], tonumber(ARGV[3])
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
-  or find_forbidden({ { 'XADD', ledger, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' } })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -53,11 +53,12 @@ end
 
 -- From here on it writes.
 if marks then
-  redis.call('XADD', ledger, '*', 'kind', 'bookmark', 'stream', stream,
-    'entries_added', text(seen['entries-added']), 'last_generated', seen['last-generated-id'],
-    'last_delivered', ours['last-delivered-id'], 'lowest_pending', lowest,
-    'length', text(seen['length']), 'pending', text(ours['pending']),
-    'first_id', seen['first-id'] or '')
+  redis.call('XADD', ledger, '*', unpack(ledger_event('bookmark', {
+    stream = stream, entries_added = text(seen['entries-added']),
+    last_generated = seen['last-generated-id'], last_delivered = ours['last-delivered-id'],
+    lowest_pending = lowest, length = text(seen['length']), pending = text(ours['pending']),
+    first_id = seen['first-id'] or '',
+  })))
   redis.call('HSET', state, 'bookmark:at_ms', text(now))
 end
 if is_new then

@@ -1,28 +1,23 @@
 -- include: entry
 -- include: stream
+-- include: ledger
 -- Remove a consumer that owns nothing, with all that is remembered of it.
 --
--- KEYS  stream, ledger, state, started, then other streams of the same group, whose entries the
---       consumer may own (same slot)
--- ARGV  group, uid, actor, consumer
--- Returns  verdict: removed | owns-entries | absent | not-owner
---          | wrong-type key type | no-permission command key
+-- KEYS     stream, ledger, state, started, others... (streams of the same group, whose entries the
+--          consumer may own; same slot)
+-- ARGV     group, uid, actor, consumer
+-- READS    type stream ledger state started; hget state; xpending stream others; xinfo|groups stream
+-- WRITES   xgroup|delconsumer stream; xadd ledger; hdel state started
+-- USER     operator for recovery cleanup
+-- RETURNS  removed | owns-entries | absent | not-owner
+--          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the groups of the stream.
 -- Repeats safely: the second run finds no such consumer. It is deleted only when nothing is pending
 -- with it, in the same script: deleting one with pending entries would lose these for ever.
 
-local stream, ledger, state, started = unpack(KEYS, 1, 4)
-local group, uid, actor, consumer = unpack(ARGV)
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash', 'hash' })
-  or find_forbidden({
-    { 'XADD', ledger, '*', 'f', 'v' }, { 'HDEL', state, 'f' }, { 'HDEL', started, 'f' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
-end
-if redis.acl_check_cmd and not redis.acl_check_cmd('XGROUP', 'DELCONSUMER', stream, group, consumer) then
-  return { 'no-permission', 'xgroup|delconsumer', stream }
 end
 if redis.call('HGET', state, 'owner:uid') ~= uid then
   return { 'not-owner' }
@@ -34,10 +29,10 @@ end
 if #pending > 0 then
   return { 'owns-entries' }
 end
-for i = 5, #KEYS do
+for _, other in ipairs(others) do
   -- What is remembered of it is needed for these.
-  local others = redis.pcall('XPENDING', KEYS[i], group, '-', '+', 1, consumer)
-  if not others.err and #others > 0 then
+  local owned = redis.pcall('XPENDING', other, group, '-', '+', 1, consumer)
+  if not owned.err and #owned > 0 then
     return { 'owns-entries' }
   end
 end
@@ -52,5 +47,7 @@ if count_consumers() == before then
 end
 redis.call('HDEL', state, 'crowd:' .. consumer, 'pod:' .. consumer, 'boot:' .. consumer)
 redis.call('HDEL', started, consumer)
-redis.call('XADD', ledger, '*', 'kind', 'consumer-removed', 'stream', stream, 'consumer', consumer, 'actor', actor)
+redis.call('XADD', ledger, '*', unpack(ledger_event('consumer-removed', {
+  stream = stream, consumer = consumer, actor = actor,
+})))
 return { 'removed' }

@@ -1,14 +1,18 @@
 -- include: entry
 -- include: stream
+-- include: ledger
 -- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at a
 -- time: for a group whose resource no longer asks for a retry stream.
 --
--- KEYS  retry, stream, ledger, state  (same slot)
--- ARGV  group, uid, prefix, batch, max_bytes, actor, reason
--- Returns  verdict, then
---            done   moved, stayed (the server did not take the copy), 1 when more are left, else 0
---            not-owner | no-group key | would-duplicate groups | position-ahead delivered generated
---            wrong-type key type | no-permission command key
+-- KEYS     retry, stream, ledger, state  (same slot)
+-- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, reason
+-- READS    type retry stream ledger state; hget state; hmget state; xinfo|groups stream retry;
+--          xinfo|stream stream; xpending retry; xrange retry
+-- WRITES   xadd stream ledger; xdel retry; hset state; hdel state; hincrby state
+-- USER     operator for recovery
+-- RETURNS  done moved, stayed (the server did not take the copy), more (1 when more are left, else 0)
+--          | not-owner | no-group key | would-duplicate groups | position-ahead delivered, generated
+--          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
 --        though always one entry. XINFO GROUPS is linear in the groups.
 -- What is pending in the retry stream is not touched: it belongs to a worker, or a sweep recovers it.
@@ -16,15 +20,7 @@
 -- write. Each copy precedes the deletion, and Redis keeps a script's effects together: dying between
 -- two lines leaves none of them, or all.
 
-local retry, stream, ledger, state = unpack(KEYS)
-local group, uid, prefix, batch, max_bytes = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local actor, reason = ARGV[6], ARGV[7]
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
-  or find_forbidden({
-    { 'XADD', stream, '*', 'f', 'v' }, { 'XDEL', retry, '0-1' }, { 'XADD', ledger, '*', 'f', 'v' },
-    { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' }, { 'HINCRBY', state, 'f', '1' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -78,7 +74,7 @@ for _, entry in ipairs(found) do
   if type(copy) == 'string' then
     moved[#moved + 1] = id
     event[#event + 1] = id
-    event[#event + 1] = copy .. ' ' .. root .. ' ' .. text(retries) .. ' 0 0'
+    event[#event + 1] = ledger_entry(copy, root, text(retries), '0', '0')
     renamed[id] = copy
   else
     stayed = stayed + 1
@@ -106,8 +102,10 @@ if #moved > 0 then
       redis.call('HSET', state, 'chunk', changed)
     end
   end
-  redis.call('XADD', ledger, '*', 'kind', 'requeued', 'stream', retry, 'consumer', '', 'reason', reason,
-    'trigger', 'strategy-change', 'actor', actor, 'target', stream, unpack(event))
+  redis.call('XADD', ledger, '*', unpack(ledger_event('requeued', {
+    stream = retry, consumer = '', reason = reason, trigger = 'strategy-change', actor = actor,
+    target = stream,
+  }, event)))
   redis.pcall('HINCRBY', state, 'total:requeued', #moved)
 end
 return { 'done', #moved, stayed, is_end and 0 or 1 }

@@ -4,31 +4,29 @@
 -- Count what was taken of the entries that were offered to workers that claim, and repeat offers that
 -- nobody took.
 --
--- KEYS  source, handover, state  (same slot)
--- ARGV  group, uid, from and to (numbers of the offers to look at; '': all), most (entries to look at),
---       pause_ms (before the first repetition; twice as long before each further one),
---       longest_ms (the longest pause), how: keep, or withdraw: forget all offers
--- Returns  verdict, then
---            done   now_ms, from and to for the next run, from '' at the end, entries that are not taken, of these the
---                   oldest offer's time or '', when the next may be repeated or '', offers repeated,
---                   when the last was taken or '', {trigger, entries taken} ...
---            not-owner | no-group key | wrong-type key type | no-permission command key
+-- KEYS     source, handover, state  (same slot)
+-- ARGV     group, uid, first: number, last: number (of the offers to look at; '': all),
+--          most: number (entries to look at),
+--          pause_ms: number (before the first repetition; twice as long before each further one),
+--          longest_ms: number (the longest pause), withdraws: flag (all offers are forgotten)
+-- READS    type source handover state; time; hget state; xpending source handover; xinfo|stream handover;
+--          xinfo|groups handover
+-- WRITES   xadd handover; hset state; hdel state; hincrby state
+-- USER     operator for recovery
+-- RETURNS  done now_ms, first, last (for the next run, first '' at the end), untaken (entries),
+--               oldest_ms (of these the oldest offer's time, or ''), due_ms (when the next may be
+--               repeated, or ''), repeated (offers), taken_ms (when the last was taken, or ''),
+--               taken{trigger, entries}...
+--          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  linear in `most`, and in one offer at least; reads no body of the source.
 -- An entry is taken when its owner does not have it any more as the offer says: it was claimed,
--- acknowledged, or delivered anew; unless its body was gone, and the sweep has recorded that. Only then it is recovered, so the total is counted here.
+-- acknowledged, or delivered anew; unless its body was gone, and the sweep has recorded that.
+-- Only then it is recovered, so the total is counted here.
 -- A repetition writes nothing to the ledger, and nothing to the hand-over stream as long as the former
 -- announcement waits there unread. It makes the offer the last one, so that no gap stays below it.
 -- Repeats safely: what was counted is not in an offer any more.
 
-local source, handover, state = unpack(KEYS)
-local group, uid, from, to, most = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local pause_ms, longest_ms, withdraws = tonumber(ARGV[6]), tonumber(ARGV[7]), ARGV[8] == 'withdraw'
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
-  or find_forbidden({
-    { 'XADD', handover, '*', 'f', 'v' }, { 'HSET', state, 'f', 'v' }, { 'HDEL', state, 'f' },
-    { 'HINCRBY', state, 'f', '1' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -40,8 +38,8 @@ if redis.pcall('XPENDING', source, group, '-', '+', 1).err then
 end
 
 local now = server_ms()
-local first = number_of(state, 'offers:first', 1)
-from, to = math.max(from or first, first), to or number_of(state, 'offers:last', 0)
+local lowest = number_of(state, 'offers:first', 1)
+local from, to = math.max(first or lowest, lowest), last or number_of(state, 'offers:last', 0)
 
 -- Whether an announcement is still there for a worker that reads the hand-over stream.
 local stream, readers
@@ -126,13 +124,13 @@ while number <= to and (looked == 0 or looked < most) do
   end
   number = number + 1
 end
-if from == first and number > first then
+if from == lowest and number > lowest then
   -- What lies below the first that is left is not looked at again.
-  while first < number and not redis.call('HGET', state, 'offer:' .. text(first)) do
-    first = first + 1
+  while lowest < number and not redis.call('HGET', state, 'offer:' .. text(lowest)) do
+    lowest = lowest + 1
   end
-  if first > from then
-    redis.call('HSET', state, 'offers:first', text(first))
+  if lowest > from then
+    redis.call('HSET', state, 'offers:first', text(lowest))
   end
 end
 if count > 0 then

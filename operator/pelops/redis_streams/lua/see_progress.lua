@@ -1,16 +1,19 @@
 -- See whether a consumer and the others of its group finish what they are given. Writes nothing.
 --
--- KEYS  stream
--- ARGV  group, consumer, limit (pending entries of the consumer to look at)
--- Returns  {when the consumer last asked for entries, in ms; ms since it was given one; ms since the
---          newest of its pending entries was delivered; the least ms since any other consumer was
---          given one, of those that own none} or {'no-group'}
---          -1 each for never and for unknown: before Redis 7.2 the server does not tell when it gave,
---          and only reads that gave something count as asking
+-- KEYS     stream
+-- ARGV     group, consumer, limit: number (pending entries of the consumer to look at)
+-- READS    time; xinfo|consumers stream; xpending stream
+-- WRITES   none
+-- USER     operator for recovery
+-- RETURNS  {asked_ms (when the consumer last asked for entries), inactive_ms (since it was given one),
+--          newest_ms (since the newest of its pending entries was delivered), others_ms (the least since
+--          any other consumer was given one, of those that own none)} (-1 each for never and for unknown:
+--          before Redis 7.2 the server does not tell when it gave, and only reads that gave something
+--          count as asking)
+--          | no-group
 -- Costs  linear in the consumers of the group, and in limit.
 -- Repeats safely: it only reads.
 
-local stream, group, consumer, limit = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local found = redis.pcall('XINFO', 'CONSUMERS', stream, group)

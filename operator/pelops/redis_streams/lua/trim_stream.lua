@@ -2,14 +2,19 @@
 -- include: ids
 -- include: stream
 -- include: trim
+-- include: ledger
 -- Trim a stream below what all of its groups still need, as far as its limits ask.
 --
--- KEYS  stream, ledger, state  (same slot; state of the group on whose behalf it is done)
--- ARGV  uid, max_length ('': no limit), max_age_ms ('': no limit), batch (entries to remove at most)
--- Returns  verdict, then
---            done      removed, need or '', first ID that is left or '', 1 when more can go, else 0
---            not-due   the stream has more than 100 groups and was looked at recently
---            not-owner | wrong-type key type | no-permission command key
+-- KEYS     source, ledger, state  (same slot; state of the group on whose behalf it is done)
+-- ARGV     uid, max_length: number ('': no limit), max_age_ms: number ('': no limit),
+--          batch: number (entries to remove at most)
+-- READS    type source ledger state; time; hmget state; xinfo|stream source; xinfo|groups source;
+--          xpending source
+-- WRITES   xtrim source; xadd ledger; hset state; hincrby state
+-- USER     operator for retention recovery
+-- RETURNS  done removed, need (or ''), first (ID that is left, or ''), more (1 when more can go, else 0)
+--          | not-due (the stream has more than 100 groups and was looked at recently)
+--          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  XINFO GROUPS and one XPENDING for each group that has pending entries, as long as these
 --        allow anything to go; the removal is linear in what is removed, about 100 nodes of the stream
 --        for each limit. Of bodies it reads the first and the last, twice.
@@ -19,15 +24,7 @@
 -- Repeats safely: need is found and used at one instant, so a group that is made meanwhile is seen.
 -- The trimming comes first and the ledger after it: Redis keeps a script's effects together.
 
-local stream, ledger, state = unpack(KEYS)
-local uid, batch = ARGV[1], tonumber(ARGV[4])
-local max_length, max_age_ms = tonumber(ARGV[2]), tonumber(ARGV[3])
-
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'hash' })
-  or find_forbidden({
-    { 'XTRIM', stream, 'MINID', '~', '0-1', 'LIMIT', '1' }, { 'XADD', ledger, '*', 'f', 'v' },
-    { 'HSET', state, 'f', 'v' }, { 'HINCRBY', state, 'f', '1' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -35,7 +32,7 @@ local held = redis.call('HMGET', state, 'owner:uid', 'trim:at_ms')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
-local seen = see_stream(stream)
+local seen = see_stream(source)
 local first = seen and seen['first-id']
 if not first or seen['groups'] == 0 then
   return { 'done', 0, '', first or '', 0 }
@@ -60,11 +57,11 @@ end
 -- The lowest ID that any group needs, or one at or below the first entry: then nothing can go.
 local function find_need()
   local need
-  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  for _, reply in ipairs(redis.call('XINFO', 'GROUPS', source)) do
     local group = pairs_of(reply)
     local needs = group['last-delivered-id']
     if group['pending'] > 0 then
-      local lowest = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1]
+      local lowest = redis.call('XPENDING', source, group['name'], '-', '+', 1)[1]
       needs = lowest and first_of(needs, lowest[1]) or needs
     end
     need = need and first_of(need, needs) or needs
@@ -79,9 +76,9 @@ local need = find_need()
 -- From here on it writes.
 local removed = 0
 if comes_before(first, need) then
-  removed = trim_below(stream, seen, need, math.min(excess, batch), max_length == 0)
+  removed = trim_below(source, seen, need, math.min(excess, batch), max_length == 0)
   if is_old then
-    removed = removed + trim_below(stream, seen, first_of(need, oldest), batch - removed)
+    removed = removed + trim_below(source, seen, first_of(need, oldest), batch - removed)
   end
 end
 if is_wide or removed == 0 then
@@ -91,8 +88,9 @@ end
 if removed == 0 then
   return { 'done', 0, need, first, 0 }
 end
-first = see_stream(stream)['first-id'] or ''
-redis.call('XADD', ledger, '*', 'kind', 'trimmed', 'stream', stream, 'count', text(removed),
-  'below', need, 'first_id_after', first)
+first = see_stream(source)['first-id'] or ''
+redis.call('XADD', ledger, '*', unpack(ledger_event('trimmed', {
+  stream = source, count = text(removed), below = need, first_id_after = first,
+})))
 redis.call('HINCRBY', state, 'total:trimmed', removed)
 return { 'done', removed, need, first, 1 }

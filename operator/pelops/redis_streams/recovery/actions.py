@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Suspect, Verdict
-from pelops.errors import ChunkChanged, PelopsError, PositionAhead, WouldDuplicate
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.errors import ChunkChanged, PelopsError
+from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Part, Reply
+from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.scan import (
     MILLISECOND,
     encode_name,
     instant,
+    raise_obstacle,
     raise_refusal,
     to_ms,
 )
@@ -39,11 +39,9 @@ class Act:
     allows_others: bool  # whether other groups may see the copies: no, but for a stream of our own
     former_retry: str = ""  # a retry stream to which copies went before; empty: there is none
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The keys of every script that moves."""
-        keys = self.keys
-        return (self.source, self.target, keys.dead_letter, keys.ledger, keys.state)
+    def by_name(self) -> dict[str, str]:
+        """The group's keys by the names that scripts have for them, and the two that act."""
+        return {**self.keys.by_name(), "source": self.source, "target": self.target}
 
 
 def ms_or_zero(moment: datetime | None) -> int:
@@ -51,51 +49,20 @@ def ms_or_zero(moment: datetime | None) -> int:
     return 0 if moment is None else to_ms(moment)
 
 
-def read_stays(stays: Sequence[Sequence[bytes]]) -> tuple[tuple[EntryId, Verdict], ...]:
+def read_stays(stays: Sequence[Reply]) -> tuple[tuple[EntryId, Verdict], ...]:
     """What stayed where it is, and why."""
-    return tuple((parse_entry_id(one), Verdict(verdict.decode())) for one, verdict in stays)
+    return tuple((parse_entry_id(one.id), Verdict(one.verdict.decode())) for one in stays)
 
 
-def raise_act_refusal(act: Act, verdict: bytes, details: list[Reply]) -> None:
+def raise_act_refusal(act: Act, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why nothing was moved."""
-    if verdict == b"would-duplicate":
-        raise WouldDuplicate(
-            f"the stream {act.target} has {details[0].decode()} consumer groups, and each would "
-            "be given the copy of a stuck entry"
-        )
-    if verdict == b"position-ahead":
-        delivered = details[0].decode()
-        raise PositionAhead(
-            f"the group {act.keys.group} stands at {delivered}, beyond the end of {act.target}"
-        )
-    if verdict == b"chunk-changed":
+    raise_obstacle(act.keys.group, act.target, answer)
+    if answer.verdict == "chunk-changed":
         raise ChunkChanged("another replica has released suspects meanwhile")
-    raise_refusal(act.keys, verdict, details)
+    raise_refusal(act.keys, answer)
 
 
-def act_needs(act: Act) -> tuple[Need, ...]:
-    """Every command that moving takes, for the diagnosis of an ACL."""
-    group, keys = act.keys.group, act.keys
-    return (
-        *(Need("type", name) for name in (*act.names, keys.started)),
-        Need("time"),
-        Need("hget", keys.state, ("f",)),
-        Need("hmget", keys.state, ("f",)),
-        Need("hget", keys.started, ("f",)),
-        Need("xinfo|groups", act.target),
-        Need("xinfo|stream", act.target),
-        Need("xpending", act.source, (group, "-", "+", 1)),
-        Need("xrange", act.source, ("-", "+")),
-        Need("xadd", act.target, ("*", "f", "v")),
-        Need("xack", act.source, (group, "0-1")),
-        *(Need("xadd", name, ("*", "f", "v")) for name in (keys.dead_letter, keys.ledger)),
-        Need("hset", keys.state, ("f", "v")),
-        Need("hincrby", keys.state, ("f", 1)),
-        Need("hdel", keys.state, ("f",)),
-    )
-
-
-_RECOVER: Final = load_script("recover_entries", writes=True)
+_RECOVER: Final = load_script("recover_entries")
 MAX_BYTES: Final = 256 * 1024  # of bodies that one script reads
 DEPTH: Final = 6  # batches under way at once: the server need not wait for the next one
 
@@ -142,8 +109,7 @@ async def recover_owner(
     """
     start, depth = "-", 1
     while True:
-        tail: tuple[Part, ...] = ("owner", encode_name(order.owner), to_ms(cut), start)
-        answers = await server.run_many([_recover_call(act, order, tail)] * depth)
+        answers = await server.run_many([_recover_call(act, order, cut, start=start)] * depth)
         batch = Recovered(now=cut)
         # One may be refused and a later one done: what was done is told before the refusal.
         for answer in sorted(answers, key=lambda one: isinstance(one, PelopsError)):
@@ -170,68 +136,92 @@ async def recover_entries(  # noqa: PLR0913 - what is moved, and what may keep i
     With `cut`, only what was delivered before; with `locks`, one key for each entry, an entry whose
     lock exists stays. Raises as `recover_owner`.
     """
-    words = (part for entry_id, idle in entries for part in (str(entry_id), idle // MILLISECOND))
-    before: Part = "" if cut is None else to_ms(cut)
-    tail: tuple[Part, ...] = ("ids", encode_name(order.owner), before, *words)
-    answer = (await server.run_many([_recover_call(act, order, tail, locks)]))[0]
+    call = _recover_call(act, order, cut, entries=entries, locks=locks)
+    answer = (await server.run_many([call]))[0]
     return _read_recovered(act, order, answer)
 
 
-def _recover_call(
-    act: Act, order: Order, tail: tuple[Part, ...], locks: Sequence[str] = ()
+def _recover_call(  # noqa: PLR0913 - a page of the owner's entries, or entries one by one
+    act: Act,
+    order: Order,
+    cut: datetime | None,
+    *,
+    start: str = "",
+    entries: Sequence[tuple[EntryId, timedelta]] = (),
+    locks: Sequence[str] = (),
 ) -> ScriptCall:
-    return ScriptCall(
-        script=_RECOVER,
-        keys=(*act.names, act.keys.started, *locks),
-        args=(
-            *(act.keys.group, act.uid, act.field_prefix, act.batch, MAX_BYTES),
-            *(act.actor, act.trigger, order.reason, "requeue" if order.moves else "examine"),
-            int(order.is_charged),
-            *(ms_or_zero(order.charge_from), int(order.stages_first)),
-            *(
-                ms_or_zero(order.held_before),
-                order.wait // MILLISECOND,
-                int(act.allows_others),
-                *tail,
-            ),
-        ),
-        needs=partial(act_needs, act),
+    return _RECOVER.call(
+        act,
+        {"locks": locks},
+        group=act.keys.group,
+        uid=act.uid,
+        prefix=act.field_prefix,
+        batch=act.batch,
+        max_bytes=MAX_BYTES,
+        actor=act.actor,
+        trigger=act.trigger,
+        reason=order.reason,
+        action="requeue" if order.moves else "examine",
+        charges=order.is_charged,
+        charge_from_ms=ms_or_zero(order.charge_from),
+        stages_first=order.stages_first,
+        held_before_ms=ms_or_zero(order.held_before),
+        wait_ms=order.wait // MILLISECOND,
+        allows_others=act.allows_others,
+        owner=encode_name(order.owner),
+        cut_ms=None if cut is None else to_ms(cut),
+        start=start,
+        items=[{"id": str(one), "idle_ms": idle // MILLISECOND} for one, idle in entries],
     )
+
+
+class _Done(NamedTuple):
+    """What recover_entries.lua answers when it was not refused."""
+
+    now_ms: bytes
+    next: bytes
+    moved: int
+    first: bytes | None
+    last: bytes | None
+    stays: Sequence[Reply]
+    gone: int
+    idlest_ms: int
+    answered: Sequence[Reply]
+    crowd: bytes | None
 
 
 def _read_recovered(act: Act, order: Order, answer: Reply | PelopsError) -> Recovered:
     if isinstance(answer, PelopsError):
         raise answer
-    verdict, *details = answer
-    raise_act_refusal(act, verdict, details)
-    now, following, moved, first, _, stays, gone, _, answered, crowd = details
-    moment = instant(now)
+    read = _RECOVER.read(answer)
+    raise_act_refusal(act, read)
+    done = read.into(_Done)
+    moment = instant(done.now_ms)
     return Recovered(
         now=moment,
-        moved=moved,
-        first_moved=parse_entry_id(first) if first else None,
-        gone=gone,
-        stays=read_stays(stays),
-        suspects=tuple(_read_suspect(order.owner, one, moment) for one in answered),
-        crowd=instant(crowd) if crowd and crowd.isdigit() else None,
-        next=following.decode(),
+        moved=done.moved,
+        first_moved=parse_entry_id(done.first) if done.first else None,
+        gone=done.gone,
+        stays=read_stays(done.stays),
+        suspects=tuple(_read_suspect(order.owner, one, moment) for one in done.answered),
+        crowd=instant(done.crowd) if done.crowd and done.crowd.isdigit() else None,
+        next=done.next.decode(),
     )
 
 
-def _read_suspect(owner: str, reply: Sequence[Reply], now: datetime) -> Suspect:
-    entry_id, retries, idle, deliveries, charged, tried, _ = reply
-    charges, alone, offered_ms, is_open = _read_try(tried)
-    delivered = now - idle * MILLISECOND
+def _read_suspect(owner: str, answered: Reply, now: datetime) -> Suspect:
+    charges, alone, offered_ms, is_open = _read_try(answered.tried)
+    delivered = now - answered.idle_ms * MILLISECOND
     was_offered = offered_ms > 0 and offered_ms == to_ms(delivered)
     return Suspect(
-        entry_id=parse_entry_id(entry_id),
+        entry_id=parse_entry_id(answered.id),
         owner=owner,
-        charges=max(retries, charges),
+        charges=max(answered.retries, charges),
         alone_failures=alone,
         delivered=delivered,
-        deliveries=deliveries,
-        is_charged=charged > 0,
-        is_marked=charged == 2,
+        deliveries=answered.deliveries,
+        is_charged=answered.charged > 0,
+        is_marked=answered.charged == 2,
         was_offered=was_offered,
         is_on_offer=was_offered and is_open,
     )

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Final
 
 from pelops.domain.recovery import Progress
 from pelops.errors import NoSuchGroup, RedisError
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.recovery.actions import Act
@@ -22,8 +21,8 @@ from pelops.redis_streams.recovery.scan import (
     raise_refusal,
 )
 
-_REMOVE: Final = load_script("remove_consumer", writes=True)
-_PROGRESS: Final = load_script("see_progress", writes=False)
+_REMOVE: Final = load_script("remove_consumer")
+_PROGRESS: Final = load_script("see_progress")
 LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
 LOOKED_AT: Final = 500  # pending entries of one consumer
 
@@ -66,20 +65,17 @@ async def see_progress(server: Server, stream: str, group: str, consumer: str) -
 
     Costs are linear in the number of consumers. Raises NoSuchGroup.
     """
-    call = ScriptCall(
-        script=_PROGRESS,
-        keys=(stream,),
-        args=(group, encode_name(consumer), LOOKED_AT),
-        needs=lambda: (
-            Need("xinfo|consumers", stream, (group,)),
-            Need("xpending", stream, (group, "-", "+", 1)),
-        ),
-    )
-    first, *rest = await server.run(call)
-    if first == b"no-group":
+    name = encode_name(consumer)
+    call = _PROGRESS.call(None, {"stream": stream}, group=group, consumer=name, limit=LOOKED_AT)
+    answer = _PROGRESS.read(await server.run(call))
+    if answer.verdict == "no-group":
         raise NoSuchGroup(f"the group {group} of {stream} does not exist")
-    inactive, newest, others = (None if ms < 0 else ms * MILLISECOND for ms in rest)
-    return Progress(asked=instant(first), inactive=inactive, newest=newest, others=others)
+    return Progress(
+        asked=instant(answer["asked_ms"]),
+        inactive=_known(answer["inactive_ms"]),
+        newest=_known(answer["newest_ms"]),
+        others=_known(answer["others_ms"]),
+    )
 
 
 async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
@@ -91,17 +87,21 @@ async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
     """
     keys = act.keys
     others = {keys.stream, act.target, act.former_retry} - {act.source, ""}
-    call = ScriptCall(
-        script=_REMOVE,
-        keys=(act.source, keys.ledger, keys.state, keys.started, *others),
-        args=(keys.group, act.uid, act.actor, encode_name(consumer)),
-        needs=partial(_remove_needs, act),
+    call = _REMOVE.call(
+        act,
+        {"stream": act.source, "others": tuple(others)},
+        group=keys.group,
+        uid=act.uid,
+        actor=act.actor,
+        consumer=encode_name(consumer),
     )
-    verdict, *details = await server.run(call)
-    if verdict in (b"owns-entries", b"absent"):
-        return False
-    raise_refusal(keys, verdict, details)
-    return True
+    answer = _REMOVE.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return answer.verdict == "removed"
+
+
+def _known(ms: int) -> timedelta | None:
+    return None if ms < 0 else ms * MILLISECOND
 
 
 def _read_consumer(reply: Sequence[Reply]) -> ConsumerSight:
@@ -110,17 +110,4 @@ def _read_consumer(reply: Sequence[Reply]) -> ConsumerSight:
         name=decode_name(fields[b"name"]),
         pending=fields[b"pending"],
         idle=fields[b"idle"] * MILLISECOND,
-    )
-
-
-def _remove_needs(act: Act) -> tuple[Need, ...]:
-    keys, stream = act.keys, act.source
-    return (
-        Need("hget", keys.state, ("f",)),
-        Need("xpending", stream, (keys.group, "-", "+", 1)),
-        Need("xinfo|groups", stream),
-        Need("xgroup|delconsumer", stream, (keys.group, "c")),
-        Need("hdel", keys.state, ("f",)),
-        Need("hdel", keys.started, ("f",)),
-        Need("xadd", keys.ledger, ("*", "f", "v")),
     )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Final
 
 from pelops.domain.recovery import Offers
 from pelops.policy.recovery.offers import FIRST_PAUSE, LONGEST_PAUSE
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Reply
-from pelops.redis_streams.recovery.actions import Act, act_needs
+from pelops.redis_streams.recovery.actions import Act
 from pelops.redis_streams.recovery.scan import MILLISECOND, instant, raise_refusal
 
-_REVIEW: Final = load_script("review_offers", writes=True)
+_REVIEW: Final = load_script("review_offers")
 MOST: Final = 300  # entries that one call looks at: about a millisecond
 
 
@@ -25,42 +23,34 @@ async def review_offers(server: Server, act: Act, *, withdraws: bool) -> Offers:
     found: Offers | None = None
     start, end = "", ""
     while True:
-        call = ScriptCall(
-            script=_REVIEW,
-            keys=(act.source, act.keys.handover, act.keys.state),
-            args=(
-                *(act.keys.group, act.uid, start, end, MOST),
-                *(FIRST_PAUSE // MILLISECOND, LONGEST_PAUSE // MILLISECOND),
-                "withdraw" if withdraws else "keep",
-            ),
-            needs=partial(_needs, act),
+        call = _REVIEW.call(
+            act,
+            group=act.keys.group,
+            uid=act.uid,
+            first=start,
+            last=end,
+            most=MOST,
+            pause_ms=FIRST_PAUSE // MILLISECOND,
+            longest_ms=LONGEST_PAUSE // MILLISECOND,
+            withdraws=withdraws,
         )
-        verdict, *details = await server.run(call)
-        raise_refusal(act.keys, verdict, details)
-        start, end, some = _read(details)
+        answer = _REVIEW.read(await server.run(call))
+        raise_refusal(act.keys, answer)
+        some = _read(answer)
         found = some if found is None else found.plus(some)
+        start, end = answer["first"].decode(), answer["last"].decode()
         if not start:
             return found
 
 
-def _read(details: list[Reply]) -> tuple[str, str, Offers]:
-    now, start, end, untaken, oldest, due, repeated, taken_at, *taken = details
-    offers = Offers(
-        now=instant(now),
-        taken={trigger.decode(): entries for trigger, entries in taken},
-        untaken=untaken,
+def _read(answer: ScriptAnswer) -> Offers:
+    oldest, due, taken_at = answer["oldest_ms"], answer["due_ms"], answer["taken_ms"]
+    return Offers(
+        now=instant(answer["now_ms"]),
+        taken={one.trigger.decode(): one.entries for one in answer["taken"]},
+        untaken=answer["untaken"],
         oldest=instant(oldest) if oldest else None,
         due=instant(due) if due else None,
-        repeated=repeated,
+        repeated=answer["repeated"],
         taken_at=instant(taken_at) if taken_at.isdigit() else None,
-    )
-    return start.decode(), end.decode(), offers
-
-
-def _needs(act: Act) -> tuple[Need, ...]:
-    handover = act.keys.handover
-    return (
-        *act_needs(act),
-        *(Need("type", handover), Need("xadd", handover, ("*", "f", "v"))),
-        *(Need("xinfo|stream", handover), Need("xinfo|groups", handover)),
     )

@@ -6,22 +6,22 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Chunk, PendingEntry, StreamSight, SweepSight, read_ids
 from pelops.domain.state import SWEEP_AT, SWEEP_CURSOR, SWEEP_REPORT
-from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs
+from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs, PositionAhead, WouldDuplicate
 from pelops.redis_core.errors import permission_denied
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.observation import EPOCH, wrong_type
 
-_OPEN: Final = load_script("open_sweep", writes=True)
-_FIND: Final = load_script("find_idle", writes=False)
-_FINISH: Final = load_script("finish_sweep", writes=True)
+_OPEN: Final = load_script("open_sweep")
+_FIND: Final = load_script("find_idle")
+_FINISH: Final = load_script("finish_sweep")
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 FIRST_PAGE: Final = 100  # enough to see that little is old
@@ -55,18 +55,19 @@ async def open_sweep(  # noqa: PLR0913 - what is swept, and whether it is due
     recent = await _find_recent(server, keys, uid, due) if due else None
     if recent is not None:
         return recent
-    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state)
-    call = ScriptCall(
-        script=_OPEN,
-        keys=(*names, keys.retry) if with_retry else names,
-        args=(keys.group, uid, due // MILLISECOND, int(is_retry_former)),
-        needs=partial(_open_needs, keys),
+    call = _OPEN.call(
+        keys,
+        {"retry": keys.retry if with_retry else None},
+        group=keys.group,
+        uid=uid,
+        due_ms=due // MILLISECOND,
+        is_former=is_retry_former,
     )
-    verdict, *details = await server.run(call)
-    if verdict == b"not-due":
-        return NotDue(swept_at=instant(details[0]), now=instant(details[1]))
-    raise_refusal(keys, verdict, details)
-    return _read_sight(keys, details)
+    answer = _OPEN.read(await server.run(call))
+    if answer.verdict == "not-due":
+        return NotDue(swept_at=instant(answer["swept_at_ms"]), now=instant(answer["now_ms"]))
+    raise_refusal(keys, answer)
+    return _read_sight(keys, answer.into(_Opened))
 
 
 async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
@@ -135,16 +136,18 @@ async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its o
     Raises NotOurs, WrongType, PermissionDenied.
     """
     told = {SWEEP_REPORT: report, SWEEP_CURSOR: cursor, **(learnt or {})}
-    fields = [part for name, text in told.items() if text is not None for part in (name, text)]
-    call = ScriptCall(
-        script=_FINISH,
-        keys=(target, keys.state, *others),
-        args=(keys.group, uid, encode_name(resolved), scan, *fields),
-        needs=partial(_finish_needs, keys),
+    call = _FINISH.call(
+        keys,
+        {"stream": target, "others": others},
+        group=keys.group,
+        uid=uid,
+        resolved=encode_name(resolved),
+        scan=scan,
+        fields=[{"name": name, "value": text} for name, text in told.items() if text is not None],
     )
-    verdict, *details = await server.run(call)
-    raise_refusal(keys, verdict, details)
-    return str(details[0].decode())
+    answer = _FINISH.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return str(answer["scan"].decode())
 
 
 async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
@@ -155,18 +158,31 @@ async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> 
     return [value.decode("utf-8", "replace") if value is not None else None for value in reply]
 
 
-def raise_refusal(keys: GroupKeys, verdict: bytes, details: list[Reply]) -> None:
+def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why nothing was done."""
-    if verdict == b"not-owner":
+    verdict = answer.verdict
+    if verdict == "not-owner":
         raise NotOurs(f"another resource acts on the group {keys.group} of {keys.stream}")
-    if verdict == b"no-group":
-        raise NoSuchGroup(f"the group {keys.group} of {details[0].decode()} does not exist")
-    if verdict == b"wrong-type":
-        key, found = details[0].decode(), details[1].decode()
+    if verdict == "no-group":
+        raise NoSuchGroup(f"the group {keys.group} of {answer['key'].decode()} does not exist")
+    if verdict == "wrong-type":
+        key, found = answer["key"].decode(), answer["type"].decode()
         hashes = (keys.state, keys.started, keys.audit)
         raise wrong_type(key, found, "hash" if key in hashes else "stream")
-    if verdict == b"no-permission":
-        raise permission_denied(details[0].decode().lower(), details[1].decode())
+    if verdict == "no-permission":
+        raise permission_denied(answer["command"].decode(), answer["key"].decode())
+
+
+def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
+    """Raise what a verdict means that says why no copy may be added to a stream."""
+    if answer.verdict == "would-duplicate":
+        raise WouldDuplicate(
+            f"the stream {target} has {answer['groups'].decode()} consumer groups, and each would "
+            "be given the copy of a stuck entry"
+        )
+    if answer.verdict == "position-ahead":
+        delivered = answer["delivered"].decode()
+        raise PositionAhead(f"the group {group} stands at {delivered}, beyond the end of {target}")
 
 
 def instant(ms: bytes | int) -> datetime:
@@ -190,28 +206,28 @@ async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
     count: int,
     seeks: bool,
 ) -> tuple[list[PendingEntry], int, str]:
-    how = "seek" if seeks else "visit"
-    call = ScriptCall(
-        script=_FIND,
-        keys=(stream,),
-        args=(group, start, to, idle // MILLISECOND, count, how),
-        needs=lambda: (Need("time"), Need("xpending", stream, (group, "-", "+", 1))),
+    call = _FIND.call(
+        None,
+        {"stream": stream},
+        group=group,
+        first=start,
+        last=to,
+        idle_ms=idle // MILLISECOND,
+        count=count,
+        how="seek" if seeks else "visit",
     )
-    first, *rest = await server.run(call)
-    if first == b"no-group":
+    answer = _FIND.read(await server.run(call))
+    if answer.verdict == "no-group":
         raise NoSuchGroup(f"the group {group} of {stream} does not exist")
-    visited, last, *found = rest
-    return [read_pending(one) for one in found], visited, last.decode()
+    return list(map(_read_pending, answer["entries"])), answer["visited"], answer["last"].decode()
 
 
-def read_pending(reply: Sequence[Reply]) -> PendingEntry:
-    """An entry as XPENDING tells it."""
-    entry_id, owner, idle, deliveries = reply
+def _read_pending(entry: Reply) -> PendingEntry:
     return PendingEntry(
-        entry_id=parse_entry_id(entry_id),
-        owner=decode_name(owner),
-        idle=int(idle) * MILLISECOND,
-        deliveries=deliveries,
+        entry_id=parse_entry_id(entry.id),
+        owner=decode_name(entry.owner),
+        idle=int(entry.idle_ms) * MILLISECOND,
+        deliveries=entry.deliveries,
     )
 
 
@@ -239,25 +255,39 @@ def _has_future_ids(sight: StreamSight) -> bool:
     return sight.last_generated_id.ms > to_ms(sight.seen)
 
 
-def _read_sight(keys: GroupKeys, details: list[Reply]) -> SweepSight:
-    now, since, chunk, under_way, hold_until, back_since, report, cursor, *rest = details
-    offers, main, retry = rest
-    moment = instant(now)
+class _Opened(NamedTuple):
+    """What open_sweep.lua answers of a sweep that has begun."""
+
+    now_ms: bytes
+    master_since_ms: bytes | None
+    chunk: bytes
+    under_way: Sequence[Reply]
+    hold_until_ms: bytes | None
+    since_ms: bytes | None
+    report: bytes
+    cursor: bytes
+    offers: int
+    main: Reply
+    retry: Reply
+
+
+def _read_sight(keys: GroupKeys, opened: _Opened) -> SweepSight:
+    moment = instant(opened.now_ms)
     return SweepSight(
         now=moment,
-        master_since=_moment_or_none(since),
+        master_since=_moment_or_none(opened.master_since_ms),
         chunk=Chunk(
-            written=decode_name(chunk),
-            under_way=_read_ids(one[0] for one in under_way),
-            undelivered=_read_ids(one[0] for one in under_way if not one[1]),
+            written=decode_name(opened.chunk),
+            under_way=_read_ids(one.id for one in opened.under_way),
+            undelivered=_read_ids(one.id for one in opened.under_way if not one.owner),
         ),
-        hold_until=_moment_or_none(hold_until),
-        hold_before=_moment_or_none(back_since),
-        report=report.decode("utf-8", "replace"),
-        cursor=cursor.decode("utf-8", "replace"),
-        stream=_read_stream(keys.stream, moment, main),
-        retry=_read_stream(keys.retry, moment, retry) if retry else None,
-        offers=offers,
+        hold_until=_moment_or_none(opened.hold_until_ms),
+        hold_before=_moment_or_none(opened.since_ms),
+        report=opened.report.decode("utf-8", "replace"),
+        cursor=opened.cursor.decode("utf-8", "replace"),
+        stream=_read_stream(keys.stream, moment, opened.main),
+        retry=_read_stream(keys.retry, moment, opened.retry) if opened.retry else None,
+        offers=opened.offers,
     )
 
 
@@ -265,18 +295,17 @@ def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
     return frozenset(one for word in words for one in read_ids(decode_name(word)))
 
 
-def _read_stream(name: str, seen: datetime, reply: Sequence[Reply]) -> StreamSight:
-    groups, pending, consumers, delivered, generated, first, lowest = reply
+def _read_stream(name: str, seen: datetime, found: Reply) -> StreamSight:
     return StreamSight(
         name=name,
         seen=seen,
-        groups=groups,
-        pending=pending,
-        consumers=consumers,
-        last_delivered_id=parse_entry_id(delivered),
-        last_generated_id=parse_entry_id(generated),
-        first_id=_id_or_none(first),
-        lowest_pending=_id_or_none(lowest),
+        groups=found.groups,
+        pending=found.pending,
+        consumers=found.consumers,
+        last_delivered_id=parse_entry_id(found.last_delivered),
+        last_generated_id=parse_entry_id(found.last_generated),
+        first_id=_id_or_none(found.first),
+        lowest_pending=_id_or_none(found.lowest_pending),
     )
 
 
@@ -288,27 +317,3 @@ def _moment_or_none(reply: Reply) -> datetime | None:
     if not reply or not reply.isdigit() or int(reply) == 0:
         return None
     return instant(min(int(reply), 253_370_764_800_000))
-
-
-def _open_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        *(Need("type", key) for key in (keys.stream, keys.dead_letter, keys.ledger, keys.state)),
-        Need("time"),
-        Need("hmget", keys.state, ("f",)),
-        Need("xinfo|groups", keys.stream),
-        Need("xinfo|stream", keys.stream),
-        Need("xpending", keys.stream, (keys.group, "-", "+", 1)),
-        Need("xrange", keys.stream, ("-", "+")),
-        Need("info", None, ("replication",)),
-        Need("hset", keys.state, ("f", "v")),
-    )
-
-
-def _finish_needs(keys: GroupKeys) -> tuple[Need, ...]:
-    return (
-        Need("hmget", keys.state, ("f",)),
-        Need("hget", keys.state, ("f",)),
-        Need("hset", keys.state, ("f", "v")),
-        Need("hdel", keys.state, ("f",)),
-        Need("hscan", keys.state, ("0",)),
-    )

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import FINISHED, PARALLEL, Verdict, write_ids
-from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan
+from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.policy.recovery.offers import FIRST_PAUSE
-from pelops.redis_core.scripts import Need, ScriptCall, load_script
+from pelops.redis_core.commands import Part
+from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Part
 from pelops.redis_streams.recovery.actions import (
     Act,
-    act_needs,
     ms_or_zero,
     raise_act_refusal,
     read_stays,
 )
 from pelops.redis_streams.recovery.scan import MILLISECOND, decode_name, encode_name, to_ms
 
-_SETTLE: Final = load_script("settle_suspects", writes=True)
-_HAND_OVER: Final = load_script("hand_over", writes=True)
+_SETTLE: Final = load_script("settle_suspects")
+_HAND_OVER: Final = load_script("hand_over")
 MOST_SETTLED: Final = 40  # in one call: a dead letter costs the server 0.04 ms
 
 
@@ -87,27 +85,27 @@ def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
 async def _settle_piece(
     server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
 ) -> Settled:
-    items = [
-        part
-        for one in owner.settlements
-        for part in (
-            *(str(one.entry_id), one.action.value, one.charges, one.alone_failures),
-            *(reasons.reason, reasons.error),
-        )
-    ]
-    call = ScriptCall(
-        script=_SETTLE,
-        keys=(*act.names, *reasons.locks),
-        args=(
-            *(act.keys.group, act.uid, act.field_prefix, act.actor, act.trigger),
-            *(int(act.allows_others), *_owner_words(plan, owner), *items),
-        ),
-        needs=partial(act_needs, act),
+    why = {"reason": reasons.reason, "error": reasons.error}
+    call = _SETTLE.call(
+        act,
+        {"locks": reasons.locks},
+        group=act.keys.group,
+        uid=act.uid,
+        prefix=act.field_prefix,
+        actor=act.actor,
+        trigger=act.trigger,
+        allows_others=act.allows_others,
+        items=[_settlement(one) | why for one in owner.settlements],
+        **_decided(plan, owner),
     )
-    verdict, *details = await server.run(call)
-    raise_act_refusal(act, verdict, details)
-    _, copied, dead, stays, chunk = details
-    return Settled(copied=copied, dead=dead, stays=read_stays(stays), chunk=decode_name(chunk))
+    answer = _SETTLE.read(await server.run(call))
+    raise_act_refusal(act, answer)
+    return Settled(
+        copied=answer["copied"],
+        dead=answer["dead"],
+        stays=read_stays(answer["stays"]),
+        chunk=decode_name(answer["chunk"]),
+    )
 
 
 async def hand_over(
@@ -129,24 +127,24 @@ async def hand_over(
 async def _offer_piece(
     server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
 ) -> Settled:
-    items = [
-        part
-        for one in owner.settlements
-        for part in (str(one.entry_id), one.action.value, one.charges, one.alone_failures)
-    ]
-    call = ScriptCall(
-        script=_HAND_OVER,
-        keys=(act.source, act.keys.handover, act.keys.ledger, act.keys.state),
-        args=(
-            *(act.keys.group, act.uid, act.actor, act.trigger),
-            *(*_owner_words(plan, owner), reason, FIRST_PAUSE // MILLISECOND, *items),
-        ),
-        needs=partial(_offer_needs, act),
+    call = _HAND_OVER.call(
+        act,
+        group=act.keys.group,
+        uid=act.uid,
+        actor=act.actor,
+        trigger=act.trigger,
+        reason=reason,
+        pause_ms=FIRST_PAUSE // MILLISECOND,
+        items=list(map(_settlement, owner.settlements)),
+        **_decided(plan, owner),
     )
-    verdict, *details = await server.run(call)
-    raise_act_refusal(act, verdict, details)
-    _, offered, stays, chunk, _ = details
-    return Settled(copied=offered, stays=read_stays(stays), chunk=decode_name(chunk))
+    answer = _HAND_OVER.read(await server.run(call))
+    raise_act_refusal(act, answer)
+    return Settled(
+        copied=answer["offered"],
+        stays=read_stays(answer["stays"]),
+        chunk=decode_name(answer["chunk"]),
+    )
 
 
 async def are_delivered(server: Server, act: Act, ids: Iterable[EntryId]) -> bool:
@@ -159,14 +157,23 @@ async def are_delivered(server: Server, act: Act, ids: Iterable[EntryId]) -> boo
     )
 
 
-def _owner_words(plan: AttemptPlan, owner: OwnerPlan) -> tuple[Part, ...]:
+def _settlement(one: Settlement) -> dict[str, Part]:
+    return {
+        "id": str(one.entry_id),
+        "action": one.action.value,
+        "retries": one.charges,
+        "alone": one.alone_failures,
+    }
+
+
+def _decided(plan: AttemptPlan, owner: OwnerPlan) -> dict[str, Part]:
+    """What was decided about an owner, as both scripts take it."""
     words = (PARALLEL if plan.is_parallel else "", FINISHED if plan.has_finished else "")
-    kept = " ".join(filter(None, (*words, write_ids(plan.kept))))
-    return (
-        *(encode_name(owner.owner), to_ms(owner.cut), encode_name(plan.chunk.written)),
-        *(kept, write_ids(plan.resolved), ms_or_zero(owner.crowd)),
-    )
-
-
-def _offer_needs(act: Act) -> tuple[Need, ...]:
-    return (*act_needs(act), Need("xadd", act.keys.handover, ("*", "f", "v")))
+    return {
+        "owner": encode_name(owner.owner),
+        "cut_ms": to_ms(owner.cut),
+        "chunk": encode_name(plan.chunk.written),
+        "kept": " ".join(filter(None, (*words, write_ids(plan.kept)))),
+        "resolved": write_ids(plan.resolved),
+        "crowd_ms": ms_or_zero(owner.crowd),
+    }

@@ -9,7 +9,7 @@ from pelops.errors import PelopsError, RedisError
 from pelops.redis_core.transport import Reply
 from pelops.worker.server.adapter import Exchanged, Ids, Outgoing
 from pelops.worker.server.names import Names
-from pelops.worker.server.scripts import Parts, script_call
+from pelops.worker.server.scripts import Parts, worker_script
 
 _IDS_PER_SCRIPT: Final = 1000  # a call from Lua takes 7,999 arguments at most
 
@@ -38,13 +38,13 @@ class Saying:
             if ids:
                 yield self._acknowledge(key, ids), _note_acked, key
         for key, some in in_chunks(outgoing.checked_acks):
-            args: Parts = (names.group, names.me, int(self._deletes), *some)
-            yield script_call("acknowledge", (key,), *args), _note_checked, key
+            args = {"deletes": self._deletes, "ids": some}
+            yield names.run("acknowledge", {"source": key}, **args), _note_checked, key
         if outgoing.marks is not None:
             marks = b" ".join([*left, outgoing.marks]) if left else outgoing.marks
             yield ("HSET", names.started, names.me, marks), _note_nothing, b""
         for key, some in in_chunks(outgoing.keeps):
-            yield names.recording("keep", key, "heartbeat", *some), _note_kept, key
+            yield names.recording("keep", key, "heartbeat", ids=some), _note_kept, key
 
     def _acknowledge(self, key: bytes, ids: Sequence[bytes]) -> Parts:
         if self._deletes:
@@ -72,18 +72,18 @@ def _note_acked(found: Exchanged, key: bytes, reply: Reply) -> None:
 
 
 def _note_checked(found: Exchanged, key: bytes, reply: Reply) -> None:
-    count, lost = reply
-    _note_acked(found, key, count)
-    if lost:
-        found.lost.setdefault(key, set()).update(lost)
+    checked = worker_script("acknowledge").read(reply)
+    _note_acked(found, key, checked["count"])
+    if checked["lost"]:
+        found.lost.setdefault(key, set()).update(checked["lost"])
 
 
 def _note_kept(found: Exchanged, key: bytes, reply: Reply) -> None:
-    lost, gone = reply
-    if lost:
-        found.lost.setdefault(key, set()).update(lost)
-    if gone:
-        found.gone.setdefault(key, set()).update(gone)
+    kept = worker_script("keep").read(reply)
+    if kept["lost"]:
+        found.lost.setdefault(key, set()).update(kept["lost"])
+    if kept["gone"]:
+        found.gone.setdefault(key, set()).update(kept["gone"])
 
 
 def _note_nothing(found: Exchanged, key: bytes, reply: Reply) -> None:

@@ -11,7 +11,7 @@ from pelops.worker.server.adapter import Delivered, Source
 from pelops.worker.server.connection import Wire
 from pelops.worker.server.names import Names
 from pelops.worker.server.reading import Streams
-from pelops.worker.server.scripts import Parts
+from pelops.worker.server.scripts import Parts, worker_script
 
 _START: Final = b"0-0"
 
@@ -97,10 +97,11 @@ class History:
             if isinstance(reply, PelopsError):
                 raise reply
         # What was acknowledged, or given to another, since it was listed.
-        lost = {entry_id for reply in replies[: len(keeps)] for entry_id in reply[0]}
+        keep = worker_script("keep")
+        lost = {one for reply in replies[: len(keeps)] for one in keep.read(reply)["lost"]}
         page.entries = [entry for entry in page.entries if entry[0] not in lost]
         return bool(page.entries)
 
     def _calls(self, script: str, key: bytes, ids: list[bytes]) -> list[Parts]:
         chunks = (some for _, some in in_chunks({key: ids}))
-        return [self._names.recording(script, key, "history", *some) for some in chunks]
+        return [self._names.recording(script, key, "history", ids=some) for some in chunks]

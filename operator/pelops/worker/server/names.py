@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pelops.redis_core.transport import Part
+from pelops.redis_core.commands import Part
 from pelops.worker.server.place import Place
-from pelops.worker.server.scripts import Parts, script_call
+from pelops.worker.server.scripts import Parts, command_of, worker_script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,26 @@ class Names:
             prefix=place.field_prefix.encode(),
         )
 
-    def recording(self, script: str, key: bytes, trigger: str, *args: Part) -> Parts:
+    def by_name(self) -> dict[str, bytes]:
+        """The keys by the names that scripts have for them."""
+        return {
+            "stream": self.stream,
+            "dead_letter": self.dead_letter,
+            "ledger": self.ledger,
+            "state": self.state,
+            "started": self.started,
+            "retry": self.retry,
+            "handover": self.handover,
+        }
+
+    def run(
+        self, script: str, special: Mapping[str, Part | Sequence[Part]], /, **args: object
+    ) -> Parts:
+        """A run of a script as this consumer; `special` are keys that are not the group's."""
+        return command_of(
+            worker_script(script).call(self, special, group=self.group, me=self.me, **args)
+        )
+
+    def recording(self, script: str, key: bytes, trigger: str, **args: object) -> Parts:
         """A run of a script that may write dead letters about entries of `key`."""
-        keys = (key, self.dead_letter, self.ledger, self.state)
-        return script_call(script, keys, self.group, self.me, self.prefix, trigger, *args)
+        return self.run(script, {"source": key}, prefix=self.prefix, trigger=trigger, **args)

@@ -13,7 +13,7 @@ from pelops.redis_core.transport import Reply
 from pelops.worker.server.adapter import Delivered, RawEntry, Source
 from pelops.worker.server.names import Names
 from pelops.worker.server.place import Place
-from pelops.worker.server.scripts import Parts, script_call
+from pelops.worker.server.scripts import Parts, worker_script
 
 _PAGE: Final = 500  # pending entries looked at in one turn: a third of a millisecond
 MAX_BYTES: Final = 256 * 1024  # of bodies that a script reads
@@ -41,7 +41,14 @@ class ClaimTurns:
         self._at = self._at or dict.fromkeys(keys, "-")
         return [
             self._names.recording(
-                "claim", key, "idle", self._idle_limit_ms, start, _PAGE, count, MAX_BYTES
+                "claim",
+                key,
+                "idle",
+                min_idle_ms=self._idle_limit_ms,
+                start=start,
+                page=_PAGE,
+                count=count,
+                max_bytes=MAX_BYTES,
             )
             for key, start in self._at.items()
         ]
@@ -55,12 +62,12 @@ class ClaimTurns:
         if isinstance(reply, Exception):
             del self._at[key]  # the next pass tries again; a missing group is the read's to tell
             return []
-        start, taken, _ = reply
-        if start:
-            self._at[key] = start
+        turn = worker_script("claim").read(reply)
+        if turn["next"]:
+            self._at[key] = turn["next"]
         else:
             del self._at[key]
-        return list(taken)
+        return list(turn["taken"])
 
     def finish(self) -> None:
         """The turn is over: the next is due soon, or after a rest when this was the pass."""
@@ -207,12 +214,16 @@ class Reading:
     def _take_over(self, offer: RawEntry) -> list[Parts]:
         fields = dict(zip(offer[1][::2], offer[1][1::2], strict=False)) if offer[1] else {}
         ids = fields.get(b"ids", b"").split()[:1000]
-        owner = fields.get(b"consumer", b"")
-        before = fields.get(b"before", b"0")
-        names = self._names
-        keys = (names.stream, names.handover)
-        whose = (names.group, names.me, offer[0], owner, before)
-        return [script_call("take_over", keys, *whose, MAX_BYTES, *ids)]
+        call = self._names.run(
+            "take_over",
+            {"source": self._names.stream},
+            offer=offer[0],
+            owner=fields.get(b"consumer", b""),
+            before=fields.get(b"before", b"0"),
+            max_bytes=MAX_BYTES,
+            ids=ids,
+        )
+        return [call]
 
 
 def _is_about_syntax(refusal: PelopsError) -> bool:

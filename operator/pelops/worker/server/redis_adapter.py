@@ -13,6 +13,8 @@ from pelops.errors import (
     RedisError,
     UnsupportedServer,
 )
+from pelops.redis_core.commands import text_of
+from pelops.redis_core.scripts import ScriptAnswer
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, Reply
 from pelops.worker.server.acknowledgements import Saying, in_chunks, understand
@@ -33,7 +35,7 @@ from pelops.worker.server.names import Names
 from pelops.worker.server.place import Place
 from pelops.worker.server.reading import Answer, Reading
 from pelops.worker.server.refusals import Refusals
-from pelops.worker.server.scripts import Parts, script_call
+from pelops.worker.server.scripts import Parts, command_of, worker_script
 
 
 class RedisDoor:
@@ -132,12 +134,12 @@ class RedisDoor:
 
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry that is ours; False: it is not, or its body is gone."""
-        call = self._names.recording("reject", key, "worker", reason, error, entry_id)
-        verdict, *details = await self._acts.ask_one(call)
-        if verdict == b"too-wide":
+        call = self._names.recording("reject", key, "worker", reason=reason, why=error, id=entry_id)
+        answer = worker_script("reject").read(await self._acts.ask_one(call))
+        if answer.verdict == "too-wide":
             raise RedisError(f"the entry {entry_id.decode()} is too wide for a dead letter")
-        self._raise_refusal(verdict, details)
-        return bool(verdict == b"rejected")
+        self._raise_refusal(answer)
+        return answer.verdict == "rejected"
 
     async def begin_alone(self, entry_id: bytes) -> int:
         """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
@@ -164,18 +166,16 @@ class RedisDoor:
         if self._name.is_taken:
             return False
         names = self._names
-        keys = (names.ledger, names.state, names.started)
-        streams = (names.stream, names.retry, names.handover)
-        call = script_call("leave", (*keys, *streams), names.group, names.me)
-        verdict, *details = await self._acts.ask_one(call)
-        self._raise_refusal(verdict, details)
-        return bool(verdict != b"owns-entries")
+        call = names.run("leave", {"others": (names.retry, names.handover)})
+        answer = worker_script("leave").read(await self._acts.ask_one(call))
+        self._raise_refusal(answer)
+        return answer.verdict != "owns-entries"
 
     async def _begin(self, wire: Wire) -> Boot:
-        names = self._names
-        call = script_call("begin", (names.state, names.started), names.me)
-        now, left = await wire.ask_one(call)
-        boot = Boot(now_ms=int(now), left=frozenset((left or b"").split()))
+        script, names = worker_script("begin"), self._names
+        reply = await wire.ask_one(command_of(script.call(names, me=names.me)))
+        answer = script.read(reply)
+        boot = Boot(now_ms=int(answer["now_ms"]), left=frozenset((answer["left"] or b"").split()))
         self._name.begin(boot)
         return boot
 
@@ -246,17 +246,19 @@ class RedisDoor:
 
     def _release(self, key: bytes, ids: Collection[bytes]) -> Parts:
         names, reading = self._names, self._reading
-        may_offer = key == names.stream and reading.streams.may_offer
-        flags = (int(not reading.knows_claim), int(may_offer))
-        limit = self._place.idle_limit_ms
-        keys = (key, names.dead_letter, names.ledger, names.state, names.handover)
-        whose = (names.group, names.me, names.prefix, "release")
-        return script_call("release", keys, *whose, limit, *flags, *ids)
+        return names.recording(
+            "release",
+            key,
+            "release",
+            idle_limit_ms=self._place.idle_limit_ms,
+            may_age=not reading.knows_claim,
+            may_offer=key == names.stream and reading.streams.may_offer,
+            ids=ids,
+        )
 
-    def _raise_refusal(self, verdict: bytes, details: list[Reply]) -> None:
+    def _raise_refusal(self, answer: ScriptAnswer) -> None:
         """Raise what a script's verdict says that it refused; other verdicts pass."""
-        texts = [one.decode("utf-8", "replace") for one in details if isinstance(one, bytes)]
-        if verdict == b"wrong-type":
-            raise self._refusals.wrong_type(*texts)
-        if verdict == b"no-permission":
-            raise self._refusals.denied(*texts)
+        if answer.verdict == "wrong-type":
+            raise self._refusals.wrong_type(text_of(answer["key"]), text_of(answer["type"]))
+        if answer.verdict == "no-permission":
+            raise self._refusals.denied(text_of(answer["command"]), text_of(answer["key"]))

@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from pelops.errors import PelopsError, PermissionDenied, WrongType
-from pelops.redis_core.transport import Part, Reply
+from pelops.redis_core.commands import Need, text_of
+from pelops.redis_core.scripts import find_denied
+from pelops.redis_core.transport import Reply
+from pelops.redis_streams.access import worker_needs
 from pelops.worker.server.names import Names
-from pelops.worker.server.scripts import Parts, script_call, with_text
+from pelops.worker.server.scripts import Parts, command_of, with_text, worker_script
 
 VALID_S: Final = 1.0  # what was found out, while the same is refused again and again
 
@@ -25,20 +28,18 @@ class Refusals:
 
     remedy: str  # a command that prints the rights which are needed
     probes: tuple[Parts, ...] = ()  # what finds out a key of a wrong type, and what is forbidden
+    needs: tuple[Need, ...] = ()  # of which the second probe names the first that is forbidden
 
     @classmethod
     def of_worker(cls, names: Names) -> Refusals:
         """Of a worker, which may run scripts that look."""
-        keys = (
-            *(names.stream, names.retry, names.handover, names.dead_letter),
-            *(names.ledger, names.state, names.started),
-        )
-        types = script_call("find_wrong_type", keys)
-        rights = script_call("find_forbidden", (), names.group, names.me, *keys)
+        types = command_of(worker_script("find_wrong_type").call(names))
+        needs = worker_needs(names)
         remedy = f"pelops acl --role sdk-worker {_named('stream', names.stream)}"
         return cls(
             remedy=f"{remedy} {_named('group', names.group)}",
-            probes=(with_text(types), with_text(rights)),
+            probes=(with_text(types), find_denied(needs, near=names.stream).parts),
+            needs=needs,
         )
 
     @classmethod
@@ -48,14 +49,16 @@ class Refusals:
 
     def explain(self, error: PelopsError, command: Parts, found: Sequence[Reply]) -> PelopsError:
         """The same error, telling what it is about; `found` is what the probes answered."""
-        wrong, forbidden = found or ([], [])
+        wrong, place = found or ([], 0)
         if isinstance(error, WrongType):
             return self.wrong_type(*_two(wrong, default=(_tell_keys(command), "another type")))
         if isinstance(error, PermissionDenied) and error.command:
             return self.denied(error.command, error.key)
         if isinstance(error, PermissionDenied):
-            default = (str(command[0]).lower(), _tell_keys(command))
-            return self.denied(*_two(forbidden, default=default))
+            if isinstance(place, int) and place > 0:
+                need = self.needs[place - 1]
+                return self.denied(need.command, need.named_key)
+            return self.denied(str(command[0]).lower(), _tell_keys(command))
         return error
 
     def denied(self, command: str, key: str | None) -> PermissionDenied:
@@ -92,12 +95,8 @@ def _tell_keys(command: Parts) -> str:
         keys = named[: len(named) // 2]
     else:
         keys = command[1:2]
-    return " or ".join(map(_text, keys))
+    return " or ".join(map(text_of, keys))
 
 
 def _named(what: str, name: bytes) -> str:
-    return f"--{what} {shlex.quote(_text(name))}"
-
-
-def _text(part: Part) -> str:
-    return part.decode("utf-8", "replace") if isinstance(part, bytes) else str(part)
+    return f"--{what} {shlex.quote(text_of(name))}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+from pelops.domain.dead_letters import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
 from pelops.errors import NoSuchGroup, RedisError
 from pelops.worker.entry import has_charge_pairs
@@ -102,19 +103,20 @@ class World:
         if has_charge_pairs(flat, self.prefix):
             root, retries, flat = flat[-3], flat[-1], flat[:-4]
         told = {
-            b"original_id": root,
-            b"stream": stream.key,
-            b"group": self.keys.group.encode(),
-            b"consumer": owned.owner,
-            b"delivery_count": b"%d" % owned.deliveries,
-            b"retry_count": retries,
-            b"reason": reason,
-            b"error": error,
-            b"delivered_ms": b"%d" % owned.delivered_ms,
-            b"dead_lettered_ms": b"%d" % self.clock.now_ms,
+            "original_id": root,
+            "stream": stream.key,
+            "group": self.keys.group.encode(),
+            "consumer": owned.owner,
+            "delivery_count": b"%d" % owned.deliveries,
+            "retry_count": retries,
+            "reason": reason,
+            "error": error,
+            "delivered_ms": b"%d" % owned.delivered_ms,
+            "dead_lettered_ms": b"%d" % self.clock.now_ms,
         }
         letter = dict(zip(flat[::2], flat[1::2], strict=True))
-        self.letters.append(letter | {self.prefix + name: value for name, value in told.items()})
+        added = {self.prefix + name.encode(): told[name] for name in LETTER_FIELDS}
+        self.letters.append(letter | added)
 
     def age(self, ids: Iterable[bytes], stream: MemoryStream) -> int:
         """Have others claim these at the next opportunity; how many there are."""

@@ -1,4 +1,5 @@
--- How many entries a group has not been given yet, at a bounded cost. Needs entry.lua.
+-- include: entry
+-- How many entries a group has not been given yet, at a bounded cost.
 
 local EACH_PART = 32 -- what a name or a value costs beside its bytes, in bytes
 -- What is counted where it is worth it; a quarter of it again behind the position. A server takes less

@@ -1,4 +1,5 @@
--- The chunk of suspects that are tried again, and what is remembered of suspects. Needs entry.lua.
+-- include: entry
+-- The chunk of suspects that are tried again, and what is remembered of suspects.
 
 -- Why nothing may be decided on the chunk as it was seen, as a verdict; nil when it may.
 local function find_stale(state, uid, chunk)

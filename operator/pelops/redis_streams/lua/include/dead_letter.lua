@@ -1,4 +1,7 @@
--- Writing a dead letter: the entry's own pairs, then what is known of it. Needs entry.lua.
+-- include: entry
+-- include: letter_fields
+-- Writing a dead letter: the entry's own pairs, then what is known of it, as declared in
+-- pelops/domain/dead_letters.py.
 
 local WIDEST = 3900 -- pairs; a call from Lua takes 7,999 arguments at most
 
@@ -8,15 +11,15 @@ local function add_dead_letter(key, root, fields, keep, prefix, letter)
   for i = #fields, keep + 1, -1 do
     fields[i] = nil
   end
-  local added = {
-    'original_id', root, 'stream', letter.stream, 'group', letter.group,
-    'consumer', letter.consumer, 'delivery_count', text(letter.deliveries),
-    'retry_count', text(letter.retries), 'reason', letter.reason, 'error', letter.error,
-    'delivered_ms', text(letter.delivered_ms), 'dead_lettered_ms', text(letter.now_ms),
+  local values = {
+    original_id = root, stream = letter.stream, group = letter.group, consumer = letter.consumer,
+    delivery_count = text(letter.deliveries), retry_count = text(letter.retries),
+    reason = letter.reason, error = letter.error, delivered_ms = text(letter.delivered_ms),
+    dead_lettered_ms = text(letter.now_ms),
   }
-  for i = 1, #added, 2 do
-    fields[keep + i] = prefix .. added[i]
-    fields[keep + i + 1] = added[i + 1]
+  for i, name in ipairs(LETTER_FIELDS) do
+    fields[keep + 2 * i - 1] = prefix .. name
+    fields[keep + 2 * i] = values[name]
   end
   return redis.pcall('XADD', key, '*', unpack(fields))
 end

@@ -67,26 +67,20 @@ local function text(number)
   return known
 end
 
--- The first of several commands that the ACL forbids, as a verdict; nil when none is, or when this
--- server cannot tell: the commands themselves tell then.
-local function find_forbidden(commands)
-  if not redis.acl_check_cmd then
-    return nil
-  end
-  for _, words in ipairs(commands) do
-    if not redis.acl_check_cmd(unpack(words)) then
-      return { 'no-permission', string.lower(words[1]), words[2] }
-    end
+-- That the ACL forbids a command on a key, as a verdict. nil when it does not, when there is no key, or
+-- when this server cannot tell: the command itself tells then.
+local function find_forbidden(command, key, ...)
+  if key and redis.acl_check_cmd and not redis.acl_check_cmd(...) then
+    return { 'no-permission', command, key }
   end
   return nil
 end
 
-local function find_wrong_type(keys, wanted)
-  for i, kind in ipairs(wanted) do
-    local found = redis.call('TYPE', keys[i]).ok
-    if found ~= 'none' and found ~= kind then
-      return { 'wrong-type', keys[i], found }
-    end
+-- That a key holds something else, as a verdict; nil when it does not, or is not there.
+local function find_wrong_type(key, kind)
+  local found = key and redis.call('TYPE', key).ok or 'none'
+  if found ~= 'none' and found ~= kind then
+    return { 'wrong-type', key, found }
   end
   return nil
 end

@@ -1,4 +1,5 @@
--- Entry IDs as text: both halves are 64 bit, more than a Lua number holds. Needs entry.lua.
+-- include: entry
+-- Entry IDs as text: both halves are 64 bit, more than a Lua number holds.
 
 local function is_id(id)
   local ms, seq = string.match(id or '', '^(%d+)-(%d+)$')

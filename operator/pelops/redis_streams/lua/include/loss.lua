@@ -1,4 +1,5 @@
--- What is written of entries that a group lost. Needs entry.lua.
+-- include: ledger
+-- What is written of entries that a group lost.
 
 -- Whether a loss was recorded after the observation that tells of it: then it is the same one. An
 -- observation without a time is a resource's status, which is minutes old at most.
@@ -15,9 +16,7 @@ end
 
 -- The ledger comes first: dying after it, the next run tells it once more.
 local function write_loss(ledger, state, now, loss)
-  redis.call('XADD', ledger, '*', 'kind', 'data-loss', 'at_least', loss.at_least, 'at_most', loss.at_most,
-    'after', loss.after, 'before', loss.before, 'cause', loss.cause, 'undelivered', loss.undelivered,
-    'pending', loss.pending, 'observed_ms', loss.observed_ms)
+  redis.call('XADD', ledger, '*', unpack(ledger_event('data-loss', loss)))
   redis.call('HSET', state, 'loss:at_least', loss.at_least, 'loss:at_most', loss.at_most,
     'loss:position', loss.position, 'loss:seen_ms', text(now), 'loss:found_ms', text(now),
     'loss:cause', loss.cause, 'loss:undelivered', loss.undelivered, 'loss:pending', loss.pending,

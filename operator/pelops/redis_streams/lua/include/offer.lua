@@ -1,4 +1,5 @@
--- Offers that were made and are not known to be taken, in the state. Needs entry.lua.
+-- include: entry
+-- Offers that were made and are not known to be taken, in the state.
 -- Offers have numbers; those from offers:first to offers:last may exist, each as offer:<number>:
 --   'first_ms due_ms times before_ms trigger announced', then the IDs, then the owner, a line each
 --   first_ms    when it was made

@@ -1,4 +1,5 @@
--- A stream and its groups as XINFO tells them. Needs entry.lua.
+-- include: entry
+-- A stream and its groups as XINFO tells them.
 -- XINFO STREAM reads two bodies, the first and the last: a script asks it once for each stream.
 
 local function pairs_of(reply)

@@ -1,4 +1,4 @@
--- Trimming below an ID. Needs nothing.
+-- Trimming below an ID.
 
 -- Freeing a node of the stream costs the server time, however many entries it holds: a hundred small
 -- ones, or a large one. `seen` is the stream as see_stream tells of it.

@@ -1,11 +1,14 @@
 -- include: entry
 -- Find a key of the group that holds something else.
 --
--- KEYS  stream, retry, handover, dead_letter, ledger, state, started  (same slot)
--- ARGV  none
--- Returns  key, type | nothing
+-- KEYS     stream, retry, handover, dead_letter, ledger, state, started  (same slot)
+-- ARGV     none
+-- READS    type stream retry handover dead_letter ledger state started
+-- WRITES   none
+-- USER     sdk-worker
+-- RETURNS  {found...} (key and type, or nothing)
 -- Costs  little.
 -- Repeats safely.
 
-local found = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'stream', 'stream', 'hash', 'hash' })
+local found = find_refusal()
 return found and { found[2], found[3] } or {}

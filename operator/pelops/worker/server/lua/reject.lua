@@ -1,21 +1,20 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
+-- include: ledger
 -- Make a dead letter of an entry that its worker gives up.
 --
--- KEYS  source, dead_letter, ledger, state  (same slot)
--- ARGV  group, me, prefix, trigger, reason, error, id
--- Returns  rejected | not-ours | gone (recorded as such) | too-wide
---          | wrong-type key type | no-permission command key
+-- KEYS     source, dead_letter, ledger, state  (same slot)
+-- ARGV     group, me, prefix, trigger, reason, why, id
+-- READS    type source dead_letter ledger state; time; xpending source; xrange source
+-- WRITES   xadd dead_letter ledger; xack source; [hdel state]; [hincrby state]
+-- USER     sdk-worker
+-- RETURNS  rejected | not-ours | gone (recorded as such) | too-wide
+--          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the entry's body.
 -- Repeats safely: what was rejected is not ours any more. The letter precedes the acknowledgement.
 
-local source, dead_letter, ledger, state = unpack(KEYS)
-local group, me, prefix, trigger, reason, why, id = unpack(ARGV)
-local refusal = find_wrong_type(KEYS, { 'stream', 'stream', 'stream', 'hash' })
-  or find_forbidden({
-    { 'XACK', source, group, '0-1' }, { 'XADD', dead_letter, '*', 'f', 'v' }, { 'XADD', ledger, '*', 'f', 'v' },
-  })
+local refusal = find_refusal()
 if refusal then
   return refusal
 end
@@ -47,9 +46,9 @@ if type(letter) ~= 'string' then
   return letter
 end
 redis.call('XACK', source, group, id)
-redis.call('XADD', ledger, '*', 'kind', 'dead-lettered', 'stream', source, 'consumer', me, 'reason', reason,
-  'trigger', trigger, 'actor', me,
-  id, letter .. ' ' .. root .. ' ' .. text(retries) .. ' ' .. text(entry[4]) .. ' ' .. text(entry[3]))
+redis.call('XADD', ledger, '*', unpack(ledger_event('dead-lettered', {
+  stream = source, consumer = me, reason = reason, trigger = trigger, actor = me,
+}, { id, ledger_entry(letter, root, text(retries), text(entry[4]), text(entry[3])) })))
 redis.pcall('HDEL', state, 'try:' .. id, 'alone:' .. id)
 redis.pcall('HINCRBY', state, 'total:dead_lettered', 1)
 return { 'rejected' }

@@ -3,23 +3,25 @@
 -- include: gone
 -- Hand back entries that were delivered and not started, so that another worker may take them at once.
 --
--- KEYS  source, dead_letter, ledger, state, handover  (same slot)
--- ARGV  group, me, prefix, trigger, idle_limit_ms, may_age (1: the server has no CLAIM), may_offer (1: offers
---       are read), then IDs
--- Returns  how many others may take now
+-- KEYS     source, dead_letter, ledger, state, handover  (same slot)
+-- ARGV     group, me, prefix, trigger, idle_limit_ms, may_age: flag (the server has no CLAIM),
+--          may_offer: flag (offers are read), ids...
+-- READS    time; xpending source
+-- WRITES   [xnack source for release]; [xadd handover]; xclaim source; xadd dead_letter ledger; xack source;
+--          [hincrby state]
+-- USER     sdk-worker
+-- RETURNS  <count> (how many others may take now)
 -- Costs  linear in the IDs; reads no body.
 -- A server that knows XNACK gives them back to the group. Else an offer names them for whoever reads the
 -- hand-over stream. Else they are made to look idle, for XAUTOCLAIM: where CLAIM is known, that would
 -- cost a walk along all pending entries, and they wait for the idle limit instead.
 -- Repeats safely: only what is ours still is touched.
 
-local source, handover = KEYS[1], KEYS[5]
-local group, me, prefix, trigger, limit, may_age, may_offer = unpack(ARGV, 1, 7)
 local ours, entries = {}, {}
-for i = 8, #ARGV do
-  local entry = is_pending(source, group, ARGV[i])
+for _, id in ipairs(ids) do
+  local entry = is_pending(source, group, id)
   if entry and entry[2] == me then
-    ours[#ours + 1] = ARGV[i]
+    ours[#ours + 1] = id
     entries[#entries + 1] = entry
   end
 end
@@ -30,7 +32,7 @@ local given = redis.pcall('XNACK', source, group, 'SILENT', 'IDS', #ours, unpack
 if type(given) ~= 'table' or not given.err then
   return #ours
 end
-if may_offer == '1' then
+if may_offer then
   local time = redis.call('TIME')
   -- Not what a process that begins anew under this name will read again.
   local before = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + 1)
@@ -40,12 +42,12 @@ if may_offer == '1' then
     return #ours
   end
 end
-if may_age ~= '1' then
+if not may_age then
   return 0
 end
 local aged, gone = 0, {}
 for i, id in ipairs(ours) do
-  if #redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', limit, 'JUSTID') == 1 then
+  if #redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', idle_limit_ms, 'JUSTID') == 1 then
     aged = aged + 1
   else
     gone[#gone + 1] = entries[i] -- XCLAIM drops what has no body, and says nothing of it
@@ -53,7 +55,7 @@ for i, id in ipairs(ours) do
 end
 if #gone > 0 then
   record_gone(
-    { source = source, dead_letter = KEYS[2], ledger = KEYS[3], state = KEYS[4] },
+    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
     { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
   )
 end

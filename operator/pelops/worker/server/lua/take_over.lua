@@ -1,27 +1,27 @@
 -- Take what an offer of the hand-over stream names, as far as its owner has it since before the cut: what
 -- a process that began anew under the owner's name has read again is that one's.
 --
--- KEYS  source, handover  (same slot)
--- ARGV  group, me, offer, owner, before_ms, max_bytes, then IDs
--- Returns  {{id, fields, idle_ms, deliveries} ...}
+-- KEYS     source, handover  (same slot)
+-- ARGV     group, me, offer, owner, before (a time in ms), max_bytes: number, ids...
+-- READS    time; xpending source; xrange source
+-- WRITES   xclaim source; [xadd handover]; [xack handover]
+-- USER     sdk-worker
+-- RETURNS  {taken...} (entries: ID, fields, idle_ms, deliveries)
 -- Costs  linear in the IDs and in the bytes taken, of which max_bytes are read, though always one body.
 --        What is left then is offered anew, to whoever reads next.
 -- Repeats safely: what was taken is not the owner's any more. What has no body is left to the next sweep.
 
-local source, handover = KEYS[1], KEYS[2]
-local group, me, offer, owner = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
-local before, max_bytes = tonumber(ARGV[5]) or 0, tonumber(ARGV[6])
+local before_ms = tonumber(before) or 0
 local taken, left, bytes = {}, {}, 0
 
 -- Redis 7.0 lets the clock go on during a script. Asked after the idle time, it makes the delivery
 -- seem later than it was, never earlier: in doubt the entry stays.
 local function was_delivered_before(idle)
   local time = redis.call('TIME')
-  return time[1] * 1000 + math.floor(time[2] / 1000) - idle < before
+  return time[1] * 1000 + math.floor(time[2] / 1000) - idle < before_ms
 end
 
-for i = 7, #ARGV do
-  local id = ARGV[i]
+for _, id in ipairs(ids) do
   local entry = redis.call('XPENDING', source, group, id, id, 1)[1]
   local is_offered = entry and entry[2] == owner and was_delivered_before(entry[3])
   if is_offered and bytes > max_bytes then
@@ -40,7 +40,7 @@ end
 if #left > 0 then
   -- Whatever becomes of this, the sweep repeats what nobody takes.
   redis.pcall('XADD', handover, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', owner,
-    'before', ARGV[5], 'ids', table.concat(left, ' '))
+    'before', before, 'ids', table.concat(left, ' '))
 end
 redis.pcall('XACK', handover, group, offer)
 return taken

@@ -1,4 +1,6 @@
--- Entries whose body was deleted while they were pending. Needs entry.lua and dead_letter.lua.
+-- include: dead_letter
+-- include: ledger
+-- Entries whose body was deleted while they were pending.
 
 -- Record them as dead letters without a body, acknowledge them, and tell the ledger. `entries` are as
 -- XPENDING answers them. The answer: the IDs recorded, or the error that refused the first.
@@ -21,14 +23,16 @@ local function record_gone(keys, names, entries, now)
     acked[#acked + 1] = id
     local event = by_owner[owner] or {}
     event[#event + 1] = id
-    event[#event + 1] = letter .. ' ' .. id .. ' 0 ' .. text(entry[4]) .. ' ' .. text(entry[3])
+    event[#event + 1] = ledger_entry(letter, id, '0', text(entry[4]), text(entry[3]))
     by_owner[owner] = event
   end
   if #acked > 0 then
     redis.call('XACK', source, names.group, unpack(acked))
     for owner, event in pairs(by_owner) do
-      redis.call('XADD', ledger, '*', 'kind', 'payload-gone', 'stream', source, 'consumer', owner,
-        'reason', 'PayloadGone', 'trigger', names.trigger, 'actor', names.me, unpack(event))
+      redis.call('XADD', ledger, '*', unpack(ledger_event('payload-gone', {
+        stream = source, consumer = owner, reason = 'PayloadGone', trigger = names.trigger,
+        actor = names.me,
+      }, event)))
     end
     redis.pcall('HINCRBY', state, 'total:payload_gone', #acked)
   end

@@ -1,0 +1,467 @@
+"""What each Lua script declares at its top, and the text that is sent to a server.
+
+The header of a script is its only declaration. It is read once, and strictly:
+
+    -- include: entry
+    -- Count what is left, and write it down.
+    --
+    -- KEYS     stream, state, [retry], locks...
+    -- ARGV     group, most: number (of entries), is_deep: flag, items{id, idle_ms: number}...
+    -- READS    type stream state; xinfo|groups stream; exists locks for locks; [info]
+    -- WRITES   hset state
+    -- USER     operator for recovery
+    -- RETURNS  done count, stays[id, verdict], main{length, groups} | not-owner
+    -- Costs  constant.
+    -- Repeats safely: ...
+
+`(...)` is a comment. `none` is an empty line.
+
+KEYS     `[name]` may be absent, `name...` is any number of keys.
+ARGV     text, or `: number` ('' is nil in Lua), or `: flag`; `name...` is any number of texts,
+         `name{...}...` any number of records. All become locals of the same name in Lua.
+READS    commands, each with the keys that it names; `[command]` may be forbidden or unknown, and
+         the script goes on without it; `command!` is asked for before the script writes anything,
+         as all WRITES are; `for x` says that only users of this feature need it.
+USER     the roles that run it, then the features that need it; none: always.
+RETURNS  answers, separated by `|`: a verdict and its fields, `{...}` a list without a verdict, or
+         `<name>` anything else. A field is a value, `name{...}` a record or nothing, `name[...]` a
+         list of records; `name...` and `name{...}...` are all that follows.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections import namedtuple
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from pelops.domain.dead_letters import LETTER_FIELDS
+from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS
+from pelops.redis_core.commands import COMMANDS, split_command
+
+OPERATOR_SCRIPTS: Final = "pelops.redis_streams"
+WORKER_SCRIPTS: Final = "pelops.worker.server"
+KEY_TYPES: Final[Mapping[str, str | None]] = {
+    **dict.fromkeys(("stream", "dead_letter", "ledger", "retry", "handover"), "stream"),
+    **dict.fromkeys(("source", "target"), "stream"),  # the stream, or the retry stream
+    **dict.fromkeys(("state", "started", "audit"), "hash"),
+    "further": "stream",
+    **dict.fromkeys(("others", "locks"), None),  # not looked at: of any type
+}
+_LINES: Final = ("KEYS", "ARGV", "READS", "WRITES", "USER", "RETURNS")
+_INCLUDE: Final = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
+_BEGINS: Final = re.compile(r"-- ([A-Z]{4,}) +(\S.*)")
+_GOES_ON: Final = re.compile(r"-- {3,}(\S.*)")
+_COMMENT: Final = re.compile(r"\s*\([^()]*\)")
+_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_RUN: Final = re.compile(r"(\[?)([a-z|]+)(!?)((?: [a-z_]+)*?)(?: for ((?: ?[a-z-]+)+))?(\]?)")
+_FIELD: Final = re.compile(r"([a-z]\w*)(\{[^{}]*\}|\[[^\[\]]*\])?(\.\.\.)?(?:,\s*|\s+|$)")
+_LUA_WORDS: Final = re.compile(
+    "and|break|do|else|elseif|end|false|for|function|if|in|local|nil|not|or|repeat|return|then"
+    "|true|until|while"
+)
+
+
+class BadDeclaration(Exception):
+    """A script's header is not what it has to be, or is not followed."""
+
+
+class Kind(StrEnum):
+    """What an argument is in Lua."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    FLAG = "flag"
+
+
+class Many(StrEnum):
+    """How often a name of KEYS stands for a key."""
+
+    ONE = "one"
+    OPTIONAL = "optional"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A name of KEYS."""
+
+    name: str
+    many: Many = Many.ONE
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A name of ARGV."""
+
+    name: str
+    kind: Kind = Kind.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last name of ARGV when it stands for any number of texts, or of records."""
+
+    name: str
+    columns: tuple[Argument, ...] = ()  # of a record; none: texts
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command that a script runs, with the keys that it may name."""
+
+    command: str  # as the ACL calls it, such as hset or xgroup|create
+    keys: tuple[str, ...]  # names of KEYS; none: the command takes no key
+    is_optional: bool  # forbidden or unknown, the script goes on without it
+    is_asked_for: bool  # before the script writes anything
+    features: tuple[str, ...] = ()  # only users of these need it
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A part of an answer."""
+
+    name: str
+    read: Callable[[Any], Any]  # from the reply's part
+    is_rest: bool = False  # all that follows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declaration:
+    """A script as its header declares it."""
+
+    name: str
+    summary: str  # what it does, in a sentence or two
+    keys: tuple[Key, ...]
+    arguments: tuple[Argument, ...]
+    tail: Tail | None
+    reads: tuple[Run, ...]
+    writes: tuple[Run, ...]
+    roles: tuple[str, ...]
+    features: tuple[str, ...]
+    answers: Mapping[str, tuple[Field, ...] | None]  # by verdict; "" without one, None: no list
+    text: str  # whole, as servers get it
+
+    def runs(self) -> Iterator[Run]:
+        """Every command, reads first."""
+        yield from self.reads
+        yield from self.writes
+
+
+@cache
+def read_declaration(name: str, package: str = OPERATOR_SCRIPTS) -> Declaration:
+    """The declaration of `lua/<name>.lua` in a package; raises BadDeclaration."""
+    source = _read(package, f"{name}.lua")
+    try:
+        return parse_script(name, source, package)
+    except BadDeclaration as error:
+        raise BadDeclaration(f"{name}.lua: {error}") from error
+
+
+def list_scripts(package: str) -> list[str]:
+    """The names of all scripts of a package."""
+    found = files(package).joinpath("lua").iterdir()
+    return sorted(one.name.removesuffix(".lua") for one in found if one.name.endswith(".lua"))
+
+
+def read_include(name: str, package: str = OPERATOR_SCRIPTS) -> str:
+    """The text of `lua/include/<name>.lua`, the package's own or the operator's, or of a format."""
+    if name in _GENERATED:
+        return _GENERATED[name]()
+    own = files(package).joinpath("lua", "include", f"{name}.lua")
+    return (
+        own.read_text("utf-8") if own.is_file() else _read(OPERATOR_SCRIPTS, f"include/{name}.lua")
+    )
+
+
+def _render_ledger_fields() -> str:
+    """Lua that has the fields of each kind of event, and joins the words about one entry.
+
+    Both without a table that would be made for each run, or for each entry.
+    """
+    rows = (f"    ['{kind}'] = '{' '.join(names)}'," for kind, names in EVENT_FIELDS.items())
+    return "\n".join(
+        (
+            "local function ledger_fields(kind)\n  return ({",
+            *(*rows, "  })[kind]\nend"),
+            f"local function ledger_entry({', '.join(ENTRY_WORDS)})",
+            "  return " + " .. ' ' .. ".join(ENTRY_WORDS),
+            "end\n",
+        )
+    )
+
+
+def _render_letter_fields() -> str:
+    names = ", ".join(f"'{name}'" for name in LETTER_FIELDS)
+    return f"local LETTER_FIELDS = {{ {names} }}\n"
+
+
+# Formats that Python reads and Lua writes: declared in Python, included as any other file.
+_GENERATED: Final[Mapping[str, Callable[[], str]]] = {
+    "ledger_fields": _render_ledger_fields,
+    "letter_fields": _render_letter_fields,
+}
+
+
+def _read(package: str, path: str) -> str:
+    return files(package).joinpath("lua", *path.split("/")).read_text("utf-8")
+
+
+def parse_script(name: str, source: str, package: str = OPERATOR_SCRIPTS) -> Declaration:
+    """The declaration of a text; includes are a package's. Raises BadDeclaration."""
+    body = _INCLUDE.sub("", source)
+    summary, lines = _read_header(body)
+    keys = tuple(_parse_key(word) for word in _split(lines["KEYS"]))
+    arguments, tail = _parse_arguments(lines["ARGV"])
+    names = [one.name for one in (*keys, *arguments, *((tail,) if tail else ()))]
+    if len(set(names)) < len(names):
+        raise BadDeclaration("a name stands twice in KEYS and ARGV")
+    if any(key.many is not Many.ONE for key in keys[:-1]):
+        raise BadDeclaration("only the last key may be absent or stand for many")
+    roles, _, features = lines["USER"].partition(" for ")
+    declared = Declaration(
+        name=name,
+        summary=summary,
+        keys=keys,
+        arguments=arguments,
+        tail=tail,
+        reads=parse_runs(lines["READS"], {key.name for key in keys}),
+        writes=parse_runs(lines["WRITES"], {key.name for key in keys}, writes=True),
+        roles=tuple(roles.split()),
+        features=tuple(features.split()),
+        answers=dict(_parse_answer(one.strip()) for one in lines["RETURNS"].split("|")),
+        text="",
+    )
+    included = "".join(_include(source, package, {}).values())
+    text = _render_locals(declared) + included + _render_refusal(declared, body) + body
+    return replace(declared, text=text)
+
+
+def _include(source: str, package: str, done: dict[str, str]) -> dict[str, str]:
+    """The includes of a text in the order in which they need each other, each once."""
+    for name in _INCLUDE.findall(source):
+        if name not in done:
+            text = read_include(name, package)
+            _include(text, package, done)
+            done[name] = _INCLUDE.sub("", text)
+    return done
+
+
+def _read_header(body: str) -> tuple[str, dict[str, str]]:
+    """The prose before the declaration, and its lines without comments."""
+    summary: list[str] = []
+    lines: dict[str, str] = {}
+    current = None
+    for line in body.splitlines():
+        if not line.startswith("--"):
+            break
+        begins, goes_on = _BEGINS.fullmatch(line), _GOES_ON.fullmatch(line)
+        if begins:
+            current = begins[1]
+            if current in lines or current not in _LINES:
+                raise BadDeclaration(f"the line {current} is unknown, or stands twice")
+            lines[current] = begins[2]
+        elif goes_on and current:
+            lines[current] += " " + goes_on[1]
+        else:
+            current = None
+            if not lines and line != "--":
+                summary.append(line.removeprefix("-- "))
+    if tuple(lines) != _LINES:
+        raise BadDeclaration(f"the header has to have the lines {', '.join(_LINES)}, in this order")
+    return " ".join(summary), {name: _strip_comments(text) for name, text in lines.items()}
+
+
+def _strip_comments(text: str) -> str:
+    while (stripped := _COMMENT.sub("", text)) != text:
+        text = stripped
+    return "" if text.strip() == "none" else text.strip()
+
+
+def _split(text: str) -> list[str]:
+    """The parts between commas, but not within braces."""
+    return [part.strip() for part in re.split(r",(?![^{]*\})", text) if part.strip()]
+
+
+def _parse_key(word: str) -> Key:
+    name, many = word, Many.ONE
+    if word.startswith("[") and word.endswith("]"):
+        name, many = word[1:-1], Many.OPTIONAL
+    elif word.endswith("..."):
+        name, many = word[:-3], Many.ANY
+    if name not in KEY_TYPES:
+        raise BadDeclaration(f"no key is called {name}: {', '.join(KEY_TYPES)}")
+    return Key(name, many)
+
+
+def _parse_arguments(text: str) -> tuple[tuple[Argument, ...], Tail | None]:
+    words, tail = _split(text), None
+    if words and words[-1].endswith("..."):
+        name, _, columns = words.pop()[:-3].rstrip("}").partition("{")
+        tail = Tail(_check_name(name), tuple(map(_parse_argument, _split(columns))))
+    return tuple(map(_parse_argument, words)), tail
+
+
+def _parse_argument(word: str) -> Argument:
+    name, typed, kind = word.partition(": ")
+    if typed and kind not in {Kind.NUMBER, Kind.FLAG}:
+        raise BadDeclaration(f"{word} is neither a number nor a flag")
+    return Argument(_check_name(name), Kind(kind) if typed else Kind.TEXT)
+
+
+def _check_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or _LUA_WORDS.fullmatch(name):
+        raise BadDeclaration(f"{name!r} cannot be a name in Lua and in Python")
+    return name
+
+
+def parse_runs(
+    text: str, names: Collection[str] = frozenset(KEY_TYPES), *, writes: bool = False
+) -> tuple[Run, ...]:
+    """Commands as READS and WRITES list them, with keys of these names; raises BadDeclaration."""
+    return tuple(_parse_runs(text, names, writes=writes))
+
+
+def _parse_runs(text: str, names: Collection[str], *, writes: bool) -> Iterator[Run]:
+    for part in filter(None, (one.strip() for one in text.split(";"))):
+        found = _RUN.fullmatch(part)
+        if not found or bool(found[1]) != bool(found[6]):
+            raise BadDeclaration(f"{part!r} is no command with its keys")
+        command, named = found[2], tuple(found[4].split())
+        if command not in COMMANDS:
+            raise BadDeclaration(f"the command {command} is not in the table of commands")
+        if not set(named) <= set(names) or bool(named) != (COMMANDS[command].count("KEY") > 0):
+            raise BadDeclaration(f"{part!r} does not name keys of KEYS")
+        is_optional = bool(found[1])
+        yield Run(
+            command=command,
+            keys=named,
+            is_optional=is_optional,
+            is_asked_for=not is_optional and (writes or bool(found[3])),
+            features=tuple((found[5] or "").split()),
+        )
+
+
+def _parse_answer(text: str) -> tuple[str, tuple[Field, ...] | None]:
+    if re.fullmatch(r"<\w+>", text):
+        return "", None
+    if text.startswith("{") and text.endswith("}"):
+        return "", tuple(_parse_fields(text[1:-1]))
+    verdict, _, fields = text.partition(" ")
+    if not re.fullmatch(r"[a-z][a-z-]*", verdict):
+        raise BadDeclaration(f"{text!r} is no answer")
+    return verdict, tuple(_parse_fields(fields))
+
+
+def _parse_fields(text: str) -> Iterator[Field]:
+    at, text = 0, text.strip()
+    while at < len(text):
+        found = _FIELD.match(text, at)
+        if not found:
+            raise BadDeclaration(f"{text[at:]!r} are no fields")
+        at = found.end()
+        name, inner, dots = found.groups()
+        if dots and at < len(text):
+            raise BadDeclaration(f"nothing may follow {name}...")
+        yield Field(name, _reader_of(name, inner or "", is_rest=bool(dots)), bool(dots))
+
+
+def _reader_of(name: str, inner: str, *, is_rest: bool) -> Callable[[Any], Any]:
+    columns = _split(inner[1:-1])
+    if not columns:
+        return list if is_rest else _as_it_is
+    record = namedtuple(name, columns)  # type: ignore[misc]
+    make = record._make
+    if is_rest or inner.startswith("["):
+        return lambda rows: None if rows is None else list(map(make, rows))
+    return lambda row: make(row) if row else None
+
+
+def _as_it_is(part: Any) -> Any:
+    return part
+
+
+def _render_locals(declared: Declaration) -> str:
+    """Lua that gives each name of KEYS and ARGV its value."""
+    single = [key.name for key in declared.keys if key.many is not Many.ANY]
+    lines = [_assign(single, [f"KEYS[{place}]" for place, _ in enumerate(single, 1)])]
+    lines += [
+        f"local {key.name} = {{}}\n"
+        f"for i = {len(single) + 1}, #KEYS do {key.name}[i - {len(single)}] = KEYS[i] end\n"
+        for key in declared.keys
+        if key.many is Many.ANY
+    ]
+    arguments, tail = declared.arguments, declared.tail
+    values = [_render_value(one.kind, f"ARGV[{place}]") for place, one in enumerate(arguments, 1)]
+    lines.append(_assign([one.name for one in arguments], values))
+    if tail:
+        lines.append(_render_tail(tail, len(arguments)))
+    return "".join(lines)
+
+
+def _assign(names: list[str], values: list[str]) -> str:
+    return f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
+
+
+def _render_value(kind: Kind, source: str) -> str:
+    return {
+        Kind.TEXT: source,
+        Kind.NUMBER: f"tonumber({source})",
+        Kind.FLAG: f"{source} == '1'",
+    }[kind]
+
+
+def _render_tail(tail: Tail, after: int) -> str:
+    name = tail.name
+    begins = f"local {name} = {{}}\nfor i = {after + 1}, #ARGV"
+    if not tail.columns:
+        return f"{begins} do {name}[i - {after}] = ARGV[i] end\n"
+    row = ", ".join(
+        f"{one.name} = {_render_value(one.kind, f'ARGV[i + {place}]')}"
+        for place, one in enumerate(tail.columns)
+    )
+    return f"{begins}, {len(tail.columns)} do {name}[#{name} + 1] = {{ {row} }} end\n"
+
+
+def _render_refusal(declared: Declaration, body: str) -> str:
+    """Lua that answers why the script cannot run: a key of another type, or a missing right."""
+    if "find_refusal()" not in body and "find_missing_right()" not in body:
+        return ""
+    many = {key.name for key in declared.keys if key.many is Many.ANY}
+    asked = (
+        _ask(f"find_forbidden('{run.command}', key, {_quote(run.command)})", name, many)
+        for run in declared.runs()
+        if run.is_asked_for
+        for name in run.keys
+    )
+    typed = (
+        _ask(f"find_wrong_type(key, '{KEY_TYPES[key.name]}')", key.name, many)
+        for key in declared.keys
+        if KEY_TYPES[key.name]
+    )
+    return "".join(
+        (
+            "local function find_missing_right()\n  local key, found\n",
+            *(*asked, "  return nil\nend\n"),
+            "local function find_refusal()\n  local key, found\n",
+            *(*typed, "  return find_missing_right()\nend\n"),
+        )
+    )
+
+
+def _ask(question: str, name: str, many: Collection[str]) -> str:
+    """Lua that returns what is found out about this key, or about the first of these keys."""
+    if name in many:
+        asks = f"found = {question}\n    if found then return found end"
+        return f"  for _, key in ipairs({name}) do\n    {asks}\n  end\n"
+    return f"  key = {name}\n  found = {question}\n  if found then return found end\n"
+
+
+def _quote(command: str) -> str:
+    """The words of a command in Lua."""
+    return ", ".join("key" if word == "KEY" else f"'{word}'" for word in split_command(command))

@@ -1,0 +1,171 @@
+"""What a script's header may say, and what Lua and Python make of it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from pelops.domain.naming import derive_keys
+from pelops.redis_core.commands import Need
+from pelops.redis_core.declaration import BadDeclaration, Declaration, parse_script
+from pelops.redis_core.scripts import Script
+
+KEYS = derive_keys("orders", "g")
+TEXT = """-- Count what is left.
+--
+-- KEYS     stream, state, locks... (one for each item)
+-- ARGV     group, most: number ('': all (of them)), is_deep: flag, items{id, idle_ms: number}...
+-- READS    type stream state; xrange! stream; exists locks for locks; [info]; time
+-- WRITES   hset state;
+--          [xnack stream for release]
+-- USER     operator for recovery
+-- RETURNS  done total, main{length, first}, stays[id, verdict], rest...
+--          | {now_ms, taken{trigger, entries}...} | not-owner
+-- Costs  nothing.
+-- Repeats safely.
+
+local refusal = find_refusal()
+return refusal
+"""
+
+
+class Done(NamedTuple):
+    """An answer of the script."""
+
+    total: int
+    main: object
+    stays: object
+    rest: list[bytes]
+
+
+def a_script(text: str = TEXT) -> Script:
+    return Script(declared=parse_script("count_left", text), sha="0")
+
+
+def changed(old: str, new: str) -> Declaration:
+    assert old in TEXT
+    return parse_script("count_left", TEXT.replace(old, new))
+
+
+def call(**changes: object) -> tuple[object, ...]:
+    args = {"group": "g", "most": None, "is_deep": True, "items": ()} | changes
+    return a_script().call(KEYS, {"locks": ("l1", "l2")}, **args).by_sha().parts
+
+
+def test_keys_and_arguments_are_sent_in_the_order_of_the_header() -> None:
+    items = [{"idle_ms": 5, "id": "1-0"}, {"id": "2-0", "idle_ms": 7}]
+    assert call(items=items) == (
+        *("EVALSHA", "0", 4, KEYS.stream, KEYS.state, "l1", "l2"),
+        *("g", "", 1, "1-0", 5, "2-0", 7),
+    )
+
+
+def test_a_key_of_the_group_gives_way_to_a_special_one() -> None:
+    special = {"stream": KEYS.retry, "locks": ()}
+    sent = a_script().call(KEYS, special, group="g", most=1, is_deep=False, items=())
+    assert sent.by_sha().parts[3:] == (KEYS.retry, KEYS.state, "g", 1, 0)
+    assert sent.by_sha().key == KEYS.retry
+
+
+@pytest.mark.parametrize(
+    "changes", [{"color": 1}, {"items": [{"id": "1-0"}]}, {"items": [{"id": 1, "idle": 2}]}]
+)
+def test_a_name_that_is_unknown_or_missing_is_an_error(changes: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match=next(iter(changes))):
+        call(**changes)
+
+
+def test_a_missing_argument_or_key_is_named() -> None:
+    with pytest.raises(TypeError, match="missing or unknown: items, most"):
+        a_script().call(KEYS, {"locks": ()}, group="g", is_deep=True)
+    with pytest.raises(TypeError, match="locks"):
+        a_script().call(KEYS, group="g", most=1, is_deep=True, items=())
+    with pytest.raises(TypeError, match="state"):
+        a_script().call(
+            None, {"stream": "s", "locks": ()}, group="g", most=1, is_deep=True, items=()
+        )
+    with pytest.raises(TypeError, match="ledger"):
+        special = {"ledger": "x", "locks": ()}
+        a_script().call(KEYS, special, group="g", most=1, is_deep=True, items=())
+
+
+def test_lua_has_each_name_as_a_local() -> None:
+    text = a_script().text
+    assert text.startswith("local stream, state = KEYS[1], KEYS[2]\n")
+    assert "for i = 3, #KEYS do locks[i - 2] = KEYS[i] end" in text
+    assert "local group, most, is_deep = ARGV[1], tonumber(ARGV[2]), ARGV[3] == '1'\n" in text
+    assert "for i = 4, #ARGV, 2 do" in text
+    assert "idle_ms = tonumber(ARGV[i + 1])" in text
+
+
+def test_what_is_written_is_asked_for_before_and_what_may_fail_is_not() -> None:
+    text = a_script().text
+    assert "find_forbidden('hset', key, 'HSET', key, 'f', 'v')" in text
+    assert "find_forbidden('xrange', key, 'XRANGE', key, '-', '+')" in text
+    assert "XNACK" not in text.partition("-- Count what is left")[0]
+    assert "'TYPE'" not in text
+
+
+def test_needs_are_all_commands_that_the_script_cannot_do_without() -> None:
+    sent = a_script().call(KEYS, {"locks": ("l",)}, group="g", most=1, is_deep=True, items=())
+    assert sent.needs() == [
+        Need("type", KEYS.stream),
+        Need("type", KEYS.state),
+        Need("xrange", KEYS.stream),
+        Need("exists", "l"),
+        Need("time"),
+        Need("hset", KEYS.state),
+    ]
+    assert sent.needs()[-1].words() == ["HSET", KEYS.state, "f", "v"]
+
+
+def test_an_answer_is_read_by_its_names() -> None:
+    reply = [b"done", 2, [7, b"1-0"], [[b"1-0", b"held"]], b"a", b"b"]
+    answer = a_script().read(reply)
+    done = answer.into(Done)
+    assert (answer.verdict, done.total, done.rest) == ("done", 2, [b"a", b"b"])
+    assert answer["main"].first == b"1-0"
+    assert [(one.id, one.verdict) for one in answer["stays"]] == [(b"1-0", b"held")]
+    assert a_script().read([b"done", 0, None, None])["stays"] is None
+    assert a_script().read([b"17", [b"timer", 3]])["taken"][0].entries == 3
+    assert a_script().read([b""])["taken"] == []
+    assert a_script().read(b"not-owner").verdict == "not-owner"
+
+
+def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
+    with pytest.raises(BadDeclaration, match="does not declare"):
+        a_script().read(b"other")
+    with pytest.raises(BadDeclaration, match="does not declare"):
+        a_script().read([b"done", 2, None, None, b"a"][:3])
+    with pytest.raises(BadDeclaration, match="does not declare"):
+        a_script().read([b"not-owner", b"more"])
+    with pytest.raises(KeyError):
+        a_script().read([b"not-owner"])["total"]
+    with pytest.raises(TypeError):
+        a_script().read([b"17"]).into(Done)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("-- USER     operator for recovery\n", "", "in this order"),
+        ("-- USER", "-- SINCE    1\n-- USER", "unknown"),
+        ("stream, state, locks", "stream, color, locks", "no key is called color"),
+        ("stream, state, locks...", "[stream], state", "only the last key"),
+        ("most: number", "most: float", "neither a number nor a flag"),
+        ("most: number", "end", "cannot be a name"),
+        ("most: number", "from", "cannot be a name"),
+        ("most: number", "state", "stands twice"),
+        ("hset state", "hset ledger", "does not name keys"),
+        ("hset state", "hset", "does not name keys"),
+        ("hset state", "flushall", "table of commands"),
+        ("[info]", "[info", "no command"),
+        ("not-owner", "Not owner!", "no answer"),
+        ("rest...", "rest..., more", "nothing may follow"),
+        ("rest...", "rest?", "no fields"),
+    ],
+)
+def test_a_header_that_cannot_be_followed_is_an_error(old: str, new: str, told: str) -> None:
+    with pytest.raises(BadDeclaration, match=told):
+        changed(old, new)
