@@ -5,6 +5,7 @@ A key is looked at once its time is over, since a server may remove one that nob
 
 import asyncio
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Final
 
 import pytest
@@ -62,6 +63,19 @@ def subscribers(servers: RedisServers) -> list[str]:
 
 
 # --- one server
+
+
+async def test_lifetimes_are_those_of_keys_that_exist_and_expire(
+    telling: StandaloneServers,
+) -> None:
+    async with connected(endpoint_of(telling)) as server:
+        await server.execute("SET", "lifetime:short", "x", "PX", 60_000, writes=True)
+        await server.execute("SET", "lifetime:long", "x", "PX", 600_000, writes=True)
+        await server.execute("SET", "lifetime:endless", "x", writes=True)
+        keys = [f"lifetime:{one}" for one in ("long", "none", "endless", "short")]
+        long, short = await expiry.read_lifetimes(server, keys)
+        assert short <= timedelta(seconds=60) < long <= timedelta(seconds=600)
+        assert await expiry.read_lifetimes(server, []) == []
 
 
 async def test_a_key_that_expires_is_told_by_its_name(telling: StandaloneServers) -> None:

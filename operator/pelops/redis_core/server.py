@@ -72,7 +72,15 @@ class Server:
     async def execute(self, *parts: Part, key: str | None = None, writes: bool = False) -> Reply:
         """The reply to one command, as RESP2 holds it; raises as outcomes.py translates."""
         command = Command(parts=parts, key=key, writes=writes)
-        return _raise_error((await self._exchange([command]))[0])
+        return _raise_error((await self.execute_many([command]))[0])
+
+    async def execute_many(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
+        """The replies to many commands in one round trip, an error in place of a reply."""
+        replies = await self._exchange_whole(commands)
+        return [
+            _translate(reply, command.name, command)
+            for reply, command in zip(replies, commands, strict=True)
+        ]
 
     async def run(self, call: ScriptCall) -> Reply:
         """The answer of one script."""
@@ -128,13 +136,6 @@ class Server:
         named = permission_denied(need.command, need.named_key)
         named.__cause__ = answer.__cause__
         return named
-
-    async def _exchange(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
-        replies = await self._exchange_whole(commands)
-        return [
-            _translate(reply, command.name, command)
-            for reply, command in zip(replies, commands, strict=True)
-        ]
 
     async def _exchange_whole(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
         try:

@@ -19,6 +19,7 @@ from pelops.domain.recovery import SweepSight
 from pelops.domain.state import BOOT, POD, render_report
 from pelops.policy.group.provisioning import needs_retry_stream
 from pelops.redis_core.server import Server, Topology
+from pelops.redis_streams.recovery.lock_expiry import read_lifetimes
 from pelops.redis_streams.recovery.scan import finish_sweep, read_fields
 
 SOONEST_LOCK: Final = timedelta(milliseconds=50)
@@ -93,12 +94,8 @@ async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:
 
 async def until_unlocked(sweep: GroupSweep, longest: timedelta) -> timedelta:
     """When the first of the locks that kept entries runs out, as far as Redis knows now."""
-    waits = [longest]
-    for name in sweep.findings.locked[:LOCKS_ASKED]:
-        left_ms = await sweep.server.execute("PTTL", name, key=name)
-        if left_ms > 0:
-            waits.append(timedelta(milliseconds=left_ms) + SOONEST_LOCK)
-    return min(waits)
+    left = await read_lifetimes(sweep.server, sweep.findings.locked[:LOCKS_ASKED])
+    return min([longest, *(one + SOONEST_LOCK for one in left)])
 
 
 def find_unusable_locks(sweep: GroupSweep) -> str | None:

@@ -183,9 +183,8 @@ class StreamSweep:
         server, act = self._ground.server, self._ground.act
         began = self._ground.sight.cursor if self._is_main else ""
         cursor = await self._visit(began)
-        # From two retries on, an entry runs alone before it is given up. With fewer, what failed
-        # with it may lie in another part.
-        is_whole = self._rules.max_retries > 1 or not (began or cursor)
+        # What failed with an entry may lie in another part.
+        is_whole = self._rules.runs_alone_first or not (began or cursor)
         for failure in self._idle.values():
             self._crashes += await self._judge_idle(failure, is_whole=is_whole)
         if cursor:
@@ -217,8 +216,8 @@ class StreamSweep:
 
         Asked only when an entry may be given up for it.
         """
-        ground, most = self._ground, self._rules.max_retries
-        if all(suspect.charges < most for suspect in failure.suspects.values()):
+        ground = self._ground
+        if not self._rules.may_give_up(failure.suspects.values()):
             return None, False
         # A process that is no pod's may have begun anew under its name.
         if not is_pod or ground.stream.consumers > LISTABLE:
@@ -335,7 +334,7 @@ class StreamSweep:
             is_charged=is_charged(death),
             charge_from=ground.sight.master_since,
             held_before=ground.held_before,
-            stages_first=self._rules.max_retries == 0,
+            stages_first=self._rules.retries_nothing,
             wait=self._rules.backoff.after(1),
             moves=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
         )

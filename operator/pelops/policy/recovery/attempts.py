@@ -33,7 +33,7 @@ given up after twice as many failures. While suspects of a crash are tried again
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -71,6 +71,23 @@ class Rules:
 
     max_retries: int
     backoff: Backoff = Backoff()
+
+    @property
+    def retries_nothing(self) -> bool:
+        """Whether the first failure makes a dead letter."""
+        return self.max_retries == 0
+
+    @property
+    def runs_alone_first(self) -> bool:
+        """Whether an entry runs alone before it is given up: from two retries on.
+
+        With fewer, what failed beside it decides, and that must be known completely.
+        """
+        return self.max_retries > 1
+
+    def may_give_up(self, suspects: Iterable[Suspect]) -> bool:
+        """Whether one more failure can make a dead letter of any of these."""
+        return any(suspect.charges >= self.max_retries for suspect in suspects)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +369,7 @@ def _find_doubted(crash: Crash, blamed: Sequence[Suspect], rules: Rules) -> set[
     if since is None or not crash.is_outdone:
         return set()
     is_single = len(blamed) == 1 and crash.crowd is None
-    if is_single and rules.max_retries == 0:
+    if is_single and rules.retries_nothing:
         return set()
     return {one.entry_id for one in blamed if not is_single or one.delivered < since - ONE_READ}
 
@@ -370,7 +387,7 @@ def _is_blamed(suspect: Suspect, rules: Rules) -> bool:
     """Whether it may be why its owner failed, as far as is known: not at its first failure."""
     if not _failed(suspect):
         return False
-    return suspect.charges > 0 or suspect.is_marked or rules.max_retries == 0
+    return suspect.charges > 0 or suspect.is_marked or rules.retries_nothing
 
 
 def _failed(suspect: Suspect) -> bool:
@@ -382,7 +399,7 @@ def _must_wait(suspect: Suspect, after: Settlement, rules: Rules, now: datetime)
 
 
 def _needed(death: Death, rules: Rules) -> int:
-    return 2 if death is Death.KILLED and rules.max_retries > 1 else 1
+    return 2 if death is Death.KILLED and rules.runs_alone_first else 1
 
 
 def _crowd(crash: Crash, blamed: Sequence[Suspect]) -> datetime | None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from typing import Final, TypeAlias
 
 from redis import exceptions
@@ -40,6 +41,21 @@ LONGEST_WAIT_S: Final = 10.0
 TellExpired: TypeAlias = Callable[[str], None]
 
 _ASK_SETTING: Final = Command(parts=("CONFIG", "GET", "notify-keyspace-events"))
+
+
+async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]:
+    """How long those of the keys live that exist and expire: one PTTL each, in one round trip.
+
+    Raises PelopsError when one of them cannot be asked for.
+    """
+    commands = [Command(parts=("PTTL", key), key=key) for key in keys]
+    lifetimes = []
+    for left_ms in await server.execute_many(commands):
+        if isinstance(left_ms, PelopsError):
+            raise left_ms
+        if left_ms > 0:
+            lifetimes.append(timedelta(milliseconds=left_ms))
+    return lifetimes
 
 
 class Subscription:
