@@ -26,7 +26,12 @@ def at(text: str) -> datetime:
         ("0 3 1 * 1", "2026-05-04T03:00", True),  # day or weekday, when both are named
         ("0 3 4 * 0", "2026-05-04T03:00", True),
         ("0 3 5 * 0", "2026-05-04T03:00", False),
-        ("0 3 */2 * 1", "2026-05-04T03:00", False),  # a star, even with a step, names none
+        ("0 3 */2 * 1", "2026-05-04T03:00", True),  # a star with a step restricts the days
+        ("0 3 */2 * 1", "2026-05-05T03:00", True),
+        ("0 3 */2 * 1", "2026-05-06T03:00", False),
+        ("0 3 */1 * 1", "2026-05-05T03:00", False),  # every day: only the weekday restricts
+        ("0 3 2,* * 1", "2026-05-05T03:00", False),
+        ("0 3 4-31/2 * ?", "2026-05-05T03:00", False),
         ("@hourly", "2026-05-04T03:00", True),
         ("@weekly", "2026-05-03T00:00", True),  # a Sunday
         ("@yearly", "2026-01-01T00:00", True),

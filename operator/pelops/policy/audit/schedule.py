@@ -1,6 +1,8 @@
-"""When a schedule in cron's five fields is due. The rules are those of Kubernetes' CronJobs.
+"""When a schedule in cron's five fields is due, by the rules of Kubernetes' CronJobs.
 
-Day and weekday: when both are restricted, either suffices; else both must fit.
+Those are the rules of github.com/robfig/cron v3: of day and weekday either suffices when both are
+restricted, else both must fit; a star with a step above 1 is a restriction. No library of Python
+follows them (docs/decisions, 23).
 """
 
 from __future__ import annotations
@@ -49,7 +51,7 @@ class Schedule:
     days: frozenset[int]
     months: frozenset[int]
     weekdays: frozenset[int]  # 0 is Sunday
-    any_day: bool  # the field is * or ?
+    any_day: bool  # the field holds * or ?, without a step
     any_weekday: bool
     zone: tzinfo
 
@@ -84,8 +86,8 @@ def parse_schedule(text: str, zone: str | None = None) -> Schedule:
         days=numbers[2],
         months=numbers[3],
         weekdays=numbers[4],
-        any_day=fields[2][0] in "*?",
-        any_weekday=fields[4][0] in "*?",
+        any_day=_is_unrestricted(fields[2]),
+        any_weekday=_is_unrestricted(fields[4]),
         zone=_find_zone(zone or "UTC"),
     )
 
@@ -107,6 +109,11 @@ def _find_zone(name: str) -> tzinfo:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
         raise InvalidSpec(f"spec.timeZone {name!r} is not known here; name another") from error
+
+
+def _is_unrestricted(text: str) -> bool:
+    parts = (part.partition("/") for part in text.split(","))
+    return any(span in {"*", "?"} and step.strip("0") in {"", "1"} for span, _, step in parts)
 
 
 def _parse_field(text: str, place: int) -> frozenset[int]:
