@@ -11,8 +11,9 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.evidence import Source, read_evidence
-from pelops.policy.audit.classification import EntryFacts, Proof, classify_entry
+from pelops.policy.audit.classification import EntryFacts, Proof
 from tests.integration.recovering import bodies, ledger
+from tests.pipeline.classifying import classify_entries
 from tests.pipeline.mishaps import STUCK_MS, Life
 from tests.pipeline.truth import Truth
 
@@ -30,10 +31,12 @@ class Seen:
 
 def check_with_files(seen: Seen) -> None:
     """Every entry is what it in truth became."""
-    told = {
-        one: classify_entry(replace(facts, proof=seen.proofs[one], position_holds=True)).status
+    cases = [
+        replace(facts, proof=seen.proofs[one], position_holds=True)
         for one, facts in seen.facts.items()
-    }
+    ]
+    outcomes = zip(seen.facts, classify_entries(cases), strict=True)
+    told = {one: outcome.status for one, outcome in outcomes}
     true = dict(zip(seen.truth.ids, seen.truth.statuses(), strict=True))
     wrong = {one: (told[one], true[one]) for one in true if told[one] != true[one]}
     assert not wrong, f"{len(wrong)} of {len(true)}, such as {list(wrong.items())[:5]}"
@@ -41,8 +44,9 @@ def check_with_files(seen: Seen) -> None:
 
 def check_without_files(seen: Seen) -> None:
     """Nothing is proven wrongly: what is not as it is true is said to be inferred or unknown."""
-    for one, true in zip(seen.truth.ids, seen.truth.statuses(), strict=True):
-        told = classify_entry(seen.facts[one])
+    outcomes = classify_entries([seen.facts[one] for one in seen.truth.ids])
+    statuses = seen.truth.statuses()
+    for one, true, told in zip(seen.truth.ids, statuses, outcomes, strict=True):
         assert told.status is not EntryStatus.ACKNOWLEDGED_PROVEN
         assert told.status is true or told.status in UNPROVEN, (one, told, true)
 

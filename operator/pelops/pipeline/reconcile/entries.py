@@ -361,7 +361,7 @@ def with_roots(case: Case, frame: DataFrame, copies: DataFrame | None = None) ->
 
 
 def is_open() -> Column:
-    """Whether a row's status can still change, as `policy.classification.may_change` says."""
+    """Whether a later window looks at a row again: its worker may still acknowledge the entry."""
     is_waiting = F.col("status").isin([str(one) for one in OPEN_STATUSES])
     return is_waiting | (F.col("why") == str(Why.BODY_GONE))
 

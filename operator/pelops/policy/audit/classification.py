@@ -1,4 +1,4 @@
-"""What became of one entry, for one group: a pure function of what was seen of it.
+"""What became of one entry, for one group: rules over what was seen of it.
 
 The position counts as of one moment, before the pending entries were read; what was delivered
 after that moment is told apart from what never was. The first rule that fits decides.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
@@ -87,61 +87,47 @@ PROOFS: Final = {
     Proof.SKIPPED: Outcome(EntryStatus.LOST, Why.SKIPPED),
     Proof.NOACK: Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NOACK),
 }
-# What can still change, beside what is pending without a body: see `may_change`.
+# What can still change, beside what is pending without a body.
 OPEN_STATUSES: Final = frozenset(
     {EntryStatus.IN_FLIGHT, EntryStatus.STUCK, EntryStatus.UNDELIVERED}
 )
 
 
-def may_change(outcome: Outcome) -> bool:
-    """Whether a later window looks at the entry again: its worker may still acknowledge it."""
-    return outcome.status in OPEN_STATUSES or outcome.why is Why.BODY_GONE
+def list_rules(facts: Any) -> list[tuple[Any, Outcome]]:
+    """Conditions and their outcomes, in order: the first that holds decides, the last always holds.
 
-
-def classify_entry(facts: EntryFacts) -> Outcome:
-    """The one status of an entry, and what decided it."""
-    if facts.act is not None and facts.act in ENDING_ACTS:
-        return Outcome(ENDING_ACTS[facts.act], Why.LEDGER)
-    if facts.is_pending:
-        return _classify_pending(facts)
-    if not facts.is_reached:
-        return _classify_unreached(facts)
-    if facts.proof is not None:
-        return PROOFS[facts.proof]
-    return _classify_passed(facts)
-
-
-def _classify_pending(facts: EntryFacts) -> Outcome:
-    if not facts.has_body:
-        return Outcome(EntryStatus.PAYLOAD_GONE, Why.BODY_GONE)
-    is_stuck = facts.idle_ms >= facts.stuck_after_ms
-    return Outcome(EntryStatus.STUCK if is_stuck else EntryStatus.IN_FLIGHT, Why.PENDING)
-
-
-def _classify_unreached(facts: EntryFacts) -> Outcome:
-    if facts.has_body:
-        return Outcome(EntryStatus.UNDELIVERED, Why.NOT_REACHED)
-    if facts.proof is not None:
-        return PROOFS[facts.proof]
-    if not facts.position_holds:
-        return Outcome(EntryStatus.INDETERMINATE, Why.POSITION_IN_DOUBT)
-    if facts.is_reached_after:
-        return Outcome(EntryStatus.INDETERMINATE, Why.PASSED_MEANWHILE)
-    return Outcome(EntryStatus.LOST, Why.GONE_UNDELIVERED)
-
-
-def _classify_passed(facts: EntryFacts) -> Outcome:
-    """Delivered, not pending, and nobody tells why."""
-    if not facts.position_holds:
-        return Outcome(EntryStatus.INDETERMINATE, Why.POSITION_IN_DOUBT)
-    if facts.may_be_dropped:
-        return Outcome(EntryStatus.INDETERMINATE, Why.CONSUMER_DELETED)
-    if facts.was_reached or facts.has_body:
-        return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
-    if facts.was_pending:
-        return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.SEEN_PENDING)
-    if facts.loss_seen:
-        return Outcome(EntryStatus.LOST, Why.LOSS_SEEN)
-    if facts.loss_watched:
-        return Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NO_LOSS_SEEN)
-    return Outcome(EntryStatus.INDETERMINATE, Why.TRIMMED_MEANWHILE)
+    `facts` has an attribute for each field of EntryFacts: columns of a table, of Spark or of Arrow.
+    A condition is made of them with `&`, `|`, `~` and comparisons; one that is null does not hold.
+    """
+    pending, reached, body = facts.is_pending, facts.is_reached, facts.has_body
+    return [
+        *(
+            (facts.act == str(act), Outcome(status, Why.LEDGER))
+            for act, status in ENDING_ACTS.items()
+        ),
+        (pending & ~body, Outcome(EntryStatus.PAYLOAD_GONE, Why.BODY_GONE)),
+        (
+            pending & (facts.idle_ms >= facts.stuck_after_ms),
+            Outcome(EntryStatus.STUCK, Why.PENDING),
+        ),
+        (pending, Outcome(EntryStatus.IN_FLIGHT, Why.PENDING)),
+        # After the position.
+        (~reached & body, Outcome(EntryStatus.UNDELIVERED, Why.NOT_REACHED)),
+        *((facts.proof == str(proof), outcome) for proof, outcome in PROOFS.items()),
+        (~facts.position_holds, Outcome(EntryStatus.INDETERMINATE, Why.POSITION_IN_DOUBT)),
+        (
+            ~reached & facts.is_reached_after,
+            Outcome(EntryStatus.INDETERMINATE, Why.PASSED_MEANWHILE),
+        ),
+        (~reached, Outcome(EntryStatus.LOST, Why.GONE_UNDELIVERED)),
+        # Passed by the position, not pending, and nothing proves why.
+        (facts.may_be_dropped, Outcome(EntryStatus.INDETERMINATE, Why.CONSUMER_DELETED)),
+        (
+            facts.was_reached | body,
+            Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED),
+        ),
+        (facts.was_pending, Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.SEEN_PENDING)),
+        (facts.loss_seen, Outcome(EntryStatus.LOST, Why.LOSS_SEEN)),
+        (facts.loss_watched, Outcome(EntryStatus.ACKNOWLEDGED_INFERRED, Why.NO_LOSS_SEEN)),
+        (True, Outcome(EntryStatus.INDETERMINATE, Why.TRIMMED_MEANWHILE)),
+    ]
