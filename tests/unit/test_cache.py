@@ -91,7 +91,7 @@ def test_the_event_of_an_own_write_still_concerns_its_resource(cache: WorkloadCa
 def test_an_object_made_anew_under_the_same_name_replaces_the_former(cache: WorkloadCache) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", uid="second", version=2))
     assert cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders") == set()
-    assert cache.names(STREAM_CONSUMER_GROUP)[ORDERS] == "second"
+    assert cache.objects.names(STREAM_CONSUMER_GROUP)[ORDERS] == "second"
 
 
 def test_a_removed_object_is_not_brought_back_by_an_answer_that_was_under_way(
@@ -105,7 +105,7 @@ def test_a_removed_object_is_not_brought_back_by_an_answer_that_was_under_way(
 def test_an_object_that_was_removed_before_it_was_known_stays_away(cache: WorkloadCache) -> None:
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     assert cache.put(POD, pod("w-1", {"app": "w"})) == set()
-    assert ("shop", "w-1") not in cache.names(POD)
+    assert ("shop", "w-1") not in cache.objects.names(POD)
 
 
 def test_a_resource_that_changed_its_target_is_concerned_by_the_new_one_alone(

@@ -80,7 +80,8 @@ class Concern:
 
     kind: Kind
     find: Callable[[ObjectChange], set[Name]]  # the resources that a change makes due
-    keep: Callable[[Manifest], Manifest | None] = without_managers  # what the cache keeps
+    # What the cache keeps of an object. If another kind of ours keeps the whole, so it is here.
+    keep: Callable[[Manifest], Manifest | None] = without_managers
     is_optional: bool = False  # True: all else goes on when it may not be listed (403)
     # Called with the last state of an object that was known to be gone, or not known at all.
     end_late: Callable[[Name, Manifest], None] = ignore_late_end
@@ -130,8 +131,7 @@ class Cache:
             return {}
         name, kept = name_of(manifest), self._kept[kind]
         before = kept.get(name)
-        parts = (concern.keep(manifest) for _, concern in self._concerns[kind])
-        part = next((part for part in parts if part is not None), None)
+        part = self._keep(kind, manifest)
         if part is not None:
             kept[name] = part
         elif before is not None:
@@ -207,10 +207,23 @@ class Cache:
         self.announce(kind, concerned)
         return own
 
+    def _keep(self, kind: Kind, manifest: Manifest) -> Manifest | None:
+        """What those that follow the object need of it: the whole if one of them does."""
+        keeps = [concern.keep for _, concern in self._concerns[kind]]
+        if without_managers in keeps:
+            return without_managers(manifest)
+        parts = (keep(manifest) for keep in keeps)
+        return next((part for part in parts if part is not None), None)
+
     def _find(self, change: ObjectChange) -> Concerned:
         concerned: Concerned = defaultdict(set)
         for owner, concern in self._concerns[change.kind]:
-            concerned[owner] |= concern.find(change)
+            try:
+                concerned[owner] |= concern.find(change)
+            except Exception:
+                # A mistake in one kind of ours must not hide the object from the others.
+                where = f"the {change.kind.kind} {'/'.join(change.name)}"
+                log.exception("cannot find the %s that %s concerns", owner.plural, where)
         return concerned
 
     def _take(self, kind: Kind, manifest: Manifest) -> bool:

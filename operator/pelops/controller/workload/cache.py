@@ -152,10 +152,6 @@ class WorkloadCache:
         """The version in which an object is known; 0 when it is not."""
         return self.objects.version(kind, name)
 
-    def names(self, kind: Kind) -> dict[Name, str]:
-        """All names of a kind, with their uids."""
-        return self.objects.names(kind)
-
     def resources_of(self, target: Target) -> set[Name]:
         """The resources whose workers run in this target."""
         return set(self._targets.get(target.identity, ()))
