@@ -18,7 +18,7 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from pelops.api.meta import ObjectMeta
-from pelops.controller.replica import Replica
+from pelops.controller.replica import Replica, build_kinds
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Services
@@ -29,7 +29,7 @@ from pelops.controller.runtime.settings import parse_settings
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
 from pelops.errors import InvalidSpec, KubernetesUnavailable
 from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.resources import Kind
+from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
 from pelops.policy.membership import rank_of
 from pelops.redis_core.pool import ServerPool
 from tests.control_plane.third_kind import (
@@ -45,6 +45,8 @@ from tests.operators import Resources
 
 GREETING = build_kind()
 LATE = build_kind("belatedgreetings")
+HELD = "example.com/held"
+UNREACHABLE = {"stream": "orders", "redis": {"url": "redis://127.0.0.1:1"}}
 WAIT_S = 60.0
 OBSERVE_S = 0.1
 
@@ -81,10 +83,15 @@ class Scene:
     stack: AsyncExitStack
 
     async def start(
-        self, identity: str, *, api: Kind = GREETING, is_required: bool = True
+        self,
+        identity: str,
+        *,
+        api: Kind = GREETING,
+        is_required: bool = True,
+        has_others: bool = False,
     ) -> RunningKind:
         return await self.stack.enter_async_context(
-            _running(self, identity, api=api, is_required=is_required)
+            _running(self, identity, api=api, is_required=is_required, has_others=has_others)
         )
 
     async def apply(self, name: str, text: object, *, kind: Kind = GREETING) -> None:
@@ -127,7 +134,7 @@ class Scene:
 
 @asynccontextmanager
 async def _running(
-    scene: Scene, identity: str, *, api: Kind, is_required: bool
+    scene: Scene, identity: str, *, api: Kind, is_required: bool, has_others: bool = False
 ) -> AsyncIterator[RunningKind]:
     namespace, kubeconfig = scene.resources.namespace, str(scene.plane.kubeconfig)
     flags = {"namespace": namespace, "member-namespace": namespace, "identity": identity}
@@ -153,7 +160,8 @@ async def _running(
         clock=clock,
     )
     kind = GreetingKind(services, scene.book, api=api, is_required=is_required)
-    runtime = Runtime(services, [kind])
+    others = build_kinds(services, cluster="") if has_others else ()
+    runtime = Runtime(services, [*others, kind])
     await runtime.prepare()
     await members.try_beat()
     tasks = [asyncio.create_task(loop) for loop in (*runtime.loops(), members.run())]
@@ -357,6 +365,53 @@ async def test_a_deleted_greeting_goes_when_it_is_cleaned_up(scene: Scene) -> No
     await _until(is_gone, "the greeting to go")
     assert name not in scene.book.entries
     assert "Removed" in await scene.events("orders")
+
+
+async def test_a_greeting_that_others_still_hold_is_cleaned_up_once(scene: Scene) -> None:
+    one = await scene.start("one")
+    await scene.apply("orders", "hello")
+    await scene.await_reason("orders", "Greeted")
+    name = (scene.resources.namespace, "orders")
+    held = [{"op": "add", "path": "/metadata/finalizers/-", "value": HELD}]
+    await scene.kubectl("patch", GREETING.plural, "orders", "--type=json", "-p", json.dumps(held))
+    await scene.kubectl("delete", GREETING.plural, "orders", "--wait=false")
+
+    async def is_let_go() -> bool:
+        return bool((await scene.get("orders"))["metadata"]["finalizers"] == [HELD])
+
+    await _until(is_let_go, "the finalizer to go")
+    begun: Counter[tuple[str, str]] = Counter()
+
+    async def count(released: tuple[str, str], _: Manifest | None) -> None:
+        begun[released] += 1
+
+    one.kind.release = count  # type: ignore[method-assign, assignment]
+    scene.book.write(name, "of another")
+    for label in ("first", "second"):  # the pass that the first causes has ended at the second
+        before = begun[name]
+        await scene.kubectl("label", GREETING.plural, "orders", "--overwrite", f"look={label}")
+        await _until(lambda before=before: begun[name] > before, "a pass")  # type: ignore[misc]
+    assert scene.book.entries[name] == "of another"
+    free = {"metadata": {"finalizers": None}}
+    await scene.kubectl("patch", GREETING.plural, "orders", "--type=merge", "-p", json.dumps(free))
+
+
+async def test_a_deleted_greeting_that_cannot_be_read_goes_without_a_cleanup(scene: Scene) -> None:
+    one = await scene.start("one")
+    await scene.apply("orders", "hello")
+    await scene.await_reason("orders", "Greeted")
+    one.kind.parse = _refuse  # type: ignore[method-assign]
+    await scene.kubectl("delete", GREETING.plural, "orders", "--timeout=60s")
+    assert scene.book.entries == {(scene.resources.namespace, "orders"): "hello"}
+
+
+async def test_it_runs_beside_the_kinds_of_pelops(scene: Scene) -> None:
+    one = await scene.start("one", has_others=True)
+    await scene.apply("orders", "hello")
+    await asyncio.to_thread(scene.resources.apply, "orders", UNREACHABLE)
+    await scene.await_reason("orders", "Greeted")
+    await scene.await_reason("orders", "RedisUnreachable", kind=STREAM_CONSUMER_GROUP.plural)
+    assert one.runtime.problem() == ""
 
 
 async def test_readiness_follows_the_watch(scene: Scene) -> None:

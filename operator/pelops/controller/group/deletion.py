@@ -29,7 +29,6 @@ class GroupDeletion:
         Raises PelopsError when it did not work.
         """
         decision = decide_cleanup(
-            has_finalizer=True,
             deletes_group=resource.spec.deletion_policy == "Delete" and not resource.spec.suspend,
             deleted_at=resource.metadata.deletion_timestamp or now,
             failure=memory.cleanup_failure,
