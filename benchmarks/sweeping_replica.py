@@ -14,16 +14,16 @@ from datetime import timedelta
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from pelops.controller.group.observation import Observer
-from pelops.controller.group.targets import Targets
+from pelops.controller.group.observation import GroupObserver
 from pelops.controller.recovery.clock_skew import NodeClocks
 from pelops.controller.recovery.loop import SweepLoop
 from pelops.controller.recovery.pod_evidence import Evidence
 from pelops.controller.recovery.scanner import SweepDoors, Sweeper
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.membership import Members
-from pelops.controller.runtime.secrets import Secrets
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Trigger
 from pelops.kube.client import KubeApi, Manifest
@@ -44,7 +44,7 @@ class SweepingReplica:
     """Sweeps when told to, or by its own clock while `sweeping`."""
 
     identity: str
-    cache: Cache
+    cache: WorkloadCache
     pool: ServerPool
     sweeper: Sweeper
     loop: SweepLoop
@@ -115,17 +115,18 @@ class Ranked(Members):
 
 def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> SweepingReplica:
     clock = asyncio.get_running_loop().time
-    cache, pool = Cache(), ServerPool()
+    cache, pool = WorkloadCache(), ServerPool()
     targets = Targets(api, cache, clock)
     members = Ranked(identity, alive)
+    connections = Connections(pool, Secrets(api, clock))
     doors = SweepDoors(
         cache=cache,
-        observer=Observer(cache, pool, Secrets(api, clock), targets, cluster=""),
+        observer=GroupObserver(cache, connections, targets, cluster=""),
         members=members,
         evidence=Evidence(api, cache, clocks=NodeClocks(api, clock)),
         targets=targets,
         skew=SKEW,
-        reporter=Reporter(api, identity=identity),
+        reporter=Reporter(api, STREAM_CONSUMER_GROUP, identity=identity),
         hears=lambda _: None,
         identity=identity,
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 
@@ -54,16 +54,16 @@ def autoscaler(name: str, target: str, *, api: str = "apps/v1", version: int = 1
     return build(name, version=version, spec={"scaleTargetRef": reference})
 
 
-def shop() -> Cache:
+def shop() -> WorkloadCache:
     """orders adopts the Deployment workers; returns owns one of its own."""
-    cache = Cache()
+    cache = WorkloadCache()
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers"))
     cache.put(STREAM_CONSUMER_GROUP, resource("returns"))
     cache.put(DEPLOYMENT, deployment("workers", {"app": "w"}))
     return cache
 
 
-def known(cache: Cache, target: Target) -> WorkloadObservation:
+def known(cache: WorkloadCache, target: Target) -> WorkloadObservation:
     """A workload that the cache knows."""
     workload = cache.workload(target)
     assert workload is not None

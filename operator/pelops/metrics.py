@@ -14,14 +14,14 @@ KUBERNETES_REQUESTS = Counter(
     ["verb", "resource", "code"],
 )
 RECONCILES = Counter(
-    "pelops_reconciles_total", "Turns of the reconcile loop, by outcome.", ["outcome"]
+    "pelops_reconciles_total", "Passes of the reconcile loop, by outcome.", ["outcome"]
 )
 RECONCILE_SECONDS = Histogram(
     "pelops_reconcile_seconds",
-    "Duration of one turn of the reconcile loop.",
+    "Duration of one pass of the reconcile loop.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
-QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for their turn.")
+QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for a pass.")
 RESOURCES = Gauge("pelops_resources", "StreamConsumerGroups in the cache.")
 MEMBERS = Gauge("pelops_members", "Operator replicas that renew their Lease, this one included.")
 STATUS_WRITES_LIMITED = Counter(

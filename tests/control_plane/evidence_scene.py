@@ -9,7 +9,7 @@ from typing import Any
 
 from local_cluster.plane import ControlPlane
 from pelops.controller.recovery.pod_evidence import Evidence, Judgement, Question
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP
@@ -56,7 +56,7 @@ class Scene:
         self.api = api
         self.namespace = namespace
         self.now_s = 1000.0
-        self.cache = Cache(lambda: self.now_s)
+        self.cache = WorkloadCache(lambda: self.now_s)
         self.evidence = Evidence(api, self.cache, cluster="here")
         target = Target(api_version="apps/v1", kind="StatefulSet", namespace=namespace, name="web")
         self.workload = WorkloadObservation(target=target, exists=True, selector="app=web")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 from local_cluster.plane import ControlPlane
 from local_cluster.redis_servers import RedisServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.deletion import Deletion
-from pelops.controller.group.memory import Hold, Memory
-from pelops.controller.group.observation import Observer
-from pelops.controller.group.steps import FINALIZER
-from pelops.controller.group.targets import Targets
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.events import Reporter
-from pelops.controller.runtime.secrets import Secrets
+from pelops.controller.group.actions import FINALIZER
+from pelops.controller.group.deletion import GroupDeletion
+from pelops.controller.group.memory import GroupMemory, Hold
+from pelops.controller.group.observation import GroupObserver
+from pelops.controller.runtime.connections import Connections, Secrets
+from pelops.controller.runtime.kind import Finalizer
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.kube.client import KubeApi
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.policy.status.reasons import Reason
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_streams.group.provisioning import provision_group
 from tests.operators import Resources, sleeping_template
@@ -51,18 +54,22 @@ async def test_a_group_is_destroyed_through_the_open_connection_when_its_secret_
     plane: ControlPlane, namespace: str, redis_86: RedisServers, key_prefix: str
 ) -> None:
     resource = _delete_with_finalizer(Resources(plane, namespace), key_prefix)
-    api, pool, cache = await KubeApi.connect(str(plane.kubeconfig)), ServerPool(), Cache()
+    api, pool, cache = await KubeApi.connect(str(plane.kubeconfig)), ServerPool(), WorkloadCache()
     clock = asyncio.get_running_loop().time
     try:
         targets = Targets(api, cache, clock)
-        observer = Observer(cache, pool, Secrets(api, clock), targets, cluster="here")
+        connections = Connections(pool, Secrets(api, clock))
+        observer = GroupObserver(cache, connections, targets, cluster="here")
         server = await pool.server(parse_redis_url(redis_86.url))
         keys, owner = derive_keys(key_prefix, "orders"), observer.owner_of(resource)
         await provision_group(server, keys, start=EntryId.MIN, owner=owner)
 
-        deletion = Deletion(api, cache, observer, Reporter(api, identity="test"))
-        memory = Memory(held=Hold(server, keys, owner, resource.spec.redis))
-        assert await deletion.proceed(resource, memory) is None
+        deletion = GroupDeletion(observer)
+        memory = GroupMemory(held=Hold(server, keys, owner, resource.spec.redis))
+        happening = await deletion.clean_up(resource, memory, datetime.now(UTC))
+        assert happening is not None and happening.reason == Reason.GROUP_REMOVED
+        finalizer = Finalizer(api, cache.objects, STREAM_CONSUMER_GROUP, FINALIZER)
+        assert await finalizer.let_go(resource.metadata) is None
     finally:
         await pool.close()
         await api.close()

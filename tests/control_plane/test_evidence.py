@@ -12,7 +12,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from pelops.controller.recovery.pod_evidence import Evidence
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.liveness import Death, LivenessReason
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import NODE, POD
@@ -88,7 +88,7 @@ async def test_a_pod_that_took_the_name_unheard_is_not_robbed(scene: Scene) -> N
     # What was proven once is written down, and needs no memory of the former pod.
     assert by_name.record == record_of(successor, is_successor=True)
     scene.cache.put(POD, successor)
-    fresh = Evidence(scene.api, Cache(), cluster="here")
+    fresh = Evidence(scene.api, WorkloadCache(), cluster="here")
     fresh._cache.put(POD, successor)
     again = await scene.judge("web-0", evidence=fresh, pod=by_name.record)
     assert (again.cut.at, again.record) == (began - SKEW, None)

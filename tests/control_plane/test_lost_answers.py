@@ -11,14 +11,14 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
-from pelops.controller.group.targets import Targets
-from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.scaling.scaled import Scaled
 from pelops.controller.scaling.victims import Victims
 from pelops.controller.scaling.writes import ScaleWrites, Scene
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import DEPLOYMENT
+from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.scaling.other_writers import watch_others
 from pelops.policy.status.reasons import Reason
@@ -55,13 +55,14 @@ async def test_a_write_whose_answer_was_lost_is_no_move_of_a_stranger(
 ) -> None:
     Resources(plane, namespace).apply_raw(a_deployment(NAME, 1))
     address = Address(kind=DEPLOYMENT, namespace=namespace, name=NAME)
-    cache = Cache()
+    cache = WorkloadCache()
     cache.put(DEPLOYMENT, await api.get(address))
     asked = resource(
         metadata={"namespace": namespace}, target_ref={"name": NAME}, scaling={"mode": "Auto"}
     )
     targets = Targets(api, cache, lambda: 0.0)
-    writes = ScaleWrites(targets, Victims(api, cache), Reporter(api, identity="a"), lambda: 0.0)
+    reporter = Reporter(api, STREAM_CONSUMER_GROUP, identity="a")
+    writes = ScaleWrites(targets, Victims(api, cache), reporter, lambda: 0.0)
     scaled = Scaled(resource=asked, manifest={})
     workload, _ = await targets.observe(asked)
     scaled.memory = replace(

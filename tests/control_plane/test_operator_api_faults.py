@@ -21,9 +21,11 @@ from local_cluster.nodes import start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.controller.audit.cache import AUDIT_KINDS
-from pelops.controller.runtime.cache import WATCHED
+from pelops.controller.audit.kind import AuditIndex
+from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.kube.resources import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
 from tests.cluster_fixtures import FAST
 from tests.control_plane.api_proxy import FAULTS, ApiProxy
 from tests.control_plane.counting import await_members, gauge
@@ -185,8 +187,16 @@ def _silent_for(port: int) -> float:
     """For how long the quietest watch of a replica has given no sign of life, by its metrics."""
     pattern = r'^pelops_watch_last_activity_timestamp_seconds{kind="(.*)"} (.*)$'
     seen = {kind: float(at) for kind, at in re.findall(pattern, metrics(port), re.MULTILINE)}
-    assert len(seen) == len(WATCHED) + len(AUDIT_KINDS), seen
+    assert seen.keys() == {kind.plural for kind in _watched()}
     return time.time() - min(seen.values())
+
+
+def _watched() -> set[Kind]:
+    cache = Cache()
+    WorkloadCache(objects=cache)
+    AuditIndex(cache)
+    ours = (STREAM_CONSUMER_GROUP, STREAM_AUDIT)
+    return {concern.kind for owner in ours for concern in cache.concerns_of(owner)}
 
 
 def _wait(condition: Callable[[], bool], timeout_s: float, what: str) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.targets import LAGGING_S, Targets
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import LAGGING_S, Targets
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.resources import DEPLOYMENT
 from tests.builders import resource
@@ -27,7 +27,7 @@ class Scene:
 
     resources: Resources
     api: KubeApi
-    cache: Cache
+    cache: WorkloadCache
     targets: Targets
     asked: StreamConsumerGroup
     now: float = 0.0
@@ -58,7 +58,7 @@ async def scene(plane: ControlPlane, namespace: str) -> AsyncIterator[Scene]:
     resources = Resources(plane, namespace)
     resources.apply_raw(a_deployment(NAME, 1))
     api = await KubeApi.connect(str(plane.kubeconfig))
-    cache = Cache()
+    cache = WorkloadCache()
     asked = resource(
         metadata={"namespace": namespace}, target_ref={"name": NAME}, scaling={"mode": "Auto"}
     )

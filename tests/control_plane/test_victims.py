@@ -16,8 +16,8 @@ from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers, start_standalone
-from pelops.controller.runtime.cache import Cache
 from pelops.controller.scaling.victims import Fleet, Victims
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.naming import derive_keys
 from pelops.domain.workload import Target
 from pelops.kube.client import KubeApi
@@ -42,7 +42,7 @@ class Scene:
     resources: Resources
     api: KubeApi
     server: Server
-    cache: Cache
+    cache: WorkloadCache
     fleet: Fleet
     victims: Victims
 
@@ -97,7 +97,7 @@ async def scene(
     resources = Resources(plane, namespace)
     resources.apply_raw(a_workload("Deployment", NAME, 4))
     api = await KubeApi.connect(str(plane.kubeconfig))
-    cache = Cache(asyncio.get_running_loop().time)
+    cache = WorkloadCache(asyncio.get_running_loop().time)
     keys = derive_keys(f"{key_prefix}orders", "workers")
     target = Target(api_version="apps/v1", kind="Deployment", namespace=namespace, name=NAME)
     async with connected(endpoint_of(redis_86)) as server:
@@ -269,7 +269,7 @@ async def _await_silence(scene: Scene) -> None:
             await asyncio.sleep(0.2)
 
 
-async def _await_deployment(api: KubeApi, cache: Cache, target: Target) -> None:
+async def _await_deployment(api: KubeApi, cache: WorkloadCache, target: Target) -> None:
     while cache.workload(target) is None:
         for manifest in await api.list_all(DEPLOYMENT, target.namespace):
             cache.put(DEPLOYMENT, manifest)

@@ -10,7 +10,7 @@ from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.recovery import lock_expiry as listening
 from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, UNSEEN, Listening
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server

@@ -19,6 +19,7 @@ from pelops.domain.locks import lock_key
 from pelops.domain.recovery import Trigger, Verdict
 from pelops.errors import WouldDuplicate
 from pelops.kube.client import KubeApi
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.actions import Recovered
 from pelops.redis_streams.recovery.scan import FIRST_PAGE, finish_sweep, read_fields
@@ -170,7 +171,7 @@ async def test_missing_bodies_of_entries_that_a_worker_holds_are_noted(server: S
 async def closing() -> AsyncIterator[Closing]:
     """The end of sweeps as far as it concerns Redis; nobody is told."""
     api = KubeApi(Configuration(host="http://127.0.0.1:1"))
-    yield Closing(Reporter(api, identity="replica-1"))
+    yield Closing(Reporter(api, STREAM_CONSUMER_GROUP, identity="replica-1"))
     await api.close()
 
 

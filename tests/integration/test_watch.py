@@ -12,16 +12,15 @@ import pytest
 from kubernetes.aio import client as aio_client
 from prometheus_client import REGISTRY
 
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.loop import Resync
-from pelops.controller.runtime.versions import Name
-from pelops.controller.runtime.watch import SILENCE_LIMIT_S, Pace, Watch
+from pelops.controller.runtime.cache import Name, Resync
+from pelops.controller.runtime.watch import SILENCE_LIMIT_S, Watch, WatchPace
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.kube.client import KubeApi, Manifest
 from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP, Kind
 from tests.integration.hostile_api import FAULTS, HostileApi
 
 KINDS = (STREAM_CONSUMER_GROUP, POD)
-FAST = Pace(
+FAST = WatchPace(
     stream_s=2.0,
     late_s=0.5,
     answer_s=0.5,
@@ -39,26 +38,23 @@ GROUP = STREAM_CONSUMER_GROUP
 class Followed:
     """A cache that a watch keeps in step, and what was told of it."""
 
-    cache: Cache = field(default_factory=Cache)
+    cache: WorkloadCache = field(default_factory=WorkloadCache)
     concerned: list[tuple[Kind, Name]] = field(default_factory=list)
     refused: list[Kind] = field(default_factory=list)
     ahead_s: float = 0.0  # of the watch's clock
     breaks: str = ""  # the name of an object that cannot be taken in
     watch: Watch = field(init=False)
 
+    def __post_init__(self) -> None:
+        self.cache.objects.listen(GROUP, self.concern)
+
     def clock(self) -> float:
         return time.monotonic() + self.ahead_s
 
     def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
-        metadata = manifest["metadata"]
-        if metadata["name"] == self.breaks:
+        if manifest["metadata"]["name"] == self.breaks:
             raise ValueError("cannot be read")
-        name = (metadata["namespace"], metadata["name"])
-        if is_gone:
-            concerned = self.cache.remove(kind, name, metadata["uid"], last=manifest)
-        else:
-            concerned = self.cache.put(kind, manifest)
-        self.concern(kind, concerned)
+        self.cache.objects.hear(kind, manifest, is_gone)
 
     def concern(self, kind: Kind, names: set[Name]) -> None:
         self.concerned += [(kind, name) for name in names]
@@ -85,7 +81,7 @@ async def api(server: HostileApi) -> AsyncIterator[KubeApi]:
 @pytest.fixture
 async def followed(api: KubeApi) -> AsyncIterator[Followed]:
     made = Followed()
-    resync = Resync(api, made.cache, made.concern, ())
+    resync = Resync(api, made.cache.objects, ())
     made.watch = Watch(api, resync, made.hear, made.clock, refused=made.refused.append, pace=FAST)
     task = asyncio.create_task(made.watch.run(KINDS))
     await _until(lambda: made.known() == {"kept", "removed"})
@@ -116,7 +112,7 @@ async def test_an_event_is_heard_in_a_later_stream_and_streams_that_end_cost_no_
 ) -> None:
     made = Followed()
     pace = replace(FAST, answer_s=WAIT_S)  # on a busy machine, too
-    resync = Resync(api, made.cache, made.concern, ())
+    resync = Resync(api, made.cache.objects, ())
     made.watch = Watch(api, resync, made.hear, made.clock, pace=pace)
     task = asyncio.create_task(made.watch.run([GROUP]))
     await _until(lambda: server.requests["WATCH"] >= 3)
@@ -131,9 +127,9 @@ async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    patient = Pace(first_pause_s=60.0, longest_pause_s=60.0)
+    patient = WatchPace(first_pause_s=60.0, longest_pause_s=60.0)
     made.watch = Watch(
-        api, Resync(api, made.cache, made.concern, ()), made.hear, made.clock, pace=patient
+        api, Resync(api, made.cache.objects, ()), made.hear, made.clock, pace=patient
     )
     task = asyncio.create_task(made.watch.run([GROUP]))
     await _until(lambda: server.requests["WATCH"] == 1)
@@ -191,7 +187,7 @@ async def test_the_first_stream_continues_the_list_that_filled_the_cache(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    resync = Resync(api, made.cache, made.concern, ())
+    resync = Resync(api, made.cache.objects, ())
     await resync.resync(GROUP)
     await server.put(GROUP, "added")
     made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
@@ -214,7 +210,7 @@ async def test_a_token_that_was_replaced_is_read_anew(server: HostileApi) -> Non
     server.token = "old"
     api = KubeApi(await load(), load=load)
     made = Followed()
-    resync = Resync(api, made.cache, made.concern, ())
+    resync = Resync(api, made.cache.objects, ())
     made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
     task = asyncio.create_task(made.watch.run([GROUP]))
     await _until(lambda: made.known() == {"kept", "removed"})
@@ -268,7 +264,7 @@ async def test_whatever_breaks_a_watch_it_begins_anew(
     server: HostileApi, api: KubeApi, trouble: str
 ) -> None:
     made = Followed()
-    resync = Breaking(api, made.cache, made.concern, ())
+    resync = Breaking(api, made.cache.objects, ())
     resync.trouble = TROUBLES[trouble]
     made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
     task = asyncio.create_task(made.watch.run([GROUP]))
@@ -282,7 +278,7 @@ async def test_what_does_not_end_when_it_is_cancelled_is_left_behind(
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    resync = Breaking(api, made.cache, made.concern, ())
+    resync = Breaking(api, made.cache.objects, ())
     resync.clings = True
     pace = replace(FAST, list_s=0.2)
     made.watch = Watch(api, resync, made.hear, made.clock, pace=pace)

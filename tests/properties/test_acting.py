@@ -140,9 +140,7 @@ def test_a_deletion_ends_within_the_patience_whatever_fails(
 ) -> None:
     now, failure, ended = NOW, None, None
     for pause_s, succeeds in attempts:
-        decision = decide_cleanup(
-            has_finalizer=True, deletes_group=True, deleted_at=NOW, failure=failure, now=now
-        )
+        decision = decide_cleanup(deletes_group=True, deleted_at=NOW, failure=failure, now=now)
         if decision.action is CleanupAction.LET_GO or succeeds:
             ended = now
             break
@@ -157,7 +155,6 @@ def test_a_deletion_ends_within_the_patience_whatever_fails(
 @given(st.integers(0, 100), st.none() | st.text())
 def test_a_group_is_never_left_behind_untried(seconds: int, failure: str | None) -> None:
     decision = decide_cleanup(
-        has_finalizer=True,
         deletes_group=True,
         deleted_at=NOW,
         failure=failure,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pelops.api.audit.status import StreamAuditStatus
 from pelops.controller.audit.status import render_audit_status
-from pelops.controller.group.status import Previous
+from pelops.controller.runtime.kind import PreviousStatus
 from pelops.domain.audit import (
     SUMMARY_LIMIT,
     AuditFinding,
@@ -147,11 +147,13 @@ def test_the_status_of_any_world_is_one_that_the_schema_knows_and_settles_at_onc
 ) -> None:
     now = after(seconds=seconds)
     conditions = decide_audit_conditions(world, now=now)
-    first = render_audit_status(world, conditions, Previous(status={}, generation=1), now)
+    first = render_audit_status(world, conditions, PreviousStatus(status={}, generation=1), now)
     parsed = StreamAuditStatus.model_validate(first)
     assert parsed.to_wire() == first
     later = now + timedelta(hours=0)
-    again = render_audit_status(world, conditions, Previous(status=first, generation=1), later)
+    again = render_audit_status(
+        world, conditions, PreviousStatus(status=first, generation=1), later
+    )
     assert again == first
     for notice in read_notices("a", ["r-0"], parsed).values():
         assert not notice.is_empty

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from pelops.api.group.status import Condition as WireCondition
 from pelops.api.group.status import StreamConsumerGroupStatus
-from pelops.controller.group.status import Difference, Previous, compare, render_status
+from pelops.controller.group.status import compare, render_status
+from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, render_conditions, render_time
 from pelops.domain.observation import GroupObservation, StreamObservation
 from pelops.domain.state import GroupState, Totals
@@ -40,10 +41,10 @@ CONDITION = st.builds(
     reason=st.sampled_from(list(Reason)),
     message=TEXT,
 )
-NONE = Previous(status={}, generation=1)
+NONE = PreviousStatus(status={}, generation=1)
 
 
-def rendered(seen: Facts, previous: Previous = NONE, now: datetime = NOW) -> dict[str, Any]:
+def rendered(seen: Facts, previous: PreviousStatus = NONE, now: datetime = NOW) -> dict[str, Any]:
     return render_status(seen, decide_conditions(seen), previous, now)
 
 
@@ -116,7 +117,7 @@ def test_no_number_that_moves_changes_a_condition(
 @given(facts(), MOMENT)
 def test_the_same_facts_give_the_same_bytes_whoever_writes(seen: Facts, now: datetime) -> None:
     first = rendered(seen)
-    again = rendered(seen, Previous(status=first, generation=1), now)
+    again = rendered(seen, PreviousStatus(status=first, generation=1), now)
     assert json.dumps(again) == json.dumps(first)
     assert compare(again, json.loads(json.dumps(first))) is Difference.NONE
 
@@ -155,9 +156,9 @@ def test_a_transition_time_changes_only_when_the_status_flips(
 def test_a_replica_that_does_not_scale_wants_the_status_of_the_one_that_does(seen: Facts) -> None:
     first = rendered(seen)
     known = _with_status(seen, first)
-    told = rendered(known, Previous(status=first, generation=1))
+    told = rendered(known, PreviousStatus(status=first, generation=1))
     other = replace(_with_status(seen, told), scaling=None)
-    wished = rendered(other, Previous(status=told, generation=1))
+    wished = rendered(other, PreviousStatus(status=told, generation=1))
     assert compare(wished, told) is Difference.NONE
 
 

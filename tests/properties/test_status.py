@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.controller.group.status import Difference, Previous, compare, render_status
+from pelops.controller.group.status import compare, render_status
+from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
 from tests.builders import NOW
@@ -25,7 +26,7 @@ MOVING = {
     },
     "summary": {"lag", "recovered"},
 }
-PREVIOUS = Previous(status={}, generation=1)
+PREVIOUS = PreviousStatus(status={}, generation=1)
 
 
 def rendered(seen: Facts) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def test_one_field_more_or_less_is_seen(status: dict[str, Any], data: st.DataObj
 def test_that_a_group_once_existed_is_not_forgotten(before: Facts, after: Facts) -> None:
     first = rendered(before)
     second = render_status(
-        after, decide_conditions(after), Previous(status=first, generation=1), NOW
+        after, decide_conditions(after), PreviousStatus(status=first, generation=1), NOW
     )
     if "lastDeliveredId" in first["group"]:
         assert "lastDeliveredId" in second["group"]

@@ -4,13 +4,34 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.audit.cache import AuditCache, audit_of
-from pelops.controller.runtime.versions import Name
-from pelops.kube.resources import CRON_JOB, STREAM_AUDIT
+from pelops.controller.audit.kind import AuditIndex, audit_of
+from pelops.controller.runtime.cache import Cache, Name
+from pelops.kube.client import Manifest
+from pelops.kube.resources import CRON_JOB, STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
 from tests.audit_facts import audit_manifest
 
 NIGHTLY: Name = ("shop", "nightly")
 ORDERS: Name = ("shop", "order-processing")
+
+
+class AuditCache(AuditIndex):
+    """The index, and the cache that it follows; as one that writes audits sees them."""
+
+    def __init__(self) -> None:
+        self.objects = Cache()
+        super().__init__(self.objects)
+
+    @property
+    def jobs(self) -> dict[Name, Manifest]:
+        """The CronJobs that are kept, by their audits."""
+        kept = self.objects.objects(CRON_JOB).items()
+        return {owner: job for name, job in kept if (owner := audit_of(name)) is not None}
+
+    def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
+        return self.objects.put_answer(kind, manifest, writer=STREAM_AUDIT)
+
+    def remove(self, kind: Kind, name: Name, uid: str) -> set[Name]:
+        return self.objects.remove_deleted(kind, name, uid, writer=STREAM_AUDIT)
 
 
 @pytest.fixture
@@ -20,7 +41,8 @@ def told() -> list[set[Name]]:
 
 @pytest.fixture
 def cache(told: list[set[Name]]) -> AuditCache:
-    cache = AuditCache(told.append)
+    cache = AuditCache()
+    cache.objects.listen(STREAM_CONSUMER_GROUP, lambda _, names: told.append(names))
     cache.put(STREAM_AUDIT, audit_manifest())
     return cache
 
@@ -78,7 +100,7 @@ def test_an_older_state_and_one_that_is_gone_are_no_news(cache: AuditCache) -> N
     assert cache.put(STREAM_AUDIT, with_loss(9, 4)) == set()
     cache.remove(STREAM_AUDIT, NIGHTLY, "uid-a")
     assert cache.put(STREAM_AUDIT, with_loss(9, 6)) == set()
-    assert cache.audits == {}
+    assert cache.objects.objects(STREAM_AUDIT) == {}
 
 
 def test_the_audits_of_a_group_are_those_that_name_it_now(cache: AuditCache) -> None:
@@ -92,3 +114,15 @@ def test_a_status_that_cannot_be_read_says_nothing(cache: AuditCache) -> None:
     broken = {**audit_manifest(metadata=version(2)), "status": {"groups": "none"}}
     assert cache.put(STREAM_AUDIT, broken) == {NIGHTLY}
     assert cache.notices(ORDERS) == ()
+
+
+def a_group(number: int, *, generation: int) -> Manifest:
+    metadata = {"name": "order-processing", "namespace": "shop", "uid": "uid-g"}
+    return {"metadata": {**metadata, **version(number), "generation": generation}}
+
+
+def test_an_audit_follows_what_its_groups_ask_for_and_not_their_status(cache: AuditCache) -> None:
+    assert cache.put(STREAM_CONSUMER_GROUP, a_group(1, generation=1)) == {NIGHTLY}
+    assert cache.put(STREAM_CONSUMER_GROUP, a_group(2, generation=1)) == set()
+    assert cache.put(STREAM_CONSUMER_GROUP, a_group(3, generation=2)) == {NIGHTLY}
+    assert cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-g") == {NIGHTLY}

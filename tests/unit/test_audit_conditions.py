@@ -8,7 +8,7 @@ import pytest
 
 from pelops.api.audit.status import AuditRunStatus
 from pelops.controller.audit.status import render_audit_status
-from pelops.controller.group.status import Previous
+from pelops.controller.runtime.kind import PreviousStatus
 from pelops.domain.audit import Verdict
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
@@ -238,10 +238,12 @@ def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
     now = after(minutes=5)
     seen = facts([a_group(lost=1)])
     status = render_audit_status(
-        seen, decide_audit_conditions(seen, now=now), Previous(status={}, generation=1), now
+        seen, decide_audit_conditions(seen, now=now), PreviousStatus(status={}, generation=1), now
     )
     outage = facts(audit=an_audit(status=status), redis_problem=OUTAGE)
     conditions = decide_audit_conditions(outage, now=now)
     assert {one.type for one in conditions} == {"Ready", "LossDetected"}
-    again = render_audit_status(outage, conditions, Previous(status=status, generation=1), now)
+    again = render_audit_status(
+        outage, conditions, PreviousStatus(status=status, generation=1), now
+    )
     assert again["groups"] == status["groups"] and again["summary"] == status["summary"]

@@ -3,8 +3,8 @@
 from typing import Any
 
 from pelops.api.audit.status import StreamAuditStatus
-from pelops.controller.audit.status import render_audit_status, tell_windows
-from pelops.controller.group.status import Previous
+from pelops.controller.audit.status import render_audit_status, report_windows
+from pelops.controller.runtime.kind import PreviousStatus
 from pelops.domain.audit import Verdict
 from pelops.domain.condition import Finding
 from pelops.policy.audit.conditions import decide_audit_conditions
@@ -19,7 +19,7 @@ from tests.builders import resource
 
 def rendered(seen: AuditFacts, before: dict[str, Any] | None = None) -> dict[str, Any]:
     now = after(minutes=5)
-    previous = Previous(status=before or {}, generation=1)
+    previous = PreviousStatus(status=before or {}, generation=1)
     return render_audit_status(seen, decide_audit_conditions(seen, now=now), previous, now)
 
 
@@ -43,7 +43,7 @@ def test_a_status_says_how_certain_it_is_and_of_how_many_entries_nothing_is_know
     assert (status["summary"]["verdict"], status["summary"]["certainty"]) == ("unknown", "unknown")
     told = {group["certainty"]: group.get("indeterminate") for group in status["groups"]}
     assert told == {"unknown": 3, "inferred": None}
-    happening = tell_windows({}, status)
+    happening = report_windows({}, status)
     assert happening is not None and happening.type == "Warning"
 
 
@@ -57,14 +57,14 @@ def test_groups_that_need_a_look_come_first_and_at_most_a_hundred_are_told() -> 
 def test_each_window_is_told_once() -> None:
     first = rendered(facts([a_group()]))
     second = rendered(facts([a_group(a_summary(a_window(1), lost=1))]))
-    happening = tell_windows(first, second)
+    happening = report_windows(first, second)
     assert happening is not None and happening.type == "Warning"
     assert "1 lost" in happening.note
-    assert tell_windows(second, second) is None
-    balanced = tell_windows({}, first)
+    assert report_windows(second, second) is None
+    balanced = report_windows({}, first)
     assert balanced is not None and balanced.type == "Normal"
     assert "balanced (inferred)" in balanced.note
-    assert tell_windows(first, rendered(facts())) is None
+    assert report_windows(first, rendered(facts())) is None
 
 
 def notices(seen: AuditFacts) -> dict[str, AuditNotice]:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.kube.disruption_budget import build_budget, is_as_built, observe_budget
 from pelops.kube.resources import DISRUPTION_BUDGET, STREAM_CONSUMER_GROUP
 from pelops.kube.worker_deployment import RESOURCE_LABEL, worker_labels
@@ -36,9 +36,9 @@ def ours(*, version: int = 1, **spec: Any) -> Manifest:
 
 
 @pytest.fixture
-def cache() -> Cache:
+def cache() -> WorkloadCache:
     """returns and sales own workers; orders adopts some."""
-    cache = Cache()
+    cache = WorkloadCache()
     for one in (cached_resource("returns"), cached_resource("sales")):
         one["spec"]["template"] = TEMPLATE
         cache.put(STREAM_CONSUMER_GROUP, one)
@@ -46,7 +46,7 @@ def cache() -> Cache:
     return cache
 
 
-def other(cache: Cache) -> str | None:
+def other(cache: WorkloadCache) -> str | None:
     return cache.budgets.find_other("shop", "returns", LABELS, besides="uid-returns")
 
 
@@ -66,13 +66,15 @@ def other(cache: Cache) -> str | None:
     ],
 )
 def test_a_budget_of_somebody_else_is_found_when_it_selects_the_workers(
-    cache: Cache, selector: dict[str, Any] | None, selects: bool
+    cache: WorkloadCache, selector: dict[str, Any] | None, selects: bool
 ) -> None:
     cache.put(DISRUPTION_BUDGET, budget("theirs", selector))
     assert other(cache) == ("theirs" if selects else None)
 
 
-def test_the_own_budget_and_those_of_other_namespaces_are_nobody_elses(cache: Cache) -> None:
+def test_the_own_budget_and_those_of_other_namespaces_are_nobody_elses(
+    cache: WorkloadCache,
+) -> None:
     cache.put(DISRUPTION_BUDGET, ours())
     elsewhere = budget("theirs", {})
     elsewhere["metadata"]["namespace"] = "bakery"
@@ -80,7 +82,7 @@ def test_the_own_budget_and_those_of_other_namespaces_are_nobody_elses(cache: Ca
     assert other(cache) is None
 
 
-def test_a_budget_that_is_gone_or_selects_others_by_now_is_not_found(cache: Cache) -> None:
+def test_a_budget_that_is_gone_or_selects_others_by_now_is_not_found(cache: WorkloadCache) -> None:
     cache.put(DISRUPTION_BUDGET, budget("theirs", {}))
     cache.put(DISRUPTION_BUDGET, budget("theirs", {"matchLabels": {"team": "x"}}, version=2))
     assert other(cache) is None
@@ -89,12 +91,14 @@ def test_a_budget_that_is_gone_or_selects_others_by_now_is_not_found(cache: Cach
     assert other(cache) is None
 
 
-def test_the_own_budget_concerns_its_resource_alone(cache: Cache) -> None:
+def test_the_own_budget_concerns_its_resource_alone(cache: WorkloadCache) -> None:
     assert cache.put(DISRUPTION_BUDGET, ours()) == {RETURNS}
     assert cache.remove(DISRUPTION_BUDGET, ("shop", "returns-workers")) == {RETURNS}
 
 
-def test_a_budget_for_whatever_pods_concerns_all_that_own_workers_there(cache: Cache) -> None:
+def test_a_budget_for_whatever_pods_concerns_all_that_own_workers_there(
+    cache: WorkloadCache,
+) -> None:
     owning = {RETURNS, ("shop", "sales")}
     assert cache.put(DISRUPTION_BUDGET, budget("theirs", {"matchLabels": {"a": "b"}})) == owning
     changed = budget("theirs", {"matchLabels": {RESOURCE_LABEL: "returns"}}, version=2)
@@ -102,7 +106,7 @@ def test_a_budget_for_whatever_pods_concerns_all_that_own_workers_there(cache: C
     assert cache.remove(DISRUPTION_BUDGET, ("shop", "theirs")) == {RETURNS}
 
 
-def test_a_budget_that_counts_its_pods_concerns_nobody(cache: Cache) -> None:
+def test_a_budget_that_counts_its_pods_concerns_nobody(cache: WorkloadCache) -> None:
     cache.put(DISRUPTION_BUDGET, ours())
     counted = {**ours(version=2), "status": {"currentHealthy": 3}}
     assert cache.put(DISRUPTION_BUDGET, counted) == set()

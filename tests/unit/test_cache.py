@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.controller.runtime.cache import Cache, ghosts, target_of
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name, ghosts
+from pelops.controller.workload.cache import WorkloadCache, target_of
 from pelops.kube.resources import (
     AUTOSCALER,
     DEPLOYMENT,
@@ -32,11 +32,11 @@ from tests.cached_objects import (
 
 
 @pytest.fixture
-def cache() -> Cache:
+def cache() -> WorkloadCache:
     return shop()
 
 
-def test_a_resource_concerns_itself(cache: Cache) -> None:
+def test_a_resource_concerns_itself(cache: WorkloadCache) -> None:
     assert cache.put(STREAM_CONSUMER_GROUP, resource("new")) == {("shop", "new")}
     assert cache.remove(STREAM_CONSUMER_GROUP, ("shop", "new"), "uid-new") == {("shop", "new")}
     assert ("shop", "new") not in cache.resources
@@ -60,69 +60,69 @@ def test_a_resource_concerns_itself(cache: Cache) -> None:
     ],
 )
 def test_an_object_concerns_the_resources_whose_workers_it_is_about(
-    cache: Cache, kind: Kind, manifest: Manifest, concerned: set[Name]
+    cache: WorkloadCache, kind: Kind, manifest: Manifest, concerned: set[Name]
 ) -> None:
     assert cache.put(kind, manifest) == concerned
 
 
-def test_a_pod_that_did_not_change_concerns_nobody(cache: Cache) -> None:
+def test_a_pod_that_did_not_change_concerns_nobody(cache: WorkloadCache) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.put(POD, pod("w-1", {"app": "w"}, version=2)) == set()
     assert cache.put(POD, pod("w-1", {"app": "w"}, phase="Failed", version=3)) == {ORDERS}
 
 
-def test_an_older_version_of_an_object_is_not_taken_in(cache: Cache) -> None:
+def test_an_older_version_of_an_object_is_not_taken_in(cache: WorkloadCache) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=9))
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=8)) == set()
     assert target_of(cache.resources[ORDERS]).name == "others"
 
 
-def test_versions_are_numbers_and_not_texts(cache: Cache) -> None:
+def test_versions_are_numbers_and_not_texts(cache: WorkloadCache) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=9))
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=10)) == {ORDERS}
 
 
-def test_the_event_of_an_own_write_still_concerns_its_resource(cache: Cache) -> None:
+def test_the_event_of_an_own_write_still_concerns_its_resource(cache: WorkloadCache) -> None:
     # The answer of a write may bring a change of the user's that no event has told of yet.
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=5)) == {ORDERS}
 
 
-def test_an_object_made_anew_under_the_same_name_replaces_the_former(cache: Cache) -> None:
+def test_an_object_made_anew_under_the_same_name_replaces_the_former(cache: WorkloadCache) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", uid="second", version=2))
     assert cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders") == set()
-    assert cache.names(STREAM_CONSUMER_GROUP)[ORDERS] == "second"
+    assert cache.objects.names(STREAM_CONSUMER_GROUP)[ORDERS] == "second"
 
 
 def test_a_removed_object_is_not_brought_back_by_an_answer_that_was_under_way(
-    cache: Cache,
+    cache: WorkloadCache,
 ) -> None:
     cache.remove(STREAM_CONSUMER_GROUP, ORDERS, "uid-orders")
     assert cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=7)) == set()
     assert ORDERS not in cache.resources
 
 
-def test_an_object_that_was_removed_before_it_was_known_stays_away(cache: Cache) -> None:
+def test_an_object_that_was_removed_before_it_was_known_stays_away(cache: WorkloadCache) -> None:
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     assert cache.put(POD, pod("w-1", {"app": "w"})) == set()
-    assert ("shop", "w-1") not in cache.names(POD)
+    assert ("shop", "w-1") not in cache.objects.names(POD)
 
 
 def test_a_resource_that_changed_its_target_is_concerned_by_the_new_one_alone(
-    cache: Cache,
+    cache: WorkloadCache,
 ) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=2))
     assert cache.put(DEPLOYMENT, deployment("workers", {"app": "w"}, version=2)) == set()
     assert cache.put(DEPLOYMENT, deployment("others", {"app": "o"})) == {ORDERS}
 
 
-def test_two_resources_on_one_target_are_both_concerned(cache: Cache) -> None:
+def test_two_resources_on_one_target_are_both_concerned(cache: WorkloadCache) -> None:
     cache.put(STREAM_CONSUMER_GROUP, resource("second", "workers"))
     assert cache.resources_of(WORKERS) == {ORDERS, ("shop", "second")}
     assert cache.put(POD, pod("w-1", {"app": "w"})) == {ORDERS, ("shop", "second")}
 
 
-def test_a_workload_has_the_pods_that_its_selector_names(cache: Cache) -> None:
+def test_a_workload_has_the_pods_that_its_selector_names(cache: WorkloadCache) -> None:
     for manifest in (
         pod("w-2", {"app": "w"}),
         pod("w-1", {"app": "w", "more": "x"}),
@@ -135,7 +135,7 @@ def test_a_workload_has_the_pods_that_its_selector_names(cache: Cache) -> None:
     assert [one.name for one in workload.pods] == ["w-1", "w-2"]
 
 
-def test_a_pod_that_lost_its_label_is_no_worker_any_more(cache: Cache) -> None:
+def test_a_pod_that_lost_its_label_is_no_worker_any_more(cache: WorkloadCache) -> None:
     owned = {"selector": {"matchLabels": {RESOURCE_LABEL: "returns"}}}
     cache.put(DEPLOYMENT, build("returns-workers", labels={RESOURCE_LABEL: "returns"}, spec=owned))
     cache.put(POD, pod("r-1", {RESOURCE_LABEL: "returns"}))
@@ -145,20 +145,22 @@ def test_a_pod_that_lost_its_label_is_no_worker_any_more(cache: Cache) -> None:
     assert known(cache, target).pods == ()
 
 
-def test_a_removed_pod_concerns_its_resource_and_is_no_worker_any_more(cache: Cache) -> None:
+def test_a_removed_pod_concerns_its_resource_and_is_no_worker_any_more(
+    cache: WorkloadCache,
+) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.remove(POD, ("shop", "w-1"), "uid-w-1") == {ORDERS}
     assert known(cache, WORKERS).pods == ()
 
 
 def test_a_removed_deployment_concerns_its_resource_and_is_not_known_any_more(
-    cache: Cache,
+    cache: WorkloadCache,
 ) -> None:
     assert cache.remove(DEPLOYMENT, ("shop", "workers"), "uid-workers") == {ORDERS}
     assert cache.workload(WORKERS) is None
 
 
-def test_a_node_that_turns_concerns_the_resources_with_pods_on_it(cache: Cache) -> None:
+def test_a_node_that_turns_concerns_the_resources_with_pods_on_it(cache: WorkloadCache) -> None:
     cache.put(NODE, node("node-1", "True"))
     cache.put(POD, pod("w-1", {"app": "w"}))
     assert cache.put(NODE, node("node-1", "Unknown", version=2)) == {ORDERS}
@@ -168,14 +170,14 @@ def test_a_node_that_turns_concerns_the_resources_with_pods_on_it(cache: Cache) 
     assert known(cache, WORKERS).unready_nodes == set()
 
 
-def test_a_node_that_is_gone_is_not_unready(cache: Cache) -> None:
+def test_a_node_that_is_gone_is_not_unready(cache: WorkloadCache) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     cache.put(NODE, node("node-1", "False"))
     assert cache.remove(NODE, ("", "node-1"), "uid-node-1") == {ORDERS}
     assert known(cache, WORKERS).unready_nodes == set()
 
 
-def test_a_node_tells_whether_it_is_there_and_vouched_to_be_off(cache: Cache) -> None:
+def test_a_node_tells_whether_it_is_there_and_vouched_to_be_off(cache: WorkloadCache) -> None:
     assert cache.node("node-1") is None
     assert not cache.are_all_nodes_ready()
     cache.put(NODE, node("node-1", "True"))
@@ -194,7 +196,7 @@ def test_a_node_tells_whether_it_is_there_and_vouched_to_be_off(cache: Cache) ->
     assert cache.are_all_nodes_ready()
 
 
-def test_an_autoscaler_is_told_of_until_it_turns_to_another_target(cache: Cache) -> None:
+def test_an_autoscaler_is_told_of_until_it_turns_to_another_target(cache: WorkloadCache) -> None:
     cache.put(AUTOSCALER, autoscaler("hpa", "workers"))
     assert known(cache, WORKERS).autoscaler == "hpa"
     moved = autoscaler("hpa", "returns-workers", version=2)

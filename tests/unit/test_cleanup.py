@@ -10,10 +10,6 @@ from pelops.policy.group.provisioning import CleanupAction, decide_cleanup, deci
 from tests.builders import NOW, later
 
 CLEANUPS: dict[str, tuple[dict[str, Any], CleanupAction]] = {
-    "without a finalizer nothing is left to do": (
-        {"has_finalizer": False},
-        CleanupAction.NOTHING,
-    ),
     "with Retain the finalizer goes and the group stays": (
         {"deletes_group": False},
         CleanupAction.LET_GO,
@@ -34,14 +30,13 @@ CLEANUPS: dict[str, tuple[dict[str, Any], CleanupAction]] = {
 @pytest.mark.parametrize("case", CLEANUPS.values(), ids=CLEANUPS)
 def test_cleanup(case: tuple[dict[str, Any], CleanupAction]) -> None:
     changes, action = case
-    usual = {"has_finalizer": True, "deletes_group": True, "failure": None, "now": NOW}
+    usual = {"deletes_group": True, "failure": None, "now": NOW}
     decision = decide_cleanup(deleted_at=NOW, **{**usual, **changes})
     assert decision.action is action
 
 
 def test_what_is_left_behind_is_told_with_its_cause() -> None:
     decision = decide_cleanup(
-        has_finalizer=True,
         deletes_group=True,
         deleted_at=NOW,
         failure="no answer",

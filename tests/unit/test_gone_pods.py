@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.pods import KEPT_S, MOST, GonePods, PodChange
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.pods import KEPT_S, MOST, GonePods, PodChange
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP
 from pelops.kube.selectors import parse_selector
@@ -18,14 +18,14 @@ from tests.cached_objects import ORDERS, WORKERS, Manifest, build, known, pod, s
 
 
 @pytest.fixture
-def cache() -> Cache:
+def cache() -> WorkloadCache:
     return shop()
 
 
 class Heard(list[PodChange]):
     """The changes that a cache tells of."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: WorkloadCache) -> None:
         super().__init__()
         cache.listen(self.append)
 
@@ -51,12 +51,12 @@ def pod_with(status: Manifest, name: str = "w-1", **more: Any) -> Manifest:
     return {**made, "status": {**made["status"], "containerStatuses": [status]}}
 
 
-def gone(cache: Cache) -> dict[str, str]:
+def gone(cache: WorkloadCache) -> dict[str, str]:
     """The pods of workers that were, and their last phases, by uid."""
     return {one.pod.uid: one.pod.phase for one in cache.pods_of(known(cache, WORKERS))[1]}
 
 
-def test_the_end_of_a_removed_pod_is_remembered_as_its_event_told_it(cache: Cache) -> None:
+def test_the_end_of_a_removed_pod_is_remembered_as_its_event_told_it(cache: WorkloadCache) -> None:
     cache.put(POD, pod_with(RUNS))
     last = pod_with(ENDED, phase="Failed", version=9)
     assert cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=last) == {ORDERS}
@@ -64,7 +64,9 @@ def test_the_end_of_a_removed_pod_is_remembered_as_its_event_told_it(cache: Cach
     assert (found.pod.phase, found.pod.containers[0].state) == ("Failed", "terminated")
 
 
-def test_a_deletion_counts_from_when_it_was_first_seen_to_be_asked_for(cache: Cache) -> None:
+def test_a_deletion_counts_from_when_it_was_first_seen_to_be_asked_for(
+    cache: WorkloadCache,
+) -> None:
     asked = {"deletionTimestamp": "2026-05-04T03:10:00Z", "deletionGracePeriodSeconds": 60}
     again = {"deletionTimestamp": "2026-05-04T03:30:00Z", "deletionGracePeriodSeconds": 0}
     made, ended = pod_with(RUNS), pod_with(ENDED, phase="Failed", version=9)
@@ -78,25 +80,27 @@ def test_a_deletion_counts_from_when_it_was_first_seen_to_be_asked_for(cache: Ca
     assert found.pod.deletion_requested == datetime(2026, 5, 4, 3, 9, tzinfo=UTC)
 
 
-def test_a_pod_that_a_list_lacks_is_remembered_as_it_was_seen_last(cache: Cache) -> None:
+def test_a_pod_that_a_list_lacks_is_remembered_as_it_was_seen_last(cache: WorkloadCache) -> None:
     cache.put(POD, pod_with(RUNS))
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     assert gone(cache) == {"uid-w-1": "Running"}
 
 
-def test_an_end_that_is_told_after_the_pod_was_missed_is_taken_in(cache: Cache) -> None:
+def test_an_end_that_is_told_after_the_pod_was_missed_is_taken_in(cache: WorkloadCache) -> None:
     cache.put(POD, pod_with(RUNS))
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=pod_with(ENDED, phase="Failed"))
     assert gone(cache) == {"uid-w-1": "Failed"}
 
 
-def test_a_pod_that_came_and_went_before_it_was_known_is_remembered(cache: Cache) -> None:
+def test_a_pod_that_came_and_went_before_it_was_known_is_remembered(cache: WorkloadCache) -> None:
     cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=pod_with(ENDED, phase="Failed"))
     assert gone(cache) == {"uid-w-1": "Failed"}
 
 
-def test_a_pod_that_took_the_name_of_another_leaves_that_one_remembered(cache: Cache) -> None:
+def test_a_pod_that_took_the_name_of_another_leaves_that_one_remembered(
+    cache: WorkloadCache,
+) -> None:
     heard = Heard(cache)
     cache.put(POD, pod_with(RUNS))
     assert cache.put(POD, pod_with(RUNS, uid="second", version=2)) == {ORDERS}
@@ -105,7 +109,7 @@ def test_a_pod_that_took_the_name_of_another_leaves_that_one_remembered(cache: C
     assert heard.ends == [("uid-w-1", {ORDERS})]
 
 
-def test_only_the_pods_of_the_workload_are_told_of(cache: Cache) -> None:
+def test_only_the_pods_of_the_workload_are_told_of(cache: WorkloadCache) -> None:
     for name, labels, namespace in (
         ("w-1", {"app": "w"}, "shop"),
         ("x-1", {"app": "x"}, "shop"),
@@ -117,7 +121,7 @@ def test_only_the_pods_of_the_workload_are_told_of(cache: Cache) -> None:
     assert len(cache.pods.gone) == 2  # nobody asks about a namespace without resources
 
 
-def test_the_pods_of_a_foreign_target_are_found_by_its_selector(cache: Cache) -> None:
+def test_the_pods_of_a_foreign_target_are_found_by_its_selector(cache: WorkloadCache) -> None:
     target = Target(api_version="example.com/v1", kind="Crew", namespace="shop", name="crew")
     workload = WorkloadObservation(target=target, exists=True, selector="app=c")
     spec = {"targetRef": {"apiVersion": "example.com/v1", "kind": "Crew", "name": "crew"}}
@@ -134,7 +138,7 @@ def test_the_pods_of_a_foreign_target_are_found_by_its_selector(cache: Cache) ->
     assert cache.put(POD, pod("c-2", {"app": "c"})) == set()
 
 
-def test_a_target_without_a_selector_has_no_pods(cache: Cache) -> None:
+def test_a_target_without_a_selector_has_no_pods(cache: WorkloadCache) -> None:
     cache.put(POD, pod("w-1", {"app": "w"}))
     cache.remove(POD, ("shop", "w-1"))
     cache.put(POD, pod("w-2", {"app": "w"}))
@@ -142,7 +146,7 @@ def test_a_target_without_a_selector_has_no_pods(cache: Cache) -> None:
     assert cache.pods_of(WorkloadObservation(target=absent, exists=False)) == ([], ())
 
 
-def test_ends_are_told_at_once_and_nothing_else_is_an_end(cache: Cache) -> None:
+def test_ends_are_told_at_once_and_nothing_else_is_an_end(cache: WorkloadCache) -> None:
     heard = Heard(cache)
     cache.put(POD, pod_with({"name": "worker", "state": {"waiting": {}}}))
     cache.put(POD, pod_with(RUNS, version=2))

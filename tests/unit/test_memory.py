@@ -1,4 +1,4 @@
-"""What a replica remembers of a resource between turns."""
+"""What a replica remembers of a resource between passes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,8 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.group.memory import (
-    LONGEST_RETRY_S,
-    LONGEST_TERMINAL_RETRY_S,
-    Memories,
-    Memory,
-    WriteBudget,
-)
+from pelops.controller.group.memory import GroupMemories, GroupMemory
+from pelops.controller.runtime.kind import LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S, WriteBudget
 from pelops.domain.entry_id import EntryId
 from pelops.policy.group.position import LastSeen
 from pelops.policy.membership import STEP
@@ -21,7 +16,7 @@ from tests.builders import NOW, group, later, stream
 
 
 def test_retries_come_later_each_time_up_to_a_limit() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     assert [memory.retry_s() for _ in range(6)] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
 
 
@@ -31,12 +26,12 @@ def test_retries_come_later_each_time_up_to_a_limit() -> None:
 def test_no_number_of_failures_makes_a_retry_later_than_the_limit(
     is_terminal: bool, longest_s: float
 ) -> None:
-    memory = Memory(failures=10**6)
+    memory = GroupMemory(failures=10**6)
     assert memory.retry_s(is_terminal=is_terminal) == longest_s
 
 
 def test_a_success_between_failures_starts_the_retries_anew() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     for _ in range(4):
         memory.retry_s()
     memory.failures = 0
@@ -44,20 +39,20 @@ def test_a_success_between_failures_starts_the_retries_anew() -> None:
 
 
 def test_the_wait_counts_from_the_first_look_at_a_difference() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     assert memory.wait("group", 2, NOW) == 2 * STEP
     assert memory.wait("group", 2, NOW + STEP) == STEP
     assert memory.wait("group", 2, NOW + 5 * STEP) == timedelta(0)
 
 
 def test_the_next_difference_has_a_wait_of_its_own() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     memory.wait("group", 1, NOW)
     assert memory.wait("status", 1, NOW + 5 * STEP) == STEP
 
 
 def test_a_difference_that_comes_back_after_it_was_mended_waits_anew() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     memory.wait("group", 1, NOW)
     memory.wait("status", 1, NOW)
     memory.sees_only("status")
@@ -66,7 +61,7 @@ def test_a_difference_that_comes_back_after_it_was_mended_waits_anew() -> None:
 
 
 def test_a_failure_is_news_once() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     told = [memory.is_news(failure) for failure in ("down", "down", "denied", "down")]
     assert told == [True, False, True, True]
 
@@ -86,7 +81,7 @@ def test_an_unforeseen_ping_pong_is_slowed_down_to_a_write_every_two_seconds() -
 
 
 def test_each_resource_has_a_memory_of_its_own() -> None:
-    memories = Memories()
+    memories = GroupMemories()
     memories["shop", "orders"].retry_s()
     assert memories["shop", "orders"].failures == 1
     assert memories["shop", "returns"].failures == 0
@@ -96,7 +91,7 @@ GROUP, ANOTHER = ("uid-1", "redis:6379", "orders:events", "g"), ("uid-1", "new:6
 
 
 def test_a_newer_observation_of_another_loop_counts_once_there_is_one_to_compare() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     memory.look_at(GROUP)
     memory.note(GROUP, stream(server_time=NOW))
     assert memory.last_seen is None, "the first is compared with what the status says"
@@ -120,14 +115,14 @@ def test_a_newer_observation_of_another_loop_counts_once_there_is_one_to_compare
     ids=["gone", "another stream", "went back"],
 )
 def test_what_shows_a_loss_is_left_to_the_turn_that_records_it(found: dict[str, Any]) -> None:
-    memory = Memory(seen_of=GROUP, last_seen=LastSeen.of(stream(group=group(lag=7))))
+    memory = GroupMemory(seen_of=GROUP, last_seen=LastSeen.of(stream(group=group(lag=7))))
     before = memory.last_seen
     memory.note(GROUP, stream(server_time=later(seconds=1), **found))
     assert memory.last_seen == before
 
 
 def test_of_another_server_nothing_is_known() -> None:
-    memory = Memory()
+    memory = GroupMemory()
     memory.look_at(GROUP)
     assert not memory.is_elsewhere, "the status speaks of this group"
     memory.last_seen = LastSeen.of(stream())

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pelops.controller.recovery.scanner import Pacing
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
 from pelops.domain.recovery import Trigger
 from pelops.policy.recovery.scan_interval import (
     DOUBT,

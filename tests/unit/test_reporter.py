@@ -6,6 +6,7 @@ from typing import Any
 
 from pelops.controller.runtime.events import list_transitions
 from pelops.domain.condition import Condition, render_conditions
+from pelops.policy.status.reasons import ALARMS
 from tests.builders import NOW, later
 
 WELL = Condition(type="Ready", status="True", reason="Ready", message="well")
@@ -22,7 +23,7 @@ def status(*conditions: Condition, before: Any = None, seconds: int = 0) -> dict
 
 
 def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [(h.type, h.reason, h.note) for h in list_transitions(before, after)]
+    return [(h.type, h.reason, h.note) for h in list_transitions(before, after, ALARMS)]
 
 
 def test_readiness_is_told_when_it_finds_another_reason() -> None:
@@ -45,11 +46,12 @@ def test_an_alarm_is_told_once_when_it_begins() -> None:
 def test_an_alarm_that_begins_again_is_told_again() -> None:
     quiet = status(WELL)
     first, second = (status(WELL, LOST, before=quiet, seconds=s) for s in (0, 60))
-    one, other = (next(list_transitions(quiet, after)) for after in (first, second))
+    one, other = (next(list_transitions(quiet, after, ALARMS)) for after in (first, second))
     assert one.occurrence != other.occurrence
 
 
 def test_whoever_writes_tells_the_same() -> None:
     before, after = status(WELL), status(DOWN, LOST)
-    assert list(list_transitions(before, after)) == list(list_transitions(dict(before), after))
-    assert NOW.strftime("%Y-%m-%dT%H:%M:%SZ") in next(list_transitions(before, after)).occurrence
+    again = list(list_transitions(dict(before), after, ALARMS))
+    assert list(list_transitions(before, after, ALARMS)) == again
+    assert NOW.strftime("%Y-%m-%dT%H:%M:%SZ") in again[0].occurrence

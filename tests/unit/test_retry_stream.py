@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.group.status import Difference, Previous, compare, render_status
-from pelops.controller.runtime.events import measure_group
+from pelops.controller.group.status import compare, measure_group, render_status
+from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.domain.condition import Condition
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import RetryObservation, StreamObservation
@@ -47,7 +47,9 @@ def former(**changes: Any) -> StreamObservation:
 
 def rendered(seen: StreamObservation, **more: Any) -> dict[str, Any]:
     found = facts(resource=resource(recovery=RETRY), stream=seen, **more)
-    return render_status(found, decide_conditions(found), Previous(status={}, generation=1), NOW)
+    return render_status(
+        found, decide_conditions(found), PreviousStatus(status={}, generation=1), NOW
+    )
 
 
 # --- what is shown

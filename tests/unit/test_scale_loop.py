@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from pelops.controller.group.observation import RedisView
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.group.observation import RedisObservation
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.membership import Members, Standing
-from pelops.controller.runtime.versions import Name
 from pelops.controller.scaling.loop import MOST, ScaleLoop
 from pelops.controller.scaling.scaler import Scaler
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
 from tests.cached_objects import resource
 from tests.virtual_time import run_virtually
@@ -55,16 +55,16 @@ class Scripted(Scaler):
     def lane(self, name: Name) -> str | None:
         return None if name[1].startswith("theirs") else name[1].rpartition("-")[0]
 
-    async def look(self, names: Sequence[Name]) -> dict[Name, RedisView]:
+    async def look(self, names: Sequence[Name]) -> dict[Name, RedisObservation]:
         self.looks.append((now(), list(names)))
         if names[0][1].startswith("hung"):
             await asyncio.Event().wait()
         await asyncio.sleep(LOOK_S)
         if names[0][1].startswith("broken"):
             raise ValueError("a mistake of ours")
-        return {name: RedisView() for name in names}
+        return {name: RedisObservation() for name in names}
 
-    async def follow(self, name: Name, redis: RedisView) -> float | None:
+    async def follow(self, name: Name, redis: RedisObservation) -> float | None:
         self.turns.append((now(), name))
         self.under_way[name] += 1
         self.overlaps += self.under_way[name] > 1
@@ -86,7 +86,7 @@ def play(
     scripted = scaler or Scripted()
 
     async def main() -> None:
-        cache = Cache(now)
+        cache = WorkloadCache(now)
         for name in resources:
             cache.put(STREAM_CONSUMER_GROUP, resource(name[1]))
         loop = ScaleLoop(scripted, cache, members or Alone(), now)

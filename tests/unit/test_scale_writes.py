@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from pelops.controller.group.targets import Targets
-from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.scaling.scaled import Scaled
 from pelops.controller.scaling.victims import Victims
 from pelops.controller.scaling.writes import ScaleWrites, Scene
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.domain.workload import Target, WorkloadObservation
+from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.reasons import Reason
 from tests.builders import resource
@@ -46,8 +47,8 @@ def write(*, ends_s: float) -> tuple[SlowTargets, Scaled, float]:
     async def main() -> float:
         now = asyncio.get_running_loop().time
         api = LeaseApi(LeaseStore())
-        reporter = Silent(api, identity="one")
-        writes = ScaleWrites(targets, Victims(api, Cache()), reporter, now)
+        reporter = Silent(api, STREAM_CONSUMER_GROUP, identity="one")
+        writes = ScaleWrites(targets, Victims(api, WorkloadCache()), reporter, now)
         scene = Scene(
             workload=WorkloadObservation(target=TARGET, exists=True),
             fleet=None,
@@ -64,7 +65,7 @@ def write(*, ends_s: float) -> tuple[SlowTargets, Scaled, float]:
 class Silent(Reporter):
     """Tells nobody."""
 
-    async def tell(self, *_: object) -> None:
+    async def report(self, *_: object) -> None:
         return
 
 

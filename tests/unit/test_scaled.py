@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.membership import Members
-from pelops.controller.runtime.versions import Name
 from pelops.controller.scaling.scaled import ScaledResources
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import NOT_DECIDED
 from tests.builders import manifest
@@ -34,7 +34,7 @@ class Scene:
 
     def __init__(self) -> None:
         self.version = 0
-        self.cache = Cache()
+        self.cache = WorkloadCache()
         self.members = Deciding()
         self.forgotten: list[Name] = []
         self.scaled = ScaledResources(self.cache, self.members, self.forgotten.append)

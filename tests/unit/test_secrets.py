@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from pelops.controller.runtime.secrets import MAX_AGE_S, Secrets
+from pelops.controller.runtime.connections import MAX_AGE_S, Secrets
 from pelops.errors import InvalidSpec, NotFound
 from pelops.kube.client import Address, KubeApi
 

@@ -7,13 +7,9 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.group.status import (
-    Difference,
-    Previous,
-    compare,
-    render_refusal,
-    render_status,
-)
+from pelops.controller.group.status import compare, render_status
+from pelops.controller.runtime.kind import Difference, PreviousStatus
+from pelops.controller.runtime.passes import render_refusal
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, SweepReport, Totals
@@ -34,11 +30,11 @@ from tests.builders import (
     workload,
 )
 
-FRESH = Previous(status={}, generation=3)
+FRESH = PreviousStatus(status={}, generation=3)
 READY = [Condition(type="Ready", status="True", reason="Ready", message="well")]
 
 
-def rendered(seen: Facts, previous: Previous = FRESH) -> dict[str, Any]:
+def rendered(seen: Facts, previous: PreviousStatus = FRESH) -> dict[str, Any]:
     return render_status(seen, READY, previous, NOW)
 
 
@@ -168,7 +164,7 @@ def test_what_cannot_be_seen_is_left_out() -> None:
 
 
 def test_a_lost_group_is_remembered_by_its_position() -> None:
-    before = Previous(status=rendered(facts()), generation=3)
+    before = PreviousStatus(status=rendered(facts()), generation=3)
     lost = rendered(facts(stream=empty_redis()), before)
     assert lost["group"]["lastDeliveredId"] == "1700000000000-0"
     assert "pending" not in lost["group"]
@@ -197,13 +193,13 @@ def test_the_wanted_replicas_are_those_decided_else_those_of_the_target() -> Non
 
 def test_a_replica_that_does_not_decide_repeats_the_wanted_replicas_of_the_status() -> None:
     seen = facts(resource=resource(scaling={"mode": "Auto"}), scaling=None)
-    told = Previous(status={"desiredReplicas": 7}, generation=3)
+    told = PreviousStatus(status={"desiredReplicas": 7}, generation=3)
     assert rendered(seen, told)["desiredReplicas"] == 7
     assert rendered(seen)["desiredReplicas"] == 2, "what the workers were told, until then"
 
 
 def test_a_refused_spec_keeps_what_was_known() -> None:
-    before = Previous(status=rendered(facts()), generation=4)
+    before = PreviousStatus(status=rendered(facts()), generation=4)
     refusal = [Condition(type="Ready", status="False", reason="InvalidSpec", message="no")]
     status = render_refusal(refusal, before, NOW)
     assert status["observedGeneration"] == 4

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 
 from pelops.controller.replica import Replica
-from pelops.controller.runtime.settings import Settings, parse_settings
+from pelops.controller.runtime.settings import ReplicaSettings, parse_settings
 from pelops.errors import PelopsError
 from pelops.logs import configure_logging
 
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(1)
 
 
-async def _run(settings: Settings) -> None:
+async def _run(settings: ReplicaSettings) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The gauges of audits."""
+"""The `status` of an audit, the Event of each new window, and the gauges of audits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pelops.api.audit.status import MOST_GROUPS_TOLD
 from pelops.api.schema.bounds import MAX_EXACT_INTEGER
-from pelops.controller.group.status import Previous, Status
+from pelops.controller.runtime.kind import PreviousStatus, Status, render_heading
 from pelops.domain.audit import AuditRecord, EntryStatus, Verdict, worst_certainty, worst_verdict
-from pelops.domain.condition import Condition, render_conditions, render_time, shorten
+from pelops.domain.condition import Condition, render_time, shorten
 from pelops.kube.events import Happening
 from pelops.metrics import (
     AUDIT_ALARM,
@@ -60,17 +60,11 @@ def _measure_group(labels: tuple[str, ...], group: GroupAudit, record: AuditReco
 
 
 def render_audit_status(
-    facts: AuditFacts, conditions: list[Condition], previous: Previous, now: datetime
+    facts: AuditFacts, conditions: list[Condition], previous: PreviousStatus, now: datetime
 ) -> Status:
     """The whole status. What cannot be seen now stays as it was told."""
     status: Status = {
-        "observedGeneration": previous.generation,
-        "conditions": render_conditions(
-            conditions,
-            previous.status.get("conditions") or (),
-            generation=previous.generation,
-            now=now,
-        ),
+        **render_heading(conditions, previous, now),
         "job": facts.job if facts.runs.exists else None,
         "run": _render_runs(facts.runs),
     }
@@ -81,8 +75,8 @@ def render_audit_status(
     return _present({**status, **seen})
 
 
-def tell_windows(before: Status, after: Status) -> Happening | None:
-    """The Event that tells of windows that were accounted for since the status before."""
+def report_windows(before: Status, after: Status) -> Happening | None:
+    """The Event for windows that were accounted for since the status before."""
     new = _newest(after)
     if not new or new == _newest(before):
         return None

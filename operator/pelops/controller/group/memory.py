@@ -1,47 +1,23 @@
-"""What one replica remembers of a resource between turns. Losing it costs time, nothing else."""
+"""What one replica remembers of a group between passes. Losing it costs time, nothing else."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redis import RedisSpec
-from pelops.controller.group.observation import RedisView
-from pelops.controller.runtime.versions import Name
+from pelops.controller.group.observation import RedisObservation
+from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.kind import Memory
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.kube.worker_environment import WorkerAccess
 from pelops.policy.group.losses import Holders, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
-from pelops.policy.membership import wait_for_turn
 from pelops.redis_core.server import Server
-
-FIRST_RETRY_S = 0.5
-LONGEST_RETRY_S = 5.0
-LONGEST_TERMINAL_RETRY_S = 15.0  # somebody must change something, often where no watch tells
-
-
-@dataclass(slots=True)
-class WriteBudget:
-    """A token bucket: an unforeseen ping-pong between writers becomes slow and visible."""
-
-    capacity: float = 30.0
-    per_second: float = 0.5
-    tokens: float = 30.0
-    updated: float = 0.0
-
-    def take(self, now_s: float) -> bool:
-        """Whether one more write is allowed now."""
-        refill = (now_s - self.updated) * self.per_second
-        self.tokens = min(self.capacity, self.tokens + refill)
-        self.updated = now_s
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +31,20 @@ class Hold:
 
 
 @dataclass(slots=True)
-class Memory:
-    """One resource's memory."""
+class GroupMemory(Memory):
+    """One group's memory."""
 
-    differing: dict[str, datetime] = field(default_factory=dict)  # what differs, and since when
-    failures: int = 0
-    numbers_written: float = float("-inf")
     # An apply that changed nothing: the uid, generation and content that need no second one.
     settled: tuple[str, int, str] | None = None
-    # A look at the Deployment that found nothing to apply: spares building it again every time.
+    # An observation of the Deployment with nothing to apply: spares building it again every time.
     confirmed: tuple[str, int, WorkerAccess, str] | None = None
     # The same for the PodDisruptionBudget, and until when a refusal of it counts, on our clock.
     budget_settled: tuple[str, int, str] | None = None
     budget_refused_until: float = float("-inf")
-    budget: WriteBudget = field(default_factory=WriteBudget)
-    cleanup_failure: str | None = None
     held: Hold | None = None  # the group that this resource acts on, to be let go at its end
-    is_leaving: bool = False  # the resource is gone; its hold is let go in the next turn
-    told: str | None = None  # the last failure that was logged
+    is_leaving: bool = False  # the resource is gone; its hold is let go in the next pass
     expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
-    last_seen: LastSeen | None = None  # where the group stood at the last look
+    last_seen: LastSeen | None = None  # where the group stood at the last observation
     # Copies of a retry stream could not be moved before; by Redis' clock.
     return_after: datetime | None = None
     # Which group that was: the resource's uid, the server, the stream and the group. Of another one
@@ -82,22 +52,6 @@ class Memory:
     seen_of: tuple[str, ...] | None = None
     holders: Holders | None = None  # who had entries pending then
     is_elsewhere: bool = False  # another one than at first: the status may speak of that
-
-    def wait(self, what: str, rank: int, now: datetime) -> timedelta:
-        """How long this replica leaves a difference that it sees to others; starts the wait."""
-        return wait_for_turn(rank, self.differing.setdefault(what, now), now)
-
-    def sees_only(self, *differences: str) -> None:
-        """Forget all other differences: somebody has mended them."""
-        self.differing = {
-            what: since for what, since in self.differing.items() if what in differences
-        }
-
-    def retry_s(self, *, is_terminal: bool = False) -> float:
-        """How long to wait after one more failure."""
-        self.failures += 1
-        longest = LONGEST_TERMINAL_RETRY_S if is_terminal else LONGEST_RETRY_S
-        return float(min(FIRST_RETRY_S * 2 ** min(self.failures - 1, 10), longest))
 
     def look_at(self, group: tuple[str, ...]) -> None:
         """Forget where another group stood: the resource names this one now."""
@@ -108,7 +62,7 @@ class Memory:
     def note(self, group: tuple[str, ...], stream: StreamObservation) -> None:
         """Keep a newer observation of a group that goes on as it was.
 
-        One that shows a loss or a group that went back is left to the turn that records it, and so
+        One that shows a loss or a group that went back is left to the pass that records it, and so
         is the first one, which is compared with what the status says.
         """
         before = self.last_seen
@@ -119,24 +73,19 @@ class Memory:
         if decide_went_back(before, stream) is None and find_vanished(before, stream) is None:
             self.last_seen = LastSeen.of(stream)
 
-    def is_news(self, failure: str) -> bool:
-        """Whether this failure is another one than the last that was asked about."""
-        was, self.told = self.told, failure
-        return was != failure
-
 
 def identify(resource: StreamConsumerGroup, server: Server, keys: GroupKeys) -> tuple[str, ...]:
     """Name the group that a resource acts on, wherever it is."""
     return resource.metadata.uid, server.address, keys.stream, keys.group
 
 
-class Memories(defaultdict[Name, Memory]):
+class GroupMemories(defaultdict[Name, GroupMemory]):
     """Memories by resource."""
 
     def __init__(self) -> None:
-        super().__init__(Memory)
+        super().__init__(GroupMemory)
 
-    def note(self, resource: StreamConsumerGroup, redis: RedisView) -> None:
+    def note(self, resource: StreamConsumerGroup, redis: RedisObservation) -> None:
         """Keep an observation that another loop of this replica made, if it is newer."""
         memory = self.get((resource.metadata.namespace, resource.metadata.name))
         stream, server, keys = redis.stream, redis.server, redis.keys

@@ -1,7 +1,7 @@
-"""One look at everything that concerns a resource: its Secret, its group, its workers.
+"""One observation of everything that concerns a group: its Secret, its group, its workers.
 
 Whatever cannot be seen becomes a problem within the facts; only an API server that does not answer
-is raised, because without it nothing can be told to anybody.
+is raised, because without it nothing can be reported to anybody.
 """
 
 from __future__ import annotations
@@ -10,32 +10,23 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.api.redis import RedisSpec, SecretRef
-from pelops.controller.group.retry_streams import FormerRetryStreams
-from pelops.controller.group.targets import Targets
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.secrets import Secrets
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name, Recent
+from pelops.controller.runtime.connections import Connections, explain_unreachable
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.domain.condition import Finding
-from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.naming import GroupKeys, check_slots, derive_keys
 from pelops.domain.observation import StreamObservation
 from pelops.domain.ownership import OwnerRecord
 from pelops.domain.workload import WorkloadObservation
-from pelops.errors import (
-    AuthenticationFailed,
-    Forbidden,
-    InvalidSpec,
-    NotFound,
-    PelopsError,
-    PermissionDenied,
-    RedisUnavailable,
-)
+from pelops.errors import PelopsError
 from pelops.kube.worker_environment import WorkerAccess
 from pelops.policy.group.conflicts import Claim, decide_target_owner
 from pelops.policy.group.provisioning import (
@@ -47,60 +38,47 @@ from pelops.policy.scaling.decision import decide_fixed, keep_hands_off
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import Reason
-from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server, Topology
 from pelops.redis_streams.group.observation import Look, observe_groups
-
-
-def explain(error: PelopsError, redis: RedisSpec, namespace: str) -> Finding:
-    """What keeps a Redis that a resource names from being looked at. Total."""
-    reference = redis.secret_ref
-    if reference is not None and isinstance(error, NotFound):
-        return Finding(
-            reason=Reason.SECRET_MISSING,
-            message=(
-                f"Secret {namespace}/{reference.name} does not exist; create it "
-                "with the key url, and username and password if Redis wants them. Pelops goes on "
-                "by itself when it is there"
-            ),
-        )
-    return diagnose(error)
-
-
-def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) -> Finding | None:
-    """Why a `template` makes no Deployment when somebody else has one of that name."""
-    if not workload.exists or workload.controller_uid == resource.metadata.uid:
-        return None
-    return Finding(
-        reason=Reason.NAME_TAKEN,
-        message=(
-            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
-            "it in spec.targetRef instead of spec.template"
-        ),
-        is_terminal=True,
-    )
-
+from pelops.redis_streams.group.retry_stream import has_retry_stream
 
 log = logging.getLogger(__name__)
 
-_MENDABLE = (AuthenticationFailed, InvalidSpec, PermissionDenied, RedisUnavailable)
-OUTAGE_FRESH_S = 10.0  # how long a Secret is believed while its Redis cannot be reached
-FRESH_S = 2.0  # a Secret that was read so recently may decide what is written
+KNOWN_S: Final = 30.0  # an answer about a former retry stream counts for so long
+REMEMBERED: Final = 10_000  # answers
+
+
+class GroupPart(StrEnum):
+    """What an action belongs to: its failure is reported in that condition."""
+
+    RESOURCE = "resource"
+    GROUP = "group"
+    WORKLOAD = "workload"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The facts of one turn, and the ways to act on them."""
+class ObservedGroup:
+    """The facts of one pass, and the ways to act on them."""
 
     facts: Facts
     owner: OwnerRecord
     server: Server | None
     access: WorkerAccess
 
+    def with_problem(self, part: GroupPart, error: PelopsError) -> ObservedGroup:
+        """The same, with the failure of an action on this part."""
+        problem = diagnose(error)
+        changes: dict[str, Any] = (
+            {"workload_problem": problem}
+            if part is GroupPart.WORKLOAD
+            else {"redis_problem": problem}
+        )
+        return replace(self, facts=replace(self.facts, **changes))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedisView:
-    """A group as it was found in Redis, or why it could not be looked at."""
+class RedisObservation:
+    """A group as it was found in Redis, or why it could not be observed."""
 
     keys: GroupKeys | None = None
     server: Server | None = None
@@ -109,20 +87,67 @@ class RedisView:
     has_former_retry: bool = False  # a retry stream that the resource no longer asks for
 
 
-class Observer:
-    """Looks at resources through the doors."""
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    generation: int
+    key: str
+    found: bool
+    until: float
+
+
+class FormerRetryStreams:
+    """Which groups still have a retry stream that their resource no longer asks for.
+
+    No script is given the key before it is known to exist: an absent one stops every script while a
+    cluster migrates its slot. So every replica asks for it separately, and seldom. What Redis
+    answered is remembered for a while.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answers: Recent[str, _Answer] = Recent(REMEMBERED)
+
+    async def is_left(self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys) -> bool:
+        """Whether the resource asks for no retry stream and there is one. Does not raise.
+
+        When Redis does not answer, the last answer counts.
+        """
+        if needs_retry_stream(resource.spec):
+            return False
+        metadata = resource.metadata
+        known = self._answers.get(metadata.uid)
+        if known is not None and known.key != keys.retry:
+            known = None
+        if (
+            known is not None
+            and known.generation == metadata.generation
+            and self._clock() < known.until
+        ):
+            return known.found
+        try:
+            found = await has_retry_stream(server, keys)
+        except PelopsError as error:
+            where = {"resource": metadata.key}
+            log.debug("cannot see whether %s exists: %s", keys.retry, error, extra=where)
+            return known is not None and known.found
+        until = self._clock() + KNOWN_S
+        self._answers[metadata.uid] = _Answer(metadata.generation, keys.retry, found, until)
+        return found
+
+
+class GroupObserver:
+    """Observes groups and their workers."""
 
     def __init__(
-        self, cache: Cache, pool: ServerPool, secrets: Secrets, targets: Targets, *, cluster: str
+        self, cache: WorkloadCache, connections: Connections, targets: Targets, *, cluster: str
     ) -> None:
         self._cache = cache
-        self._pool = pool
-        self._secrets = secrets
+        self._connections = connections
         self._targets = targets
         self._cluster = cluster  # identity of this Kubernetes cluster; empty when unknown
         self._former = FormerRetryStreams(time.monotonic)
 
-    async def observe(self, resource: StreamConsumerGroup) -> View:
+    async def observe(self, resource: StreamConsumerGroup) -> ObservedGroup:
         """Everything that is known now. Raises KubernetesUnavailable."""
         owner = self.owner_of(resource)
         (redis,) = await self.observe_redis([resource], with_consumers=True)
@@ -143,8 +168,10 @@ class Observer:
         access = WorkerAccess()
         if redis.problem is None:
             spec = resource.spec
-            access = await self.access_of(spec.redis, spec.worker_secret_ref, owner.namespace)
-        return View(facts=facts, owner=owner, server=redis.server, access=access)
+            access = await self._connections.access_of(
+                spec.redis, spec.worker_secret_ref, owner.namespace
+            )
+        return ObservedGroup(facts=facts, owner=owner, server=redis.server, access=access)
 
     def owner_of(self, resource: StreamConsumerGroup) -> OwnerRecord:
         """How this resource introduces itself to Redis."""
@@ -162,7 +189,7 @@ class Observer:
         spec = resource.spec
         stream = spec.dead_letter.stream
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
-        server = await self._server(spec.redis, resource.metadata.namespace)
+        server = await self._connections.server(spec.redis, resource.metadata.namespace)
         if server.kind.topology is Topology.CLUSTER:
             check_slots(keys)
         return server, keys
@@ -173,24 +200,13 @@ class Observer:
         """Whether there is a retry stream that the resource no longer asks for. Does not raise."""
         return await self._former.is_left(resource, server, keys)
 
-    async def reach(self, redis: RedisSpec, namespace: str) -> Server:
-        """The server that a resource of another kind names. Raises PelopsError with the cause."""
-        try:
-            return await self._server(redis, namespace)
-        except PelopsError as error:
-            self._forget_mendable_secret(redis, namespace, error)
-            raise
-
-    async def _server(self, redis: RedisSpec, namespace: str) -> Server:
-        return await self._pool.server(await self._endpoint(redis, namespace))
-
     async def observe_redis(
         self,
         resources: Sequence[StreamConsumerGroup],
         *,
         deep: Collection[str] = (),
         with_consumers: bool = False,
-    ) -> list[RedisView]:
+    ) -> list[RedisObservation]:
         """What Redis shows of the groups of these resources, in their order.
 
         Those of one server are looked at together, in a few round trips. `deep` has the uids of
@@ -203,27 +219,27 @@ class Observer:
             if view.server is not None and view.keys is not None:
                 look = _look(resource, view, view.keys, is_deep=uid in deep)
                 asked[view.server][uid] = replace(look, with_consumers=with_consumers)
-        seen = await asyncio.gather(*(_look_together(*one) for one in asked.items()))
+        seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [
             self._judge(resource, view, answers.get(resource.metadata.uid))
             for resource, view in zip(resources, views, strict=True)
         ]
 
-    async def _reach(self, resource: StreamConsumerGroup) -> RedisView:
+    async def _reach(self, resource: StreamConsumerGroup) -> RedisObservation:
         try:
             server, keys = await self.connect(resource)
         except PelopsError as error:
-            return self._fail(resource, RedisView(), error)
+            return self._fail(resource, RedisObservation(), error)
         has_former_retry = await self.has_former_retry(resource, server, keys)
-        return RedisView(server=server, keys=keys, has_former_retry=has_former_retry)
+        return RedisObservation(server=server, keys=keys, has_former_retry=has_former_retry)
 
     def _judge(
         self,
         resource: StreamConsumerGroup,
-        view: RedisView,
+        view: RedisObservation,
         stream: StreamObservation | PelopsError | None,
-    ) -> RedisView:
+    ) -> RedisObservation:
         if stream is None:
             return view
         if isinstance(stream, PelopsError):
@@ -232,66 +248,11 @@ class Observer:
         return replace(view, stream=stream, problem=conflict)
 
     def _fail(
-        self, resource: StreamConsumerGroup, view: RedisView, error: PelopsError
-    ) -> RedisView:
+        self, resource: StreamConsumerGroup, view: RedisObservation, error: PelopsError
+    ) -> RedisObservation:
         redis, namespace = resource.spec.redis, resource.metadata.namespace
-        self._forget_mendable_secret(redis, namespace, error)
-        return replace(view, problem=explain(error, redis, namespace))
-
-    async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
-        secret: Mapping[str, bytes] = {}
-        if redis.secret_ref is not None:
-            secret = await self._secrets.read(namespace, redis.secret_ref.name)
-        return build_endpoint(
-            url=redis.url,
-            secret=secret,
-            sentinel_master=redis.sentinel.master_name if redis.sentinel else None,
-            sentinel_nodes=redis.sentinel.nodes if redis.sentinel else (),
-        )
-
-    def forget_stale_secrets(self, resource: StreamConsumerGroup) -> bool:
-        """Read the resource's Secrets anew at the next look; False when they are fresh already."""
-        spec = resource.spec
-        references = (spec.redis.secret_ref, spec.worker_secret_ref)
-        return self.forget_stale(references, resource.metadata.namespace)
-
-    def forget_stale(self, references: Iterable[SecretRef | None], namespace: str) -> bool:
-        """Read these Secrets anew at the next look; False when all of them are fresh."""
-        named = [reference for reference in references if reference is not None]
-        stale = [one for one in named if self._secrets.age(namespace, one.name) > FRESH_S]
-        for reference in stale:
-            self._secrets.forget(namespace, reference.name)
-        return bool(stale)
-
-    def _forget_mendable_secret(self, redis: RedisSpec, namespace: str, error: PelopsError) -> None:
-        """Read the Secret anew when another content of it might mend this failure."""
-        reference = redis.secret_ref
-        if reference is None or not isinstance(error, _MENDABLE):
-            return
-        # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
-        is_outage = isinstance(error, RedisUnavailable)
-        if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
-            self._secrets.forget(namespace, reference.name)
-
-    async def access_of(
-        self, redis: RedisSpec, own_secret: SecretRef | None, namespace: str
-    ) -> WorkerAccess:
-        """Which Secrets workers or jobs use, `own_secret` first. One that is missing is empty."""
-        own = redis.secret_ref.name if redis.secret_ref else None
-        name = own_secret.name if own_secret else own
-        keys = await self._secret_keys(namespace, name)
-        own_keys = keys if name == own else await self._secret_keys(namespace, own)
-        # A Secret's url may hold credentials, which spec.redis.url cannot.
-        url_secret = name if "url" in keys else own if "url" in own_keys else None
-        return WorkerAccess(url=redis.url, url_secret=url_secret, secret=name, secret_keys=keys)
-
-    async def _secret_keys(self, namespace: str, name: str | None) -> frozenset[str]:
-        if name is None:
-            return frozenset()
-        try:
-            return frozenset(await self._secrets.read(namespace, name))
-        except (NotFound, Forbidden):
-            return frozenset()
+        self._connections.forget_mendable_secret(redis, namespace, error)
+        return replace(view, problem=explain_unreachable(error, redis, namespace))
 
     async def observe_workload(
         self, resource: StreamConsumerGroup
@@ -324,7 +285,7 @@ class Observer:
 
 
 def _look(
-    resource: StreamConsumerGroup, view: RedisView, keys: GroupKeys, *, is_deep: bool
+    resource: StreamConsumerGroup, view: RedisObservation, keys: GroupKeys, *, is_deep: bool
 ) -> Look:
     spec = resource.spec
     return Look(
@@ -336,7 +297,7 @@ def _look(
     )
 
 
-async def _look_together(
+async def _observe_together(
     server: Server, looks: Mapping[str, Look]
 ) -> dict[str, StreamObservation | PelopsError]:
     answers = await observe_groups(server, looks.values())
@@ -348,3 +309,17 @@ def _version(server: Server | None) -> str | None:
         return None
     number = ".".join(map(str, server.kind.version))
     return f"Valkey {number}" if server.kind.flavour == "valkey" else number
+
+
+def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) -> Finding | None:
+    """Why a `template` makes no Deployment when somebody else has one of that name."""
+    if not workload.exists or workload.controller_uid == resource.metadata.uid:
+        return None
+    return Finding(
+        reason=Reason.NAME_TAKEN,
+        message=(
+            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
+            "it in spec.targetRef instead of spec.template"
+        ),
+        is_terminal=True,
+    )

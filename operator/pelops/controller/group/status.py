@@ -1,4 +1,4 @@
-"""The `status` of a resource, and whether writing it is worth a request.
+"""The `status` of a group, whether writing it is worth a request, and the gauges of a group.
 
 Numbers that move all the time are written rarely and by one replica; all else is a pure function of
 facts, so that the same facts give the same bytes whoever writes.
@@ -6,14 +6,15 @@ facts, so that the same facts give the same bytes whoever writes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Any, Final
 
 from pelops.api.schema.bounds import MAX_EXACT_INTEGER
-from pelops.domain.condition import Condition, render_conditions, render_time, shorten
+from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
+from pelops.domain.condition import Condition, render_time, shorten
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import (
     GroupBacklog,
@@ -22,10 +23,9 @@ from pelops.domain.observation import (
     StreamObservation,
 )
 from pelops.domain.ownership import OwnerRecord
+from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import ConditionType
-
-Status = dict[str, Any]
 
 # Paths of what moves with every entry.
 _MOVING = (
@@ -54,23 +54,8 @@ _MOVING = (
     ("summary", "recovered"),
 )
 
+_STREAM_LABELS: Final = ("main", "retry")  # values of the label `stream`
 _TELLS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
-
-
-class Difference(StrEnum):
-    """How the wished status differs from the one on the API server."""
-
-    NONE = "none"
-    NUMBERS = "numbers"  # only what moves all the time
-    FACTS = "facts"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Previous:
-    """The status that the API server has."""
-
-    status: Status
-    generation: int
 
 
 def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
@@ -82,14 +67,8 @@ def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
     return Difference.FACTS
 
 
-def render_refusal(conditions: list[Condition], previous: Previous, now: datetime) -> Status:
-    """The status of a resource whose spec cannot be read: what was known stays."""
-    kept = {key: value for key, value in previous.status.items() if key != "conditions"}
-    return {**kept, **_heading(conditions, previous, now)}
-
-
 def render_status(
-    facts: Facts, conditions: list[Condition], previous: Previous, now: datetime
+    facts: Facts, conditions: list[Condition], previous: PreviousStatus, now: datetime
 ) -> Status:
     """The whole status. Fields without a value are left out.
 
@@ -101,7 +80,7 @@ def render_status(
     if facts.is_foreign:
         facts = replace(facts, stream=None)
     status: Status = {
-        **_heading(conditions, previous, now),
+        **render_heading(conditions, previous, now),
         "replicas": workload.current,
         "readyReplicas": workload.ready,
         "desiredReplicas": _desired(facts, previous.status),
@@ -122,18 +101,6 @@ def _desired(facts: Facts, before: Mapping[str, Any]) -> int | None:
         told: int | None = before.get("desiredReplicas")
         return facts.workload.wished if told is None else told
     return facts.workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
-
-
-def _heading(conditions: list[Condition], previous: Previous, now: datetime) -> Status:
-    return {
-        "observedGeneration": previous.generation,
-        "conditions": render_conditions(
-            conditions,
-            previous.status.get("conditions") or (),
-            generation=previous.generation,
-            now=now,
-        ),
-    }
 
 
 def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
@@ -287,3 +254,75 @@ def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[St
         if condition.get("type") in _TELLS_SCALING and condition.get("message") in messages:
             condition["message"] = ""
     return told
+
+
+def measure_resource(facts: Facts, *, is_ready: bool) -> None:
+    """Set the gauges of one resource."""
+    metadata = facts.resource.metadata
+    name = (metadata.namespace, metadata.name)
+    values = {
+        "ready": float(is_ready),
+        "replicas": float(facts.workload.current),
+        "desired": float(_desired_replicas(facts)),
+    }
+    for fact, value in values.items():
+        GROUP_FACTS[fact].labels(*name).set(value)
+    measure_group(name, None if facts.is_foreign else facts.stream)
+
+
+def _desired_replicas(facts: Facts) -> int:
+    """The replicas wanted. A replica of the operator that does not decide repeats the status."""
+    status, decision = facts.resource.status, facts.scaling
+    told = status.desired_replicas if status and decision is None else None
+    decided = decision.replicas if decision is not None else told
+    return facts.workload.wished or 0 if decided is None else decided
+
+
+def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> None:
+    """Set the gauges of what was observed in Redis; None: it could not be observed."""
+    for fact, value in _group_values(stream).items():
+        GROUP_FACTS[fact].labels(*name).set(value)
+    if stream is None or stream.group is None:
+        for part in [label for label in _STREAM_LABELS if _is_measured(name, label)]:
+            _measure_part(name, part, dict.fromkeys(STREAM_FACTS, math.nan))
+        return
+    _measure_part(name, "main", _backlog_values(stream.group, stream.server_time))
+    if stream.retry is None:
+        forget_stream(*name, "retry")
+    else:
+        _measure_part(name, "retry", _backlog_values(stream.retry, stream.server_time))
+
+
+def _is_measured(name: tuple[str, str], part: str) -> bool:
+    return (*name, part) in STREAM_FACTS["lag"]._metrics
+
+
+def _measure_part(name: tuple[str, str], part: str, values: dict[str, float]) -> None:
+    for fact, value in values.items():
+        STREAM_FACTS[fact].labels(*name, part).set(value)
+
+
+def _group_values(stream: StreamObservation | None) -> dict[str, float]:
+    backlog = None if stream is None else stream.backlog
+    if stream is None or stream.group is None or backlog is None:
+        # What cannot be seen is not what was seen last.
+        return dict.fromkeys(
+            ("lag", "pending", "oldest", "consumers", "dead_letters", "offered"), math.nan
+        )
+    return {
+        **_backlog_values(backlog, stream.server_time),
+        "consumers": float(stream.group.consumers),
+        "dead_letters": float(stream.dead_letters),
+        "offered": float(stream.state.report.offered),
+    }
+
+
+def _backlog_values(
+    of: GroupBacklog | GroupObservation | RetryObservation, now: datetime
+) -> dict[str, float]:
+    oldest = of.lowest_pending
+    return {
+        "lag": math.nan if of.lag is None else float(of.lag),
+        "pending": float(of.pending),
+        "oldest": 0.0 if oldest is None else max(0.0, now.timestamp() - oldest.ms / 1000),
+    }

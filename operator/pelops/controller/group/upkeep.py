@@ -7,10 +7,10 @@ from typing import Final
 
 from pelops.api.group.dead_letter import RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.memory import Memory
-from pelops.controller.group.observation import View
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.passes import Part, Step
+from pelops.controller.group.memory import GroupMemory
+from pelops.controller.group.observation import GroupPart, ObservedGroup
+from pelops.controller.runtime.kind import PlannedAction
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
@@ -50,26 +50,26 @@ from pelops.redis_streams.group.retry_stream import Returned, note_retry_wait, r
 
 MANAGER: Final = "pelops-acknowledge"
 EXPIRE_EVERY: Final = timedelta(minutes=10)
-MOST_TRIMS: Final = 20  # batches of one step: others want their turn too
+MOST_TRIMS: Final = 20  # batches of one action: others want their pass too
 MOST_RETURNS: Final = 20  # the same, of copies that go back to the stream
 RETURN_AGAIN: Final = timedelta(seconds=30)  # after a try that moved nothing
 
 
-class UpkeepSteps:
-    """Finds the next routine step for a view whose group is ready."""
+class UpkeepActions:
+    """Finds the next routine action for an observed group that is ready."""
 
-    def __init__(self, api: KubeApi, cache: Cache, *, identity: str) -> None:
+    def __init__(self, api: KubeApi, cache: WorkloadCache, *, identity: str) -> None:
         """`identity` is that of this replica; the ledger names it."""
         self._api = api
         self._cache = cache
         self._identity = identity
 
-    def next_step(self, view: View, memory: Memory) -> Step | None:
+    def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
         """The first thing to be written down, told or trimmed, or None."""
-        stream, server, keys = view.facts.stream, view.server, view.facts.keys
+        stream, server, keys = observed.facts.stream, observed.server, observed.facts.keys
         if stream is None or server is None or keys is None:
             return None
-        work = _Upkeep(view, stream, server, keys)
+        work = _Upkeep(observed, stream, server, keys)
         return (
             self._acknowledge(work)
             or work.record_vanished(memory)
@@ -84,8 +84,8 @@ class UpkeepSteps:
             or work.expire(memory)
         )
 
-    def _acknowledge(self, work: _Upkeep) -> Step | None:
-        metadata = work.view.facts.resource.metadata
+    def _acknowledge(self, work: _Upkeep) -> PlannedAction | None:
+        metadata = work.observed.facts.resource.metadata
         asked = metadata.annotations.get(ACKNOWLEDGE)
         if asked is None:
             return None
@@ -96,20 +96,20 @@ class UpkeepSteps:
         )
 
         async def write() -> None:
-            await clear_latches(work.server, work.keys, work.view.owner, latches)
+            await clear_latches(work.server, work.keys, work.observed.owner, latches)
             # The wish goes with what it asked for, or the next loss would be cleared unseen.
             body: Manifest = {"metadata": {"uid": metadata.uid, "annotations": {ACKNOWLEDGE: None}}}
             answer = await self._api.merge(address, body, manager=MANAGER)
             self._cache.put(STREAM_CONSUMER_GROUP, answer)
 
-        return Step(part=Part.RESOURCE, what=f"acknowledging {asked}", do=write)
+        return PlannedAction(part=GroupPart.RESOURCE, what=f"acknowledging {asked}", do=write)
 
-    def _return_copies(self, work: _Upkeep, memory: Memory) -> Step | None:
+    def _return_copies(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
         """What nobody was given yet of a retry stream that is no longer asked for goes back.
 
         Pending copies stay: a worker finishes them, or a sweep finds them stuck.
         """
-        spec, keys, now = work.view.facts.resource.spec, work.keys, work.stream.server_time
+        spec, keys, now = work.observed.facts.resource.spec, work.keys, work.stream.server_time
         after = memory.return_after
         # A moment far ahead was written before the clock went back.
         is_paused = after is not None and now < after <= now + RETURN_AGAIN
@@ -123,7 +123,7 @@ class UpkeepSteps:
                 returned = await return_copies(
                     work.server,
                     keys,
-                    work.view.owner,
+                    work.observed.owner,
                     field_prefix=spec.recovery.field_prefix,
                     actor=self._identity,
                     reason=reason,
@@ -145,11 +145,11 @@ class UpkeepSteps:
             )
 
         what = "moving the copies of the former retry stream back to the stream"
-        return Step(part=Part.GROUP, what=what, do=write)
+        return PlannedAction(part=GroupPart.GROUP, what=what, do=write)
 
-    def _record_dropped(self, work: _Upkeep, memory: Memory) -> Step | None:
+    def _record_dropped(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
         """Consumers that somebody deleted with entries pending."""
-        before, stream, facts = memory.holders, work.stream, work.view.facts
+        before, stream, facts = memory.holders, work.stream, work.observed.facts
 
         def is_left(consumer: str) -> bool:
             pods, gone = self._cache.pods_of(facts.workload)
@@ -161,7 +161,7 @@ class UpkeepSteps:
             return None
 
         async def write() -> Happening | None:
-            at_most = await record_dropped(work.server, work.keys, work.view.owner, dropped)
+            at_most = await record_dropped(work.server, work.keys, work.observed.owner, dropped)
             memory.holders = Holders.of(stream)
             if at_most is None or dropped.is_quiet:
                 return None  # the alarm tells it, in an Event as well
@@ -175,10 +175,10 @@ class UpkeepSteps:
             )
 
         what = "recording that consumers were deleted with entries pending"
-        return Step(part=Part.GROUP, what=what, do=write)
+        return PlannedAction(part=GroupPart.GROUP, what=what, do=write)
 
-    def _trim(self, work: _Upkeep) -> Step | None:
-        limits = self._limits(work.view.facts.resource)
+    def _trim(self, work: _Upkeep) -> PlannedAction | None:
+        limits = self._limits(work.observed.facts.resource)
         plan = plan_retention(limits, work.stream)
         if plan is None:
             return None
@@ -186,10 +186,12 @@ class UpkeepSteps:
         async def write() -> None:
             trimmed, calls = Trimmed(may_continue=True), 0
             while trimmed.may_continue and calls < MOST_TRIMS:
-                trimmed = await trim_stream(work.server, work.keys, work.view.owner, plan)
+                trimmed = await trim_stream(work.server, work.keys, work.observed.owner, plan)
                 calls += 1
 
-        return Step(part=Part.GROUP, what="trimming the stream", do=write, is_routine=True)
+        return PlannedAction(
+            part=GroupPart.GROUP, what="trimming the stream", do=write, is_routine=True
+        )
 
     def _limits(self, resource: StreamConsumerGroup) -> RetentionSpec | None:
         """The larger limits of all resources on the stream, as far as they name it alike."""
@@ -207,45 +209,49 @@ class UpkeepSteps:
 
 
 class _Upkeep:
-    """The steps of one view."""
+    """The actions of one observation."""
 
     def __init__(
-        self, view: View, stream: StreamObservation, server: Server, keys: GroupKeys
+        self, observed: ObservedGroup, stream: StreamObservation, server: Server, keys: GroupKeys
     ) -> None:
-        self.view = view
+        self.observed = observed
         self.stream = stream
         self.server = server
         self.keys = keys
 
-    def record_vanished(self, memory: Memory) -> Step | None:
+    def record_vanished(self, memory: GroupMemory) -> PlannedAction | None:
         """What was lost with a stream that somebody else made anew, or that lost its end."""
-        loss = find_vanished(find_before(self.view, memory), self.stream)
+        loss = find_vanished(find_before(self.observed, memory), self.stream)
         if loss is None:
             return None
 
         async def write() -> None:
-            await record_loss(self.server, self.keys, self.view.owner, loss, first_id=None)
+            await record_loss(self.server, self.keys, self.observed.owner, loss, first_id=None)
 
-        return Step(part=Part.GROUP, what="recording a loss: the stream lacks entries", do=write)
+        return PlannedAction(
+            part=GroupPart.GROUP, what="recording a loss: the stream lacks entries", do=write
+        )
 
-    def hold(self, memory: Memory) -> Step | None:
+    def hold(self, memory: GroupMemory) -> PlannedAction | None:
         """A group that went back: what was pending before is not moved for a while."""
-        before = memory.last_seen or told_before(self.view, memory)
+        before = memory.last_seen or told_before(self.observed, memory)
         change = decide_went_back(before, self.stream)
         if change is None or self._is_told(change):
             memory.last_seen = LastSeen.of(self.stream)
             return None
-        recovery = self.view.facts.resource.spec.recovery
+        recovery = self.observed.facts.resource.spec.recovery
         hold = timedelta(seconds=recovery.processing_timeout_seconds)
 
         async def write() -> None:
             # The alarm tells it, in an Event as well.
-            await hold_recovery(self.server, self.keys, self.view.owner, change, hold=hold)
+            await hold_recovery(self.server, self.keys, self.observed.owner, change, hold=hold)
             memory.last_seen = LastSeen.of(self.stream)
 
-        return Step(part=Part.GROUP, what="holding recovery: the group went back", do=write)
+        return PlannedAction(
+            part=GroupPart.GROUP, what="holding recovery: the group went back", do=write
+        )
 
-    def record_loss(self) -> Step | None:
+    def record_loss(self) -> PlannedAction | None:
         """Entries that were trimmed before they were delivered."""
         loss = find_new_loss(self.stream)
         if loss is None:
@@ -253,54 +259,56 @@ class _Upkeep:
 
         async def write() -> None:
             await record_loss(
-                self.server, self.keys, self.view.owner, loss, first_id=self.stream.first_id
+                self.server, self.keys, self.observed.owner, loss, first_id=self.stream.first_id
             )
 
-        return Step(part=Part.GROUP, what="recording a loss of entries", do=write)
+        return PlannedAction(part=GroupPart.GROUP, what="recording a loss of entries", do=write)
 
-    def remember(self) -> Step | None:
+    def remember(self) -> PlannedAction | None:
         """The position, from which a group that is lost begins anew."""
         if not needs_remembering(self.stream):
             return None
 
         async def write() -> None:
-            await remember_position(self.server, self.keys, self.view.owner)
+            await remember_position(self.server, self.keys, self.observed.owner)
 
-        return Step(part=Part.GROUP, what="remembering the position", do=write, is_routine=True)
+        return PlannedAction(
+            part=GroupPart.GROUP, what="remembering the position", do=write, is_routine=True
+        )
 
-    def note_retry_wait(self) -> Step | None:
+    def note_retry_wait(self) -> PlannedAction | None:
         """Since when a copy waits in the retry stream, for the alarm that nobody reads it."""
-        notes = plan_note(self.stream, may_read=self.view.facts.may_read)
+        notes = plan_note(self.stream, may_read=self.observed.facts.may_read)
         if notes is None:
             return None
 
         async def write() -> None:
-            await note_retry_wait(self.server, self.keys, self.view.owner, forget=not notes)
+            await note_retry_wait(self.server, self.keys, self.observed.owner, forget=not notes)
 
         what = "noting what waits in the retry stream"
-        return Step(part=Part.GROUP, what=what, do=write, is_routine=True)
+        return PlannedAction(part=GroupPart.GROUP, what=what, do=write, is_routine=True)
 
-    def trim_retry(self) -> Step | None:
+    def trim_retry(self) -> PlannedAction | None:
         """Copies that are done with go at once: the retry stream is nobody else's."""
         if not needs_retry_trim(self.stream):
             return None
 
         async def write() -> None:
-            await trim_retry_stream(self.server, self.keys, self.view.owner)
+            await trim_retry_stream(self.server, self.keys, self.observed.owner)
 
         what = "trimming the retry stream"
-        return Step(part=Part.GROUP, what=what, do=write, is_routine=True)
+        return PlannedAction(part=GroupPart.GROUP, what=what, do=write, is_routine=True)
 
-    def expire(self, memory: Memory) -> Step | None:
+    def expire(self, memory: GroupMemory) -> PlannedAction | None:
         """Now and then: dead letters and records of the ledger that are old enough go."""
         now = self.stream.server_time
         if memory.expired_at is not None and now - memory.expired_at < EXPIRE_EVERY:
             return None
-        seconds = self.view.facts.resource.spec.dead_letter.retention_seconds
+        seconds = self.observed.facts.resource.spec.dead_letter.retention_seconds
         kept = timedelta(seconds=seconds)
 
         async def write() -> Happening | None:
-            expired = await expire_letters(self.server, self.keys, self.view.owner, kept=kept)
+            expired = await expire_letters(self.server, self.keys, self.observed.owner, kept=kept)
             memory.expired_at = None if expired.may_continue else now
             if not expired.letters:
                 return None
@@ -312,7 +320,9 @@ class _Upkeep:
                 occurrence=str(expired.last_id),
             )
 
-        return Step(part=Part.GROUP, what="looking for old letters", do=write, is_routine=True)
+        return PlannedAction(
+            part=GroupPart.GROUP, what="looking for old letters", do=write, is_routine=True
+        )
 
     def _is_told(self, change: PositionChange) -> bool:
         back = self.stream.state.back
@@ -321,16 +331,16 @@ class _Upkeep:
         return back.after == change.after or (change.seen is not None and back.since >= change.seen)
 
 
-def find_before(view: View, memory: Memory) -> LastSeen | None:
+def find_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:
     """The newest that is known of the group before this observation."""
-    if view.facts.stream is None:
+    if observed.facts.stream is None:
         return None
-    return choose_newest(memory.last_seen, told_before(view, memory), view.facts.stream)
+    return choose_newest(memory.last_seen, told_before(observed, memory), observed.facts.stream)
 
 
-def told_before(view: View, memory: Memory) -> LastSeen | None:
+def told_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:
     """What the status says, for a replica that has just started."""
-    return None if memory.is_elsewhere else read_status(view.facts.resource)
+    return None if memory.is_elsewhere else read_status(observed.facts.resource)
 
 
 def _is_same_stream(manifest: Manifest, resource: StreamConsumerGroup) -> bool:

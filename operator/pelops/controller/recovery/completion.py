@@ -11,8 +11,8 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.meta import ObjectMeta
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.scan import Ground
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.runtime.versions import Name
 from pelops.domain.locks import lock_slot_problem
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import SweepSight
@@ -82,7 +82,7 @@ class Closing:
         """Measure what a sweep did and tell people, once, however far it came. Does not raise."""
         findings.measure(metadata.namespace, metadata.name)
         for happening in findings.happenings():
-            await self._reporter.tell(metadata, happening)
+            await self._reporter.report(metadata, happening)
 
 
 async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
 from pelops.domain.locks import MatchLock, match_lock
 from pelops.domain.naming import GroupKeys
 from pelops.errors import PelopsError

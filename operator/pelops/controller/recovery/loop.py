@@ -9,10 +9,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from pelops.controller.recovery.scanner import Sweeper
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.membership import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
-from pelops.controller.runtime.versions import Name
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.recovery import Trigger
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class SweepLoop:
     """
 
     def __init__(
-        self, sweeper: Sweeper, cache: Cache, members: Members, clock: Callable[[], float]
+        self, sweeper: Sweeper, cache: WorkloadCache, members: Members, clock: Callable[[], float]
     ) -> None:
         self._sweeper = sweeper
         self._cache = cache

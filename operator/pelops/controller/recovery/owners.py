@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.targets import Targets
 from pelops.controller.recovery.completion import GroupSweep, read_records
 from pelops.controller.recovery.pod_evidence import Evidence, Judgement, Question
 from pelops.controller.recovery.scan import Ground
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.versions import Name
+from pelops.controller.runtime.cache import Name
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.domain.liveness import LivenessReason
 from pelops.domain.state import POD
 from pelops.domain.workload import Target, WorkloadObservation
@@ -34,7 +34,7 @@ class Judging:
     """Asks Redis for owners, and the cluster for what became of them."""
 
     def __init__(
-        self, evidence: Evidence, targets: Targets, cache: Cache, *, skew: timedelta
+        self, evidence: Evidence, targets: Targets, cache: WorkloadCache, *, skew: timedelta
     ) -> None:
         """`skew` is the greatest between a node's clock and a Redis', unless it is measured."""
         self._evidence = evidence

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.pods import PodChange
-from pelops.controller.runtime.recent import Recent
+from pelops.controller.runtime.cache import Recent
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.pods import PodChange
 from pelops.domain.liveness import (
     Cut,
     FormerPod,
@@ -107,7 +107,7 @@ class ClockPair:
 class Sightings:
     """Listens to the cache for as long as the replica lives."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: WorkloadCache) -> None:
         self._cache = cache
         self._absent: Recent[str, float] = Recent(REMEMBERED)  # by uid
         self._starts: Recent[tuple[str, str, datetime], float] = Recent(REMEMBERED)
@@ -263,7 +263,7 @@ class Evidence:
     """Answers which processes certainly are no more. One for a replica; it listens to the cache."""
 
     def __init__(
-        self, api: KubeApi, cache: Cache, *, cluster: str = "", clocks: Clocks | None = None
+        self, api: KubeApi, cache: WorkloadCache, *, cluster: str = "", clocks: Clocks | None = None
     ) -> None:
         """`cluster` tells the records of this Kubernetes cluster from those of others."""
         self._api = api

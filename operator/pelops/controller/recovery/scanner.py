@@ -17,8 +17,7 @@ from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.observation import Observer
-from pelops.controller.group.targets import Targets
+from pelops.controller.group.observation import GroupObserver
 from pelops.controller.recovery.completion import (
     Closing,
     GroupSweep,
@@ -29,10 +28,11 @@ from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.owners import Judging, is_gone
 from pelops.controller.recovery.pod_evidence import Evidence, Judgement
 from pelops.controller.recovery.scan import Ground, StreamSweep, review, settle
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.membership import Members
-from pelops.controller.runtime.versions import Name
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.domain.recovery import StreamSight, Trigger
 from pelops.errors import (
     InvalidSpec,
@@ -111,8 +111,8 @@ DONE: Final = "done"
 class SweepDoors:
     """What sweeps work with."""
 
-    cache: Cache
-    observer: Observer
+    cache: WorkloadCache
+    observer: GroupObserver
     members: Members
     evidence: Evidence
     targets: Targets

@@ -1,279 +1,351 @@
-"""What this replica knows of the cluster. Every change names the resources it concerns.
+"""The objects that one replica knows, of every kind that it watches.
 
-The watch fills it; a periodic LIST repairs it, because a watch that was cut loses deletions.
+The watch fills the cache, a periodic LIST repairs it. Each kind of ours (see `kind.py`) declares by
+`Concern`s which objects it follows, what the cache keeps of them, and which of its resources become
+due when one changes. One object may concern several kinds.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
 
-from pelops.controller.runtime.budgets import Budgets, find_owning
-from pelops.controller.runtime.pods import PodChange, Pods
-from pelops.controller.runtime.versions import Name, Versions, name_of, without_managers
-from pelops.domain.liveness import GonePod
-from pelops.domain.workload import NodeObservation, PodObservation, Target, WorkloadObservation
-from pelops.kube.client import Manifest
-from pelops.kube.observation import autoscaler_target, observe_deployment, observe_node
-from pelops.kube.resources import (
-    AUTOSCALER,
-    DEPLOYMENT,
-    DISRUPTION_BUDGET,
-    NODE,
-    POD,
-    STREAM_CONSUMER_GROUP,
-    Kind,
-)
-from pelops.kube.selectors import Selector, parse_label_selector, parse_selector
-from pelops.kube.worker_deployment import RESOURCE_LABEL, deployment_name, replicas_owner
+from pelops.errors import KubernetesError
+from pelops.kube.client import KubeApi, Manifest
+from pelops.kube.resources import Kind
+from pelops.metrics import RESYNC_AGE, WATCH_LISTS
 
-Identity = tuple[str, str, str, str]
-WATCHED = (STREAM_CONSUMER_GROUP, DEPLOYMENT, POD, NODE, AUTOSCALER, DISRUPTION_BUDGET)
+log = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+Name: TypeAlias = tuple[str, str]  # namespace (empty for nodes) and name
+# The resources that a change makes due, by their kind.
+Concerned: TypeAlias = dict[Kind, set[Name]]
+# Called with the kind of the changed objects, and the resources that are due.
+DueListener: TypeAlias = Callable[[Kind, set[Name]], None]
+
+REMEMBERED: Final = 10_000  # removed objects; what is under way comes within seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A Deployment; the manifest only of those that a resource owns."""
+class Recent(OrderedDict[K, V]):
+    """A dict of bounded size: what was put in first goes first."""
 
-    observation: WorkloadObservation
-    selector: Selector
-    manifest: Manifest | None
-    replicas_owner: str | None
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._most = most
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        while len(self) > self._most:
+            self.popitem(last=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectChange:
+    """An object that was added, changed or removed."""
+
+    kind: Kind
+    name: Name
+    before: Manifest | None = None  # what was kept of it; None: nothing
+    after: Manifest | None = None  # None: it was removed
+    last: Manifest | None = None  # the last state of one that was removed, when an event brings it
+
+
+def without_managers(manifest: Manifest) -> Manifest:
+    """The object without its field managers, which take as much memory as all the rest."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
+    return {**manifest, "metadata": metadata}
+
+
+def keep_nothing(_: Manifest) -> None:
+    """Keep only versions: whoever declares the concern keeps what it needs."""
+
+
+def ignore_late_end(_: Name, __: Manifest) -> None:
+    """Nothing follows from the last state of an object that was not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Concern:
+    """A kind of objects that a kind of ours follows."""
+
+    kind: Kind
+    find: Callable[[ObjectChange], set[Name]]  # the resources that a change makes due
+    # What the cache keeps of an object. If another kind of ours keeps the whole, so it is here.
+    keep: Callable[[Manifest], Manifest | None] = without_managers
+    is_optional: bool = False  # True: all else goes on when it may not be listed (403)
+    # Called with the last state of an object that was known to be gone, or not known at all.
+    end_late: Callable[[Name, Manifest], None] = ignore_late_end
+
+
+def concern_itself(kind: Kind) -> Concern:
+    """A resource becomes due when it changes itself."""
+    return Concern(kind=kind, find=lambda change: {change.name})
 
 
 class Cache:
-    """Objects by kind and name, and who is concerned by them."""
+    """Objects by kind and name. Older news is no news, and what was removed stays away."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """`clock` measures how long ago a pod went, in seconds since any beginning."""
-        self.clock = clock
-        self.resources: dict[Name, Manifest] = {}
-        self.deployments: dict[Name, Deployment] = {}
-        self.pods = Pods(clock, self._concerned_by_pod, self._is_inhabited)
-        self.nodes: dict[str, NodeObservation] = {}
-        self.unready_nodes: set[str] = set()
-        self.autoscalers: dict[Name, Target] = {}
-        self.budgets = Budgets()
-        self._versions = Versions(WATCHED)
-        self._targets: dict[Identity, set[Name]] = defaultdict(set)
-        self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
-        self._foreign: dict[Identity, Selector] = {}  # of targets that are no Deployments
+    def __init__(self) -> None:
+        self._versions: dict[Kind, dict[Name, tuple[str, int]]] = {}  # uid and resourceVersion
+        self._kept: dict[Kind, dict[Name, Manifest]] = {}
+        self._removed: Recent[str, None] = Recent(REMEMBERED)  # uids
+        self._concerns: dict[Kind, list[tuple[Kind, Concern]]] = defaultdict(list)
+        self._listeners: dict[Kind, list[DueListener]] = defaultdict(list)
 
-    def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
-        """Take in an object unless a newer one is known: the resources that it concerns.
+    def follow(self, owner: Kind, *concerns: Concern) -> None:
+        """Declare what concerns the resources of a kind. To be called before the first `put`."""
+        for concern in concerns:
+            self._concerns[concern.kind].append((owner, concern))
+            self._versions.setdefault(concern.kind, {})
+            self._kept.setdefault(concern.kind, {})
 
-        One that was removed stays away: a LIST or an answer under way may still bring it.
+    def concerns_of(self, owner: Kind) -> tuple[Concern, ...]:
+        """What was declared for a kind, in that order."""
+        declared = (one for concerns in self._concerns.values() for one in concerns)
+        return tuple(concern for kind, concern in declared if kind == owner)
+
+    def listen(self, owner: Kind, listener: DueListener) -> None:
+        """Have the listener called with the resources of a kind that are due."""
+        self._listeners[owner].append(listener)
+
+    def objects(self, kind: Kind) -> Mapping[Name, Manifest]:
+        """What is kept of the objects of a kind, by name. Follows later changes."""
+        return self._kept.setdefault(kind, {})
+
+    def put(self, kind: Kind, manifest: Manifest) -> Concerned:
+        """Take in an object unless a newer state is known: the resources that it makes due.
+
+        An object that was removed stays away: a LIST or an answer under way may still bring it.
         """
-        if not self._versions.take(kind, manifest):
-            return set()
-        return self._store(kind, name_of(manifest), manifest)
-
-    def listen(self, listener: Callable[[PodChange], None]) -> None:
-        """Be told of each change of a pod, in the middle of `put` and `remove`."""
-        self.pods.listeners.append(listener)
+        if not self._take(kind, manifest):
+            return {}
+        name, kept = name_of(manifest), self._kept[kind]
+        before = kept.get(name)
+        part = self._keep(kind, manifest)
+        if part is not None:
+            kept[name] = part
+        elif before is not None:
+            del kept[name]
+        return self._find(ObjectChange(kind=kind, name=name, before=before, after=manifest))
 
     def remove(
         self, kind: Kind, name: Name, uid: str | None = None, *, last: Manifest | None = None
-    ) -> set[Name]:
-        """Forget an object for good, if it still is the one with this uid: who is concerned.
+    ) -> Concerned:
+        """Forget an object for good, if it still is the one with this uid: what that makes due.
 
-        `last` is its last state, which the event of its deletion brings: how its containers ended.
+        `last` is its last state, which the event of its deletion brings.
         """
-        if not self._versions.bury(kind, name, uid):
-            if kind is POD and last is not None:
-                self.pods.complete(name, last)
-            return set()
-        return self.pods.drop(name, last) if kind is POD else self._drop(kind, name)
+        if not self._bury(kind, name, uid):
+            if last is not None:
+                for _, concern in self._concerns[kind]:
+                    concern.end_late(name, last)
+            return {}
+        before = self._kept[kind].pop(name, None)
+        return self._find(ObjectChange(kind=kind, name=name, before=before, last=last))
+
+    def announce(self, kind: Kind, concerned: Concerned) -> None:
+        """Tell the listeners which resources a change of objects of this kind makes due."""
+        for owner, names in concerned.items():
+            for listener in self._listeners[owner] if names else ():
+                listener(kind, names)
+
+    def hear(self, kind: Kind, manifest: Manifest, is_gone: bool) -> None:
+        """Take in an event of the watch, and make due what it concerns."""
+        if is_gone:
+            uid = manifest["metadata"]["uid"]
+            concerned = self.remove(kind, name_of(manifest), uid, last=manifest)
+        else:
+            concerned = self.put(kind, manifest)
+        self.announce(kind, concerned)
+
+    def put_answer(self, kind: Kind, manifest: Manifest, *, writer: Kind) -> set[Name]:
+        """Take in what a write answered, before the watch brings it; others concerned are due.
+
+        Returns the resources of the writer's own kind that are concerned. They are not made due:
+        the pass that wrote continues with what it wrote.
+        """
+        return self._announce_others(kind, self.put(kind, manifest), writer)
+
+    def remove_deleted(
+        self,
+        kind: Kind,
+        name: Name,
+        uid: str | None = None,
+        *,
+        last: Manifest | None = None,
+        writer: Kind,
+    ) -> set[Name]:
+        """Forget what a write deleted. Returns and announces as `put_answer`."""
+        return self._announce_others(kind, self.remove(kind, name, uid, last=last), writer)
 
     def knows(self, kind: Kind, manifest: Manifest) -> bool:
         """Whether exactly this state of the object is known already."""
-        return self._versions.knows(kind, manifest)
+        metadata = manifest["metadata"]
+        state = (metadata["uid"], int(metadata.get("resourceVersion") or 0))
+        return self._versions[kind].get(name_of(manifest)) == state
 
     def version(self, kind: Kind, name: Name) -> int:
         """The version in which an object is known; 0 when it is not."""
-        return self._versions.version(kind, name)
+        return self._versions[kind].get(name, ("", 0))[1]
 
     def names(self, kind: Kind) -> dict[Name, str]:
         """All names of a kind, with their uids."""
-        return self._versions.names(kind)
+        return {name: uid for name, (uid, _) in self._versions[kind].items()}
 
-    def resources_of(self, target: Target) -> set[Name]:
-        """The resources whose workers run in this target."""
-        return set(self._targets.get(target.identity, ()))
+    def _announce_others(self, kind: Kind, concerned: Concerned, writer: Kind) -> set[Name]:
+        own = concerned.pop(writer, set())
+        self.announce(kind, concerned)
+        return own
 
-    def workload(self, target: Target) -> WorkloadObservation | None:
-        """The Deployment behind a target with its pods, or None when it is not known here."""
-        found = self.deployments.get((target.namespace, target.name))
-        if found is None or target.kind != "Deployment":
-            return None
-        return self.with_pods(found.observation, found.selector)
+    def _keep(self, kind: Kind, manifest: Manifest) -> Manifest | None:
+        """What those that follow the object need of it: the whole if one of them does."""
+        keeps = [concern.keep for _, concern in self._concerns[kind]]
+        if without_managers in keeps:
+            return without_managers(manifest)
+        parts = (keep(manifest) for keep in keeps)
+        return next((part for part in parts if part is not None), None)
 
-    def with_pods(
-        self, workload: WorkloadObservation, selector: Selector | None = None
-    ) -> WorkloadObservation:
-        """The workload with its pods, its unready nodes and its autoscaler filled in."""
-        if selector is None:
-            selector = parse_selector(workload.selector)
-            self._learn(workload.target, selector)
-        pods = self.pods.select(workload.target.namespace, selector)
-        nodes = frozenset(pod.node for pod in pods if pod.node in self.unready_nodes and pod.node)
-        return replace(
-            workload,
-            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
-            unready_nodes=nodes,
-            autoscaler=self._autoscaler_of(workload.target),
-        )
+    def _find(self, change: ObjectChange) -> Concerned:
+        concerned: Concerned = defaultdict(set)
+        for owner, concern in self._concerns[change.kind]:
+            try:
+                concerned[owner] |= concern.find(change)
+            except Exception:
+                # A mistake in one kind of ours must not hide the object from the others.
+                where = f"the {change.kind.kind} {'/'.join(change.name)}"
+                log.exception("cannot find the %s that %s concerns", owner.plural, where)
+        return concerned
 
-    def pods_of(
-        self, workload: WorkloadObservation
-    ) -> tuple[list[PodObservation], tuple[GonePod, ...]]:
-        """The pods of a workload that are, and those that were. Neither without a selector."""
-        namespace = workload.target.namespace
-        found = self.deployments.get((namespace, workload.target.name))
-        if found is not None and workload.target.kind == DEPLOYMENT.kind:
-            selector = found.selector
-        else:
-            selector = parse_selector(workload.selector)
-        return self.pods.select(namespace, selector), self.pods.gone.select(namespace, selector)
+    def _take(self, kind: Kind, manifest: Manifest) -> bool:
+        """Whether this state is news, and remember it if so."""
+        metadata = manifest["metadata"]
+        if metadata["uid"] in self._removed:
+            return False
+        name, version = name_of(manifest), int(metadata.get("resourceVersion") or 0)
+        known = self._versions[kind].get(name)
+        if known is not None and known[0] == metadata["uid"] and known[1] > version:
+            return False
+        self._versions[kind][name] = (metadata["uid"], version)
+        return True
 
-    def node(self, name: str) -> NodeObservation | None:
-        """What is known of a node; None when nodes cannot be seen at all."""
-        if not self.nodes:
-            return None
-        return self.nodes.get(name) or NodeObservation(name=name, is_ready=None, exists=False)
+    def _bury(self, kind: Kind, name: Name, uid: str | None) -> bool:
+        """Remember that an object is gone for good; False when it was not the one that is known.
 
-    def are_all_nodes_ready(self) -> bool:
-        """Whether every node reports; False when nodes cannot be seen at all."""
-        return bool(self.nodes) and all(node.is_ready for node in self.nodes.values())
+        Without a uid the one that is known.
+        """
+        known = self._versions[kind].get(name)
+        gone = uid if uid is not None or known is None else known[0]
+        if gone is not None:
+            self._removed[gone] = None
+        if known is None or known[0] != gone:
+            return False
+        del self._versions[kind][name]
+        return True
 
-    def _autoscaler_of(self, target: Target) -> str | None:
-        return min(self._scaled.get(target.identity, ()), default=None)
 
-    def _store(self, kind: Kind, name: Name, manifest: Manifest) -> set[Name]:
-        if kind is STREAM_CONSUMER_GROUP:
-            return self._store_resource(name, manifest)
-        if kind is DEPLOYMENT:
-            return self._store_deployment(name, manifest)
-        if kind is POD:
-            return self.pods.put(name, manifest)
-        if kind is NODE:
-            return self._store_node(observe_node(manifest))
-        if kind is DISRUPTION_BUDGET:
-            return find_owning(self.resources, self.budgets.put(name, manifest))
-        return self._store_autoscaler(name, autoscaler_target(manifest))
+class Resync:
+    """Compares the cache with a full LIST, and announces what differs, deletions included."""
 
-    def _store_resource(self, name: Name, manifest: Manifest) -> set[Name]:
-        self._forget_target(name)
-        self.resources[name] = without_managers(manifest)
-        target = target_of(manifest)
-        if not target.is_nobody:
-            self._targets[target.identity].add(name)
-        return {name}
+    def __init__(self, api: KubeApi, cache: Cache, namespaces: Collection[str]) -> None:
+        """`namespaces` are those that are listed; none: all."""
+        self._api = api
+        self._cache = cache
+        self._namespaces = tuple(namespaces) or (None,)
+        self._versions: dict[tuple[Kind, str | None], str] = {}
 
-    def _store_autoscaler(self, name: Name, target: Target) -> set[Name]:
-        concerned = self._drop_autoscaler(name)
-        self.autoscalers[name] = target
-        self._scaled[target.identity].add(name[1])
-        return concerned | self._concerned_by(target)
+    def feeds(self, kind: Kind) -> list[str | None]:
+        """The namespaces in which a kind is listed and watched; None stands for all."""
+        return list(self._namespaces) if kind.namespaced else [None]
 
-    def _drop_autoscaler(self, name: Name) -> set[Name]:
-        former = self.autoscalers.pop(name, None)
-        if former is None:
-            return set()
-        self._scaled[former.identity].discard(name[1])
-        return self._concerned_by(former)
+    def take_version(self, kind: Kind, namespace: str | None) -> str:
+        """The resourceVersion of the last LIST, once; empty when there was none since."""
+        return self._versions.pop((kind, namespace), "")
 
-    def _store_deployment(self, name: Name, manifest: Manifest) -> set[Name]:
-        labels = manifest["metadata"].get("labels") or {}
-        observation = observe_deployment(manifest)
-        self.deployments[name] = Deployment(
-            observation=observation,
-            selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
-            manifest=without_managers(manifest) if RESOURCE_LABEL in labels else None,
-            replicas_owner=replicas_owner(manifest),
-        )
-        return self._concerned_by(observation.target)
+    async def run(self, kinds: Collection[Kind], *, every_s: float) -> None:
+        """Resync each kind now and then, until cancelled; an outage keeps the last cache."""
+        while True:
+            await asyncio.sleep(every_s * random.uniform(0.8, 1.2))
+            for kind in kinds:
+                try:
+                    await self.resync(kind)
+                except KubernetesError as error:
+                    log.warning("cannot list %s: %s", kind.plural, error)
 
-    def _store_node(self, node: NodeObservation) -> set[Name]:
-        self.nodes[node.name] = node
-        return self._turn_node(node.name, is_ready=bool(node.is_ready))
+    async def resync(self, kind: Kind) -> None:
+        """LIST one kind: take in what is new, drop what is gone. Raises KubernetesError."""
+        for namespace in self.feeds(kind):
+            version = await self.list_feed(kind, namespace)
+            self._versions[kind, namespace] = version
+        WATCH_LISTS.labels(kind.plural, "resync").inc()
 
-    def _turn_node(self, name: str, *, is_ready: bool) -> set[Name]:
-        was_ready = name not in self.unready_nodes
-        (self.unready_nodes.discard if is_ready else self.unready_nodes.add)(name)
-        return set() if was_ready == is_ready else self.pods.concerned_by_node(name)
+    async def list_feed(
+        self,
+        kind: Kind,
+        namespace: str | None,
+        *,
+        page_s: float | None = None,
+        on_page: Callable[[], None] = lambda: None,
+    ) -> str:
+        """LIST one kind in one namespace; the resourceVersion from which a watch continues.
 
-    def _drop(self, kind: Kind, name: Name) -> set[Name]:
-        if kind is STREAM_CONSUMER_GROUP:
-            self._forget_target(name)
-            self.resources.pop(name, None)
-            return {name}
-        if kind is DEPLOYMENT:
-            return self._concerned_by(self.deployments.pop(name).observation.target)
-        if kind is NODE:
-            self.nodes.pop(name[1], None)
-            return self._turn_node(name[1], is_ready=True)
-        if kind is DISRUPTION_BUDGET:
-            return find_owning(self.resources, self.budgets.drop(name))
-        return self._drop_autoscaler(name)
-
-    def _forget_target(self, name: Name) -> None:
-        before = self.resources.get(name)
-        if before is None:
-            return
-        identity = target_of(before).identity
-        self._targets[identity].discard(name)
-        if not self._targets[identity]:
-            self._foreign.pop(identity, None)
-
-    def _learn(self, target: Target, selector: Selector) -> None:
-        """Remember what selects the pods of a target that is not watched itself."""
-        if self._targets.get(target.identity):
-            self._foreign[target.identity] = selector
-
-    def _concerned_by(self, target: Target) -> set[Name]:
-        return set(self._targets.get(target.identity, ()))
-
-    def _concerned_by_pod(self, namespace: str, labels: Mapping[str, str]) -> set[Name]:
-        owner = labels.get(RESOURCE_LABEL)
-        if owner is not None:
-            return {(namespace, owner)} & self.resources.keys()
-        return {
-            name
-            for identity, names in self._targets.items()
-            if identity[0] == namespace and self._selects(identity, labels)
-            for name in names
+        Each page comes within `page_s`. Raises KubernetesError.
+        """
+        before = {
+            name: uid
+            for name, uid in self._cache.names(kind).items()
+            if namespace is None or name[0] == namespace
         }
+        alive: set[str] = set()
+        concerned: Concerned = defaultdict(set)
+        version = ""
+        try:
+            # Page by page: thousands of whole objects at once would stay in the process's memory.
+            async for page in self._api.list_pages(kind, namespace, timeout_s=page_s):
+                on_page()
+                version = page.version
+                for item in page.items:
+                    alive.add(item["metadata"]["uid"])
+                    if not self._cache.knows(kind, item):
+                        _merge(concerned, self._put(kind, item))
+            for name, uid in ghosts(before, alive):
+                log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
+                _merge(concerned, self._cache.remove(kind, name, uid))
+        finally:
+            # What was found before a page failed is known from now on, and no later LIST tells it.
+            self._cache.announce(kind, concerned)
+        RESYNC_AGE.labels(kind.plural).set(time.time())
+        return version
 
-    def _is_inhabited(self, namespace: str) -> bool:
-        return any(names and identity[0] == namespace for identity, names in self._targets.items())
-
-    def _selects(self, identity: Identity, labels: Mapping[str, str]) -> bool:
-        namespace, _, kind, name = identity
-        found = self.deployments.get((namespace, name)) if kind == DEPLOYMENT.kind else None
-        selector = found.selector if found is not None else self._foreign.get(identity)
-        return selector is not None and selector.matches(labels)
-
-
-def target_of(manifest: Manifest) -> Target:
-    """The object that runs the workers of a resource: its targetRef, or the Deployment it owns.
-
-    Nobody when it declares neither.
-    """
-    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
-    reference = spec.get("targetRef") or {}
-    if not reference and spec.get("template") is None:
-        return Target(api_version="", kind="", namespace=metadata["namespace"], name="")
-    return Target(
-        api_version=reference.get("apiVersion", "apps/v1"),
-        kind=reference.get("kind", "Deployment"),
-        namespace=metadata["namespace"],
-        name=reference.get("name") or deployment_name(metadata["name"]),
-    )
+    def _put(self, kind: Kind, item: Manifest) -> Concerned:
+        try:
+            return self._cache.put(kind, item)
+        except Exception:
+            # One object that cannot be read must not hide all others of its kind.
+            log.exception("cannot read the %s %s", kind.kind, "/".join(name_of(item)))
+            return {}
 
 
-def ghosts(before: dict[Name, str], alive: Collection[str]) -> list[tuple[Name, str]]:
+def _merge(concerned: Concerned, more: Concerned) -> None:
+    for owner, names in more.items():
+        concerned[owner] |= names
+
+
+def name_of(manifest: Manifest) -> Name:
+    """Where an object is found."""
+    metadata = manifest["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
+def ghosts(before: Mapping[Name, str], alive: Collection[str]) -> list[tuple[Name, str]]:
     """What was known before a LIST began and whose uid is not in it: gone, and nobody said so."""
     return [(name, uid) for name, uid in before.items() if uid not in alive]

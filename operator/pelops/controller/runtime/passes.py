@@ -1,192 +1,284 @@
-"""What a turn is for every kind: whose turn it is, taking one step, and telling the status.
+"""Passes: reconciliation of one resource after the other, for any kind.
 
-Every replica sees every difference; normally the first in rank writes it, and nobody leads.
+A pass observes, does the first action that is missing, and ends; the next pass begins with a new
+observation, until no action is left. Then the status is written if it differs.
 
-Each step repeats safely. If the process dies after one, the next look of any replica finds the
-rest.
+Every replica sees every difference; normally the first in rank writes it, and nobody leads. Each
+action repeats safely. If the process dies after one, the next pass of any replica finds the rest.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import random
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic
 
 from pelops.api.meta import ObjectMeta
-from pelops.controller.group.memory import Memory
-from pelops.controller.group.status import Difference, Previous, Status
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.runtime.versions import Name
-from pelops.errors import KubernetesUnavailable, NotFound, PelopsError
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.events import Happening
-from pelops.kube.resources import Kind
-from pelops.metrics import STATUS_WRITES_LIMITED
-
-
-class Part(StrEnum):
-    """What a step belongs to: its failure is told in that condition."""
-
-    RESOURCE = "resource"
-    GROUP = "group"
-    WORKLOAD = "workload"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One write, not yet done."""
-
-    part: Part
-    what: str  # for the log
-    do: Callable[[], Awaitable[Happening | None]]  # answers what people are told about it
-    reads_secrets: bool = False  # what is written depends on Secrets, which must be fresh
-    is_routine: bool = False  # happens all the time and is not worth a line in the log
-
+from pelops.controller.runtime.kind import (
+    Difference,
+    ManagedKind,
+    Memory,
+    MemoryT,
+    ObservationT,
+    Pass,
+    PlannedAction,
+    PreviousStatus,
+    ResourceT,
+    Services,
+    Status,
+    StatusDecision,
+    previous_status,
+    render_heading,
+)
+from pelops.controller.runtime.queue import is_wanted
+from pelops.domain.condition import Condition
+from pelops.errors import InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
+from pelops.kube.client import Address, Manifest
+from pelops.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES_LIMITED
+from pelops.policy.status.conditions import refused
+from pelops.policy.status.diagnosis import diagnose
 
 log = logging.getLogger(__name__)
 
-STATUS = "status"  # the difference between the status wished for and the one that is there
-LIMITED_S = 10.0  # the next look when the write budget is used up
+STATUS: Final = "status"  # the difference between the status wished for and the one that is there
+LIMITED_S: Final = 10.0  # the next pass when the write budget is used up
+AFTER_ERROR_S: Final = (1.0, 5.0)
 
 
-class Declared(Protocol):
-    """A resource of any kind of ours."""
-
-    @property
-    def metadata(self) -> ObjectMeta: ...
-
-
-ResourceT = TypeVar("ResourceT", bound=Declared)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
-    """How often to look, and how often to tell numbers."""
-
-    observe_s: float
-    status_s: float
-
-    def stretched(self, resources: int) -> Pace:
-        """Slower with very many resources, so that one replica keeps up."""
-        return Pace(
-            observe_s=max(self.observe_s, resources * 0.01),
-            status_s=max(self.status_s, resources * 0.02),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Turn(Generic[ResourceT]):
-    """One resource in one turn of this replica."""
-
-    resource: ResourceT
-    manifest: Manifest  # as the cache has it
-    memory: Memory
-    rank: int  # 0 writes first
-
-    @property
-    def name(self) -> Name:
-        return self.resource.metadata.namespace, self.resource.metadata.name
-
-    def wait_s(self, what: str) -> float:
-        """How long this difference is still left to replicas of lower rank."""
-        return self.memory.wait(what, self.rank, datetime.now(UTC)).total_seconds()
-
-
-class Teller:
-    """Takes steps and writes the status, for the resources of one kind."""
+class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
+    """Brings the resources of one kind toward what is asked."""
 
     def __init__(
-        self,
-        api: KubeApi,
-        kind: Kind,
-        reporter: Reporter,
-        put: Callable[[Kind, Manifest], object],
-        clock: Callable[[], float],
+        self, kind: ManagedKind[ResourceT, ObservationT, MemoryT], services: Services
     ) -> None:
-        """`put` takes in what a write answered, before the watch tells of it."""
-        self._api = api
         self._kind = kind
-        self._reporter = reporter
-        self._put = put
-        self._clock = clock
+        self._services = services
+        self._clock = services.clock
+        self._resources = services.cache.objects(kind.api)
+        self._reporter = Reporter(services.api, kind.api, identity=services.settings.identity)
 
-    async def take(self, step: Step, turn: Turn[ResourceT]) -> PelopsError | None:
-        """Do the step, and tell about it; the error when it failed.
+    async def reconcile(self, name: Name) -> float | None:
+        """One pass: seconds until the next, or None when the resource is gone.
 
-        Raises KubernetesUnavailable: then nothing can be told either.
+        Raises:
+            KubernetesError: the API server could not be used; repeat.
         """
-        memory, metadata = turn.memory, turn.resource.metadata
+        kind, manifest = self._kind, self._resources.get(name)
+        wait = await kind.release(name, manifest)
+        if wait is not None:
+            return wait
+        if manifest is None:
+            kind.memories.pop(name, None)
+            kind.forget(name)
+            return None
+        if kind.finalizer is None and manifest["metadata"].get("deletionTimestamp"):
+            return None  # the API server completes it, and collects what it owns
+        memory = kind.memories[name]
         try:
-            happening = await step.do()
+            resource = kind.parse(manifest)
+        except InvalidSpec as error:
+            return await self._refuse(manifest, error, memory)
+        rank = self._services.members.rank(kind.rank_key(resource.metadata))
+        one = Pass(resource=resource, manifest=manifest, memory=memory, rank=rank)
+        if resource.metadata.is_being_deleted:
+            return await self._complete_deletion(one)
+        return await self._proceed(one)
+
+    async def _proceed(self, one: Pass[ResourceT, MemoryT]) -> float:
+        kind, memory = self._kind, one.memory
+        observation = await kind.observe(one)
+        action: PlannedAction | None = None
+        try:
+            action = kind.next_action(observation, one)
+        except InvalidSpec as error:
+            observation = kind.blame(observation, None, error)
+        memory.sees_only(STATUS, *([action.what] if action is not None else []))
+        if action is not None and one.wait_s(action.what) <= 0:
+            connections, namespace = self._services.connections, one.name[0]
+            if connections.forget_stale_secrets(action.secrets, namespace):
+                # A replica that still holds the old Secret would undo what the others wrote.
+                return 0.0
+            error_of_action = await self._apply(action, one)
+            if error_of_action is None:
+                return 0.0
+            observation = kind.blame(observation, action.part, error_of_action)
+        return await self._report(observation, one, has_action=action is not None)
+
+    async def _apply(
+        self, action: PlannedAction, one: Pass[ResourceT, MemoryT]
+    ) -> PelopsError | None:
+        """Do the action, and report it; the error when it failed.
+
+        Raises KubernetesUnavailable: then nothing can be reported either.
+        """
+        memory, metadata = one.memory, one.resource.metadata
+        try:
+            happening = await action.do()
         except KubernetesUnavailable:
             raise
         except PelopsError as error:
             level = logging.WARNING if memory.is_news(str(error)) else logging.DEBUG
-            log.log(level, "%s failed: %s", step.what, error, extra={"resource": metadata.key})
+            log.log(level, "%s failed: %s", action.what, error, extra={"resource": metadata.key})
             return error
-        level = logging.DEBUG if step.is_routine else logging.INFO
-        log.log(level, step.what, extra={"resource": metadata.key})
+        level = logging.DEBUG if action.is_routine else logging.INFO
+        log.log(level, action.what, extra={"resource": metadata.key})
         if happening is not None:
-            await self._reporter.tell(metadata, happening)
+            await self._reporter.report(metadata, happening)
         memory.failures = 0
-        memory.told = None
+        memory.failure = None
         memory.sees_only(STATUS)
         return None
 
-    async def write(
-        self, turn: Turn[ResourceT], wished: Status, difference: Difference, *, numbers_s: float
+    async def _report(
+        self, observation: ObservationT, one: Pass[ResourceT, MemoryT], *, has_action: bool
+    ) -> float:
+        """Write the status if it is worth it: seconds until the next pass."""
+        kind, memory = self._kind, one.memory
+        decision = kind.decide_status(observation, one, datetime.now(UTC))
+        kind.measure(observation, decision)
+        intervals, problem = kind.intervals(len(self._resources)), decision.problem
+        if has_action or problem is not None:
+            again_s = memory.retry_s(is_terminal=problem is not None and problem.is_terminal)
+        else:
+            memory.failures = 0
+            again_s = intervals.observe_s
+        wait_s = await self._write_status(one, decision, numbers_s=intervals.status_s)
+        again_s *= random.uniform(0.8, 1.2)
+        return again_s if wait_s is None else min(again_s, wait_s)
+
+    async def _write_status(
+        self, one: Pass[ResourceT, MemoryT], decision: StatusDecision, *, numbers_s: float
     ) -> float | None:
-        """Write the status if it differs and the turn is ours: seconds until that, if not yet.
+        """Write the status if it differs and it is this replica's: seconds until that, if not yet.
 
         Numbers that move are written every `numbers_s` at most.
         """
-        live = turn.manifest.get("status") or {}
+        wished, live, memory = decision.status, one.manifest.get("status") or {}, one.memory
+        difference = self._kind.compare(wished, live)
         if difference is Difference.FACTS:
-            wait = turn.wait_s(STATUS)
-        elif difference is Difference.NUMBERS and turn.rank == 0:
-            wait = turn.memory.numbers_written + numbers_s - self._clock()
+            wait_s = one.wait_s(STATUS)
+        elif difference is Difference.NUMBERS and one.rank == 0:
+            wait_s = memory.numbers_written + numbers_s - self._clock()
         else:
-            turn.memory.differing.pop(STATUS, None)
+            memory.differing.pop(STATUS, None)
             return None
-        if wait > 0:
-            return wait
-        if not turn.memory.budget.take(self._clock()):
-            STATUS_WRITES_LIMITED.labels(*turn.name).inc()
+        if wait_s > 0:
+            return wait_s
+        if not memory.budget.take(self._clock()):
+            STATUS_WRITES_LIMITED.labels(*one.name).inc()
             return LIMITED_S
-        await self.put_status(turn.manifest, wished)
-        turn.memory.differing.pop(STATUS, None)
-        turn.memory.numbers_written = self._clock()
-        await self._reporter.tell_transition(turn.resource.metadata, live, wished)
+        await self._put_status(one.manifest, wished)
+        memory.differing.pop(STATUS, None)
+        memory.numbers_written = self._clock()
+        for happening in self._kind.list_events(live, wished):
+            await self._reporter.report(one.resource.metadata, happening)
         return None
 
-    async def put_status(self, manifest: Manifest, wished: Status) -> None:
+    async def _put_status(self, manifest: Manifest, wished: Status) -> None:
         """Write the status, whoever else would. Nothing when the resource is gone meanwhile."""
-        metadata = manifest["metadata"]
+        metadata, api = manifest["metadata"], self._kind.api
         address = Address(
-            kind=self._kind,
+            kind=api,
             namespace=metadata["namespace"],
             name=metadata["name"],
             subresource="status",
         )
         body: Manifest = {
-            "apiVersion": self._kind.api_version,
-            "kind": self._kind.kind,
+            "apiVersion": api.api_version,
+            "kind": api.kind,
             "metadata": {"name": metadata["name"], "uid": metadata["uid"]},
             "status": wished,
         }
         try:
-            answer = await self._api.apply(address, body)
+            answer = await self._services.api.apply(address, body)
         except NotFound:
             return  # the watch will say so
-        self._put(self._kind, answer)
+        self._services.cache.put_answer(api, answer, writer=api)
+
+    async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
+        """Report that the spec cannot be read; nothing else is done."""
+        conditions = refused(diagnose(error))
+        wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
+        if wished != (manifest.get("status") or {}):
+            await self._put_status(manifest, wished)
+        metadata = ObjectMeta.model_validate(manifest["metadata"])
+        if not metadata.is_being_deleted:
+            return memory.retry_s(is_terminal=True)
+        finalizer = self._kind.finalizer
+        if finalizer is None or not finalizer.is_on(metadata):
+            return None
+        happening = self._kind.abandon(str(error))
+        if happening is not None:
+            await self._reporter.report(metadata, happening)
+        return await finalizer.let_go(metadata)
+
+    async def _complete_deletion(self, one: Pass[ResourceT, MemoryT]) -> float | None:
+        """Clean up and remove the finalizer: seconds until another try, or None when it is done."""
+        finalizer, metadata, memory = self._kind.finalizer, one.resource.metadata, one.memory
+        if finalizer is None or not finalizer.is_on(metadata):
+            return None
+        try:
+            happening = await self._kind.clean_up(one, datetime.now(UTC))
+        except PelopsError as error:
+            memory.cleanup_failure = str(error)
+            log.warning("cannot clean up: %s", error, extra={"resource": metadata.key})
+            return memory.retry_s()
+        if happening is not None:
+            await self._reporter.report(metadata, happening)
+        return await finalizer.let_go(metadata)
 
 
-def previous_status(manifest: Manifest) -> Previous:
-    """What the API server has of a resource's status."""
-    return Previous(
-        status=dict(manifest.get("status") or {}),
-        generation=manifest["metadata"].get("generation", 0),
-    )
+def render_refusal(
+    conditions: Sequence[Condition], previous: PreviousStatus, now: datetime
+) -> Status:
+    """The status of a resource whose spec cannot be read: what was known stays."""
+    kept = {key: value for key, value in previous.status.items() if key != "conditions"}
+    return {**kept, **render_heading(conditions, previous, now)}
+
+
+class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
+    """Gives each key from the kind's queue a pass: many at once, one key never twice at once."""
+
+    def __init__(
+        self, kind: ManagedKind[ResourceT, ObservationT, MemoryT], services: Services
+    ) -> None:
+        self._kind = kind
+        self._reconciler = Reconciler(kind, services)
+        self._resources = services.cache.objects(kind.api)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._kind.workers):
+                group.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        queue = self._kind.queue
+        while is_wanted():
+            name = await queue.take()
+            again_s = await self._reconcile(name)
+            queue.done(name, again_s=again_s)
+            self._kind.count(waiting=len(queue), known=len(self._resources))
+
+    async def _reconcile(self, name: Name) -> float | None:
+        """One pass, whatever it meets: seconds until the next, or None."""
+        key = "/".join(name)
+        with RECONCILE_SECONDS.time():
+            try:
+                again_s = await self._reconciler.reconcile(name)
+            except PelopsError as error:
+                log.warning("the pass failed: %s", error, extra={"resource": key})
+                RECONCILES.labels("failed").inc()
+                return random.uniform(*AFTER_ERROR_S)
+            except Exception:
+                # A mistake of ours in one resource must not end the passes of all others.
+                log.exception("the pass broke", extra={"resource": key})
+                RECONCILES.labels("broken").inc()
+                return random.uniform(*AFTER_ERROR_S) * 6
+        RECONCILES.labels("done").inc()
+        return again_s

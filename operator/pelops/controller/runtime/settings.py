@@ -17,7 +17,7 @@ LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ReplicaSettings:
     """All settings of one operator process."""
 
     kubeconfig: str | None
@@ -35,12 +35,12 @@ class Settings:
     audit_image: str  # of the jobs of audits that name none
 
 
-def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Settings:
+def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> ReplicaSettings:
     """Settings from flags, else variables, else defaults. Exits with a usage message when wrong."""
     parser = _parser(environment)
     given = parser.parse_args(argv)
     _check(parser, given)
-    return Settings(
+    return ReplicaSettings(
         kubeconfig=given.kubeconfig,
         namespaces=_namespaces(given.namespace, environment),
         member_namespace=given.member_namespace,

@@ -30,7 +30,7 @@ import kopf
 from kopf._cogs.clients import api as streaming
 from kopf._cogs.clients import auth, errors
 
-from pelops.controller.runtime.loop import Resync
+from pelops.controller.runtime.cache import Resync
 from pelops.controller.runtime.queue import is_wanted
 from pelops.errors import Forbidden, NotFound
 from pelops.kube.client import KubeApi, Manifest, parse_retry_after
@@ -55,7 +55,7 @@ BURST: Final = 50  # events that are taken in before others of this process have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class WatchPace:
     """Deadlines and pauses of the watch, in seconds."""
 
     # The server sends a bookmark shortly before it ends a stream, so each stream begins where the
@@ -114,7 +114,7 @@ class Watch:
         clock: Callable[[], float],
         *,
         refused: Refusal = lambda _: None,
-        pace: Pace = Pace(),
+        pace: WatchPace = WatchPace(),
     ) -> None:
         """`listener` takes in each event; what a LIST finds goes the way of `resync`."""
         self._api = api

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.observation import Observer, RedisView
-from pelops.controller.group.targets import Targets
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.group.observation import GroupObserver, RedisObservation
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.membership import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
-from pelops.controller.runtime.versions import Name
 from pelops.controller.scaling.scaler import Scaler, ScalerDoors
 from pelops.controller.scaling.victims import Victims
 from pelops.controller.scaling.wake import Dozing
 from pelops.controller.scaling.writes import ScaleWrites
+from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.targets import Targets
 from pelops.errors import PelopsError
 from pelops.kube.client import KubeApi
 from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
@@ -45,7 +45,7 @@ class ScaleLoop:
     """Gives each resource a turn when it is due: never two turns of one at once."""
 
     def __init__(
-        self, scaler: Scaler, cache: Cache, members: Members, clock: Callable[[], float]
+        self, scaler: Scaler, cache: WorkloadCache, members: Members, clock: Callable[[], float]
     ) -> None:
         self._scaler = scaler
         self._cache = cache
@@ -111,7 +111,7 @@ class ScaleLoop:
                 tasks.create_task(self._follow(name, views.get(name)))
         del self._lanes[lane]
 
-    async def _look(self, names: list[Name]) -> dict[Name, RedisView]:
+    async def _look(self, names: list[Name]) -> dict[Name, RedisObservation]:
         try:
             return await self._scaler.look(names)
         except Exception:
@@ -119,11 +119,11 @@ class ScaleLoop:
             log.exception("the look at %s groups broke", len(names))
             return {}
 
-    async def _follow(self, name: Name, view: RedisView | None) -> None:
+    async def _follow(self, name: Name, view: RedisObservation | None) -> None:
         again_s = random.uniform(*AFTER_ERROR_S) if view is None else await self._turn(name, view)
         self._queue.done(name, again_s=again_s)
 
-    async def _turn(self, name: Name, view: RedisView) -> float | None:
+    async def _turn(self, name: Name, view: RedisObservation) -> float | None:
         """What follows from a look, whatever it meets: seconds until the next, or None."""
         key = "/".join(name)
         try:
@@ -164,13 +164,13 @@ class ScalingDoors:
     """What scaling is made of."""
 
     api: KubeApi
-    cache: Cache
+    cache: WorkloadCache
     members: Members
-    observer: Observer
+    observer: GroupObserver
     targets: Targets
     reporter: Reporter
-    tell: Callable[[Name], None]  # the status of this resource is worth a look
-    note: Callable[[StreamConsumerGroup, RedisView], None]  # keeps what a look found
+    make_due: Callable[[Name], None]  # the status of this resource is worth a pass
+    note: Callable[[StreamConsumerGroup, RedisObservation], None]  # keeps what a look found
 
 
 class Scaling:
@@ -185,7 +185,7 @@ class Scaling:
             observer=doors.observer,
             writes=ScaleWrites(doors.targets, victims, doors.reporter, clock),
             dozing=Dozing(self._waker),
-            tell=doors.tell,
+            make_due=doors.make_due,
             note=doors.note,
         )
         self._scaler = Scaler(scaler_doors, clock)

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.membership import Members
-from pelops.controller.runtime.versions import Name
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.errors import InvalidSpec
 from pelops.kube.client import Manifest
@@ -54,7 +54,9 @@ class Scaled:
 class ScaledResources:
     """Finds what this replica scales."""
 
-    def __init__(self, cache: Cache, members: Members, forget: Callable[[Name], None]) -> None:
+    def __init__(
+        self, cache: WorkloadCache, members: Members, forget: Callable[[Name], None]
+    ) -> None:
         """`forget` is told of each resource that is not scaled here any more."""
         self._cache = cache
         self._members = members

@@ -18,15 +18,15 @@ from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.observation import Observer, RedisView
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.events import measure_group
+from pelops.controller.group.observation import GroupObserver, RedisObservation
+from pelops.controller.group.status import measure_group
+from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.membership import Members
-from pelops.controller.runtime.versions import Name
 from pelops.controller.scaling.scaled import Scaled, ScaledResources
 from pelops.controller.scaling.victims import Fleet
 from pelops.controller.scaling.wake import Dozing
 from pelops.controller.scaling.writes import ScaleWrites, Scene
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import PelopsError
 from pelops.metrics import BACKLOG, SCALING_DECISIONS, SCALING_FACTS, forget_scaling
@@ -84,13 +84,13 @@ DENIED_S: Final = 300.0
 class ScalerDoors:
     """What scaling works with."""
 
-    cache: Cache
+    cache: WorkloadCache
     members: Members
-    observer: Observer
+    observer: GroupObserver
     writes: ScaleWrites
     dozing: Dozing
-    tell: Callable[[Name], None]  # the status of this resource is worth a look
-    note: Callable[[StreamConsumerGroup, RedisView], None]  # keeps what a look found
+    make_due: Callable[[Name], None]  # the status of this resource is worth a pass
+    note: Callable[[StreamConsumerGroup, RedisObservation], None]  # keeps what a look found
 
 
 class Scaler:
@@ -112,14 +112,14 @@ class Scaler:
         scaled = self._resources.get(name)
         return None if scaled is None else scaled.decision
 
-    async def look(self, names: Sequence[Name]) -> dict[Name, RedisView]:
+    async def look(self, names: Sequence[Name]) -> dict[Name, RedisObservation]:
         """What Redis shows of resources that were admitted. Those of one lane belong together."""
         found = [one for name in names if (one := self._resources.get(name)) is not None]
         deep = {one.resource.metadata.uid for one in found if self._looks_deep(one)}
         views = await self._doors.observer.observe_redis([one.resource for one in found], deep=deep)
         return {one.name: view for one, view in zip(found, views, strict=True)}
 
-    async def follow(self, name: Name, redis: RedisView) -> float | None:
+    async def follow(self, name: Name, redis: RedisObservation) -> float | None:
         """Decide and act upon a look: seconds until the next, or None when there is none.
 
         Raises KubernetesUnavailable when the workers cannot be seen.
@@ -165,9 +165,9 @@ class Scaler:
         _measure(scaled)
         told = (before.reason, before.replicas) if before is not None else None
         if told != (decision.reason, decision.replicas):
-            self._doors.tell(scaled.name)
+            self._doors.make_due(scaled.name)
 
-    def _next(self, scaled: Scaled, redis: RedisView) -> float:
+    def _next(self, scaled: Scaled, redis: RedisObservation) -> float:
         """Seconds until the next look."""
         decision, backlog = scaled.decision, scaled.backlog
         if decision is None or decision.replicas is None:
@@ -181,7 +181,7 @@ class Scaler:
             wait = min(wait, max(0.0, scaled.write_after - self._clock()))
         return wait * random.uniform(0.85, 1.15)
 
-    def _pace(self, scaled: Scaled, redis: RedisView, *, replicas: int) -> float:
+    def _pace(self, scaled: Scaled, redis: RedisObservation, *, replicas: int) -> float:
         """How long the group may be left alone, by what it owes and how many others ask."""
         backlog, scaling = scaled.backlog, scaled.resource.spec.scaling
         least = scaling.min_replicas if scaling is not None else 0
@@ -201,7 +201,7 @@ class Scaler:
         # Nothing but a look finds the first entry of a group that sleeps and is not watched.
         return wait if is_asleep and not is_watched else stretched
 
-    def _doze(self, scaled: Scaled, redis: RedisView, *, is_asleep: bool) -> bool:
+    def _doze(self, scaled: Scaled, redis: RedisObservation, *, is_asleep: bool) -> bool:
         if is_asleep:
             return self._doors.dozing.doze(scaled.name, redis)
         self._doors.dozing.rouse(scaled.name)
@@ -214,7 +214,7 @@ class Scaler:
         scaled.deep_after = now + DEEP_S
         return True
 
-    async def _repair(self, scaled: Scaled, redis: RedisView) -> None:
+    async def _repair(self, scaled: Scaled, redis: RedisObservation) -> None:
         """Have the server tell the lag that was counted: others read it from the server too."""
         stream, server, keys = redis.stream, redis.server, redis.keys
         if stream is None or server is None or keys is None or stream.group is None:
@@ -242,20 +242,20 @@ class Scaler:
         forget_scaling(*name)
 
 
-def _is_unfinished(redis: RedisView) -> bool:
+def _is_unfinished(redis: RedisObservation) -> bool:
     """Whether the group is there and what belongs to it is about to be made."""
     stream = redis.stream
     return stream is not None and stream.group is not None and not stream.is_provisioned
 
 
-def _judge(scaled: Scaled, redis: RedisView) -> Backlog | None:
+def _judge(scaled: Scaled, redis: RedisObservation) -> Backlog | None:
     if redis.stream is None:
         return None
     recovers = scaled.resource.spec.recovery.strategy != RecoveryStrategy.OFF
     return judge_backlog(redis.stream, recovers=recovers)
 
 
-def _fleet(scaled: Scaled, redis: RedisView, workload: WorkloadObservation) -> Fleet | None:
+def _fleet(scaled: Scaled, redis: RedisObservation, workload: WorkloadObservation) -> Fleet | None:
     if redis.server is None or redis.keys is None or redis.stream is None:
         return None
     return Fleet(

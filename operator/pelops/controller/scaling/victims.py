@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.runtime.cache import Cache
-from pelops.controller.runtime.recent import Recent
+from pelops.controller.runtime.cache import Recent
+from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.naming import GroupKeys
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.errors import Conflict, NotFound, PelopsError
@@ -84,7 +84,7 @@ class _Held:
 class Victims:
     """Sees which pods hold entries, and names those that should go."""
 
-    def __init__(self, api: KubeApi, cache: Cache) -> None:
+    def __init__(self, api: KubeApi, cache: WorkloadCache) -> None:
         self._api = api
         self._cache = cache
         self._looks: Recent[str, tuple[float, _Held]] = Recent(REMEMBERED)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pelops.controller.group.observation import RedisView
-from pelops.controller.runtime.versions import Name
+from pelops.controller.group.observation import RedisObservation
+from pelops.controller.runtime.cache import Name
 from pelops.domain.entry_id import EntryId
 from pelops.redis_core.server import Server
 from pelops.redis_streams.scaling.wake import Waker
@@ -18,7 +18,7 @@ class Dozing:
         self._waker = waker
         self._naps: dict[Name, _Nap] = {}
 
-    def doze(self, name: Name, redis: RedisView) -> bool:
+    def doze(self, name: Name, redis: RedisObservation) -> bool:
         """Be woken by the next entry; whether that works already. To be asked at each look."""
         nap = _nap(redis)
         if nap is None:
@@ -39,7 +39,7 @@ class Dozing:
             self._waker.unwatch(name)
 
 
-def _nap(redis: RedisView) -> _Nap | None:
+def _nap(redis: RedisObservation) -> _Nap | None:
     """Where what is undelivered would appear. A position, not the end: between them is nothing."""
     stream, keys = redis.stream, redis.keys
     if redis.server is None or keys is None or stream is None or stream.group is None:

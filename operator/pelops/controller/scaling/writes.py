@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pelops.controller.group.memory import FIRST_RETRY_S, LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S
-from pelops.controller.group.targets import Targets
 from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.kind import FIRST_RETRY_S, LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S
 from pelops.controller.scaling.scaled import Scaled
 from pelops.controller.scaling.victims import Fleet, Victims
+from pelops.controller.workload.targets import Targets
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.events import Happening
@@ -146,7 +146,7 @@ class ScaleWrites:
             note=f"{step}: {decision.message}",
             occurrence=datetime.now(UTC).isoformat(),
         )
-        await self._reporter.tell(scaled.resource.metadata, happening)
+        await self._reporter.report(scaled.resource.metadata, happening)
 
 
 async def _finish(write: Coroutine[Any, Any, None], left_s: Callable[[], float]) -> None:

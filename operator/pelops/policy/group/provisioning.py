@@ -162,7 +162,6 @@ PATIENCE = timedelta(seconds=30)
 class CleanupAction(StrEnum):
     """The next step of a deletion."""
 
-    NOTHING = "Nothing"  # no finalizer of ours: the API server finishes by itself
     DESTROY = "Destroy"  # destroy the group and its own keys, then let go
     LET_GO = "LetGo"  # remove the finalizer
 
@@ -183,20 +182,15 @@ def decide_finalizer(*, deletes_group: bool, has_finalizer: bool) -> bool | None
 
 def decide_cleanup(
     *,
-    has_finalizer: bool,
     deletes_group: bool,
     deleted_at: datetime,
     failure: str | None,
     now: datetime,
 ) -> CleanupDecision:
-    """The next step for a resource whose deletion was asked for at `deleted_at`.
+    """The next step for a resource with the finalizer that is to be deleted since `deleted_at`.
 
     `failure` is why the last attempt to destroy the group failed; None before the first.
     """
-    if not has_finalizer:
-        return CleanupDecision(
-            action=CleanupAction.NOTHING, reason=Reason.RETAINED, message="nothing to clean up"
-        )
     if not deletes_group:
         return CleanupDecision(
             action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="the group stays in Redis"

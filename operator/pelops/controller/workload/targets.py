@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.runtime.cache import Cache, target_of
-from pelops.controller.runtime.recent import Recent
+from pelops.controller.runtime.cache import Recent
+from pelops.controller.workload.cache import WorkloadCache, target_of
 from pelops.domain.condition import Finding
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import Forbidden, KubernetesError, NotFound
@@ -33,7 +33,7 @@ class _Written:
 class Targets:
     """Observes and scales whatever runs the workers."""
 
-    def __init__(self, api: KubeApi, cache: Cache, clock: Callable[[], float]) -> None:
+    def __init__(self, api: KubeApi, cache: WorkloadCache, clock: Callable[[], float]) -> None:
         self._api = api
         self._cache = cache
         self._clock = clock

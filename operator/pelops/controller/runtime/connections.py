@@ -1,0 +1,183 @@
+"""Connections to the Redis servers that resources name, and the Secrets that these need.
+
+Secrets are read one by one: the operator may `get` them, and neither list nor watch them.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+from pelops.api.redis import RedisSpec, SecretRef
+from pelops.domain.condition import Finding
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.errors import (
+    AuthenticationFailed,
+    Forbidden,
+    InvalidSpec,
+    NotFound,
+    PelopsError,
+    PermissionDenied,
+    RedisUnavailable,
+)
+from pelops.kube.client import Address, KubeApi
+from pelops.kube.resources import SECRET
+from pelops.kube.worker_environment import WorkerAccess
+from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.reasons import Reason
+from pelops.redis_core.pool import ServerPool
+from pelops.redis_core.server import Server
+
+MAX_AGE_S: Final = 60.0
+OUTAGE_FRESH_S: Final = 10.0  # how long a Secret is believed while its Redis cannot be reached
+FRESH_S: Final = 2.0  # a Secret that was read so recently may decide what is written
+UNUSED: Final = timedelta(minutes=5)  # then a connection is closed
+
+_MENDABLE: Final = (AuthenticationFailed, InvalidSpec, PermissionDenied, RedisUnavailable)
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    at: float
+    fields: Mapping[str, bytes]
+
+
+class Secrets:
+    """Secrets as read within the last minute; `forget` makes the next look a fresh one."""
+
+    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._reads: dict[tuple[str, str], _Read] = {}
+
+    async def read(
+        self, namespace: str, name: str, *, max_age_s: float = MAX_AGE_S
+    ) -> Mapping[str, bytes]:
+        """The decoded fields. Raises NotFound, or Forbidden when the role does not allow it."""
+        known = self._reads.get((namespace, name))
+        now = self._clock()
+        if known is not None and now - known.at < max_age_s:
+            return known.fields
+        self._reads.pop((namespace, name), None)
+        manifest = await self._api.get(Address(kind=SECRET, namespace=namespace, name=name))
+        fields = {
+            key: _decode(name, key, text) for key, text in (manifest.get("data") or {}).items()
+        }
+        self._reads[namespace, name] = _Read(now, fields)
+        return fields
+
+    def age(self, namespace: str, name: str) -> float:
+        """Seconds since the last read; 0 when the next look will be fresh."""
+        known = self._reads.get((namespace, name))
+        return 0.0 if known is None else self._clock() - known.at
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Read the Secret anew at the next look: its content did not work."""
+        self._reads.pop((namespace, name), None)
+
+    def prune(self) -> None:
+        """Drop what has not been looked at for long, so that secrets do not stay in memory."""
+        oldest = self._clock() - 2 * MAX_AGE_S
+        self._reads = {key: read for key, read in self._reads.items() if read.at >= oldest}
+
+
+class Connections:
+    """Servers by what resources say of them."""
+
+    def __init__(self, pool: ServerPool, secrets: Secrets) -> None:
+        self._pool = pool
+        self._secrets = secrets
+
+    async def server(self, redis: RedisSpec, namespace: str) -> Server:
+        """The server. Raises PelopsError with the cause; see also `forget_mendable_secret`."""
+        return await self._pool.server(await self._endpoint(redis, namespace))
+
+    async def reach(self, redis: RedisSpec, namespace: str) -> Server:
+        """The server; a Secret that may be the cause of a failure is read anew by the next call.
+
+        Raises PelopsError with the cause.
+        """
+        try:
+            return await self.server(redis, namespace)
+        except PelopsError as error:
+            self.forget_mendable_secret(redis, namespace, error)
+            raise
+
+    def forget_mendable_secret(self, redis: RedisSpec, namespace: str, error: PelopsError) -> None:
+        """Read the Secret anew when another content of it might mend this failure."""
+        reference = redis.secret_ref
+        if reference is None or not isinstance(error, _MENDABLE):
+            return
+        # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
+        is_outage = isinstance(error, RedisUnavailable)
+        if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
+            self._secrets.forget(namespace, reference.name)
+
+    def forget_stale_secrets(self, references: Iterable[SecretRef | None], namespace: str) -> bool:
+        """Read these Secrets anew the next time; False when all of them are fresh."""
+        named = [reference for reference in references if reference is not None]
+        stale = [one for one in named if self._secrets.age(namespace, one.name) > FRESH_S]
+        for reference in stale:
+            self._secrets.forget(namespace, reference.name)
+        return bool(stale)
+
+    async def access_of(
+        self, redis: RedisSpec, own_secret: SecretRef | None, namespace: str
+    ) -> WorkerAccess:
+        """Which Secrets workers or jobs use, `own_secret` first. One that is missing is empty."""
+        own = redis.secret_ref.name if redis.secret_ref else None
+        name = own_secret.name if own_secret else own
+        keys = await self._secret_keys(namespace, name)
+        own_keys = keys if name == own else await self._secret_keys(namespace, own)
+        # A Secret's url may hold credentials, which spec.redis.url cannot.
+        url_secret = name if "url" in keys else own if "url" in own_keys else None
+        return WorkerAccess(url=redis.url, url_secret=url_secret, secret=name, secret_keys=keys)
+
+    async def tidy(self) -> None:
+        """Forget Secrets and close connections that were not used for long."""
+        self._secrets.prune()
+        await self._pool.close_unused(UNUSED)
+
+    async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
+        secret: Mapping[str, bytes] = {}
+        if redis.secret_ref is not None:
+            secret = await self._secrets.read(namespace, redis.secret_ref.name)
+        return build_endpoint(
+            url=redis.url,
+            secret=secret,
+            sentinel_master=redis.sentinel.master_name if redis.sentinel else None,
+            sentinel_nodes=redis.sentinel.nodes if redis.sentinel else (),
+        )
+
+    async def _secret_keys(self, namespace: str, name: str | None) -> frozenset[str]:
+        if name is None:
+            return frozenset()
+        try:
+            return frozenset(await self._secrets.read(namespace, name))
+        except (NotFound, Forbidden):
+            return frozenset()
+
+
+def explain_unreachable(error: PelopsError, redis: RedisSpec, namespace: str) -> Finding:
+    """What keeps a Redis that a resource names from being observed. Never raises."""
+    reference = redis.secret_ref
+    if reference is not None and isinstance(error, NotFound):
+        return Finding(
+            reason=Reason.SECRET_MISSING,
+            message=(
+                f"Secret {namespace}/{reference.name} does not exist; create it "
+                "with the key url, and username and password if Redis wants them. Pelops goes on "
+                "by itself when it is there"
+            ),
+        )
+    return diagnose(error)
+
+
+def _decode(name: str, key: str, text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise InvalidSpec(f"the key {key} of the Secret {name} is no base64") from error

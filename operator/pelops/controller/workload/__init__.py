@@ -1,0 +1,1 @@
+"""The workers of groups as a replica knows them: their workloads, pods, nodes and budgets."""
