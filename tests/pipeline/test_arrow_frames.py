@@ -171,7 +171,7 @@ def test_a_condition_that_holds_everywhere_or_nowhere_leaves_the_type_as_it_is()
         F.when(F.lit(None).cast("boolean"), F.col("n")).otherwise(F.lit(5)).alias("unknown"),
         F.when(F.col("n") > 1, F.lit("b")).when(F.lit(True), F.lit("c")).alias("last"),
     )
-    assert told.dtypes == [
+    assert [(one.name, one.dataType.simpleString()) for one in told.schema.fields] == [
         ("never", "string"), ("always", "bigint"), ("unknown", "bigint"), ("last", "string")
     ]  # fmt: skip
     assert tuples(told) == [(None, 1, 5, "c"), (None, 1, 5, "b")]

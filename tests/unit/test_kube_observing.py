@@ -10,7 +10,6 @@ import pytest
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
 from pelops.kube.observation import (
     autoscaler_target,
-    is_node_ready,
     observe_deployment,
     observe_node,
     observe_pod,
@@ -277,12 +276,13 @@ def test_the_same_words_of_many_pods_take_memory_once() -> None:
     [
         ([{"type": "Ready", "status": "True"}], True),
         ([{"type": "Ready", "status": "Unknown"}], False),
-        ([{"type": "MemoryPressure", "status": "True"}], False),
-        (None, False),
+        ([{"type": "MemoryPressure", "status": "True"}], None),
+        (None, None),
     ],
 )
 def test_a_node_is_ready_only_when_its_kubelet_says_so(conditions: Any, expected: bool) -> None:
-    assert is_node_ready({"status": {"conditions": conditions}}) is expected
+    manifest = {"metadata": METADATA, "status": {"conditions": conditions}}
+    assert observe_node(manifest).is_ready is expected
 
 
 def test_an_autoscaler_names_its_target() -> None:

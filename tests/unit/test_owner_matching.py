@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from pelops.domain.liveness import GonePod, OwnerMatch
 from pelops.domain.workload import PodObservation
-from pelops.policy.recovery.owners import Owners, match_owner
+from pelops.policy.recovery.owners import Owners
 from tests.builders import pod
 
 UID = "3f2b8c1e-0a4d-4c6f-9b1e-5d7a2c8e9f10"
@@ -21,6 +23,12 @@ def named(name: str, uid: str = "", hostname: str = "") -> PodObservation:
 
 def gone(name: str, uid: str = "") -> GonePod:
     return GonePod(pod=named(name, uid), labels={}, seen_gone=0.0)
+
+
+def match_owner(
+    consumer: str, pods: Iterable[PodObservation], ended: Iterable[GonePod] = ()
+) -> OwnerMatch:
+    return Owners(pods, ended).match(consumer)
 
 
 def names(match: OwnerMatch) -> list[str]:

@@ -239,13 +239,6 @@ class KubeApi:
             "PATCH", address.path, query, body=body, content_type=APPLY, resource=address.resource
         )
 
-    async def dry_run(self, address: Address, body: Manifest) -> Manifest:
-        """What `apply` would answer, without doing it."""
-        query = {"fieldManager": FIELD_MANAGER, "force": "true", "dryRun": "All"}
-        return await self._request(
-            "PATCH", address.path, query, body=body, content_type=APPLY, resource=address.resource
-        )
-
     async def merge(
         self, address: Address, body: Manifest, *, manager: str = FIELD_MANAGER
     ) -> Manifest:

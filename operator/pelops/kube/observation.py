@@ -109,11 +109,6 @@ def observe_node(manifest: Manifest) -> NodeObservation:
     )
 
 
-def is_node_ready(manifest: Manifest) -> bool:
-    """Whether the node's kubelet reports and says that it is well."""
-    return _is_true(manifest.get("status") or {}, "Ready")
-
-
 def autoscaler_target(manifest: Manifest) -> Target:
     """What a HorizontalPodAutoscaler scales."""
     reference = (manifest.get("spec") or {}).get("scaleTargetRef") or {}

@@ -14,13 +14,12 @@ from pelops.worker.engine.observer import Observer
 from pelops.worker.engine.retries import RetryPolicy
 from pelops.worker.engine.uncaught import WrongSettings
 from pelops.worker.entry import Entry
-from pelops.worker.outcomes import Disowned, Reject, Retry, Undecodable
+from pelops.worker.outcomes import Reject, Retry, Undecodable
 from pelops.worker.producer import Producer
 from pelops.worker.settings import Settings, read_place
 from pelops.worker.worker import Worker
 
 __all__ = [
-    "Disowned",
     "Entry",
     "Observer",
     "Producer",

@@ -48,10 +48,6 @@ class Undecodable(Reject):
         super().__init__(UNDECODABLE, error)
 
 
-class Disowned(Exception):
-    """The entry belongs to another worker by now: what is not done yet must not be done."""
-
-
 Outcome: TypeAlias = Retry | Reject | BaseException | None
 
 

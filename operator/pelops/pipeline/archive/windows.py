@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any
 
 from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
@@ -50,22 +49,6 @@ def read_bookmark(event: LedgerEvent, stream: str) -> Bookmark | None:
     if not (added.isascii() and added.isdigit()):
         return None
     return Bookmark(at_id=at_id, added=int(added), at=moment(event.entry_id.ms))
-
-
-def render_bookmark(bookmark: Bookmark) -> dict[str, Any]:
-    """The bookmark as a JSON object."""
-    return {
-        "at_id": str(bookmark.at_id),
-        "added": bookmark.added,
-        "at_ms": milliseconds(bookmark.at),
-    }
-
-
-def parse_bookmark(found: Mapping[str, Any]) -> Bookmark:
-    """What `render_bookmark` made."""
-    return Bookmark(
-        at_id=parse_entry_id(found["at_id"]), added=found["added"], at=moment(found["at_ms"])
-    )
 
 
 # A schedule is late by a little now and then, and early the next time.

@@ -83,13 +83,6 @@ class Owners:
         return OwnerMatch(pods=tuple(pods.values()), gone=tuple(gone.values()), is_by_uid=is_by_uid)
 
 
-def match_owner(
-    consumer: str, pods: Iterable[PodObservation], gone: Iterable[GonePod] = ()
-) -> OwnerMatch:
-    """Whose this consumer is, for one question; `Owners` answers many."""
-    return Owners(pods, gone).match(consumer)
-
-
 def _names(pod: PodObservation) -> set[str]:
     return {pod.name, pod.hostname, pod.uid} - {""}
 

@@ -16,7 +16,6 @@ from pelops.errors import (
     KubernetesError,
     KubernetesUnavailable,
     NoSuchGroup,
-    NoSuchStream,
     NotFound,
     NotOurs,
     NotServing,
@@ -124,12 +123,6 @@ _DIAGNOSES: Final = (
     _Diagnosis(NotFound, Reason.NOT_FOUND, "Not found: {error}", is_terminal=False),
     _Diagnosis(
         NoSuchGroup,
-        Reason.GROUP_VANISHED,
-        "{error}. Pelops looks again and creates it anew",
-        is_terminal=False,
-    ),
-    _Diagnosis(
-        NoSuchStream,
         Reason.GROUP_VANISHED,
         "{error}. Pelops looks again and creates it anew",
         is_terminal=False,

@@ -136,17 +136,6 @@ class Column:
     def endswith(self, suffix: str) -> Column:
         return Column(lambda scope: pc.ends_with(self.evaluate(scope), suffix))
 
-    def contains(self, part: str) -> Column:
-        return Column(lambda scope: pc.match_substring(self.evaluate(scope), part))
-
-    def getField(self, name: str) -> Column:  # noqa: N802
-        found: Column = self[name]
-        return found
-
-    def getItem(self, key: Any) -> Column:  # noqa: N802
-        found: Column = self[key]
-        return found
-
     def when(self, condition: Column, value: Any) -> Column:
         raise TypeError("when() goes on from functions.when() only")
 
@@ -158,9 +147,6 @@ class Column:
 
     def bitwiseOR(self, other: Any) -> Column:  # noqa: N802
         return _binary(pc.bit_wise_or, self, other)
-
-    def bitwiseAND(self, other: Any) -> Column:  # noqa: N802
-        return _binary(pc.bit_wise_and, self, other)
 
     def __getitem__(self, key: Any) -> Column:
         def evaluate(scope: Scope) -> Value:

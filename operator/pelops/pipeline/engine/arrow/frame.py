@@ -67,10 +67,6 @@ class Frame:
         """The columns as Spark names them."""
         return spark_schema(self.table.schema)
 
-    @property
-    def dtypes(self) -> list[tuple[str, str]]:
-        return [(field.name, field.dataType.simpleString()) for field in self.schema.fields]
-
     def __getitem__(self, name: str) -> Column:
         return named(name)
 
@@ -149,10 +145,6 @@ class Frame:
             raise TypeError("frames are joined by the names of columns only")
         return _join(self._scope, other._scope, names, how)
 
-    def crossJoin(self, other: Frame) -> Frame:  # noqa: N802
-        one = self.withColumn("__all", functions.lit(0))
-        return one.join(other.withColumn("__all", functions.lit(0)), "__all").drop("__all")
-
     def unionAll(self, other: Frame) -> Frame:  # noqa: N802
         if len(self.columns) != len(other.columns):
             raise ValueError(f"{self.columns} and {other.columns} are not as many columns")
@@ -221,9 +213,6 @@ class Frame:
 
     def count(self) -> int:
         return self._scope.size
-
-    def isEmpty(self) -> bool:  # noqa: N802
-        return not self._scope.size
 
     def collect(self) -> list[Any]:
         return list(self.toLocalIterator())

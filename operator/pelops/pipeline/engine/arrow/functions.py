@@ -150,12 +150,6 @@ def least(*columns: Given) -> Column:
     return Column(lambda scope: pc.min_element_wise(*align([one.evaluate(scope) for one in given])))
 
 
-def greatest(*columns: Given) -> Column:
-    """The largest value that is not null."""
-    given = [named(one) for one in columns]
-    return Column(lambda scope: pc.max_element_wise(*align([one.evaluate(scope) for one in given])))
-
-
 def floor(value: Given) -> Column:
     """The whole number at or below."""
     given = named(value)
@@ -171,16 +165,6 @@ def shiftleft(value: Given, bits: int) -> Column:
         return pc.shift_left(found, pa.scalar(bits, found.type))
 
     return Column(evaluate)
-
-
-def isnull(value: Given) -> Column:
-    """Whether there is no value."""
-    return named(value).isNull()
-
-
-def expr(text: str) -> Column:
-    """The name of a column, as the only expression that is known as a text."""
-    return named(text)
 
 
 def substring(value: Given, first: int, length: int) -> Column:
@@ -454,26 +438,6 @@ def first(value: Given, ignorenulls: bool = False) -> Column:
     return Column(evaluate)
 
 
-def bool_or(condition: Column) -> Column:
-    """Whether a condition holds in any row."""
-    return aggregate(condition, fold_by("any"), "bool_or")
-
-
-def bool_and(condition: Column) -> Column:
-    """Whether a condition holds in all rows."""
-    return aggregate(condition, fold_by("all"), "bool_and")
-
-
-def collect_list(value: Given) -> Column:
-    """The values of a group that are not null."""
-    return _collected(named(value), is_set=False)
-
-
-def collect_set(value: Given) -> Column:
-    """The different values of a group."""
-    return _collected(named(value), is_set=True)
-
-
 def percentile(value: Given, share: Column) -> Column:
     """What a share of the values lies at or below, between two values in proportion."""
     given = named(value)
@@ -513,20 +477,6 @@ def _value_by(value: Column, order: Column, *, is_falling: bool) -> Column:
         rows = _rows(scope)
         best = best_rows(order.array(rows), scope, is_falling=is_falling)
         return value.array(rows).take(best)
-
-    return Column(evaluate)
-
-
-def _collected(value: Column, *, is_set: bool) -> Column:
-    def evaluate(scope: Scope) -> Value:
-        rows = _rows(scope)
-        found = value.array(rows)
-        lists: list[dict[Any, int]] = [{} for _ in range(scope.size)]
-        groups = scope.groups.to_pylist() if scope.groups is not None else []
-        for row, (group, one) in enumerate(zip(groups, found.to_pylist(), strict=True)):
-            if one is not None:
-                lists[group].setdefault(str(one) if is_set else row, row)
-        return list_array([list(one.values()) for one in lists], found)
 
     return Column(evaluate)
 
