@@ -33,11 +33,12 @@ test: $(VENV) ## Run all tests against real servers (TEST_PROCESSES=0: one after
 check: $(VENV) ## Lint, types, layers, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy -p pelops -p pyspark_redis_streams -p local_cluster -p demo -p tests -p benchmarks
+	$(BIN)/mypy -p pelops -p pyspark_redis_streams -p local_cluster -p demo -p tests -p benchmarks -p tools
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pelops.api.crd --check
 	$(BIN)/python -m pelops.pipeline.report.schema --check
 	$(BIN)/python -m pelops.redis_streams.reference --check
+	$(BIN)/python -m tools.spark_options --check
 
 .PHONY: bench
 bench: $(VENV) ## Run the benchmarks
@@ -57,9 +58,10 @@ image: ## Build both container images: operator and pipeline (needs Docker)
 	docker build --target pipeline --tag pelops-pipeline:0.1.0 .
 
 .PHONY: crds
-crds: $(VENV) ## Write crds/, docs/reference.md and the schema of audit.json from the models
+crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, the schema of audit.json, tables of options
 	@$(BIN)/python -m pelops.api.crd --write
 	@$(BIN)/python -m pelops.pipeline.report.schema --write
+	@$(BIN)/python -m tools.spark_options --write
 
 .PHONY: scripts
 scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts

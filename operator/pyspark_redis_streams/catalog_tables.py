@@ -19,15 +19,16 @@ from pyspark_redis_streams.columns.schemas import default_schema, names_of_entri
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.option import Use, View
 from pyspark_redis_streams.options.parsed import (
+    NAMING_STREAMS,
+    OPTIONS,
     WriteOptions,
-    options_for,
     parse_read_options,
     parse_write_options,
 )
 
 _FIRST: Final = "`stream` STRING"  # what the columns of every view begin with
 _COMMENT: Final = "The key. Options of the table: "
-_SELECTING: Final = {"stream", "streams", "streampattern", "path", "paths", "subscribe"}
+_SELECTING: Final = {name.lower() for field in NAMING_STREAMS for name in OPTIONS[field].names}
 _EMPTY: Final = "the columns that Redis fills ('stream', 'id', 'ms', 'seq', 'ts') are left out"
 _OPTION: Final = "option."  # what Spark puts before the names of options among the properties
 
@@ -48,8 +49,8 @@ def table_schema(given: Mapping[str, str]) -> str:
         if name.lower().startswith(_OPTION)
     }
     _refuse_unfit(options)
-    read = parse_read_options(options_for(options, Use.STREAM, Use.READ), None)
-    parse_write_options(options_for(options, Use.WRITE))
+    read = parse_read_options(OPTIONS.given_for(options, Use.STREAM, Use.READ), None)
+    parse_write_options(OPTIONS.given_for(options, Use.WRITE))
     columns = default_schema(read)
     kept = f"{_FIRST} COMMENT '{_COMMENT}{urlencode(sorted(options.items()))}'"
     return columns.replace(_FIRST, kept, 1)
@@ -70,7 +71,7 @@ def with_kept_options(given: Mapping[str, str], schema: StructType, use: Use) ->
             f" the options of a table in its comment ({_shown(kept)}): leave the option out, or"
             " take the comment off the column"
         )
-    return options_for(kept, use) | lowered
+    return OPTIONS.given_for(kept, use) | lowered
 
 
 def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOptions:
@@ -88,7 +89,7 @@ def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOp
                 " write with format('redis_streams') and options"
             )
         return parse_write_options(given)
-    read = parse_read_options(options_for(kept, Use.READ), None)
+    read = parse_read_options(OPTIONS.given_for(kept, Use.READ), None)
     if read.view is not View.ENTRIES or len(read.streams) != 1:
         raise OptionError(
             f"the table is no single stream ({_shown(kept)}): write with format('redis_streams')"

@@ -1,6 +1,8 @@
 """Options: what is not understood is refused with a sentence that helps."""
 
+import pickle
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -10,13 +12,15 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.option import Use, View
 from pyspark_redis_streams.options.parsed import (
+    OPTIONS,
     ReadOptions,
     parse_read_options,
     parse_write_options,
 )
-from pyspark_redis_streams.options.table import OPTIONS
+from tools.spark_options import PAGE, describe_scope, main, render_page
 
-DOCUMENTATION = Path(__file__).parents[2] / "docs" / "spark-source.md"
+ROOT = Path(__file__).parents[2]
+DOCUMENTATION = ROOT / PAGE
 
 
 def parse(use: Use = Use.READ, **given: str) -> ReadOptions:
@@ -32,6 +36,15 @@ def refusal(given: dict[str, str], use: Use = Use.READ) -> str:
 def test_options_are_found_in_any_case() -> None:
     assert parse(PAGESIZE="7").page_size == 7
     assert parse(pageSize="7").page_size == 7
+    given = {"STREAM": "orders", "PAGESIZE": "7", "maxoffsetspertrigger": "5"}
+    options = parse_read_options(given, Use.STREAM)
+    assert (options.streams, options.page_size) == (("orders",), 7)
+    assert options.max_entries_per_trigger == 5
+
+
+def test_no_two_options_have_one_name() -> None:
+    names = [name.lower() for option in OPTIONS for name in option.names]
+    assert sorted(set(names)) == sorted(names)
 
 
 def test_defaults_are_those_of_the_table() -> None:
@@ -109,6 +122,11 @@ def test_a_time_without_a_zone_is_in_that_of_the_option(zone: str, hour: int) ->
     assert parse(endingTimestamp="2026-02-28T12:00Z", timeZone=zone).ending_timestamp == noon
 
 
+def test_executors_need_not_know_the_time_zone() -> None:
+    options = parse(startingTimestamp="2026-02-28 12:00", timeZone="Europe/Berlin")
+    assert b"ZoneInfo" not in pickle.dumps(options)
+
+
 def test_a_time_within_a_millisecond_is_before_the_next_one() -> None:
     for text, ms in [("00:00:00.001", 1), ("00:00:00.001001", 2), ("00:00:00.000999", 1)]:
         assert parse(startingTimestamp=f"1970-01-01T{text}Z").starting_timestamp == ms
@@ -155,6 +173,7 @@ def test_a_refused_password_is_not_shown() -> None:
     assert "hunter2" not in refusal({"password": "hunter2", "passwordEnv": "A"})
     assert "hunter2" not in refusal({"url": "http://me:hunter2@x"})
     assert "hunter2" not in repr(parse(password="hunter2"))
+    assert "hunter2" not in repr(parse(url="redis://me:hunter2@x"))
 
 
 def test_streams_may_be_a_json_list() -> None:
@@ -166,7 +185,7 @@ def test_a_url_says_what_the_parts_say() -> None:
     server = parse(url="rediss://me:p%40ss@example.org:7000/3").server
     assert (server.host, server.port, server.db, server.username) == ("example.org", 7000, 3, "me")
     assert server.secret.reveal() == "p@ss"
-    assert server.tls is not None
+    assert server.tls
 
 
 def test_a_password_is_read_from_a_file_or_the_environment(
@@ -180,26 +199,59 @@ def test_a_password_is_read_from_a_file_or_the_environment(
         parse(passwordFile=str(tmp_path / "none")).server.secret.reveal()
 
 
-def test_the_documentation_lists_each_option_with_its_default() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| ([^|]*(?:\\\|[^|]*)*) \| ([^|]*) \| (.*) \|$",
-        DOCUMENTATION.read_text(),
-        re.MULTILINE,
-    )
-    documented = {name: (kind, default, text) for name, kind, default, text in rows}
+def cells(row: str) -> tuple[str, ...]:
+    """What is between the bars of a row of a Markdown table."""
+    parts = re.split(r"(?<!\\)\|", row)[1:-1]
+    return tuple(part.strip().replace("\\|", "|") for part in parts)
+
+
+def test_the_documentation_lists_each_option_and_each_name_of_kafka() -> None:
+    section = DOCUMENTATION.read_text().partition("\n## Options\n")[2].partition("\n## ")[0]
+    rows = [cells(line) for line in section.splitlines() if line.startswith("| `")]
+    documented = {row[0]: row[1:] for row in rows}
     for option in OPTIONS:
         default = "" if option.default is None else f"`{option.default}`"
-        assert documented[option.name] == (option.kind.name, default, option.sentence)
-    assert set(documented) == {option.name for option in OPTIONS}
+        expected = (option.kind.name, default, describe_scope(option), option.meaning)
+        assert documented.pop(f"`{option.name}`") == expected
+        if option.kafka is not None:
+            alias = documented.pop(f"`{option.kafka.name}`")
+            assert alias == (f"`{option.name}`", option.kafka.kind.name)
+    assert documented == {}
 
 
-def test_the_documentation_lists_each_name_of_kafka() -> None:
-    rows = re.findall(
-        r"^\| `(\w+)` \| `(\w+)` \| (.*) \|$", DOCUMENTATION.read_text(), re.MULTILINE
-    )
-    expected = {
-        (option.kafka.name, option.name, option.kafka.kind.name)
-        for option in OPTIONS
-        if option.kafka is not None
-    }
-    assert set(rows) == expected
+def test_the_tables_of_the_documentation_are_up_to_date(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--check", "--root", str(ROOT)]) == 0, capsys.readouterr().out
+    stale = tmp_path / PAGE
+    assert main(["--write", "--root", str(tmp_path)]) == 0
+    stale.write_text(stale.read_text().replace("| `2000` |", "| `1000` |"))
+    assert main(["--check", "--root", str(tmp_path)]) == 1
+    assert "+| `pageSize` | whole number | `2000` | reads |" in capsys.readouterr().out
+
+
+def test_only_the_tables_of_options_are_generated() -> None:
+    page = DOCUMENTATION.read_text()
+    stale = re.sub(r"(?m)^\| `pageSize` .*\n", "", page)
+    assert stale != page
+    assert render_page(stale) == page
+    moved = [replace(option, section="Elsewhere") for option in OPTIONS]
+    with pytest.raises(ValueError, match=r"the options are of .*'Elsewhere'"):
+        render_page(page, moved)
+
+
+@pytest.mark.parametrize(
+    ("field", "scope"),
+    [
+        ("page_size", "reads"),
+        ("columns", "reads of `entries`"),
+        ("ending_id", "batch reads of `entries`"),
+        ("exact_limit", "streaming reads"),
+        ("group", "reads of `pending`, `groups`, `consumers`"),
+        ("host", "reads, writes"),
+        ("field_prefix", "reads of `entries`, writes"),
+        ("max_len", "writes"),
+    ],
+)
+def test_the_documentation_says_what_an_option_is_for(field: str, scope: str) -> None:
+    assert describe_scope(OPTIONS[field]) == scope

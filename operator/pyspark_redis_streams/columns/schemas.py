@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -20,8 +24,7 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from pyspark_redis_streams.errors import SchemaError
-from pyspark_redis_streams.options.declared_columns import check_columns
+from pyspark_redis_streams.errors import OptionError, SchemaError
 from pyspark_redis_streams.options.option import View
 from pyspark_redis_streams.options.parsed import ReadOptions
 
@@ -48,6 +51,18 @@ _VIEWS = {
         " `max_deleted_entry_id` STRING, `first_id` STRING, `last_id` STRING, `groups` BIGINT"
     ),
 }
+
+_TYPES: Final = (
+    "STRING", "BINARY", "BOOLEAN", "BYTE", "TINYINT", "SHORT", "SMALLINT", "INT", "INTEGER", "LONG",
+    "BIGINT", "FLOAT", "REAL", "DOUBLE", "DECIMAL", "DEC", "NUMERIC", "DATE", "TIMESTAMP",
+    "TIMESTAMP_NTZ", "TIMESTAMP_LTZ", "STRUCT", "ARRAY", "MAP",
+)  # fmt: skip
+# Spark knows these; `entry_columns` says why they cannot be read.
+_OTHER_TYPES: Final = (
+    "CHAR", "CHARACTER", "VARCHAR", "INTERVAL", "VARIANT", "VOID", "NULL", "TIME", "OBJECT",
+    "GEOMETRY", "GEOGRAPHY",
+)  # fmt: skip
+_COLUMN: Final = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<bare>\w+))\s*:?\s*(?P<type>\w*)")
 
 
 class Source(Enum):
@@ -81,12 +96,17 @@ def default_schema(options: ReadOptions) -> str:
     if options.view is not View.ENTRIES:
         return _VIEWS[options.view]
     if options.columns is not None:
-        check_columns(options.columns, (*_BASE_SOURCES, *options.computed))
+        _check_declared(options.columns, (*_BASE_SOURCES, *options.computed))
     raw = _RAW_ARRAY if options.duplicate_fields == "keep" else _RAW_MAP
     computed = [_COMPUTED[name] for name in options.computed]
     # Whoever asks for computed columns alone does not want to move the payloads as well.
     fields = options.columns or (None if computed else raw)
     return ", ".join(part for part in (_BASE, fields, *computed) if part)
+
+
+def columns_of_view(view: View) -> list[str]:
+    """The names of the columns of a view other than `entries`."""
+    return re.findall(r"`(\w+)`", _VIEWS[view])
 
 
 def entry_columns(schema: StructType, options: ReadOptions) -> tuple[Column, ...]:
@@ -106,6 +126,62 @@ def entry_columns(schema: StructType, options: ReadOptions) -> tuple[Column, ...
 def names_of_entries(options: ReadOptions) -> set[str]:
     """The columns that hold no field of an entry, but what it is or what is made of its fields."""
     return {*_BASE_SOURCES, *options.computed, options.corrupt_column}
+
+
+def _check_declared(text: str, base: tuple[str, ...]) -> None:
+    """Raise OptionError for a column without a type, of an unknown one, or declared twice.
+
+    Spark parses option `columns` together with the base columns, and complains of places that the
+    user never wrote: its common mistakes are therefore refused here, by the option's name.
+    """
+    seen = {name: "a base column" for name in base}
+    for part in _parts(text):
+        name, kind = _read_declared(part)
+        if kind.upper() not in _TYPES + _OTHER_TYPES:
+            raise OptionError(
+                f"option 'columns' declares '{part.strip()}', but there is no type '{kind}'"
+                f"{_nearest_type(kind)}"
+            )
+        if name in seen:
+            raise OptionError(
+                f"option 'columns' declares '{name}', which is {seen[name]} already; to read a"
+                " field that is named as a base column, set option 'fieldPrefix'"
+            )
+        seen[name] = "declared"
+
+
+def _read_declared(part: str) -> tuple[str, str]:
+    found = _COLUMN.match(part)
+    if found is None or not found["type"]:
+        raise OptionError(
+            f"option 'columns' has '{part.strip()}': write each column as `name TYPE`, such as"
+            " 'order_id STRING, amount DECIMAL(10, 2)'"
+        )
+    quoted = found["quoted"]
+    return (quoted.replace("``", "`") if quoted else found["bare"]), found["type"]
+
+
+def _nearest_type(kind: str) -> str:
+    alike = difflib.get_close_matches(kind.upper(), _TYPES, n=1, cutoff=0.6)
+    return f": did you mean '{alike[0]}'?" if alike else f"; there are {', '.join(_TYPES)}"
+
+
+def _parts(text: str) -> Iterator[str]:
+    """The text between commas, except commas in brackets and quotation marks."""
+    depth, start, quote = 0, 0, ""
+    for at, sign in enumerate(text):
+        if quote:
+            quote = "" if sign == quote else quote
+        elif sign in "`'\"":
+            quote = sign
+        elif sign in "<(":
+            depth += 1
+        elif sign in ">)":
+            depth -= 1
+        elif sign == "," and depth == 0:
+            yield text[start:at]
+            start = at + 1
+    yield text[start:]
 
 
 def _entry_column(field: StructField, options: ReadOptions) -> Column:

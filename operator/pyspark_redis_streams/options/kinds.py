@@ -1,4 +1,4 @@
-"""Kinds of options: each turns a text into a value, or says what it wants."""
+"""Types of option values: each turns a text into a value, or says what the text must be."""
 
 from __future__ import annotations
 
@@ -18,25 +18,97 @@ _MS_OF: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_6
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
-    """One sort of option value: how it is called in the documentation, and how it is read."""
+@dataclass(frozen=True, slots=True)
+class OptionType:
+    """What a user may write as the value of an option: its name in the documentation, its parser.
+
+    `read` raises ValueError with the rest of a sentence: "must be ...".
+    """
 
     name: str
-    read: Callable[[str], Any]  # raises ValueError with the rest of a sentence: "must be ..."
+    read: Callable[[str], Any]
+
+    def then(self, convert: Callable[[Any], Any]) -> OptionType:
+        """The same texts, with their values converted; `convert` raises as `read` does."""
+        return OptionType(self.name, lambda text: convert(self.read(text)))
+
+
+def whole(smallest: int, largest: int | None = None) -> OptionType:
+    """A whole number within bounds, both included."""
+    wanted = f"must be a whole number of at least {smallest}"
+    wanted = wanted if largest is None else f"{wanted} and at most {largest}"
+
+    def read(text: str) -> int:
+        number = int(text) if _WHOLE.fullmatch(text.strip()) else None
+        if number is None or number < smallest or (largest is not None and number > largest):
+            raise ValueError(wanted)
+        return number
+
+    return OptionType("whole number", read)
+
+
+def choice(*allowed: str) -> OptionType:
+    """One of these words, in any case; the value is the word as written here."""
+    by_lowered = {word.lower(): word for word in allowed}
+
+    def read(text: str) -> str:
+        word = by_lowered.get(text.strip().lower())
+        if word is None:
+            raise ValueError(f"must be one of {', '.join(allowed)}")
+        return word
+
+    return OptionType(" | ".join(allowed), read)
+
+
+def either(true: str, false: str) -> OptionType:
+    """One of two words, in any case; the value is whether it is the first."""
+
+    def read(text: str) -> bool:
+        lowered = text.strip().lower()
+        if lowered not in (true, false):
+            raise ValueError(f"must be {true} or {false}")
+        return lowered == true
+
+    return OptionType(f"{true} | {false}", read)
+
+
+def choices(*allowed: str) -> OptionType:
+    """Some of these words, separated by commas."""
+    single = choice(*allowed)
+
+    def read(text: str) -> tuple[str, ...]:
+        try:
+            return tuple(dict.fromkeys(single.read(word) for word in text.split(",")))
+        except ValueError as error:
+            raise ValueError(
+                f"must be some of {', '.join(allowed)}, separated by commas"
+            ) from error
+
+    return OptionType("some of " + ", ".join(allowed), read)
+
+
+def milliseconds(moment: datetime) -> int:
+    """The first millisecond since 1970 that is not before an aware moment."""
+    return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))  # no ID is older than 1970
+
+
+def read_zone(text: str) -> tzinfo:
+    """The time zone of a name or an offset. Raises ValueError."""
+    stripped = text.strip()
+    found = _OFFSET.fullmatch(stripped)
+    try:
+        if found is None:
+            return UTC if stripped in ("Z", "UTC", "GMT") else ZoneInfo(stripped)
+        size = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
+        return timezone(-size if found[1] == "-" else size)
+    except (ValueError, OSError, KeyError) as error:
+        raise ValueError("must be a time zone, such as Europe/Berlin, +01:00 or UTC") from error
 
 
 def _read_text(text: str) -> str:
     if not text:
         raise ValueError("must not be empty")
     return text
-
-
-def _read_flag(text: str) -> bool:
-    lowered = text.strip().lower()
-    if lowered not in ("true", "false"):
-        raise ValueError("must be true or false")
-    return lowered == "true"
 
 
 def _read_names(text: str) -> tuple[str, ...]:
@@ -54,14 +126,13 @@ def _read_json_names(text: str) -> list[str]:
     try:
         names = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"looks like a JSON list but is none ({error})") from error
+        raise ValueError(f"begins as a JSON list but is not valid JSON ({error})") from error
     if not all(isinstance(name, str) for name in names):
         raise ValueError("must be a JSON list of strings")
     return list(names)
 
 
 def _read_moment(text: str) -> int | datetime:
-    """Milliseconds since 1970; a time that names no zone as it is, for `milliseconds`."""
     stripped = text.strip()
     if _WHOLE.fullmatch(stripped) and int(stripped) < 2**64:
         return max(0, int(stripped))
@@ -72,21 +143,9 @@ def _read_moment(text: str) -> int | datetime:
     return milliseconds(moment) if moment.tzinfo else moment
 
 
-def milliseconds(moment: datetime) -> int:
-    """The first millisecond since 1970 that is not before an aware moment."""
-    return max(0, -((_EPOCH - moment) // timedelta(milliseconds=1)))  # no ID is older than 1970
-
-
-def _read_zone(text: str) -> tzinfo:
-    stripped = text.strip()
-    found = _OFFSET.fullmatch(stripped)
-    try:
-        if found is None:
-            return UTC if stripped in ("Z", "UTC", "GMT") else ZoneInfo(stripped)
-        size = timedelta(hours=int(found[2]), minutes=int(found[3] or 0))
-        return timezone(-size if found[1] == "-" else size)
-    except (ValueError, OSError, KeyError) as error:
-        raise ValueError("must be a time zone, such as Europe/Berlin, +01:00 or UTC") from error
+def _read_zone_name(text: str) -> str:
+    read_zone(text)
+    return text
 
 
 def _read_span(text: str) -> int:
@@ -96,54 +155,9 @@ def _read_span(text: str) -> int:
     return int(found[1]) * _MS_OF[found[2]]
 
 
-def whole(smallest: int, largest: int | None = None) -> Kind:
-    """A whole number within bounds, both included."""
-    wanted = f"must be a whole number of at least {smallest}"
-    wanted = wanted if largest is None else f"{wanted} and at most {largest}"
-
-    def read(text: str) -> int:
-        if not _WHOLE.fullmatch(text.strip()):
-            raise ValueError(wanted)
-        number = int(text.strip())
-        if number < smallest or (largest is not None and number > largest):
-            raise ValueError(wanted)
-        return number
-
-    return Kind(name="whole number", read=read)
-
-
-def choice(*allowed: str) -> Kind:
-    """One of these words, in any case; answered as written here."""
-    by_lowered = {word.lower(): word for word in allowed}
-
-    def read(text: str) -> str:
-        word = by_lowered.get(text.strip().lower())
-        if word is None:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return word
-
-    return Kind(name=" \\| ".join(allowed), read=read)
-
-
-def choices(*allowed: str) -> Kind:
-    """Some of these words, separated by commas."""
-    single = choice(*allowed)
-
-    def read(text: str) -> tuple[str, ...]:
-        try:
-            return tuple(dict.fromkeys(single.read(word) for word in text.split(",")))
-        except ValueError as error:
-            raise ValueError(
-                f"must be some of {', '.join(allowed)}, separated by commas"
-            ) from error
-
-    return Kind(name="some of " + ", ".join(allowed), read=read)
-
-
-TEXT = Kind(name="text", read=_read_text)
-FLAG = Kind(name="true \\| false", read=_read_flag)
-NAMES = Kind(name="names", read=_read_names)
-MOMENT = Kind(name="time", read=_read_moment)
-ZONE = Kind(name="time zone", read=_read_zone)
-SPAN = Kind(name="time span", read=_read_span)  # in milliseconds
-PORT = whole(1, 65535)
+TEXT = OptionType("text", _read_text)
+FLAG = either("true", "false")
+NAMES = OptionType("names", _read_names)
+MOMENT = OptionType("time", _read_moment)  # in milliseconds; a datetime if it names no zone
+ZONE = OptionType("time zone", _read_zone_name)  # as text: executors may not know the zone
+SPAN = OptionType("time span", _read_span)  # in milliseconds

@@ -1,11 +1,28 @@
-"""What an option is, and what a program may want of the data source."""
+"""What an option is, and the table in which every option is found by name.
+
+An option is declared once, as a field of a settings class::
+
+    _pace = section("Tasks and pace")
+    page_size: int = _pace("pageSize", whole(1, 100_000), default="2000")("Most entries ...")
+
+Parsing, messages and the tables of docs/spark-source.md
+follow from the declaration.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import difflib
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
-from pyspark_redis_streams.options.kinds import Kind
+from pyspark_redis_streams.errors import OptionError
+from pyspark_redis_streams.options.kinds import OptionType
+
+_METADATA: Final = "option"  # key in a field's metadata
+# What Spark gives a streaming write for itself, and hands on to the sink all the same.
+_OF_SPARK: Final = frozenset({"checkpointlocation"})
 
 
 class Use(StrEnum):
@@ -26,28 +43,146 @@ class View(StrEnum):
     STREAMS = "streams"
 
 
-EVERY_USE = frozenset(Use)
-READS = frozenset({Use.READ, Use.STREAM})
-EVERY_VIEW = frozenset(View)
-ENTRIES = frozenset({View.ENTRIES})
+EVERY_USE: Final = frozenset(Use)
+READS: Final = frozenset({Use.READ, Use.STREAM})
+EVERY_VIEW: Final = frozenset(View)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alias:
-    """The name that Spark's Kafka source has for an option, and the values that mean the same."""
+class Alias(NamedTuple):
+    """The name of an option in Spark's Kafka source, and the values that mean the same there."""
 
     name: str
-    kind: Kind
+    kind: OptionType
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """One option: its name as documented; names are compared without regard to case."""
+    """One option; names are compared without regard to case."""
 
     name: str
-    kind: Kind
-    default: str | None  # as a user would write it; None: not set
-    sentence: str
-    uses: frozenset[Use] = field(default=READS)
-    views: frozenset[View] = field(default=ENTRIES)
+    kind: OptionType
+    meaning: str  # Markdown: part of messages and of the documentation
+    default: str | None = None  # as a user would write it; None: not set
+    section: str  # heading of its table in the documentation
+    uses: frozenset[Use] = READS
+    views: frozenset[View] = frozenset({View.ENTRIES})  # of reads
     kafka: Alias | None = None
+    is_secret: bool = False  # the value is in no message and no `repr`
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its own name, and its alias if it has one."""
+        return (self.name,) if self.kafka is None else (self.name, self.kafka.name)
+
+    def read(self, text: str, alias: Alias | None = None) -> Any:
+        """The value of a text that was given by the option's own name, or by its alias.
+
+        Raises OptionError.
+        """
+        name, kind = alias or (self.name, self.kind)
+        try:
+            return kind.read(text)
+        except ValueError as error:
+            shown = "" if self.is_secret else f" is '{text}' but"
+            also = f" Option '{self.name}' takes more:" if alias else ""
+            raise OptionError(f"option '{name}'{shown} {error}.{also} {self.meaning}") from error
+
+
+def section(title: str, **common: Any) -> Callable[..., Callable[[str], Any]]:
+    """A function that declares the options of one section, with what they have in common."""
+
+    def declare(name: str, kind: OptionType, **own: Any) -> Callable[[str], Any]:
+        def describe(meaning: str) -> Any:
+            declared: dict[str, Any] = {"section": title, "name": name, "kind": kind} | common | own
+            option = Option(**declared, meaning=meaning)
+            return field(repr=not option.is_secret, metadata={_METADATA: option})
+
+        return describe
+
+    return declare
+
+
+def values_for(settings: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Of these values those that belong to the options of one settings class."""
+    return {name: values[name] for name in _declared(settings)}
+
+
+class OptionTable:
+    """The options of several settings classes; each name stands for one option."""
+
+    def __init__(self, *settings: type) -> None:
+        self._by_field = {name: one for kind in settings for name, one in _declared(kind).items()}
+        self._by_name = {name.lower(): (name, option) for option in self for name in option.names}
+
+    def __getitem__(self, field: str) -> Option:
+        return self._by_field[field]
+
+    def __iter__(self) -> Iterator[Option]:
+        return iter(self._by_field.values())
+
+    def given_for(self, given: Mapping[str, str], *uses: Use) -> dict[str, str]:
+        """Of the given options those for any of the uses, and unknown ones: to be refused."""
+        return {
+            name: value
+            for name, value in given.items()
+            if name.lower() not in self._by_name or self._by_name[name.lower()][1].uses & set(uses)
+        }
+
+    def parse(self, given: Mapping[str, str], uses: Set[Use]) -> dict[str, Any]:
+        """The values of all options by field; None without a default. Raises OptionError."""
+        for name in given:
+            if uses != {Use.WRITE} or name.lower() not in _OF_SPARK:
+                self._refuse_unfit(name, uses)
+        texts = {name.lower(): str(text) for name, text in given.items() if text is not None}
+        return {field: _parse(option, texts) for field, option in self._by_field.items()}
+
+    def refuse_other_views(self, given: Mapping[str, str], view: View) -> None:
+        """Raise OptionError for an option that has no meaning for a view."""
+        for one in given:
+            name, option = self._by_name[one.lower()]
+            if view not in option.views:
+                allowed = ", ".join(f"'{allowed}'" for allowed in sorted(option.views))
+                raise OptionError(
+                    f"option '{name}' has no meaning for view '{view}', only for {allowed}"
+                )
+
+    def name_given(self, field: str, given: Mapping[str, str]) -> str:
+        """The name by which a given option was given: its own, or its alias."""
+        lowered = {name.lower() for name in given}
+        return next(name for name in self._by_field[field].names if name.lower() in lowered)
+
+    def _refuse_unfit(self, given: str, uses: Set[Use]) -> None:
+        name, option = self._by_name.get(given.lower(), (given, None))
+        if option is None:
+            raise OptionError(f"unknown option '{given}'{self._nearest(given, uses)}")
+        if not option.uses & uses:
+            allowed = " and ".join(sorted(option.uses))
+            raise OptionError(f"option '{name}' is for {allowed} only. {option.meaning}")
+
+    def _nearest(self, name: str, uses: Set[Use]) -> str:
+        alike = difflib.get_close_matches(name.lower(), self._by_name, n=1, cutoff=0.6)
+        if alike:
+            return f": did you mean '{self._by_name[alike[0]][0]}'?"
+        return f"; there are {', '.join(option.name for option in self if option.uses & uses)}"
+
+
+def _declared(settings: type) -> dict[str, Option]:
+    return {
+        one.name: one.metadata[_METADATA] for one in fields(settings) if _METADATA in one.metadata
+    }
+
+
+def _parse(option: Option, texts: Mapping[str, str]) -> Any:
+    ours = texts.get(option.name.lower(), option.default)
+    theirs = None if option.kafka is None else texts.get(option.kafka.name.lower())
+    if option.kafka is None or theirs is None:
+        return None if ours is None else option.read(ours)
+    value = option.read(theirs, option.kafka)
+    if option.name.lower() in texts:
+        own = option.read(texts[option.name.lower()])
+        if own != value and str(own).lower() != str(value).lower():
+            raise OptionError(
+                f"options '{option.name}' ('{ours}') and '{option.kafka.name}' ('{theirs}') are two"
+                " names of one option and differ: give one of them"
+            )
+    return value

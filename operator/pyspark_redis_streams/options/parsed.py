@@ -1,74 +1,222 @@
-"""Options as the program gave them -> checked settings."""
+"""The options of reads and writes: each declared once, and checked together."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pyspark_redis_streams.entry_id import parse_entry_id
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.options.kinds import milliseconds
-from pyspark_redis_streams.options.option import Alias, Option, Use, View
-from pyspark_redis_streams.options.table import OPTIONS
+from pyspark_redis_streams.options.kinds import (
+    FLAG,
+    MOMENT,
+    NAMES,
+    SPAN,
+    TEXT,
+    ZONE,
+    choice,
+    choices,
+    either,
+    milliseconds,
+    read_zone,
+    whole,
+)
+from pyspark_redis_streams.options.option import (
+    EVERY_USE,
+    EVERY_VIEW,
+    READS,
+    Alias,
+    OptionTable,
+    Use,
+    View,
+    section,
+    values_for,
+)
 from pyspark_redis_streams.redis.servers import ServerSettings, read_server_settings
 
-# What a streaming write is given for Spark itself, and hands on to the sink all the same.
-_OF_SPARK = frozenset({"checkpointlocation"})
 
-_BY_NAME: dict[str, tuple[str, Option]] = {
-    name.lower(): (name, option)
-    for option in OPTIONS
-    for name in (option.name, *([option.kafka.name] if option.kafka else []))
-}
+def _check_id(text: str) -> str:
+    # Redis would refuse it when the first rows are appended already.
+    try:
+        parse_entry_id(text)
+    except ValueError as error:
+        raise ValueError("must be an entry ID, <milliseconds>-<sequence>") from error
+    return text
 
 
-def options_for(given: Mapping[str, str], *uses: Use) -> dict[str, str]:
-    """Of these options those that any of the uses has, and those that none has: to be refused."""
-    return {
-        name: value
-        for name, value in given.items()
-        if name.lower() not in _BY_NAME or _BY_NAME[name.lower()][1].uses & set(uses)
-    }
+_BATCH: Final = frozenset({Use.READ})
+_streams = section("Streams", views=EVERY_VIEW)
+_range = section("Range of entries")
+_columns = section("Columns")
+_pace = section("Tasks and pace")
+_streaming = section("Streaming reads", uses=frozenset({Use.STREAM}))
+_groups = section("Views of groups", views=frozenset({View.PENDING}))
+_writes = section("Writes", uses=frozenset({Use.WRITE}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
-    """What a read was asked for; a field is named as its option."""
+class _Shared:
+    """What reads and writes have in common."""
 
     server: ServerSettings
-    view: View
-    streams: tuple[str, ...]
-    stream_pattern: str | None
-    allow_missing: bool
-    starting_id: str | None
-    starting_timestamp: int | None  # milliseconds since 1970
-    ending_id: str | None
-    ending_timestamp: int | None
-    fail_on_data_loss: bool
-    columns: str | None
-    field_prefix: str | None
-    computed: tuple[str, ...]
-    mode: str
-    corrupt_column: str
-    duplicate_fields: str
-    timestamp_unit: str
-    min_partitions: int | None
-    entries_per_partition: int
-    page_size: int
-    batch_rows: int
-    max_entries_per_second: int | None
-    pushdown: bool
-    max_entries_per_trigger: int | None
-    exact_limit: bool
-    min_entries_per_trigger: int | None
-    max_trigger_delay_ms: int
-    progress_group: str | None
-    group: str | None
-    consumer: str | None
-    min_idle_ms: int
+    stream: str | None = _streams("stream", TEXT, uses=EVERY_USE)(
+        'The stream; `load("orders")` and `save("orders")` say the same.'
+    )
+    path: str | None = _streams("path", TEXT, uses=EVERY_USE)(
+        "The same as `stream`: this is how Spark hands on what `load` was given."
+    )
+    field_prefix: str | None = _columns("fieldPrefix", TEXT, uses=EVERY_USE)(
+        "Column `<prefix>x` reads, or writes, field `x`: for fields named as a base column."
+    )
+    max_entries_per_second: int | None = _pace("maxEntriesPerSecond", whole(1), uses=EVERY_USE)(
+        "Most entries that one task reads, or appends, in a second."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions(_Shared):
+    """What a read was asked for; `streams` holds all streams that were named in any way."""
+
+    streams: tuple[str, ...] = _streams("streams", NAMES, kafka=Alias("subscribe", NAMES))(
+        "Several streams: `a,b` or a JSON list."
+    )
+    paths: tuple[str, ...] | None = _streams("paths", NAMES)(
+        'The same as `streams`: this is how Spark hands on `load(["a", "b"])`.'
+    )
+    stream_pattern: str | None = _streams("streamPattern", TEXT)(
+        "Streams whose name fits a glob, as in `SCAN MATCH`."
+    )
+    view: View = _streams("view", choice(*View).then(View), default="entries")(  # noqa: RUF009
+        "What the rows are; a streaming read has `entries` only."
+    )
+    allow_missing: bool = _streams("missingStream", either("empty", "fail"), default="fail")(
+        "Whether a stream that does not exist is an error or has no entries."
+    )
+
+    starting_id: str | None = _range(
+        "startingId", TEXT, kafka=Alias("startingOffsets", choice("earliest", "latest"))
+    )(
+        '`earliest`, `latest`, an ID (included), `(ID` (excluded), or JSON `{"stream": ID}`;'
+        " default `earliest`, of a streaming read `latest`."
+    )
+    # Both timestamps are in milliseconds since 1970.
+    starting_timestamp: int | None = _range("startingTimestamp", MOMENT)(
+        "Entries from this time on, by the milliseconds of their IDs."
+    )
+    ending_id: str | None = _range(
+        "endingId", TEXT, uses=_BATCH, kafka=Alias("endingOffsets", choice("latest"))
+    )("`latest`, an ID (included), `(ID` (excluded), or JSON; default `latest`, as of planning.")
+    ending_timestamp: int | None = _range("endingTimestamp", MOMENT, uses=_BATCH)(
+        "Entries before this time."
+    )
+    time_zone: str | None = _range("timeZone", ZONE)(
+        "Zone of a `startingTimestamp` or `endingTimestamp` that names none: that of the session,"
+        " to agree with filters on `ts`."
+    )
+    fail_on_data_loss: bool = _range("failOnDataLoss", FLAG, default="true")(
+        "Fail when entries of the range were trimmed before they were read, or the stream went back"
+        " (failover, deletion)."
+    )
+
+    columns: str | None = _columns("columns", TEXT)(
+        "Fields to read as columns, as `name TYPE, ...`; they follow the base columns. A schema"
+        " given to `.schema(...)` says the same and chooses the base columns too."
+    )
+    computed: tuple[str, ...] = _columns("computed", choices("hash", "bytes", "root"))(
+        "Columns computed from all fields, so that payloads need not be read: a hash, the size, the"
+        " ID of the entry that a copy goes back to."
+    )
+    mode: str = _columns(
+        "mode", choice("PERMISSIVE", "DROPMALFORMED", "FAILFAST"), default="PERMISSIVE"
+    )(
+        "What happens to an entry with a value that does not fit its column: null there, no row, or"
+        " an error."
+    )
+    corrupt_column: str = _columns("columnNameOfCorruptRecord", TEXT, default="_corrupt_record")(
+        "String column that receives such an entry as JSON, if the schema has it."
+    )
+    duplicate_fields: str = _columns(
+        "duplicateFields", choice("last", "first", "keep"), default="last"
+    )(
+        "Which value counts when an entry repeats a field; `keep` makes `fields` an array of name"
+        " and value."
+    )
+    timestamp_unit: str = _columns("timestampUnit", choice("s", "ms", "us"), default="ms")(
+        "Unit of timestamps that are written as whole numbers."
+    )
+
+    min_partitions: int | None = _pace("minPartitions", whole(1, 100_000))(
+        "At least about so many tasks, while there are entries enough."
+    )
+    entries_per_partition: int = _pace("entriesPerPartition", whole(1), default="500000")(
+        "About so many entries for one task."
+    )
+    page_size: int = _pace("pageSize", whole(1, 100_000), default="2000", views=EVERY_VIEW)(
+        "Most entries for one call; fewer when they are large or have many fields."
+    )
+    batch_rows: int = _pace("batchRows", whole(1, 1_000_000), default="10000")(
+        "Most rows of one Arrow batch handed to Spark."
+    )
+    pushdown: bool = _pace("pushdown", FLAG, default="false", uses=_BATCH)(
+        "Let filters on `id`, `ms`, `ts` and `stream` narrow the read, on a Spark that keeps"
+        " narrowed reads apart (none up to 4.3: there it has no effect) and with"
+        " `spark.sql.python.filterPushdown.enabled`."
+    )
+
+    max_entries_per_trigger: int | None = _streaming(
+        "maxEntriesPerTrigger", whole(1), kafka=Alias("maxOffsetsPerTrigger", whole(1))
+    )("Most entries of one micro-batch, over all streams.")
+    exact_limit: bool = _streaming("limitMode", either("exact", "estimate"), default="exact")(
+        "Whether the driver walks the entries to find where that many end (1 µs each), or guesses"
+        " it from their density."
+    )
+    min_entries_per_trigger: int | None = _streaming(
+        "minEntriesPerTrigger", whole(1), kafka=Alias("minOffsetsPerTrigger", whole(1))
+    )("Wait for so many entries before a micro-batch, up to `maxTriggerDelayMs`.")
+    max_trigger_delay_ms: int = _streaming(
+        "maxTriggerDelayMs", whole(1), default="900000", kafka=Alias("maxTriggerDelay", SPAN)
+    )("Longest wait for `minEntriesPerTrigger`.")
+    progress_group: str | None = _streaming("progressGroup", TEXT)(
+        "A consumer group that is moved to what the query has finished, so that `XINFO GROUPS`"
+        " shows its lag."
+    )
+
+    group: str | None = _groups(
+        "group", TEXT, views=frozenset({View.PENDING, View.GROUPS, View.CONSUMERS})
+    )("The consumer group; of `groups` and `consumers` default all.")
+    consumer: str | None = _groups("consumer", TEXT)("Pending entries of this consumer alone.")
+    min_idle_ms: int = _groups("minIdleMs", whole(0), default="0")(
+        "Pending entries whose last delivery is at least so long ago."
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions(_Shared):
+    """What a write was asked for; without a `stream` the rows name theirs."""
+
+    empty_columns: frozenset[str] = frozenset()  # of a table: those that are no fields
+    entries_per_call: int = _writes("entriesPerCall", whole(1, 10_000), default="200")(
+        "Entries appended by one call; Redis serves nobody else meanwhile."
+    )
+    max_len: int | None = _writes("maxLen", whole(0))(
+        "Trim the stream to about so many entries, whether or not they were read."
+    )
+    min_id: str | None = _writes("minId", TEXT.then(_check_id))(
+        "Trim about all entries below this ID."
+    )
+    write_id: str | None = _writes("writeId", TEXT)(
+        "Name of a batch write: under the same name the same rows are appended once, even by"
+        " another run. A streaming write has the name of its query and micro-batch."
+    )
+    token_ttl_s: int = _writes("tokenTtlSeconds", whole(60), default="604800")(
+        "How long the stream's server remembers what a write has appended."
+    )
+
+
+NAMING_STREAMS: Final = ("stream", "streams", "stream_pattern", "path", "paths")  # fields
+OPTIONS: Final = OptionTable(ServerSettings, ReadOptions, WriteOptions)
 
 
 def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions:
@@ -77,106 +225,41 @@ def parse_read_options(given: Mapping[str, str], use: Use | None) -> ReadOptions
     Raises:
         OptionError: names the option, what was given, and what is allowed.
     """
-    values = _parse_values(given, {use} if use else {Use.READ, Use.STREAM})
-    _settle_moments(values)
-    view = View(values["view"])
-    _refuse_options_of_other_views(given, view)
-    _refuse_what_excludes_another(values)
-    if view is View.PENDING and values["group"] is None:
-        raise OptionError("option 'group' is missing: view 'pending' reads one consumer group")
-    if use is Use.STREAM and view is not View.ENTRIES:
-        raise OptionError(f"option 'view' is '{view}': readStream has the view 'entries' only")
-    return _build_read_options(values, view, given)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriteOptions:
-    """What a write was asked for; a field is named as its option."""
-
-    server: ServerSettings
-    stream: str | None  # None: the rows name theirs
-    entries_per_call: int
-    max_entries_per_second: int | None
-    field_prefix: str | None
-    max_len: int | None
-    min_id: str | None
-    write_id: str | None
-    token_ttl_s: int
-    empty_columns: frozenset[str] = frozenset()  # of a table: those that are no fields
+    values = OPTIONS.parse(given, READS if use is None else {use})
+    OPTIONS.refuse_other_views(given, values["view"])
+    settled = {
+        "server": read_server_settings(values, given),
+        "streams": _named_streams(values, given),
+        "computed": values["computed"] or (),
+    }
+    for name in ("starting_timestamp", "ending_timestamp"):
+        settled[name] = _settle_moment(name, values)
+    options = ReadOptions(**(values_for(ReadOptions, values) | settled))
+    _refuse_contradictions(options)
+    if use is Use.STREAM and options.view is not View.ENTRIES:
+        raise OptionError(
+            f"option 'view' is '{options.view}': readStream has the view 'entries' only"
+        )
+    return options
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """The settings of a write. Raises OptionError, as `parse_read_options` does."""
-    values = _parse_values(given, {Use.WRITE})
+    values = OPTIONS.parse(given, {Use.WRITE})
     if values["stream"] is not None and values["path"] is not None:
         raise OptionError("option 'stream' is given, and `save` names a stream as well: give one")
-    _check_min_id(values["minId"])
-    if values["maxLen"] is not None and values["minId"] is not None:
-        raise OptionError("options 'maxLen' and 'minId' exclude each other: give one")
-    return WriteOptions(
-        server=read_server_settings(values),
-        stream=values["stream"] or values["path"],
-        entries_per_call=values["entriesPerCall"],
-        max_entries_per_second=values["maxEntriesPerSecond"],
-        field_prefix=values["fieldPrefix"],
-        max_len=values["maxLen"],
-        min_id=values["minId"],
-        write_id=values["writeId"],
-        token_ttl_s=values["tokenTtlSeconds"],
-    )
+    _refuse_both({"maxLen": values["max_len"], "minId": values["min_id"]})
+    settled = {
+        "server": read_server_settings(values, given),
+        "stream": values["stream"] or values["path"],
+    }
+    return WriteOptions(**(values_for(WriteOptions, values) | settled))
 
 
-def _check_min_id(text: str | None) -> None:
-    # Redis would refuse it when the first rows are appended already.
-    try:
-        parse_entry_id(text or "0", missing_seq=0)
-    except ValueError as error:
-        raise OptionError(f"option 'minId' is '{text}': {error}") from error
-
-
-def _build_read_options(
-    values: dict[str, Any], view: View, given: Mapping[str, str]
-) -> ReadOptions:
-    return ReadOptions(
-        server=read_server_settings(values),
-        view=view,
-        streams=_named_streams(values, given),
-        stream_pattern=values["streamPattern"],
-        allow_missing=values["missingStream"] == "empty",
-        starting_id=values["startingId"],
-        starting_timestamp=values["startingTimestamp"],
-        ending_id=values["endingId"],
-        ending_timestamp=values["endingTimestamp"],
-        fail_on_data_loss=values["failOnDataLoss"],
-        columns=values["columns"],
-        field_prefix=values["fieldPrefix"],
-        computed=values["computed"] or (),
-        mode=values["mode"],
-        corrupt_column=values["columnNameOfCorruptRecord"],
-        duplicate_fields=values["duplicateFields"],
-        timestamp_unit=values["timestampUnit"],
-        min_partitions=values["minPartitions"],
-        entries_per_partition=values["entriesPerPartition"],
-        page_size=values["pageSize"],
-        batch_rows=values["batchRows"],
-        max_entries_per_second=values["maxEntriesPerSecond"],
-        pushdown=values["pushdown"],
-        max_entries_per_trigger=values["maxEntriesPerTrigger"],
-        exact_limit=values["limitMode"] == "exact",
-        min_entries_per_trigger=values["minEntriesPerTrigger"],
-        max_trigger_delay_ms=values["maxTriggerDelayMs"],
-        progress_group=values["progressGroup"],
-        group=values["group"],
-        consumer=values["consumer"],
-        min_idle_ms=values["minIdleMs"],
-    )
-
-
-def _named_streams(values: dict[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
-    ways = ("stream", "streams", "streamPattern", "path", "paths")
-    used = [name for name in ways if values[name] is not None]
+def _named_streams(values: Mapping[str, Any], given: Mapping[str, str]) -> tuple[str, ...]:
+    used = [way for way in NAMING_STREAMS if values[way] is not None]
     if len(used) != 1:
-        written = [_written(name, given) for name in used]
+        written = [OPTIONS.name_given(way, given) for way in used]
         found = f"both '{written[0]}' and '{written[1]}' are given" if used else "none is given"
         by_load = " ('path' is what `load` was given)" if "path" in used else ""
         if not given:
@@ -187,116 +270,43 @@ def _named_streams(values: dict[str, Any], given: Mapping[str, str]) -> tuple[st
         raise OptionError(
             f"options 'stream', 'streams' and 'streamPattern': {found}; give exactly one{by_load}"
         )
+    value = values[used[0]]
     if used[0] in ("streams", "paths"):
-        return tuple(values[used[0]])
-    return () if used[0] == "streamPattern" else (values[used[0]],)
+        return tuple(value)
+    return () if used[0] == "stream_pattern" else (value,)
 
 
-def _written(name: str, given: Mapping[str, str]) -> str:
-    """The option's name, or that of Kafka when it was given by that one."""
-    alias = _BY_NAME[name.lower()][1].kafka
-    return alias.name if alias is not None and _find(given, name) is None else name
+def _settle_moment(field: str, values: Mapping[str, Any]) -> int | None:
+    """In milliseconds. Spark does not pass the session's time zone to a Python data source."""
+    moment: int | datetime | None = values[field]
+    if not isinstance(moment, datetime):
+        return moment
+    if values["time_zone"] is None:
+        raise OptionError(
+            f"option '{OPTIONS[field].name}' is '{moment}', which names no time zone: write it with"
+            f" one ('{moment.isoformat()}Z' for UTC), or set option 'timeZone' to that of the"
+            " session, spark.conf.get('spark.sql.session.timeZone')"
+        )
+    return milliseconds(moment.replace(tzinfo=read_zone(values["time_zone"])))
 
 
-def _parse_values(given: Mapping[str, str], uses: set[Use]) -> dict[str, Any]:
-    for name in given:
-        if uses != {Use.WRITE} or name.lower() not in _OF_SPARK:
-            _refuse_unknown(name, uses)
-    lowered = {name.lower() for name in given}
-    beside = [name for name in ("host", "port") if name in lowered]
-    if "url" in lowered and beside:
-        raise OptionError(f"options 'url' and '{beside[0]}' exclude each other: give one")
-    return {option.name: _parse_value(option, given) for option in OPTIONS}
-
-
-def _parse_value(option: Option, given: Mapping[str, str]) -> Any:
-    text = _find(given, option.name)
-    if option.kafka is not None:
-        theirs = _find(given, option.kafka.name)
-        if theirs is not None:
-            return _parse_alias(option, option.kafka, theirs, text)
-    text = option.default if text is None else text
-    return None if text is None else _read(option, option.name, option.kind.read, text)
-
-
-def _find(given: Mapping[str, str], name: str) -> str | None:
-    # Spark's mapping finds a name in any case, but lists its names in lower case only.
-    found = given.get(name, given.get(name.lower()))
-    return None if found is None else str(found)
-
-
-def _parse_alias(option: Option, alias: Alias, theirs: str, ours: str | None) -> Any:
-    value = _read(option, alias.name, alias.kind.read, theirs)
-    if ours is not None:
-        own = _read(option, option.name, option.kind.read, ours)
-        if own != value and str(own).lower() != str(value).lower():
-            raise OptionError(
-                f"options '{option.name}' ('{ours}') and '{alias.name}' ('{theirs}') are two names"
-                " of one option and differ: give one of them"
-            )
-    return value
-
-
-def _read(option: Option, name: str, read: Callable[[str], Any], text: str) -> Any:
-    try:
-        return read(text)
-    except ValueError as error:
-        shown = "" if "password" in name.lower() else f" is '{text}' but"
-        also = "" if name == option.name else f" Option '{option.name}' takes more:"
-        raise OptionError(f"option '{name}'{shown} {error}.{also} {option.sentence}") from error
-
-
-def _refuse_unknown(given: str, uses: set[Use]) -> None:
-    name, option = _BY_NAME.get(given.lower(), (given, None))
-    if option is None:
-        raise OptionError(f"unknown option '{given}'{_nearest(given, uses)}")
-    if not option.uses & uses:
-        allowed = " and ".join(sorted(option.uses))
-        raise OptionError(f"option '{name}' is for {allowed} only. {option.sentence}")
-
-
-def _nearest(name: str, uses: set[Use]) -> str:
-    alike = difflib.get_close_matches(name.lower(), _BY_NAME, n=1, cutoff=0.6)
-    if alike:
-        return f": did you mean '{_BY_NAME[alike[0]][0]}'?"
-    known = ", ".join(option.name for option in OPTIONS if option.uses & uses)
-    return f"; there are {known}"
-
-
-def _refuse_options_of_other_views(given: Mapping[str, str], view: View) -> None:
-    for one in given:
-        name, option = _BY_NAME[one.lower()]
-        if view not in option.views:
-            allowed = ", ".join(f"'{allowed}'" for allowed in sorted(option.views))
-            raise OptionError(
-                f"option '{name}' has no meaning for view '{view}', only for {allowed}"
-            )
-
-
-def _settle_moments(values: dict[str, Any]) -> None:
-    """Times as milliseconds. Spark does not tell a Python data source the session's time zone."""
-    for name in ("startingTimestamp", "endingTimestamp"):
-        moment = values[name]
-        if not isinstance(moment, datetime):
-            continue
-        if values["timeZone"] is None:
-            raise OptionError(
-                f"option '{name}' is '{moment}', which names no time zone: write it with one"
-                f" ('{moment.isoformat()}Z' for UTC), or set option 'timeZone' to that of the"
-                " session, spark.conf.get('spark.sql.session.timeZone')"
-            )
-        values[name] = milliseconds(moment.replace(tzinfo=values["timeZone"]))
-
-
-def _refuse_what_excludes_another(values: dict[str, Any]) -> None:
-    pairs = [("startingId", "startingTimestamp"), ("endingId", "endingTimestamp")]
-    for one, other in pairs:
-        if values[one] is not None and values[other] is not None:
-            raise OptionError(f"options '{one}' and '{other}' exclude each other: give one")
-    if values["columns"] is not None and values["duplicateFields"] == "keep":
+def _refuse_contradictions(options: ReadOptions) -> None:
+    _refuse_both(
+        {"startingId": options.starting_id, "startingTimestamp": options.starting_timestamp}
+    )
+    _refuse_both({"endingId": options.ending_id, "endingTimestamp": options.ending_timestamp})
+    if options.columns is not None and options.duplicate_fields == "keep":
         raise OptionError("option 'duplicateFields' is 'keep': a column of 'columns' has one value")
-    least, most = values["minEntriesPerTrigger"], values["maxEntriesPerTrigger"]
+    least, most = options.min_entries_per_trigger, options.max_entries_per_trigger
     if least and most and least > most:
         raise OptionError(
             "option 'minEntriesPerTrigger' is larger than option 'maxEntriesPerTrigger'"
         )
+    if options.view is View.PENDING and options.group is None:
+        raise OptionError("option 'group' is missing: view 'pending' reads one consumer group")
+
+
+def _refuse_both(given: Mapping[str, object]) -> None:
+    if None not in given.values():
+        one, other = given
+        raise OptionError(f"options '{one}' and '{other}' exclude each other: give one")

@@ -154,7 +154,7 @@ def _connection(address: Address, settings: ServerSettings, *, is_sentinel: bool
         protocol=2,
         # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.
         driver_info=None,
-        **tls_arguments(settings.tls),
+        **tls_arguments(settings),
     )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from pyspark_redis_streams.errors import OptionError
+from pyspark_redis_streams.options.kinds import FLAG, NAMES, TEXT, choice, either, whole
+from pyspark_redis_streams.options.option import EVERY_USE, EVERY_VIEW, section, values_for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,34 +47,97 @@ class Secret:
             ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tls:
-    ca_file: str | None
-    cert_file: str | None
-    key_file: str | None
-    verify: str  # full | certificate | none
+def _read_addresses(names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+    return tuple(_read_address(name) for name in names)
+
+
+def _read_address(name: str) -> tuple[str, int]:
+    host, _, port = name.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"must be host:port, separated by commas, and '{name}' is not one")
+    return host, int(port)
+
+
+_server = section("Server", uses=EVERY_USE, views=EVERY_VIEW)
+_SECONDS = whole(1).then(lambda milliseconds: milliseconds / 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Everything that is needed to connect, from driver and executors alike."""
+    """Everything that is needed to connect, from driver and executors alike.
 
-    topology: str
-    host: str
-    port: int
-    db: int
-    username: str | None
-    secret: Secret
-    sentinels: tuple[tuple[str, int], ...]
-    sentinel_master: str | None
-    sentinel_username: str | None
-    sentinel_secret: Secret
-    tls: Tls | None
-    from_replica: bool
-    connect_timeout_s: float
-    read_timeout_s: float
-    retries: int
-    retry_interval_s: float
+    What `url` says is in the fields of its parts.
+    """
+
+    topology: str = _server(
+        "topology", choice("standalone", "sentinel", "cluster"), default="standalone"
+    )("How the servers are arranged.")
+    url: str | None = _server("url", TEXT, is_secret=True)(
+        "`redis://user:password@host:port/db`, or `rediss://` for TLS; in place of the parts."
+    )
+    host: str = _server("host", TEXT, default="localhost")(
+        "Host of the server, or of any node of a cluster."
+    )
+    port: int = _server("port", whole(1, 65535), default="6379")("Port of the server.")
+    db: int = _server("db", whole(0), default="0")("Number of the database; a cluster has only 0.")
+    username: str | None = _server("username", TEXT)("ACL user.")
+    password: str | None = _server("password", TEXT, is_secret=True)(
+        "Password in plain text, which Spark writes into plans and logs: better a file."
+    )
+    password_env: str | None = _server("passwordEnv", TEXT)(
+        "Environment variable, on driver and executors, that holds the password."
+    )
+    password_file: str | None = _server("passwordFile", TEXT)(
+        "File, on driver and executors, that holds the password."
+    )
+    sentinels: tuple[tuple[str, int], ...] = _server("sentinels", NAMES.then(_read_addresses))(
+        "Sentinels as `host:port,host:port`."
+    )
+    sentinel_master: str | None = _server("sentinelMaster", TEXT)(
+        "Name under which the Sentinels watch the master."
+    )
+    sentinel_username: str | None = _server("sentinelUsername", TEXT)("ACL user at the Sentinels.")
+    sentinel_password_env: str | None = _server("sentinelPasswordEnv", TEXT)(
+        "Environment variable that holds the password of the Sentinels."
+    )
+    sentinel_password_file: str | None = _server("sentinelPasswordFile", TEXT)(
+        "File that holds the password of the Sentinels."
+    )
+    tls: bool = _server("tls", FLAG, default="false")("Speak TLS, with the Sentinels as well.")
+    tls_ca_file: str | None = _server("tlsCaFile", TEXT)(
+        "Certificates to trust (PEM); default those of the system."
+    )
+    tls_cert_file: str | None = _server("tlsCertFile", TEXT)("Certificate of the client (PEM).")
+    tls_key_file: str | None = _server("tlsKeyFile", TEXT)("Key of the client's certificate (PEM).")
+    tls_verify: str = _server("tlsVerify", choice("full", "certificate", "none"), default="full")(
+        "What is checked: certificate and host name, the certificate alone, or nothing."
+    )
+    from_replica: bool = _server("readFrom", either("replica", "master"), default="master")(
+        "Read entries from a replica that has them already, else from the master."
+    )
+    connect_timeout_s: float = _server("connectTimeoutMs", _SECONDS, default="5000")(
+        "Longest wait for a connection."
+    )
+    read_timeout_s: float = _server("readTimeoutMs", _SECONDS, default="30000")(
+        "Longest wait for a reply."
+    )
+    retries: int = _server("numRetries", whole(0, 1000), default="8")(
+        "How often a read is repeated when the server is away or has moved."
+    )
+    retry_interval_s: float = _server("retryIntervalMs", _SECONDS, default="200")(
+        "First wait before a repetition; doubles each time, up to 5 s, with jitter."
+    )
+
+    @property
+    def secret(self) -> Secret:
+        """The password of the servers."""
+        return Secret(plain=self.password, env=self.password_env, file=self.password_file)
+
+    @property
+    def sentinel_secret(self) -> Secret:
+        """The password of the Sentinels."""
+        env, file = self.sentinel_password_env, self.sentinel_password_file
+        return Secret(env=env, file=file, options="sentinelPassword")
 
     def describe(self) -> str:
         """The place as a person would name it."""
@@ -81,47 +146,41 @@ class ServerSettings:
         return f"{self.host}:{self.port}"
 
 
-def read_server_settings(values: Mapping[str, Any]) -> ServerSettings:
-    """The settings that checked option values amount to. Raises OptionError."""
-    place = dict(values) if values["url"] is None else _with_url(values)
-    _check_topology(place)
-    return ServerSettings(
-        topology=place["topology"],
-        host=place["host"],
-        port=place["port"],
-        db=place["db"],
-        username=place["username"],
-        secret=_secret(place, "password"),
-        sentinels=_sentinel_addresses(place["sentinels"] or ()),
-        sentinel_master=place["sentinelMaster"],
-        sentinel_username=place["sentinelUsername"],
-        sentinel_secret=_secret(place, "sentinelPassword"),
-        tls=_tls(place),
-        from_replica=place["readFrom"] == "replica",
-        connect_timeout_s=place["connectTimeoutMs"] / 1000,
-        read_timeout_s=place["readTimeoutMs"] / 1000,
-        retries=place["numRetries"],
-        retry_interval_s=place["retryIntervalMs"] / 1000,
-    )
+def read_server_settings(values: Mapping[str, Any], given: Mapping[str, str]) -> ServerSettings:
+    """The settings that parsed values amount to; `given` are the options as written.
+
+    Raises OptionError.
+    """
+    place = values_for(ServerSettings, values)
+    place["sentinels"] = place["sentinels"] or ()
+    if place["url"] is not None:
+        beside = sorted({"host", "port"} & {name.lower() for name in given})
+        if beside:
+            raise OptionError(f"options 'url' and '{beside[0]}' exclude each other: give one")
+        place |= _parts_of_url(place)
+    settings = ServerSettings(**place)
+    _check_topology(settings)
+    _check_secret(settings.secret)
+    _check_secret(settings.sentinel_secret)
+    _check_tls(settings)
+    return settings
 
 
-def _with_url(values: Mapping[str, Any]) -> dict[str, Any]:
+def _parts_of_url(values: Mapping[str, Any]) -> dict[str, Any]:
     parts = urlsplit(values["url"])
     problem = _problem_of_url(parts)
     if problem is not None:
         raise OptionError(
             f"option 'url' must be redis://host:port/db or rediss://host:port/db ({problem})"
         )
-    place = dict(values)
-    place["host"] = parts.hostname
-    place["port"] = _port_of(parts.netloc, parts)
-    place["db"] = _database_of(parts.path, values["db"])
-    place["tls"] = values["tls"] or parts.scheme == "rediss"
-    if parts.username:
-        place["username"] = unquote(parts.username)
-    if parts.password:
-        place["password"] = unquote(parts.password)
-    return place
+    return {
+        "host": parts.hostname,
+        "port": _port_of(parts),
+        "db": _database_of(parts.path, values["db"]),
+        "tls": values["tls"] or parts.scheme == "rediss",
+        "username": unquote(parts.username) if parts.username else values["username"],
+        "password": unquote(parts.password) if parts.password else values["password"],
+    }
 
 
 def _problem_of_url(parts: SplitResult) -> str | None:
@@ -135,11 +194,11 @@ def _problem_of_url(parts: SplitResult) -> str | None:
     return None
 
 
-def _port_of(netloc: str, parts: Any) -> int:
+def _port_of(parts: SplitResult) -> int:
     try:
         return parts.port or 6379
     except ValueError as error:
-        shown = netloc.rpartition("@")[2]
+        shown = parts.netloc.rpartition("@")[2]
         raise OptionError(f"option 'url' has no usable port: '{shown}'") from error
 
 
@@ -152,50 +211,34 @@ def _database_of(path: str, default: int) -> int:
     return int(text)
 
 
-def _check_topology(values: Mapping[str, Any]) -> None:
-    if values["topology"] == "sentinel":
-        for name in ("sentinels", "sentinelMaster"):
-            if values[name] is None:
+def _check_topology(settings: ServerSettings) -> None:
+    if settings.topology == "sentinel":
+        needed = {"sentinels": settings.sentinels, "sentinelMaster": settings.sentinel_master}
+        for name, value in needed.items():
+            if not value:
                 raise OptionError(f"option '{name}' is missing: topology 'sentinel' needs it")
-    elif values["sentinels"] is not None:
+    elif settings.sentinels:
         raise OptionError(
-            f"option 'sentinels' is given, but option 'topology' is '{values['topology']}'"
+            f"option 'sentinels' is given, but option 'topology' is '{settings.topology}'"
         )
-    if values["topology"] == "cluster" and values["db"] != 0:
+    if settings.topology == "cluster" and settings.db != 0:
         raise OptionError("option 'db' must be 0 with topology 'cluster'")
 
 
-def _secret(values: Mapping[str, Any], prefix: str) -> Secret:
-    ways = {"plain": values.get(prefix), "env": values[f"{prefix}Env"]}
-    ways["file"] = values[f"{prefix}File"]
-    given = {way: value for way, value in ways.items() if value is not None}
-    if len(given) > 1:
+def _check_secret(secret: Secret) -> None:
+    if [secret.plain, secret.env, secret.file].count(None) < 2:
+        name = secret.options
         raise OptionError(
-            f"options '{prefix}', '{prefix}Env' and '{prefix}File' exclude each other: give one"
+            f"options '{name}', '{name}Env' and '{name}File' exclude each other: give one"
         )
-    return Secret(**given, options=prefix)
 
 
-def _sentinel_addresses(names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
-    return tuple(_address(name) for name in names)
-
-
-def _address(name: str) -> tuple[str, int]:
-    host, _, port = name.rpartition(":")
-    if not host or not port.isdigit():
-        raise OptionError(f"option 'sentinels' has '{name}': write host:port")
-    return host, int(port)
-
-
-def _tls(values: Mapping[str, Any]) -> Tls | None:
-    files = [name for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile") if values[name]]
-    if not values["tls"]:
-        if files:
-            raise OptionError(f"option '{files[0]}' is given, but option 'tls' is false")
-        return None
-    return Tls(
-        ca_file=values["tlsCaFile"],
-        cert_file=values["tlsCertFile"],
-        key_file=values["tlsKeyFile"],
-        verify=values["tlsVerify"],
-    )
+def _check_tls(settings: ServerSettings) -> None:
+    files = {
+        "tlsCaFile": settings.tls_ca_file,
+        "tlsCertFile": settings.tls_cert_file,
+        "tlsKeyFile": settings.tls_key_file,
+    }
+    for name, path in files.items():
+        if path is not None and not settings.tls:
+            raise OptionError(f"option '{name}' is given, but option 'tls' is false")

@@ -8,7 +8,7 @@ from typing import Any
 from redis import SSLConnection
 
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.redis.servers import Tls
+from pyspark_redis_streams.redis.servers import ServerSettings
 
 
 class TlsConnection(SSLConnection):
@@ -24,16 +24,16 @@ class TlsConnection(SSLConnection):
         return wrapped
 
 
-def tls_arguments(tls: Tls | None) -> dict[str, Any]:
+def tls_arguments(settings: ServerSettings) -> dict[str, Any]:
     """What a connection is made with. Raises OptionError for a file that cannot be read here."""
-    if tls is None:
+    if not settings.tls:
         return {}
     return {
-        "ssl_ca_certs": _readable("tlsCaFile", tls.ca_file),
-        "ssl_certfile": _readable("tlsCertFile", tls.cert_file),
-        "ssl_keyfile": _readable("tlsKeyFile", tls.key_file),
-        "ssl_cert_reqs": "none" if tls.verify == "none" else "required",
-        "ssl_check_hostname": tls.verify == "full",
+        "ssl_ca_certs": _readable("tlsCaFile", settings.tls_ca_file),
+        "ssl_certfile": _readable("tlsCertFile", settings.tls_cert_file),
+        "ssl_keyfile": _readable("tlsKeyFile", settings.tls_key_file),
+        "ssl_cert_reqs": "none" if settings.tls_verify == "none" else "required",
+        "ssl_check_hostname": settings.tls_verify == "full",
     }
 
 

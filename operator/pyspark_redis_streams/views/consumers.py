@@ -13,8 +13,6 @@ from pyspark_redis_streams.views.rows import Row, RowsReader
 class ConsumersReader(RowsReader):
     """`inactive_ms` is null before Redis 7.2, and `idle_ms` there means what it means now."""
 
-    names = frozenset({"stream", "group", "consumer", "pending", "idle_ms", "inactive_ms"})
-
     def rows(self, door: Door, stream: str) -> Iterator[Row]:
         for group in read_groups(door, stream, self._options):
             for consumer in self._consumers(door, stream, group[RAW_NAME]):

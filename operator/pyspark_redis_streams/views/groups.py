@@ -12,18 +12,6 @@ from pyspark_redis_streams.views.rows import Row, RowsReader
 class GroupsReader(RowsReader):
     """`entries_read` and `lag` are null where Redis cannot tell them."""
 
-    names = frozenset(
-        {
-            "stream",
-            "group",
-            "consumers",
-            "pending",
-            "last_delivered_id",
-            "entries_read",
-            "lag",
-        }
-    )
-
     def rows(self, door: Door, stream: str) -> Iterator[Row]:
         for group in read_groups(door, stream, self._options):
             yield {

@@ -18,19 +18,6 @@ class PendingReader(RowsReader):
     An entry that is acknowledged or delivered meanwhile may be missing or there, but never twice.
     """
 
-    names = frozenset(
-        {
-            "stream",
-            "group",
-            "id",
-            "ms",
-            "seq",
-            "consumer",
-            "idle_ms",
-            "delivery_count",
-        }
-    )
-
     def _streams_of_a_task(self) -> int:
         return 1
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pyspark_redis_streams.columns.schemas import columns_of_view
 from pyspark_redis_streams.errors import BadValue, SchemaError
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
@@ -34,16 +35,15 @@ class StreamsPartition(InputPartition):
 class RowsReader(DataSourceReader):
     """A batch read of a small view; a schema given by the program may leave columns out."""
 
-    names: frozenset[str]  # the columns that the view has
-
     def __init__(self, schema: StructType, options: ReadOptions) -> None:
         self._schema = schema
         self._options = options
-        unknown = [name for name in schema.fieldNames() if name not in self.names]
+        known = columns_of_view(options.view)
+        unknown = [name for name in schema.fieldNames() if name not in known]
         if unknown:
             raise SchemaError(
                 f"column '{unknown[0]}' is not one of view '{options.view}', which has"
-                f" {', '.join(sorted(self.names))}"
+                f" {', '.join(sorted(known))}"
             )
 
     @plain_errors

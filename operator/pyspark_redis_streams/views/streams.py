@@ -13,19 +13,6 @@ from pyspark_redis_streams.views.rows import Row, RowsReader
 class StreamsReader(RowsReader):
     """A stream that does not exist has no row, if it may be missing."""
 
-    names = frozenset(
-        {
-            "stream",
-            "length",
-            "entries_added",
-            "last_generated_id",
-            "max_deleted_entry_id",
-            "first_id",
-            "last_id",
-            "groups",
-        }
-    )
-
     def rows(self, door: Door, stream: str) -> Iterator[Row]:
         state = observe_stream(door, stream, allow_missing=self._options.allow_missing)
         if state is ABSENT:
