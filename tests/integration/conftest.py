@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker.server.redis_adapter import RedisDoor
 from tests.integration.worker_door import Behind, behind, grant, opened, worker_endpoint
 from tests.worker_process import WorkerProcesses
@@ -28,10 +29,16 @@ async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[R
 
 
 @pytest.fixture
+def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
+    """The server as a worker reaches it."""
+    return worker_endpoint(empty_redis)
+
+
+@pytest.fixture
 def workers(
-    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
+    program_redis: StandaloneServers, key_prefix: str, tmp_path: Path
 ) -> Iterator[WorkerProcesses]:
-    """Processes on one stream of each of the three servers, ended with the test."""
-    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
+    """Processes on one stream, ended with the test."""
+    started = WorkerProcesses(program_redis.url, f"{key_prefix}orders", tmp_path)
     yield started
     started.close()

@@ -18,7 +18,6 @@ from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cut
 from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,

@@ -25,7 +25,6 @@ from pelops.redis_streams.group.provisioning import destroy_group
 from pelops.redis_streams.group.retention import expire_letters
 from tests.audits import a_summary, a_window
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,

@@ -10,7 +10,6 @@ from pelops.domain.ledger import LedgerKind
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.retention import expire_letters
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,

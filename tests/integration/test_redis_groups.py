@@ -23,7 +23,6 @@ from pelops.redis_streams.group.provisioning import (
 from tests.integration.redis_door import (
     add,
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,

@@ -14,7 +14,6 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE, find_idle
 from tests.integration.recovering import DEAD, KEYS, look, pending, read_new, server_time, strand
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,

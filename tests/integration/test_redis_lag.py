@@ -23,7 +23,6 @@ from tests.integration.lag_cases import (
     set_id,
 )
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,

@@ -30,7 +30,6 @@ from tests.integration.lag_cases import (
 from tests.integration.redis_door import (
     add,
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,

@@ -43,7 +43,6 @@ from tests.integration.position_cases import (
 )
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,

@@ -20,7 +20,6 @@ from pelops.redis_streams.group.provisioning import (
 )
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     kinds_in_ledger,

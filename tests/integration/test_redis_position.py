@@ -24,7 +24,6 @@ from tests.integration.position_cases import (
 from tests.integration.redis_door import (
     add,
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,

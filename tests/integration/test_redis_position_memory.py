@@ -23,7 +23,6 @@ from pelops.redis_streams.group.position import remember_position
 from tests.integration.position_cases import KEYS, OWNER, acknowledge, with_pending_3_and_5
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     kinds_in_ledger,

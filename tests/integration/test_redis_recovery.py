@@ -31,7 +31,6 @@ from tests.integration.recovering import (
     totals,
 )
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
 )

@@ -27,7 +27,6 @@ from tests.integration.recovering import (
 )
 from tests.integration.recovery_moves import settle_one
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,

@@ -33,7 +33,6 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,

@@ -15,7 +15,6 @@ from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_door import (
     add,
-    any_redis,  # noqa: F401 - a fixture
     endpoint_of,
 )
 from tests.integration.sleeping import Sleepers, blocked, sleeping_on
