@@ -29,6 +29,8 @@ NEWEST = "8.6"
 OTHERS = ("7.0", "valkey")
 # For what does not depend on the server's version: `make test` takes the newest alone.
 NEWEST_UNLESS_FULL = [NEWEST, *(pytest.param(other, marks=pytest.mark.full) for other in OTHERS)]
+# The same for tests on `any_redis` that take long.
+on_newest_unless_full = pytest.mark.parametrize("any_redis", NEWEST_UNLESS_FULL, indirect=True)
 
 
 class RunRedis(Protocol):

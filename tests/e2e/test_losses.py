@@ -149,6 +149,7 @@ def _await_quiet(group: Group, consumer: str) -> None:
     group.until(is_quiet, f"{consumer} to be quiet")
 
 
+@pytest.mark.full
 def test_pending_entries_that_go_with_a_deleted_consumer_are_reported_until_acknowledged(
     group: Group,
 ) -> None:

@@ -31,7 +31,13 @@ CONSUMER = "web-7d9f-abcde:3f2b8c1e"
 PASSWORD = "of-the-worker"
 
 
-@pytest.fixture(scope="session", params=LANGUAGES)
+@pytest.fixture(
+    scope="session",
+    params=[
+        "python",
+        *(pytest.param(one, marks=pytest.mark.full) for one in LANGUAGES if one != "python"),
+    ],
+)
 def program(request: pytest.FixtureRequest) -> Program:
     """The worker in each language in turn; skipped where its toolchain cannot be had."""
     try:

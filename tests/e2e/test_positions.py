@@ -61,6 +61,7 @@ def test_a_group_that_was_destroyed_is_made_anew_before_what_was_pending_and_not
     assert not group.resources.condition(group.name, "PositionWentBack")
 
 
+@pytest.mark.full
 def test_in_a_redis_that_was_emptied_the_group_begins_before_everything(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:

@@ -104,6 +104,7 @@ def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps
     assert group.consumers() == {pod.consumer, "laptop"}
 
 
+@pytest.mark.full
 def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
     group: Group,
 ) -> None:

@@ -106,6 +106,7 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
     assert not group.pending()
 
 
+@pytest.mark.full
 def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worker_claims(
     group: Group, operator: Operators
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
     assert group.copies().keys() == {locked, free}
 
 
+@pytest.mark.full
 def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_sweep(
     group: Group,
 ) -> None:

@@ -68,6 +68,7 @@ def _strand_copies(group: Group, count: int) -> tuple[list[str], str]:
     return lost, alive.consumer
 
 
+@pytest.mark.full
 def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_told_and_goes_back(
     group: Group, operator: Operators
 ) -> None:

@@ -23,6 +23,7 @@ from tests.integration.redis_door import (
     provision,
 )
 from tests.integration.stream_sweeping import a_ground, sweep
+from tests.redis_fixtures import on_newest_unless_full
 
 ENTRIES: Final = 80
 WORKERS: Final = ("w0", "w1", "w2")
@@ -114,6 +115,7 @@ async def letters_of(server: Server) -> list[tuple[bytes, int]]:
     return [(one[b"n"], int(one[b"_retry_count"])) for one in maps]
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("workers", [1, 3])
 async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_many(
     server: Server, workers: int
@@ -130,6 +132,7 @@ async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_
     assert max(failures for _, failures in letters) <= RETRIES + 3
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("how", ["hangs", "loses_reads"])
 async def test_invariant_11_neighbours_of_an_entry_that_fails_a_whole_read_are_finished(
     server: Server, how: str

@@ -30,7 +30,7 @@ from tests.integration.redis_door import (
     endpoint_of,
 )
 from tests.integration.sleeping import Sleepers, blocked, sleeping_on
-from tests.redis_fixtures import RunRedis
+from tests.redis_fixtures import RunRedis, on_newest_unless_full
 
 RULES: Final = (
     "~*",
@@ -185,6 +185,7 @@ async def test_a_newcomer_is_not_watched_before_the_server_was_asked_with_it(
         await sleepers.are_watched(["new"])
 
 
+@on_newest_unless_full
 async def test_a_connection_of_somebody_else_is_taken_for_ours_once_at_most(
     sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
