@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from local_cluster.nodes import Node
-from local_cluster.redis_servers import RedisServers, SentinelServers
+from local_cluster.redis_servers import SentinelServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import SEEN_DELIVERED, SEEN_LOWEST
@@ -17,12 +17,6 @@ from tests.operators import Operators, Resources
 from tests.redis_fixtures import RunRedis
 
 CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
-
-
-@pytest.fixture
-def group(resources: Resources, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared."""
-    return Group(resources, redis_86, stream)
 
 
 def _await_remembered(group: Group, delivered: str, lowest: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -11,15 +11,12 @@ from typing import Any, Final
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cut
 from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
 from tests.integration.redis_door import (
-    connected,
-    endpoint_of,
     provision,
 )
 from tests.integration.stream_sweeping import a_ground, sweep
@@ -34,12 +31,6 @@ TIMEOUT_S: Final = 1
 RETRIES: Final = 3
 LONGEST_S: Final = 20 * TIMEOUT_S  # one after the other they would take eighty and more
 A_WHILE_S: Final = 0.005
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @dataclass(slots=True)

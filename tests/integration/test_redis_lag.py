@@ -1,7 +1,5 @@
 """What a group still owes, where the server's own number is unknown or wrong."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
@@ -28,12 +26,6 @@ from tests.integration.redis_door import (
     endpoint_of,
     provision,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

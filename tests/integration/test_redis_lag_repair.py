@@ -1,7 +1,6 @@
 """A server that lost count of what a group still owes is put right, and nothing else changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -36,12 +35,6 @@ from tests.integration.redis_door import (
     provision,
     writes_so_far,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
@@ -40,12 +39,6 @@ RULES: Final = (
         if rule.startswith("+")
     ),
 )
-
-
-@pytest.fixture
-async def sleepers(empty_redis: StandaloneServers) -> AsyncIterator[Sleepers]:
-    async with sleeping_on(endpoint_of(empty_redis)) as found:
-        yield found
 
 
 # --- servers that fail

@@ -32,10 +32,6 @@ from tests.integration.recovering import (
     server_time,
     strand,
 )
-from tests.integration.redis_door import (
-    connected,
-    endpoint_of,
-)
 from tests.integration.stream_sweeping import (
     CHARGED,
     HOUR,
@@ -47,13 +43,6 @@ from tests.integration.stream_sweeping import (
     moved,
     sweep,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
-
 
 # -- owners that died, and locks
 

@@ -61,5 +61,7 @@ async def test_every_word_is_needed(redis: Behind, empty_redis: StandaloneServer
 
 
 async def test_the_words_suffice(redis: Behind, empty_redis: StandaloneServers) -> None:
+    await redis.run("ACL", "LOG", "RESET")
     async with opened(worker_endpoint(empty_redis)) as door:
         await act(redis, door)
+    assert await redis.run("ACL", "LOG") == []
