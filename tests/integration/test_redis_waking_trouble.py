@@ -146,6 +146,7 @@ async def test_a_refused_stream_is_tried_again_later(
         await sleepers.are_watched(["orders"])
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("missing", ["client|id", "client|unblock"])
 async def test_where_nobody_may_end_a_wait_newcomers_join_when_it_is_over(
     empty_redis: StandaloneServers, missing: str
