@@ -309,7 +309,7 @@ def _rights() -> Iterator[Any]:
         seen.add(symptom)
 
 
-@pytest.mark.parametrize("right", _rights())
+@pytest.mark.parametrize("right", [*_rights()])
 def test_without_one_right_something_fails_visibly(
     plane: ControlPlane,
     redis_86: StandaloneServers,
