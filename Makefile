@@ -5,7 +5,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 BENCHMARKS := recovery sweep pod_death operator_scale observing scaling wake worker spark_source audit
 VENV := .venv/.installed
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
+FAST_TESTS := tests/unit tests/properties tests/contract
+PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
 .DEFAULT_GOAL := help
 
@@ -21,13 +23,25 @@ demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leav
 	@$(BIN)/python -m local_cluster.java >/dev/null
 	@$(BIN)/python -m demo
 
-.PHONY: test
-test: $(VENV) ## Run all tests against real servers (TEST_PROCESSES=0: one after the other)
+.PHONY: test-fast
+test-fast: $(VENV) ## Run unit, property and contract tests, which need Redis at most (2 minutes)
+	@$(BIN)/python -m local_cluster build --redis-only
+	@$(PYTEST) -m "not full" $(or $(PYTEST_ARGS),$(FAST_TESTS))
+
+.PHONY: test-servers
+test-servers: $(VENV)
 	@$(BIN)/python -m local_cluster build
 	@$(BIN)/python -m local_cluster.java >/dev/null || echo "tests of Spark are skipped" >&2
-	@$(BIN)/python -m tests.spark.versions >/dev/null || echo "tests of other versions of PySpark are skipped" >&2
 	@$(BIN)/python -m tests.pipeline.s3_parts >/dev/null || echo "tests of S3 are skipped" >&2
-	@$(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile $(PYTEST_ARGS)
+
+.PHONY: test
+test: test-servers ## Run all that guards a change, on real servers (TEST_PROCESSES=0: one by one)
+	@$(PYTEST) -m "not full" $(PYTEST_ARGS)
+
+.PHONY: test-full
+test-full: test-servers ## Run the rest: other versions of Redis and PySpark, long forms, other languages
+	@$(BIN)/python -m tests.spark.versions >/dev/null || echo "tests of other versions of PySpark are skipped" >&2
+	@$(PYTEST) -m full $(PYTEST_ARGS)
 
 .PHONY: check
 check: $(VENV) ## Lint, types, layers, generated files

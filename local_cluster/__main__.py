@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(command: str, asked: dict[str, Any]) -> int:
     if command == "build":
-        build_all(asked["redis"] or VERSIONS)
+        build_all(asked["redis"] or VERSIONS, redis_only=asked["redis_only"])
         return 0
     state = asked.pop("state")
     if command == "status":
@@ -59,6 +59,7 @@ def _build_parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="what runs; exit code 1 unless all of it does")
     build = commands.add_parser("build", help="build or fetch what `up` needs, and start nothing")
     build.add_argument("--redis", choices=tuple(VERSIONS), action="append", help="default: all")
+    build.add_argument("--redis-only", action="store_true", help="leave out the control plane")
     default = cache_directory() / "clusters" / "default"
     for command in (up, down, status):
         command.add_argument(

@@ -43,10 +43,12 @@ def bring_up(state: Path, options: ClusterOptions, asked: Mapping[str, object]) 
         _print_access(summary)
 
 
-def build_all(redis: Sequence[str]) -> None:
+def build_all(redis: Sequence[str], *, redis_only: bool = False) -> None:
     """Build or fetch what `up` needs, for these Redis versions, and start nothing."""
     for version in redis:
         find_redis(version)
+    if redis_only:
+        return
     report(f"the control plane is there, {find_binaries().origin}")
 
 

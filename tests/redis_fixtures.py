@@ -25,6 +25,12 @@ from local_cluster.redis_servers import (
 )
 
 PLAIN = ServerOptions()
+NEWEST = "8.6"
+OTHERS = ("7.0", "valkey")
+# For what does not depend on the server's version: `make test` takes the newest alone.
+NEWEST_UNLESS_FULL = [NEWEST, *(pytest.param(other, marks=pytest.mark.full) for other in OTHERS)]
+# The same for tests on `any_redis` that take long.
+on_newest_unless_full = pytest.mark.parametrize("any_redis", NEWEST_UNLESS_FULL, indirect=True)
 
 
 class RunRedis(Protocol):
@@ -55,16 +61,38 @@ def valkey() -> Iterator[StandaloneServers]:
         yield servers
 
 
-@pytest.fixture(scope="session", params=["8.6", "7.0", "valkey"])
+@pytest.fixture(scope="module", params=[NEWEST, *OTHERS])
 def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """A server of each of the three in turn, of its own: operators may be writing to the others."""
+    """Each of the three versions in turn: for scripts and adapters, which work with each version.
+
+    It asks for a password: an operator that knows its port cannot write to it.
+    """
+    with start_standalone(request.param, options=ServerOptions(password="of-the-door")) as servers:
+        yield servers
+
+
+@pytest.fixture(scope="module", params=NEWEST_UNLESS_FULL)
+def servers_of_programs(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
     with start_standalone(request.param) as servers:
         yield servers
 
 
-@pytest.fixture(params=["redis_86", "redis_70", "valkey"])
+@pytest.fixture
+def program_redis(servers_of_programs: StandaloneServers) -> StandaloneServers:
+    """An empty server for programs: the newest, and with the mark `full` each of the three."""
+    servers_of_programs.flush()
+    return servers_of_programs
+
+
+@pytest.fixture(
+    params=[
+        "redis_86",
+        pytest.param("redis_70", marks=pytest.mark.full),
+        pytest.param("valkey", marks=pytest.mark.full),
+    ]
+)
 def watched_redis(request: pytest.FixtureRequest) -> StandaloneServers:
-    """Each of the three for operators, which may go on writing when the test is over."""
+    """As `program_redis`, for operators, which may go on writing when the test is over."""
     servers: StandaloneServers = request.getfixturevalue(request.param)
     return servers
 

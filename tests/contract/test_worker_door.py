@@ -11,7 +11,6 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.errors import NoSuchGroup
 from pelops.worker.server.adapter import Delivered, Door, Outgoing, Source
 from tests.contract.scenes import MemoryScene, Scene, redis_scene
-from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import RETRY, STREAM, ids_of, last_ids
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
+
+from pelops.api.schema.base import VALIDATIONS
 
 NAME = "order-processing"
 TEMPLATE = {"spec": {"containers": [{"name": "worker", "image": "i"}]}}
@@ -23,6 +26,14 @@ def build_resource(name: str = NAME, **spec: Any) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {key: value for key, value in fields.items() if value is not None},
     }
+
+
+def list_messages(schema: dict[str, Any]) -> Iterator[str]:
+    """The messages of all rules of a schema."""
+    for rule in schema.get(VALIDATIONS, ()):
+        yield rule["message"]
+    for child in schema.get("properties", {}).values():
+        yield from list_messages(child)
 
 
 def url(value: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A control plane for one module: its operators are the only ones, and it may be broken."""
+"""Control planes for one module: no other operator is there, and they may be broken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from local_cluster.plane import ControlPlane
-from tests.operators import install
+from tests.operators import ROOT, install
 
 
 @contextmanager
@@ -16,6 +16,18 @@ def own_plane(directory: Path) -> Iterator[ControlPlane]:
     plane = ControlPlane.start(directory / "control-plane")
     try:
         install(plane)
+        yield plane
+    finally:
+        plane.stop()
+
+
+@contextmanager
+def crd_plane(directory: Path) -> Iterator[ControlPlane]:
+    """An API server that serves the CRDs, alone: nothing acts on what is created."""
+    plane = ControlPlane.start(directory / "control-plane", controllers=False)
+    try:
+        plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
+        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
         yield plane
     finally:
         plane.stop()

@@ -14,7 +14,8 @@ import yaml
 from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_AUDIT, StreamAudit
 from pelops.api.crd import build_root_schema
-from pelops.api.schema.base import VALIDATIONS
+from tests.control_plane.crd_cases import list_messages
+from tests.control_plane.own_plane import crd_plane
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "nightly"
@@ -185,13 +186,8 @@ FULL_STATUS: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server that serves the definitions, alone: nothing acts on what is created."""
-    plane = ControlPlane.start(tmp_path_factory.mktemp("plane"), controllers=False)
-    try:
-        plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    with crd_plane(tmp_path_factory.mktemp("plane")) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 def offer(plane: ControlPlane, audit: dict[str, Any]) -> subprocess.CompletedProcess[str]:
@@ -212,15 +208,8 @@ def test_a_broken_rule_names_the_field_and_says_what_to_do(
 
 def test_every_rule_of_the_schema_has_a_case() -> None:
     tested = {message for message, *_ in RULES}.union(RULES_ELSEWHERE)
-    written = list(_list_messages(build_root_schema(STREAM_AUDIT)))
+    written = list(list_messages(build_root_schema(STREAM_AUDIT)))
     assert [one for one in written if not any(one.startswith(t) for t in tested)] == []
-
-
-def _list_messages(schema: dict[str, Any]) -> Iterator[str]:
-    for rule in schema.get(VALIDATIONS, ()):
-        yield rule["message"]
-    for child in schema.get("properties", {}).values():
-        yield from _list_messages(child)
 
 
 @pytest.mark.parametrize(("spec", "field"), BOUNDS)

@@ -15,7 +15,6 @@ from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_CONSUMER_GROUP, StreamConsumerGroup
 from pelops.api.crd import build_root_schema
 from pelops.api.group.recovery import DEFAULT_RECOVERY_STRATEGY
-from pelops.api.schema.base import VALIDATIONS
 from tests.control_plane.crd_cases import (
     BOUNDS,
     FULL_STATUS,
@@ -24,7 +23,9 @@ from tests.control_plane.crd_cases import (
     RULES_ELSEWHERE,
     TEMPLATE,
     build_resource,
+    list_messages,
 )
+from tests.control_plane.own_plane import crd_plane
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
@@ -33,13 +34,8 @@ SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """An API server that serves the definition, alone: nothing acts on what is created."""
-    plane = ControlPlane.start(tmp_path_factory.mktemp("plane"), controllers=False)
-    try:
-        plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
-        plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    with crd_plane(tmp_path_factory.mktemp("plane")) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 def create(
@@ -70,16 +66,9 @@ def test_a_broken_rule_names_the_field_and_says_what_to_do(
 
 def test_every_rule_of_the_schema_has_a_case() -> None:
     tested = {message for message, *_ in RULES}.union(RULES_ELSEWHERE)
-    written = list(_list_messages(build_root_schema(STREAM_CONSUMER_GROUP)))
+    written = list(list_messages(build_root_schema(STREAM_CONSUMER_GROUP)))
 
     assert [w for w in written if not any(w.startswith(t) for t in tested)] == []
-
-
-def _list_messages(schema: dict[str, Any]) -> Iterator[str]:
-    for rule in schema.get(VALIDATIONS, ()):
-        yield rule["message"]
-    for child in schema.get("properties", {}).values():
-        yield from _list_messages(child)
 
 
 @pytest.mark.parametrize(("spec", "field"), BOUNDS)

@@ -77,6 +77,7 @@ def test_the_audit_log_has_a_line_for_each_write_once_it_is_answered(plane: Cont
     assert names == ["written-0", "written-1", "written-2"]
 
 
+@pytest.mark.full
 def test_planes_stand_side_by_side(plane: ControlPlane, tmp_path: Path) -> None:
     other = ControlPlane.start(tmp_path, controllers=False)
     try:
@@ -87,6 +88,7 @@ def test_planes_stand_side_by_side(plane: ControlPlane, tmp_path: Path) -> None:
     assert plane.kubectl("get", "--raw", "/readyz").stdout == "ok"
 
 
+@pytest.mark.full
 def test_a_failed_node_turns_not_ready_and_recovers(plane: ControlPlane, tmp_path: Path) -> None:
     (node,) = start_nodes(plane, 1, tmp_path, light=True)
     try:

@@ -147,6 +147,7 @@ def scene(
             process.resume()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(400 + FAULTS_S)
 def test_every_replica_alone_hears_of_all_after_an_api_server_that_failed_in_every_way(
     scene: Scene,

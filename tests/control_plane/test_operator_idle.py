@@ -26,7 +26,6 @@ from tests.operators import (
     sleeping_template,
 )
 
-WATCHED_S = 60.0
 QUIET_S = 15.0  # numbers that moved are written after 10 s
 SETTLE_TIMEOUT_S = 240.0
 # Without windows, at whose end there is something new to tell.
@@ -35,7 +34,9 @@ ONE_WORKER = {
     "cooldownSeconds": 0,
     "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
 }
-PER_KIND = 25  # of each of four kinds, in each of two namespaces: 200 resources
+# How many of each of four kinds, in each of two namespaces, and for how long nothing is written.
+FEW = (5, 20.0)
+MANY = (25, 60.0)
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +56,29 @@ def light_node(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("per_kind", "watched_s"), [FEW, pytest.param(*MANY, marks=pytest.mark.full)]
+)
 def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_than_of_one(
     light_node: ControlPlane,
     redis_86: StandaloneServers,
     key_prefix: str,
     tmp_path: Path,
+    per_kind: int,
+    watched_s: float,
 ) -> None:
     plane = light_node
     trail = AuditTrail(plane, SERVICE_ACCOUNT)
     with Operators(plane, tmp_path) as operators:
         operators.start(1)
-        alone = _settle(plane, trail, "alone", redis_86.url, key_prefix)
+        alone = _settle(plane, trail, "alone", redis_86.url, key_prefix, per_kind)
         operators.start(2)
         await_members(operators, 3)
-        together = _settle(plane, trail, "together", redis_86.url, key_prefix)
+        together = _settle(plane, trail, "together", redis_86.url, key_prefix, per_kind)
 
         before = [_Usage.of(process) for process in operators.processes]
         trail.read()
-        time.sleep(WATCHED_S)
+        time.sleep(watched_s)
         requests = trail.read()
         after = [_Usage.of(process) for process in operators.processes]
 
@@ -91,13 +97,14 @@ def _count(requests: list[Request]) -> dict[str, int]:
 
 
 def _settle(
-    plane: ControlPlane, trail: AuditTrail, namespace: str, url: str, prefix: str
+    plane: ControlPlane, trail: AuditTrail, name: str, url: str, prefix: str, per_kind: int
 ) -> list[Request]:
-    """Apply resources of both kinds and wait until all is quiet: the writes that it took."""
+    """Apply resources of every kind and wait until all is quiet: the writes that it took."""
+    namespace = f"{name}-{per_kind}"
     plane.kubectl("create", "namespace", namespace)
     resources = Resources(plane, namespace)
-    resources.apply_raw(*_manifests(url, prefix + namespace))
-    await_ready(plane, namespace, 4 * PER_KIND)
+    resources.apply_raw(*_manifests(url, prefix + namespace, per_kind))
+    await_ready(plane, namespace, 4 * per_kind)
     written: list[Request] = []
     quiet_since = time.monotonic()
 
@@ -113,9 +120,9 @@ def _settle(
     return [one for one in written if one.namespace == namespace]
 
 
-def _manifests(url: str, prefix: str) -> list[dict[str, Any]]:
+def _manifests(url: str, prefix: str, per_kind: int) -> list[dict[str, Any]]:
     manifests = []
-    for number in range(PER_KIND):
+    for number in range(per_kind):
         owned = {"template": sleeping_template(), "replicas": 1}
         asleep = {"template": sleeping_template(), "scaling": {}}
         manifests.append(_resource(f"owns-{number}", url, prefix, owned))

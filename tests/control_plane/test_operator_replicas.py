@@ -74,6 +74,7 @@ def test_replicas_killed_amid_the_work_leave_nothing_undone_and_nothing_done_twi
     assert {name: count for name, count in times.items() if count != 1} == {}
 
 
+@pytest.mark.full
 def test_a_replica_that_hangs_holds_nothing_up_while_it_still_counts_as_alive(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str
 ) -> None:
@@ -140,6 +141,7 @@ def test_sigterm_ends_a_replica_while_the_api_server_is_away(
         plane.restart("kube-apiserver")
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 def test_five_hundred_resources_applied_at_once_become_ready(
     plane: ControlPlane, operators: Operators, redis_86: StandaloneServers, namespace: str

@@ -57,6 +57,7 @@ def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
     group.await_replicas(1, timeout_s=UNTIL_NEXT_LOOK_S / 2)
 
 
+@pytest.mark.full
 def test_only_one_replica_scales_and_one_that_takes_over_keeps_the_workers_for_a_window(
     operators: Operators, group: ScaledGroup
 ) -> None:
@@ -94,6 +95,7 @@ def test_after_a_kill_another_replica_scales_within_seconds(
     group.await_replicas(3, timeout_s=TAKEOVER_S)
 
 
+@pytest.mark.full
 def test_who_was_stopped_for_long_writes_nothing_that_it_decided_before(
     operators: Operators, group: ScaledGroup
 ) -> None:
@@ -121,6 +123,7 @@ def test_who_was_stopped_for_long_writes_nothing_that_it_decided_before(
     assert group.replicas() == 0
 
 
+@pytest.mark.full
 def test_of_replicas_that_start_together_or_later_one_scales_each_group(
     plane: ControlPlane,
     operators: Operators,

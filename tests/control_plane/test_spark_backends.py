@@ -211,6 +211,7 @@ def applications(resources: Resources) -> list[str]:
     return [item["metadata"]["name"] for item in items]
 
 
+@pytest.mark.full
 def test_of_apaches_one_application_is_made_for_each_run_and_none_beside_it(
     resources: Resources,
 ) -> None:

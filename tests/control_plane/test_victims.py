@@ -129,6 +129,7 @@ async def test_exactly_the_idle_pods_go(scene: Scene) -> None:
     assert set(await scene.settle(2)) == busy
 
 
+@pytest.mark.full
 async def test_who_asks_for_more_is_no_longer_at_work(scene: Scene) -> None:
     names = [one["metadata"]["name"] for one in scene.pods()]
     await _two_busy(scene)

@@ -7,6 +7,8 @@ import uuid
 import pytest
 
 from local_cluster.plane import ControlPlane
+from local_cluster.redis_servers import StandaloneServers
+from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources
 
 
@@ -14,6 +16,12 @@ from tests.operators import Operators, Resources
 def resources(plane: ControlPlane, operator: Operators, namespace: str) -> Resources:
     """An empty namespace that two operator replicas watch."""
     return Resources(plane, namespace)
+
+
+@pytest.fixture
+def group(resources: Resources, redis_86: StandaloneServers, stream: str) -> Group:
+    """A group that is yet to be declared."""
+    return Group(resources, redis_86, stream)
 
 
 @pytest.fixture

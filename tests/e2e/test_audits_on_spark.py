@@ -124,6 +124,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     assert group.redis.hget(group.keys.audit, "archived").startswith(f"{name} ")
 
 
+@pytest.mark.full
 def test_a_run_that_fails_is_told_until_one_ends_well(group: Group, tmp_path: Path) -> None:
     resources = group.resources
     group.add(10)

@@ -155,6 +155,7 @@ def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
     assert group_of(redis_86, stream, "no-secret")
 
 
+@pytest.mark.full
 def test_a_deleted_namespace_goes_with_all_that_is_declared_in_it(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:

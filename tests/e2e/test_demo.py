@@ -69,7 +69,14 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
     assert not state_of(demo).exists()
 
 
-@pytest.mark.parametrize("moment", ["starting 1 node", "added ", "running it: "])
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "starting 1 node",
+        pytest.param("added ", marks=pytest.mark.full),
+        pytest.param("running it: ", marks=pytest.mark.full),
+    ],
+)
 def test_an_interrupt_at_any_moment_leaves_nothing(demo: Demo, moment: str) -> None:
     assert demo.stdout is not None
     said = next((line for line in demo.stdout if line.startswith(moment)), None)
@@ -81,6 +88,7 @@ def test_an_interrupt_at_any_moment_leaves_nothing(demo: Demo, moment: str) -> N
     assert not state_of(demo).exists()
 
 
+@pytest.mark.full
 def test_a_killed_demo_leaves_no_process(demo: Demo) -> None:
     assert demo.stdout is not None
     assert any(line.startswith("added ") for line in demo.stdout)

@@ -72,6 +72,7 @@ def test_the_autoscaler_of_the_documentation_scales_the_workers_through_the_reso
     assert get(resources, "scg", NAME)["spec"]["replicas"] == 1
 
 
+@pytest.mark.full
 def test_the_resource_keeps_its_workers_while_the_autoscaler_is_told_no_number(
     resources: Resources,
     node: Node,
@@ -109,6 +110,7 @@ def test_a_resource_at_zero_stays_there_until_somebody_else_wakes_it(
     _await_ready(resources, 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["Manual", "Auto"])
 def test_an_autoscaler_as_keda_makes_it_decides_alone_when_it_scales_the_workers_directly(
     resources: Resources,

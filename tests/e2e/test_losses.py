@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 
-from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
 from tests.e2e.declaring import Object
 from tests.e2e.recovering import Group
@@ -15,12 +14,6 @@ from tests.redis_fixtures import RunRedis
 
 ALARM = "PendingEntriesDropped"
 CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
-
-
-@pytest.fixture
-def group(resources: Resources, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared."""
-    return Group(resources, redis_86, stream)
 
 
 def _await_numbers(group: Group, **numbers: object) -> None:
@@ -149,6 +142,7 @@ def _await_quiet(group: Group, consumer: str) -> None:
     group.until(is_quiet, f"{consumer} to be quiet")
 
 
+@pytest.mark.full
 def test_pending_entries_that_go_with_a_deleted_consumer_are_reported_until_acknowledged(
     group: Group,
 ) -> None:

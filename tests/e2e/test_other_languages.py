@@ -31,7 +31,13 @@ CONSUMER = "web-7d9f-abcde:3f2b8c1e"
 PASSWORD = "of-the-worker"
 
 
-@pytest.fixture(scope="session", params=LANGUAGES)
+@pytest.fixture(
+    scope="session",
+    params=[
+        "python",
+        *(pytest.param(one, marks=pytest.mark.full) for one in LANGUAGES if one != "python"),
+    ],
+)
 def program(request: pytest.FixtureRequest) -> Program:
     """The worker in each language in turn; skipped where its toolchain cannot be had."""
     try:
@@ -187,9 +193,9 @@ def test_a_body_that_is_gone_and_an_entry_that_fails_hold_up_nothing(trial: Tria
 
 
 def test_a_worker_waits_for_a_group_that_is_not_there_and_creates_none(
-    program: Program, any_redis: RedisServers, stream: str, tmp_path: Path
+    program: Program, program_redis: RedisServers, stream: str, tmp_path: Path
 ) -> None:
-    trial = Trial(program, any_redis, stream, tmp_path)
+    trial = Trial(program, program_redis, stream, tmp_path)
     try:
         process = trial.start()
         trial.await_said("NOGROUP")

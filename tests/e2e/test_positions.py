@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from local_cluster.nodes import Node
-from local_cluster.redis_servers import RedisServers, SentinelServers
+from local_cluster.redis_servers import SentinelServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import SEEN_DELIVERED, SEEN_LOWEST
@@ -17,12 +17,6 @@ from tests.operators import Operators, Resources
 from tests.redis_fixtures import RunRedis
 
 CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
-
-
-@pytest.fixture
-def group(resources: Resources, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared."""
-    return Group(resources, redis_86, stream)
 
 
 def _await_remembered(group: Group, delivered: str, lowest: str) -> None:
@@ -61,6 +55,7 @@ def test_a_group_that_was_destroyed_is_made_anew_before_what_was_pending_and_not
     assert not group.resources.condition(group.name, "PositionWentBack")
 
 
+@pytest.mark.full
 def test_in_a_redis_that_was_emptied_the_group_begins_before_everything(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:

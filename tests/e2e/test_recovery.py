@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from local_cluster.nodes import Node
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import SWEEP_AT
@@ -13,14 +12,10 @@ from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
 from tests.operators import Operators, Resources, sleeping_template
 
+pytestmark = pytest.mark.usefixtures("node")
+
 # Only the death of a pod calls a sweep that moves something within the test's time.
 BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
-
-
-@pytest.fixture
-def group(resources: Resources, node: Node, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared; a node is there for its workers."""
-    return Group(resources, redis_86, stream)
 
 
 def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
@@ -104,6 +99,7 @@ def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps
     assert group.consumers() == {pod.consumer, "laptop"}
 
 
+@pytest.mark.full
 def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
     group: Group,
 ) -> None:

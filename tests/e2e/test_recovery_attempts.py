@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import sys
 
-import pytest
-
 from local_cluster.nodes import Node
-from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
 from tests.e2e.declaring import NAME, Object
 from tests.e2e.recovering import Group
-from tests.operators import Operators, Resources, sleeping_template
+from tests.operators import Operators, sleeping_template
 
 # Reads four at a time, counts what it has done, and crashes on poison. It acknowledges each entry.
 WORKER = """
@@ -29,12 +26,6 @@ while True:
                 both.xack(stream, group, entry_id)
                 both.execute()
 """
-
-
-@pytest.fixture
-def group(resources: Resources, operator: Operators, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared."""
-    return Group(resources, redis_86, stream)
 
 
 def test_an_entry_that_crashes_its_workers_is_dead_lettered_and_no_other_one(

@@ -124,6 +124,7 @@ def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_
     assert retries(group.copies(), lost) == {"1"}
 
 
+@pytest.mark.full
 def test_a_death_that_nobody_could_be_asked_about_is_judged_as_soon_as_somebody_answers(
     plane: ControlPlane, group: Group, fleet: Operators
 ) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from local_cluster.nodes import Node
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
 from tests.e2e.declaring import NAME, Object
@@ -12,15 +11,11 @@ from tests.e2e.recovering import Fields, Group
 from tests.e2e.worker_pods import Pod
 from tests.operators import Operators, Resources
 
+pytestmark = pytest.mark.usefixtures("node")
+
 OTHER = "auditors"
 BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
 EAGER: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 1}
-
-
-@pytest.fixture
-def group(resources: Resources, node: Node, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared; a node is there for its workers."""
-    return Group(resources, redis_86, stream)
 
 
 def _add_other_group(group: Group) -> None:
@@ -106,6 +101,7 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
     assert not group.pending()
 
 
+@pytest.mark.full
 def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worker_claims(
     group: Group, operator: Operators
 ) -> None:
@@ -178,6 +174,7 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
     assert group.copies().keys() == {locked, free}
 
 
+@pytest.mark.full
 def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_sweep(
     group: Group,
 ) -> None:

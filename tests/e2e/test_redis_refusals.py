@@ -155,6 +155,7 @@ def test_a_server_without_memory_is_told_as_such_and_not_as_a_network_problem(
     group.resources.await_condition(group.name, reason="Ready")
 
 
+@pytest.mark.full
 def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
     resources: Resources, redis_tls: StandaloneServers, stream: str, tmp_path: Path
 ) -> None:

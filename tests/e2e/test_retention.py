@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from tests.e2e.declaring import patch
 from tests.e2e.recovering import Group
-from tests.operators import Operators, Resources
+from tests.operators import Resources
 
 OTHER = "auditors"
 NODE = 100  # entries that Redis removes at once
-
-
-@pytest.fixture
-def group(resources: Resources, operator: Operators, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared."""
-    return Group(resources, redis_86, stream)
 
 
 def _until_seen(group: Group, change: Callable[[], Any]) -> None:

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from local_cluster.nodes import Node
-from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
 from tests.e2e.declaring import NAME, Object
 from tests.e2e.recovering import Group
 from tests.e2e.scaled_group import auto
-from tests.operators import Operators, Resources
+from tests.operators import Operators
+
+pytestmark = pytest.mark.usefixtures("node")
 
 OTHER = "auditors"
 BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
 RETRY: Object = {**BY_DEATH_ALONE, "requeueTo": "RetryStream"}
 STREAM: Object = {**BY_DEATH_ALONE, "requeueTo": "Stream"}
-
-
-@pytest.fixture
-def group(resources: Resources, node: Node, redis_86: RedisServers, stream: str) -> Group:
-    """A group that is yet to be declared; a node is there for its workers."""
-    return Group(resources, redis_86, stream)
 
 
 def _await_backlog(group: Group, *, lag: int, pending: int, retry: Object) -> None:
@@ -68,6 +62,7 @@ def _strand_copies(group: Group, count: int) -> tuple[list[str], str]:
     return lost, alive.consumer
 
 
+@pytest.mark.full
 def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_told_and_goes_back(
     group: Group, operator: Operators
 ) -> None:

@@ -193,6 +193,7 @@ def test_workers_that_a_quota_forbids_are_told_as_ineffective_scaling(
     assert (told["status"], "quota" in told["message"]) == ("False", True)
 
 
+@pytest.mark.full
 def test_a_group_of_a_cluster_wakes_and_goes_to_sleep_again(
     resources: Resources, redis_cluster: RedisServers, stream: str
 ) -> None:
@@ -206,6 +207,7 @@ def test_a_group_of_a_cluster_wakes_and_goes_to_sleep_again(
         group.await_replicas(0)
 
 
+@pytest.mark.full
 def test_of_two_resources_on_one_target_only_the_older_scales_it(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:

@@ -49,6 +49,7 @@ def test_of_workers_that_are_scaled_in_by_hand_the_idle_ones_go(
     assert set(group.await_pods(2)) == busy
 
 
+@pytest.mark.full
 def test_workers_are_drained_one_at_a_time(
     resources: Resources, drained: Node, redis_86: StandaloneServers, stream: str
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_budget_that_somebody_changed_is_put_right(
     wait_until(is_right, timeout_s=WAIT_S, what="the budget to be as it was", every_s=0.2)
 
 
+@pytest.mark.full
 def test_a_budget_that_a_policy_engine_changes_is_not_written_again_and_again(
     resources: Resources, redis_86: StandaloneServers, stream: str
 ) -> None:

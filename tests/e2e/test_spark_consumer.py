@@ -73,6 +73,7 @@ def query(group: Group, tmp_path: Path, java: Path) -> Iterator[Query]:
     query.kill()
 
 
+@pytest.mark.full
 def test_a_query_is_a_consumer_whose_lag_is_shown_and_that_goes_on_after_it_was_killed(
     group: Group, query: Query
 ) -> None:

@@ -25,7 +25,14 @@ def judge(name: str, size: Size, mutation: str | None = None) -> tuple[Verdict, 
     return verdicts[0], "\n".join(said)
 
 
-@pytest.mark.parametrize("name", ["requeue", "alone-8.6", "alone-7.0"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("requeue", marks=pytest.mark.full),
+        "alone-8.6",
+        pytest.param("alone-7.0", marks=pytest.mark.full),
+    ],
+)
 def test_every_entry_is_handled_acknowledged_and_repeated_only_for_a_reason(name: str) -> None:
     verdict, said = judge(name, SHORT)
     assert verdict.passed, said

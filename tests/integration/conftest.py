@@ -1,14 +1,40 @@
-"""What the tests of a worker and of its door begin with."""
+"""What tests of scripts, of adapters and of workers begin with."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
+from local_cluster.redis_servers import StandaloneServers, start_standalone
+from pelops.domain.endpoint import RedisEndpoint
+from pelops.redis_core.server import Server
 from pelops.worker.server.redis_adapter import RedisDoor
+from tests.integration.expiring import TELLING
+from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.sleeping import Sleepers, sleeping_on
 from tests.integration.worker_door import Behind, behind, grant, opened, worker_endpoint
+from tests.redis_fixtures import NEWEST, OTHERS
 from tests.worker_process import WorkerProcesses
+
+
+@pytest.fixture
+async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
+    """The operator's connection to each of the three servers, which are empty."""
+    async with connected(endpoint_of(empty_redis)) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def sleepers(empty_redis: StandaloneServers) -> AsyncIterator[Sleepers]:
+    async with sleeping_on(endpoint_of(empty_redis)) as found:
+        yield found
+
+
+@pytest.fixture(scope="module", params=[NEWEST, *OTHERS])
+def telling(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """A server of each kind that tells of keys that expire."""
+    with start_standalone(request.param, options=TELLING) as servers:
+        yield servers
 
 
 @pytest.fixture
@@ -28,10 +54,16 @@ async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[R
 
 
 @pytest.fixture
+def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
+    """The server as a worker reaches it."""
+    return worker_endpoint(empty_redis)
+
+
+@pytest.fixture
 def workers(
-    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
+    program_redis: StandaloneServers, key_prefix: str, tmp_path: Path
 ) -> Iterator[WorkerProcesses]:
-    """Processes on one stream of each of the three servers, ended with the test."""
-    started = WorkerProcesses(empty_redis.url, f"{key_prefix}orders", tmp_path)
+    """Processes on one stream, ended with the test."""
+    started = WorkerProcesses(program_redis.url, f"{key_prefix}orders", tmp_path)
     yield started
     started.close()

@@ -1,18 +1,11 @@
 """The operator's door to the servers of a test, and a few questions to what is behind it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import pytest
-
-from local_cluster.redis_servers import (
-    RedisServers,
-    ServerOptions,
-    StandaloneServers,
-    start_standalone,
-)
+from local_cluster.redis_servers import RedisServers
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
@@ -89,10 +82,3 @@ async def kinds_in_ledger(server: Server, keys: GroupKeys) -> list[str]:
         for entry_id, pairs in entries
     ]
     return [event.kind for event in events]
-
-
-@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
-def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """A server that asks for a password: an operator that knows its port cannot write to it."""
-    with start_standalone(request.param, options=ServerOptions(password="of-the-door")) as servers:
-        yield servers

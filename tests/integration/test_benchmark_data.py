@@ -20,12 +20,13 @@ from benchmarks.server_time import SWEEPING, CallMeter, longest_of, sweeping_ms
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.naming import derive_keys
 from pelops.redis_core.scripts import load_script
+from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 KEYS = derive_keys("orders:data", "g")
 ENDS = (("XRANGE", ("-", "+")), ("XREVRANGE", ("+", "-")))
 
 
-@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
+@pytest.fixture(scope="module", params=NEWEST_UNLESS_FULL)
 def servers(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
     with start_standalone(request.param) as running:
         yield running

@@ -22,11 +22,12 @@ from benchmarks.raw_redis import RawRedis
 from benchmarks.recovery_ways import operators_server
 from local_cluster.redis_servers import start_standalone
 from pelops.redis_streams.group.observation import observe_group
+from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 LENGTH = SHORTEST
 
 
-@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
+@pytest.fixture(scope="module", params=NEWEST_UNLESS_FULL)
 def port(request: pytest.FixtureRequest) -> Iterator[int]:
     with start_standalone(request.param) as servers:
         with RawRedis(servers.server.port) as raw:

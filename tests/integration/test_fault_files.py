@@ -8,9 +8,10 @@ import redis
 from local_cluster.redis_servers import ServerOptions, start_standalone
 from tests.faults.aof import cut_tail, find_file
 from tests.faults.building import AOF
+from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 
-@pytest.mark.parametrize("version", ["8.6", "7.0", "valkey"])
+@pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_a_killed_server_s_file_names_what_was_added_delivered_and_acknowledged(
     version: str,
 ) -> None:

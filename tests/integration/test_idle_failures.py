@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import monotonic
@@ -11,19 +11,16 @@ from typing import Any, Final
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cut
 from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     provision,
 )
 from tests.integration.stream_sweeping import a_ground, sweep
+from tests.redis_fixtures import on_newest_unless_full
 
 ENTRIES: Final = 80
 WORKERS: Final = ("w0", "w1", "w2")
@@ -34,12 +31,6 @@ TIMEOUT_S: Final = 1
 RETRIES: Final = 3
 LONGEST_S: Final = 20 * TIMEOUT_S  # one after the other they would take eighty and more
 A_WHILE_S: Final = 0.005
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @dataclass(slots=True)
@@ -115,6 +106,7 @@ async def letters_of(server: Server) -> list[tuple[bytes, int]]:
     return [(one[b"n"], int(one[b"_retry_count"])) for one in maps]
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("workers", [1, 3])
 async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_many(
     server: Server, workers: int
@@ -131,6 +123,7 @@ async def test_what_live_workers_swallow_is_given_up_within_some_limits_however_
     assert max(failures for _, failures in letters) <= RETRIES + 3
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("how", ["hangs", "loses_reads"])
 async def test_invariant_11_neighbours_of_an_entry_that_fails_a_whole_read_are_finished(
     server: Server, how: str

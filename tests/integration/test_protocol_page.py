@@ -26,7 +26,9 @@ class Side:
 
     def __init__(self, servers: RedisServers) -> None:
         self.keys: GroupKeys = derive_keys("orders:events", "order-processing")
-        self.all: Any = redis.Redis.from_url(servers.url, decode_responses=True)
+        self.all: Any = redis.Redis.from_url(
+            servers.url, password=servers.password, decode_responses=True
+        )
         rules = acl_rules(self.keys, Role.SDK_WORKER)
         servers.acl_setuser("page", "on", ">of-the-page", *rules)
         self._user: Any = redis.Redis.from_url(

@@ -20,7 +20,6 @@ from pelops.redis_streams.group.provisioning import destroy_group, provision_gro
 from pelops.redis_streams.group.retention import expire_letters, trim_retry_stream
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     writes_so_far,

@@ -1,6 +1,5 @@
 """What audits record beside a group, and what the ledger keeps for them."""
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -25,7 +24,6 @@ from pelops.redis_streams.group.provisioning import destroy_group
 from pelops.redis_streams.group.retention import expire_letters
 from tests.audits import a_summary, a_window
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,
@@ -34,12 +32,6 @@ from tests.integration.redis_door import (
 from tests.integration.retaining import DAY, KEYS, OWNER, fill, first_and_length
 
 NAME = "shop/nightly"
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def recorded(server: Server, name: str = NAME) -> tuple[int, int, int]:

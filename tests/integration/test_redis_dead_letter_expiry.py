@@ -1,28 +1,15 @@
 """Dead letters and the ledger go by their age alone, and that is told."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.retention import expire_letters
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     provision,
     writes_so_far,
 )
 from tests.integration.retaining import DAY, KEYS, OWNER, events, fill, first_and_length
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def letters(server: Server, now_ms: int) -> None:

@@ -18,7 +18,6 @@ from local_cluster.redis_servers import (
     StandaloneServers,
     start_cluster,
     start_sentinel,
-    start_standalone,
 )
 from pelops.domain.naming import key_slot
 from pelops.redis_streams.recovery import lock_expiry as expiry
@@ -34,13 +33,6 @@ from tests.integration.expiring import (
 from tests.integration.redis_door import connected, endpoint_of
 
 CLUSTER_KEYS: Final = ("lock:a", "lock:b", "lock:c", "lock:d", "lock:e", "lock:f")
-
-
-@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
-def telling(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """A server of each kind that tells of keys that expire."""
-    with start_standalone(request.param, options=TELLING) as servers:
-        yield servers
 
 
 @pytest.fixture(scope="module")

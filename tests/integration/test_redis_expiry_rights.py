@@ -1,10 +1,8 @@
 """Whether servers tell of keys that expire, and which rights it takes to hear it."""
 
-from collections.abc import Iterator
-
 import pytest
 
-from local_cluster.redis_servers import RedisServers, StandaloneServers, start_standalone
+from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, can_see_expiries
@@ -18,13 +16,6 @@ from tests.integration.expiring import (
 )
 from tests.integration.redis_door import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
-
-
-@pytest.fixture(scope="module", params=["8.6", "7.0", "valkey"])
-def telling(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """A server of each kind that tells of keys that expire."""
-    with start_standalone(request.param, options=TELLING) as servers:
-        yield servers
 
 
 @pytest.mark.parametrize(

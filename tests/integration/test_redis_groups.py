@@ -1,6 +1,5 @@
 """Provisioning, observing, releasing and destroying groups on real servers of each version."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -23,7 +22,6 @@ from pelops.redis_streams.group.provisioning import (
 from tests.integration.redis_door import (
     add,
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,
@@ -34,12 +32,6 @@ from tests.integration.redis_door import (
 
 KEYS = derive_keys("orders:events", "processing")
 OWNER = an_owner()
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_provisioning_creates_all_that_the_group_needs(server: Server) -> None:

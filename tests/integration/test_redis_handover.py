@@ -1,9 +1,6 @@
 """What is offered to waiting workers stays in its place, and one of them takes it."""
 
 import asyncio
-from collections.abc import AsyncIterator
-
-import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId, parse_entry_id
@@ -27,16 +24,9 @@ from tests.integration.recovering import (
 )
 from tests.integration.recovery_moves import SOON
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def claim_announced(server: Server, claimer: str) -> list[EntryId]:

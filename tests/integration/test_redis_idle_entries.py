@@ -1,12 +1,10 @@
 """Every entry that is idle is found, without a look at those that cannot be."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from random import Random
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import PendingEntry
 from pelops.errors import NoSuchGroup
@@ -14,19 +12,10 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE, find_idle
 from tests.integration.recovering import DEAD, KEYS, look, pending, read_new, server_time, strand
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     provision,
 )
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def found_idle(server: Server, idle: timedelta) -> tuple[list[PendingEntry], int]:

@@ -1,7 +1,5 @@
 """What a group still owes, where the server's own number is unknown or wrong."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
@@ -23,18 +21,11 @@ from tests.integration.lag_cases import (
     set_id,
 )
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,
     provision,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

@@ -1,7 +1,6 @@
 """A server that lost count of what a group still owes is put right, and nothing else changes."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -30,19 +29,12 @@ from tests.integration.lag_cases import (
 from tests.integration.redis_door import (
     add,
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     deliver,
     endpoint_of,
     provision,
     writes_so_far,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

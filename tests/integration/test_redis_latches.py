@@ -1,6 +1,5 @@
 """What is told of a group that went back, and of entries trimmed too soon, on real servers."""
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -43,21 +42,12 @@ from tests.integration.position_cases import (
 )
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
-    connected,
     deliver,
-    endpoint_of,
     kinds_in_ledger,
     provision,
 )
 
 HOUR, MILLISECOND = timedelta(hours=1), timedelta(milliseconds=1)
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_a_group_that_went_back_is_told_and_held_once(server: Server) -> None:

@@ -1,10 +1,7 @@
 """What is seen of streams and groups on real servers of each version."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import RetryObservation, StreamObservation
@@ -14,19 +11,11 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
 from tests.integration.redis_door import (
     add,
-    connected,
     deliver,
-    endpoint_of,
     provision,
 )
 
 KEYS = derive_keys("orders:events", "processing")
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_what_is_missing_is_a_fact_and_not_an_error(server: Server) -> None:

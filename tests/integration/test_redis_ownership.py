@@ -1,6 +1,5 @@
 """Who acts on a group: the oldest resource whose hold is alive, and nobody against it."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -20,9 +19,6 @@ from pelops.redis_streams.group.provisioning import (
 )
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     kinds_in_ledger,
     provision,
     writes_so_far,
@@ -30,12 +26,6 @@ from tests.integration.redis_door import (
 
 KEYS = derive_keys("orders:events", "processing")
 OWNER = an_owner()
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_a_hold_that_is_a_third_used_up_is_renewed(server: Server) -> None:

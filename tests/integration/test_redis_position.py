@@ -1,7 +1,7 @@
 """Where a lost group begins anew, on real servers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 
 import pytest
 
@@ -24,19 +24,10 @@ from tests.integration.position_cases import (
 from tests.integration.redis_door import (
     add,
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
-    connected,
     deliver,
-    endpoint_of,
     kinds_in_ledger,
     provision,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_a_destroyed_group_is_given_again_what_was_pending(server: Server) -> None:

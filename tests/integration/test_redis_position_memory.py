@@ -1,7 +1,5 @@
 """A group's position is remembered when it changes, and a damaged memory is written anew."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
@@ -23,19 +21,10 @@ from pelops.redis_streams.group.position import remember_position
 from tests.integration.position_cases import KEYS, OWNER, acknowledge, with_pending_3_and_5
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     kinds_in_ledger,
     provision,
     writes_so_far,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_an_unchanged_position_is_not_written_again(

@@ -1,11 +1,8 @@
 """Recovery on real servers moves each entry once, whole, and only what lies before the cut."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
-
-import pytest
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
 from pelops.domain.ledger import LedgerKind
@@ -31,17 +28,9 @@ from tests.integration.recovering import (
     totals,
 )
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
-
 
 # -- moving
 

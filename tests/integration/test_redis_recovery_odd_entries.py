@@ -1,11 +1,9 @@
 """No entry is lost or stops the others, however odd: wide, large, gone, locked, named twice."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import Verdict
@@ -27,17 +25,8 @@ from tests.integration.recovering import (
 )
 from tests.integration.recovery_moves import settle_one
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     provision,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_b3_an_entry_that_cannot_be_copied_does_not_stop_the_others(server: Server) -> None:

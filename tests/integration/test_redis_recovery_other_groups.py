@@ -1,10 +1,5 @@
 """Copies are given to one group alone, and only where they will be delivered."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import PositionAhead, WouldDuplicate
 from pelops.redis_core.server import Server
@@ -20,17 +15,6 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import refuses, settle_one
-from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
-)
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_b5_a_group_that_appears_after_the_look_is_given_no_copy(server: Server) -> None:

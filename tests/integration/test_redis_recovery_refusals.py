@@ -1,6 +1,5 @@
 """Recovery that a server, its rights or its keys refuse leaves everything as it was."""
 
-from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
@@ -29,7 +28,6 @@ from tests.integration.recovering import (
 )
 from tests.integration.recovery_moves import MOVES, Move, moves, refuses, settle_one
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
 )
@@ -41,12 +39,6 @@ USED: Final = (  # by the scripts that move
     *("+time", "+type", "+xinfo|stream", "+xinfo|groups", "+xpending", "+xrange"),
     *("+xadd", "+xack", "+hget", "+hset", "+hdel"),
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 @moves

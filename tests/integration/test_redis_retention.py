@@ -1,6 +1,5 @@
 """What is trimmed, and what never is, on real servers of each version."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -23,22 +22,13 @@ from pelops.redis_streams.group.retention import (
 )
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
-    connected,
     deliver,
-    endpoint_of,
     provision,
     writes_so_far,
 )
 from tests.integration.retaining import DAY, KEYS, OWNER, events, fill, first_and_length
 
 KEEP_NOTHING = RetentionPlan(max_length=1, max_age=None, message="")
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def deliver_all(server: Server, *, except_last: int = 0) -> None:

@@ -39,7 +39,6 @@ from tests.integration.recovering import (
 )
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     writes_so_far,

@@ -6,7 +6,7 @@ test, on the same server, so that a busy machine changes both; the times are pri
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from statistics import median
 from typing import Final
@@ -44,9 +44,6 @@ from tests.integration.recovering import (
 from tests.integration.recovery_moves import SOON
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
     provision,
 )
 
@@ -59,12 +56,6 @@ local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 return redis.call('XADD', KEYS[2], '*', unpack(found[2]))
 """
 Case = Callable[[Server], Awaitable[Callable[[], Awaitable[object]]]]
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def _scripts_ms(server: Server) -> list[float]:

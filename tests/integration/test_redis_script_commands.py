@@ -55,7 +55,6 @@ from tests.integration.recovering import (
 from tests.integration.recovery_moves import SOON
 from tests.integration.redis_door import (
     an_owner,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
 )

@@ -1,10 +1,5 @@
 """Suspects are copied with what is known of them, or become dead letters."""
 
-from collections.abc import AsyncIterator
-
-import pytest
-
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.recovery import Action
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.suspects import settle_suspects
@@ -25,17 +20,6 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import SOON, settle_one
-from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
-)
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_a_suspect_is_copied_with_its_charges_and_becomes_the_chunk(server: Server) -> None:

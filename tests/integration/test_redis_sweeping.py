@@ -1,13 +1,11 @@
 """What a sweep asks of a group: whether it is due, what it begins and what it ends with."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.recovery import SweepSight
 from pelops.errors import NoSuchGroup, NotOurs, WrongType
@@ -33,7 +31,6 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
     provision,
@@ -41,12 +38,6 @@ from tests.integration.redis_door import (
 from tests.redis_fixtures import RunRedis
 
 MINUTE = timedelta(minutes=1)
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def begin(server: Server, due: timedelta = MINUTE) -> SweepSight | NotDue:

@@ -10,7 +10,6 @@ from redis.retry import Retry
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import (
     TOPOLOGIES,
-    VERSIONS,
     ClusterServers,
     CommandFailed,
     RedisServers,
@@ -21,7 +20,7 @@ from local_cluster.redis_servers import (
     start_sentinel,
     start_servers,
 )
-from tests.redis_fixtures import RunRedis
+from tests.redis_fixtures import NEWEST_UNLESS_FULL, RunRedis
 
 ONCE = Retry(NoBackoff(), 0)
 ODD = "a \"b\\ c'd #e"
@@ -38,7 +37,7 @@ def connect(servers: RedisServers, **options: Any) -> redis.Redis:
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_every_topology_runs_on_every_version_behind_tls_and_a_password(
     version: str, topology: str
 ) -> None:
@@ -120,7 +119,7 @@ def test_a_failover_makes_a_replica_the_master_with_the_data(
     assert empty_sentinel.cli("GET", "key") == "value"
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_a_killed_master_is_replaced_and_comes_back_as_a_replica(version: str) -> None:
     with start_sentinel(version) as servers:
         before, killed = servers.master_address(), servers.master()
@@ -158,7 +157,7 @@ def another_master(cluster: ClusterServers, slot: int) -> Any:
     return next(master for master in cluster.masters() if master is not owner)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_a_slot_moves_with_its_keys_step_by_step(version: str) -> None:
     with start_cluster(version) as cluster:
         slot = cluster.slot_of("{tag}")
@@ -197,7 +196,7 @@ def test_a_client_follows_the_cluster_to_each_key(empty_cluster: ClusterServers)
         assert client.dbsize(target_nodes=redis.RedisCluster.PRIMARIES) == 20
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", NEWEST_UNLESS_FULL)
 def test_with_replicas_a_killed_master_of_a_cluster_is_replaced(version: str) -> None:
     with start_cluster(version, options=ServerOptions(replicas=1)) as cluster:
         cluster.cli("SET", "key", "value")

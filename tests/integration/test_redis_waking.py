@@ -1,7 +1,7 @@
 """Idle streams tell of their next entry, within one server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import Hashable
 
 import pytest
 
@@ -15,16 +15,8 @@ from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_door import (
     add,
-    any_redis,  # noqa: F401 - a fixture
-    endpoint_of,
 )
-from tests.integration.sleeping import Sleepers, blocked, sleeping_on
-
-
-@pytest.fixture
-async def sleepers(empty_redis: StandaloneServers) -> AsyncIterator[Sleepers]:
-    async with sleeping_on(endpoint_of(empty_redis)) as found:
-        yield found
+from tests.integration.sleeping import Sleepers, blocked
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from functools import partial
 from typing import Final
 
@@ -26,12 +25,11 @@ from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_door import (
     add,
-    any_redis,  # noqa: F401 - a fixture
     connected,
     endpoint_of,
 )
 from tests.integration.sleeping import Sleepers, blocked, sleeping_on
-from tests.redis_fixtures import RunRedis
+from tests.redis_fixtures import RunRedis, on_newest_unless_full
 
 RULES: Final = (
     "~*",
@@ -41,12 +39,6 @@ RULES: Final = (
         if rule.startswith("+")
     ),
 )
-
-
-@pytest.fixture
-async def sleepers(empty_redis: StandaloneServers) -> AsyncIterator[Sleepers]:
-    async with sleeping_on(endpoint_of(empty_redis)) as found:
-        yield found
 
 
 # --- servers that fail
@@ -154,6 +146,7 @@ async def test_a_refused_stream_is_tried_again_later(
         await sleepers.are_watched(["orders"])
 
 
+@on_newest_unless_full
 @pytest.mark.parametrize("missing", ["client|id", "client|unblock"])
 async def test_where_nobody_may_end_a_wait_newcomers_join_when_it_is_over(
     empty_redis: StandaloneServers, missing: str
@@ -186,6 +179,7 @@ async def test_a_newcomer_is_not_watched_before_the_server_was_asked_with_it(
         await sleepers.are_watched(["new"])
 
 
+@on_newest_unless_full
 async def test_a_connection_of_somebody_else_is_taken_for_ours_once_at_most(
     sleepers: Sleepers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,11 +32,6 @@ from tests.integration.recovering import (
     server_time,
     strand,
 )
-from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
-)
 from tests.integration.stream_sweeping import (
     CHARGED,
     HOUR,
@@ -48,13 +43,6 @@ from tests.integration.stream_sweeping import (
     moved,
     sweep,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
-
 
 # -- owners that died, and locks
 

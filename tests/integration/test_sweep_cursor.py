@@ -1,11 +1,9 @@
 """A sweep that stops early leaves a cursor, and no entry is passed by for ever."""
 
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import RecoverySpec
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.scan import AFTER_A_PART, Ground
@@ -22,11 +20,6 @@ from tests.integration.recovering import (
     read_new,
     strand,
 )
-from tests.integration.redis_door import (
-    any_redis,  # noqa: F401 - a fixture
-    connected,
-    endpoint_of,
-)
 from tests.integration.stream_sweeping import (
     HOUR,
     a_ground,
@@ -38,12 +31,6 @@ from tests.integration.stream_sweeping import (
     sweep,
     write_cursor,
 )
-
-
-@pytest.fixture
-async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
-    async with connected(endpoint_of(empty_redis)) as connection:
-        yield connection
 
 
 async def test_a_sweep_stops_after_so_many_pages_and_the_next_goes_on(server: Server) -> None:

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Retry
 from pelops.worker.server import reading as streams
-from tests.integration.worker_door import KEYS, Behind, worker_endpoint
+from tests.integration.worker_door import KEYS, Behind
 from tests.serving_worker import Handling, serving, until
 
-
-@pytest.fixture(scope="module", params=["8.6", "7.0"])
-def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """A server with CLAIM and one without."""
-    with start_standalone(request.param) as servers:
-        yield servers
-
-
-@pytest.fixture
-def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
-    return worker_endpoint(empty_redis)
+# One server with CLAIM and one without.
+pytestmark = pytest.mark.parametrize("any_redis", ["8.6", "7.0"], indirect=True)
 
 
 async def position(redis: Behind) -> bytes:

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Undecodable
-from tests.integration.worker_door import KEYS, Behind, worker_endpoint
+from tests.integration.worker_door import KEYS, Behind
 from tests.serving_worker import Handling, serving, until
 
-
-@pytest.fixture(scope="module")
-def any_redis() -> Iterator[StandaloneServers]:
-    """One server is enough for this."""
-    with start_standalone("8.6") as servers:
-        yield servers
-
-
-@pytest.fixture
-def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
-    return worker_endpoint(empty_redis)
+# One version is enough for this.
+pytestmark = pytest.mark.parametrize("any_redis", ["8.6"], indirect=True)
 
 
 UNREADABLE: tuple[bytes, ...] = (

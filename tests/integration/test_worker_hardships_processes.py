@@ -6,23 +6,13 @@ import signal
 import socket
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from local_cluster.processes import free_port
-from local_cluster.redis_servers import StandaloneServers, start_standalone
 from tests.faults.skewing import NoFaketime, skewed_environment
 from tests.worker_process import QUICK, WorkerProcesses, memory_mb, until
-
-
-@pytest.fixture(scope="module", params=["8.6"])
-def any_redis(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """One server for this module; test_worker_process.py uses others as well."""
-    with start_standalone(request.param) as servers:
-        yield servers
-
 
 HOLDING = """
 @worker.handler
@@ -210,7 +200,6 @@ worker.run()
 """
 
 
-@pytest.mark.parametrize("any_redis", ["8.6", "7.0"], indirect=True)
 @pytest.mark.parametrize(("grace_s", "signals"), [("0.2", 1), ("1000", 2)])
 def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_handed_back(
     workers: WorkerProcesses, grace_s: str, signals: int

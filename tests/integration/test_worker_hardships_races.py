@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
 
-from local_cluster.redis_servers import StandaloneServers, start_standalone
+from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.worker import Worker
 from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Outgoing
 from pelops.worker.server.place import Place
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.worker_door import KEYS, Behind, worker_endpoint
+from tests.integration.worker_door import KEYS, Behind
 from tests.serving_worker import Handling, Told, until
 
-
-@pytest.fixture(scope="module")
-def any_redis() -> Iterator[StandaloneServers]:
-    """One server is enough for this."""
-    with start_standalone("8.6") as servers:
-        yield servers
-
-
-@pytest.fixture
-def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
-    return worker_endpoint(empty_redis)
+# One version is enough for this.
+pytestmark = pytest.mark.parametrize("any_redis", ["8.6"], indirect=True)
 
 
 class SlowHistory(RedisDoor):

@@ -14,21 +14,16 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Reject
 from tests.integration.redis_door import endpoint_of
 from tests.integration.redis_proxy import Proxy, proxied
-from tests.integration.worker_door import KEYS, Behind, behind, on_port, worker_endpoint
+from tests.integration.worker_door import KEYS, Behind, behind, on_port
 from tests.redis_fixtures import RunRedis
 from tests.serving_worker import Handling, serving, until
 
 
 @pytest.fixture(scope="module")
 def any_redis() -> Iterator[StandaloneServers]:
-    """One server is enough for most of this."""
+    """One version is enough for this."""
     with start_standalone("8.6") as servers:
         yield servers
-
-
-@pytest.fixture
-def endpoint(empty_redis: StandaloneServers) -> RedisEndpoint:
-    return worker_endpoint(empty_redis)
 
 
 Trouble = Callable[[StandaloneServers, Behind], AbstractAsyncContextManager[None]]

@@ -33,8 +33,8 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def page(empty_redis: StandaloneServers, tmp_path: Path) -> Iterator[Page]:
-    shown = Page(empty_redis.url, tmp_path)
+def page(program_redis: StandaloneServers, tmp_path: Path) -> Iterator[Page]:
+    shown = Page(program_redis.url, tmp_path)
     yield shown
     shown.close()
 

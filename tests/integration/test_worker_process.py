@@ -19,10 +19,10 @@ IDLE_LIMIT_MS = 1500  # long enough for a busy machine
 
 @pytest.fixture
 def workers(
-    empty_redis: StandaloneServers, key_prefix: str, tmp_path: Path
+    program_redis: StandaloneServers, key_prefix: str, tmp_path: Path
 ) -> Iterator[WorkerProcesses]:
     started = WorkerProcesses(
-        empty_redis.url, f"{key_prefix}orders", tmp_path, idle_limit_ms=IDLE_LIMIT_MS
+        program_redis.url, f"{key_prefix}orders", tmp_path, idle_limit_ms=IDLE_LIMIT_MS
     )
     yield started
     started.close()

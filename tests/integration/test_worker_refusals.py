@@ -12,7 +12,6 @@ from pelops.redis_streams.access import Role, acl_rules, producer_rules
 from pelops.worker import Producer
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,
     PASSWORD,

@@ -4,7 +4,6 @@ import asyncio
 
 from pelops.worker.server.adapter import Outgoing, Source
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,
     RETRY,

@@ -8,7 +8,6 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.worker.server.adapter import Delivered, Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,
     RETRY,

@@ -9,7 +9,6 @@ from pelops.errors import NoSuchGroup, PermissionDenied, UnsupportedServer
 from pelops.redis_streams.access import Feature
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,
     STREAM,

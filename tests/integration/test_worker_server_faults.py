@@ -9,7 +9,7 @@ from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.errors import AuthenticationFailed, OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis, endpoint_of  # noqa: F401 - a fixture
+from tests.integration.redis_door import endpoint_of
 from tests.integration.redis_proxy import Proxy, proxied
 from tests.integration.worker_door import (
     KEYS,

@@ -12,7 +12,7 @@ from pelops.errors import OutcomeUnknown, RedisUnavailable
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.place import Place
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis, endpoint_of  # noqa: F401 - a fixture
+from tests.integration.redis_door import endpoint_of
 from tests.integration.worker_door import (
     KEYS,
     STREAM,

@@ -9,7 +9,6 @@ from pelops.errors import PermissionDenied
 from pelops.redis_streams.access import Role, acl_rules
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import any_redis  # noqa: F401 - a fixture
 from tests.integration.worker_door import (
     KEYS,
     STREAM,
@@ -22,6 +21,7 @@ from tests.integration.worker_door import (
 )
 
 OF_CLIENTS: Final = {"+hello", "+auth", "+ping", "+client|setname"}  # sent by client libraries
+OF_OWN_ACCORD: Final = {b"client|setinfo", b"cluster|slots"}  # asked of any server, and not needed
 OF_OTHERS: Final = {"+xautoclaim"}  # of workers without our scripts
 OF_COUNTS: Final = {"+hincrby"}  # without it only status counts less
 WORDS: Final = [rule for rule in acl_rules(KEYS, Role.SDK_WORKER) if rule.startswith("+")]
@@ -62,5 +62,8 @@ async def test_every_word_is_needed(redis: Behind, empty_redis: StandaloneServer
 
 
 async def test_the_words_suffice(redis: Behind, empty_redis: StandaloneServers) -> None:
+    await redis.run("ACL", "LOG", "RESET")
     async with opened(worker_endpoint(empty_redis)) as door:
         await act(redis, door)
+    log = [dict(zip(line[::2], line[1::2], strict=True)) for line in await redis.run("ACL", "LOG")]
+    assert {line[b"object"] for line in log} <= OF_OWN_ACCORD

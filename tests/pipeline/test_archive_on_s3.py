@@ -116,6 +116,7 @@ def errors(said: str) -> list[str]:
     return [line for line in said.splitlines() if " ERROR " in line]
 
 
+@pytest.mark.full
 def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case: Case) -> None:
     first = case.audit("first")
     try:
@@ -178,6 +179,7 @@ def test_one_run_makes_a_file_and_any_run_finishes_what_was_half_put_in_place(
     assert list(tmp_path.glob("hadoop-*/s3a"))
 
 
+@pytest.mark.full
 def test_an_object_is_no_archive(case: Case) -> None:
     place = case.store.bucket / case.prefix
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -193,6 +195,7 @@ def test_an_object_is_no_archive(case: Case) -> None:
     assert place.read_bytes() == b"of somebody else"
 
 
+@pytest.mark.full
 def test_keys_that_the_store_does_not_know_are_a_clear_error(case: Case) -> None:
     code, said = end_of(case.audit("wrong", AWS_SECRET_ACCESS_KEY="of another store"))
     assert code == 1

@@ -26,7 +26,7 @@ from pelops.pipeline.main import main, render_table
 from pelops.pipeline.place import read_place
 from pelops.pipeline.reconcile.truth import read_table
 from pelops.pipeline.report.command import run_report
-from pelops.pipeline.run import open_run
+from pelops.pipeline.run import find_targets, open_run
 from pelops.pipeline.settings import Table
 from pelops.pipeline.stages import Run
 from pelops.pipeline.triage.command import run_triage
@@ -170,9 +170,11 @@ def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) ->
 
 
 def test_an_audit_of_resources_finds_what_they_lack(audited: Audited) -> None:
+    assert refusal(audited)  # neither stream nor group is there
     audited.settings = replace(audited.settings, name="shop/nightly")
     with running(audited) as run:
         check_names(run)
+        assert audited.stream in find_targets(run)
 
 
 def test_a_table_that_is_not_there_is_refused_before_a_window_is_planned(

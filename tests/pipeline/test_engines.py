@@ -29,7 +29,6 @@ from pelops.pipeline.window import audit_window
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 SEEDS: Final = range(int(os.environ.get("PELOPS_ENGINES_SEEDS", "1")))
-WINDOWS: Final = 2
 OTHER: Final = "other"
 _NULLABLE: Final = ("nullable", "containsNull", "valueContainsNull")
 # What tells of the time at which a window was worked on, and is the same file in both archives.
@@ -37,13 +36,14 @@ _OF_LOOKS: Final = ("snapshot.json", "plan.json")
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("windows", [1, pytest.param(2, marks=pytest.mark.full)])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_both_engines_make_the_same_tables_of_the_same_history(
-    audited: Audited, tmp_path: Path, seed: int
+    audited: Audited, tmp_path: Path, seed: int, windows: int
 ) -> None:
     life = Life(audited, random.Random(seed))
     by_driver, by_spark = audited.archive, tmp_path / "by-spark"
-    for number in range(WINDOWS):
+    for number in range(windows):
         life.live()
         audit(audited, by_driver, is_driver=True)
         copy_looks(audited, by_spark, number)

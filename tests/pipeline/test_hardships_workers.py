@@ -57,6 +57,7 @@ def pages(audited: Audited) -> int:
     return int(told["calls"])
 
 
+@pytest.mark.full
 def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_doubled(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:

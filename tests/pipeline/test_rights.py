@@ -20,7 +20,7 @@ NAME = "shop/nightly"
 OWN_ACCORD = {"client|setinfo", "cluster|slots"}
 
 
-@pytest.fixture(params=["redis_70", "redis_86"])
+@pytest.fixture(params=[pytest.param("redis_70", marks=pytest.mark.full), "redis_86"])
 def restricted(
     request: pytest.FixtureRequest, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
 ) -> Iterator[Audited]:

@@ -39,13 +39,10 @@ def at(audited: Audited, client: Any, **environment: str) -> Audited:
     return audited
 
 
-@pytest.mark.parametrize("server", ["redis_70", "redis_86", "valkey"])
 def test_every_supported_server_is_audited(
-    server: str, lazy_spark: LazySession, key_prefix: str, tmp_path: Path,
-    request: pytest.FixtureRequest,
-) -> None:  # fmt: skip
-    servers: StandaloneServers = request.getfixturevalue(server)
-    with Audited(lazy_spark, servers, key_prefix, tmp_path / "archive") as audited:
+    program_redis: StandaloneServers, lazy_spark: LazySession, key_prefix: str, tmp_path: Path
+) -> None:
+    with Audited(lazy_spark, program_redis, key_prefix, tmp_path / "archive") as audited:
         audited.settings = replace(audited.settings, name=NAME)
         ids = half_read(audited)
         copy = f"{FIRST_MS + 50}-0"

@@ -10,16 +10,17 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.audit import EntryStatus
-from tests.pipeline.evidence_door import FILES, VERSIONS
+from tests.pipeline.evidence_door import FILES
 from tests.pipeline.mishaps import MISHAPS, killed, live, open_life
 from tests.pipeline.seeing import check_with_files, check_without_files, see
+from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 # `python -m tests.pipeline.tell_truth` does the same with a million.
 ENTRIES: Final = int(os.environ.get("PELOPS_TRUTH_ENTRIES", "20000"))
 SIZE: Final = 1000  # entries of a round
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=NEWEST_UNLESS_FULL)
 def server_with_files(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
     with start_standalone(request.param, options=FILES) as servers:
         yield servers

@@ -14,16 +14,18 @@ from pelops.domain.audit import EntryStatus, Evidence
 from tests.pipeline.auditing_truth import Compared, audit_life
 
 # As many as are promised: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` tells more.
-ENTRIES: Final = int(os.environ.get("PELOPS_TRUTH_ENTRIES", "1000000"))
+PROMISED: Final = int(os.environ.get("PELOPS_TRUTH_ENTRIES", "1000000"))
+FEW: Final = 50_000
 SIZE: Final = 1000  # entries of a round
 
 
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("entries", [FEW, pytest.param(PROMISED, marks=pytest.mark.full)])
 async def test_an_audit_is_true_with_files_and_honest_without(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, entries: int
 ) -> None:
     compared = 0
-    async for found in audit_life(spark, tmp_path, entries=ENTRIES, seed=11, size=SIZE, pauses=2):
+    async for found in audit_life(spark, tmp_path, entries=entries, seed=11, size=SIZE, pauses=2):
         compared += 1
         assert found.has_files == all(one.evidence is Evidence.AOF for one in found.summaries)
         assert set(found.true.values()) == set(EntryStatus) - {EntryStatus.INDETERMINATE}

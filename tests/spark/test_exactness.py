@@ -87,20 +87,28 @@ def numbers_in(folder: Path) -> list[int]:
     return sorted(int(file.name) for file in folder.glob("*") if file.name.isdigit())
 
 
-ENTRIES = 1_000_000
+# How many entries, and after which micro-batches, or with how many parts, the driver is killed.
+def kills(few: tuple[int, ...], many: tuple[int, ...]) -> pytest.MarkDecorator:
+    cases = [(100_000, few), pytest.param(1_000_000, many, marks=pytest.mark.full)]
+    return pytest.mark.parametrize(("entries", "killed_at"), cases, ids=["once", "three times"])
 
 
-def test_a_streaming_query_killed_three_times_copies_each_entry_once(
-    spark: SparkSession, streams: Streams, tmp_path: Path
+@kills(few=(3,), many=(1, 3, 5))
+def test_a_streaming_query_that_is_killed_copies_each_entry_once(
+    spark: SparkSession,
+    streams: Streams,
+    tmp_path: Path,
+    entries: int,
+    killed_at: tuple[int, ...],
 ) -> None:
-    streams.fill(ENTRIES)
+    streams.fill(entries)
     target, checkpoint = tmp_path / "out", tmp_path / "out-checkpoint"
     options = streams.options | {
-        "stream": streams.name(), "startingId": "earliest", "maxEntriesPerTrigger": "100000",
-        "minPartitions": "4",
+        "stream": streams.name(), "startingId": "earliest",
+        "maxEntriesPerTrigger": str(entries // 10), "minPartitions": "4",
     }  # fmt: skip
     driver = Killed("stream", options, target)
-    for after in (1, 3, 5):
+    for after in killed_at:
 
         def amid_a_batch(after: int = after) -> bool:
             planned = numbers_in(checkpoint / "offsets")
@@ -109,21 +117,26 @@ def test_a_streaming_query_killed_three_times_copies_each_entry_once(
 
         driver.kill_when(amid_a_batch)
     run_stream(spark, options, str(target))
-    assert_whole(spark.read.parquet(str(target)), ENTRIES)
+    assert_whole(spark.read.parquet(str(target)), entries)
 
 
-def test_a_batch_read_killed_three_times_copies_each_entry_once(
-    spark: SparkSession, streams: Streams, tmp_path: Path
+@kills(few=(2,), many=(1, 2, 3))
+def test_a_batch_read_that_is_killed_copies_each_entry_once(
+    spark: SparkSession,
+    streams: Streams,
+    tmp_path: Path,
+    entries: int,
+    killed_at: tuple[int, ...],
 ) -> None:
-    streams.fill(ENTRIES)
+    streams.fill(entries)
     target = tmp_path / "out"
     options = streams.options | {"stream": streams.name(), "minPartitions": "8"}
     driver = Killed("batch", options, target)
-    for parts in (1, 2, 3):
+    for parts in killed_at:
 
         def has_parts(parts: int = parts) -> bool:
             return len(list(target.glob("_temporary/0/task_*"))) >= parts
 
         driver.kill_when(has_parts)
     run_batch(spark, options, str(target))
-    assert_whole(spark.read.parquet(str(target)), ENTRIES)
+    assert_whole(spark.read.parquet(str(target)), entries)

@@ -14,17 +14,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from local_cluster.redis_servers import SentinelServers, ServerOptions, StandaloneServers
 from tests.redis_fixtures import RunRedis
 from tests.spark.interrupting import interrupted_source
+from tests.spark.query import Query
 from tests.spark.streams import FIRST_MS, Streams
-from tests.spark.test_streaming import Query
 
 PATIENT = {"numRetries": "40", "retryIntervalMs": "100"}
 ODD = "\U0001f600 new\nline %41 : {} / .. \\ * ? [a], ' \" é}"
 LONG = "é%" * 100  # 300 bytes
-
-
-@pytest.fixture
-def query(spark: SparkSession, streams: Streams, tmp_path: Path) -> Query:
-    return Query(spark, streams, tmp_path)
 
 
 class Running:

@@ -46,6 +46,7 @@ def run(program: str, streams: Streams, directory: Path) -> str:
     return ended.stdout.splitlines()[-1]
 
 
+@pytest.mark.full
 def test_the_package_is_imported_before_the_session(streams: Streams, tmp_path: Path) -> None:
     streams.fill(30)
     program = "import pyspark_redis_streams" + OPEN + READ

@@ -163,12 +163,8 @@ def test_entries_lost_in_a_failover_are_told(run_redis: RunRedis) -> None:
             list(batches)
 
 
-@pytest.mark.parametrize("server", ["redis_86", "redis_70", "valkey"])
-def test_every_supported_server_is_read(
-    server: str, key_prefix: str, request: pytest.FixtureRequest
-) -> None:
-    servers: StandaloneServers = request.getfixturevalue(server)
-    with client_of(servers.master().port) as client:
+def test_every_supported_server_is_read(program_redis: StandaloneServers, key_prefix: str) -> None:
+    with client_of(program_redis.master().port) as client:
         wanted = fill(client, key_prefix + "orders", 120)
-    options = {"stream": key_prefix + "orders", "port": str(servers.master().port)}
+    options = {"stream": key_prefix + "orders", "port": str(program_redis.master().port)}
     assert [entry for _, entry in Read(minPartitions="3", **options).rows()] == wanted

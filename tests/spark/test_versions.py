@@ -26,7 +26,7 @@ from tests.spark.streams import Streams
 from tests.spark.versions import SELECTION, VERSIONS, provide_python, selected_versions
 
 # The environments are made when they are first asked for.
-pytestmark = pytest.mark.timeout(2400)
+pytestmark = [pytest.mark.full, pytest.mark.timeout(2400)]
 RUN_S = 300.0
 SCENARIO = Path(__file__).with_name("scenario.py")
 

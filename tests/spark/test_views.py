@@ -10,8 +10,8 @@ from tests.spark.streams import Streams
 
 
 @pytest.fixture
-def anywhere(empty_redis: RedisServers, key_prefix: str) -> Any:
-    with Streams(empty_redis, key_prefix) as streams:
+def anywhere(program_redis: RedisServers, key_prefix: str) -> Any:
+    with Streams(program_redis, key_prefix) as streams:
         yield streams
 
 

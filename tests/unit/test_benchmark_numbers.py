@@ -100,6 +100,9 @@ def test_lines_of_answers_are_counted_and_what_comes_too_early_is_not_lost() -> 
         replies.skip_lines(3)
         there.sendall(b":1\r\n")
         replies.skip_lines(3)
+        here.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            replies.skip_lines(1)
 
 
 def test_a_server_that_hangs_up_is_not_waited_for() -> None:

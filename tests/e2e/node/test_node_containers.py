@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.node.pods import PATIENT, WAIT_S, Manifest, PodNamespace, build_pod, build_secret
 
 
@@ -50,6 +52,7 @@ def test_pods_get_the_environment_and_volumes_they_ask_for(pods: PodNamespace) -
         assert "PYTHONPATH" not in said["env"]
 
 
+@pytest.mark.full
 def test_a_changed_secret_reaches_the_volume(pods: PodNamespace) -> None:
     mounts = [{"name": "token", "mountPath": "/token"}]
     volumes = [{"name": "token", "secret": {"secretName": "token"}}]

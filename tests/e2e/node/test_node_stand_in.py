@@ -5,6 +5,8 @@ import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
+
 from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
@@ -19,6 +21,7 @@ from tests.e2e.node.pods import (
 )
 
 
+@pytest.mark.full
 def test_a_failed_node_keeps_its_processes_and_recovers(
     pods: PodNamespace, extra_node: Node
 ) -> None:
@@ -46,6 +49,7 @@ def test_a_failed_node_keeps_its_processes_and_recovers(
     assert datetime.fromisoformat(after["state"]["running"]["startedAt"]) < noticed_at
 
 
+@pytest.mark.full
 def test_an_end_while_the_api_server_is_away_is_told_later(
     plane: ControlPlane, pods: PodNamespace
 ) -> None:
@@ -102,6 +106,7 @@ def test_pods_of_two_nodes_never_share_an_address(pods: PodNamespace, extra_node
     assert len({pod["status"]["podIP"] for pod in pods.all()}) == len(names) == 6
 
 
+@pytest.mark.full
 def test_a_light_node_makes_hundreds_of_pods_ready(
     plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
