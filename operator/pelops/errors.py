@@ -4,7 +4,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
 
     PelopsError
     ├── InvalidSpec               the user must change the resource
-    │   └── DeadLetterInAnotherSlot
+    │   ├── DeadLetterInAnotherSlot
+    │   └── InvalidEntryId        also a ValueError
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
     │   │   ├── SlotMigrating     the keys are on their way to another node
@@ -45,6 +46,10 @@ class InvalidSpec(PelopsError):
 
 class DeadLetterInAnotherSlot(InvalidSpec):
     """The dead-letter stream that the user named lies in another slot than the stream."""
+
+
+class InvalidEntryId(InvalidSpec, ValueError):
+    """A text or a pair of numbers that is no entry ID."""
 
 
 class RedisError(PelopsError):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_redis_streams.entry_id import EntryId
+from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.micro_batch.offsets import (
     Position,
     entries_lost,

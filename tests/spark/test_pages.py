@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.pages import EntryRange, Pace, PageReader
-from pyspark_redis_streams.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.errors import DataLoss, ServerUnavailable
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options

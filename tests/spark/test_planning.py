@@ -5,6 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.batch.tasks import (
     Sample,
     Span,
@@ -14,7 +15,6 @@ from pyspark_redis_streams.batch.tasks import (
     group_small,
     next_point,
 )
-from pyspark_redis_streams.entry_id import EntryId
 
 NODE = ("127.0.0.1", 6379)
 

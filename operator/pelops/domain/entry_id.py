@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from pelops.errors import InvalidSpec
+from pelops.errors import InvalidEntryId
 
-_LARGEST: Final = 2**64 - 1  # both halves are unsigned 64 bit numbers
+LARGEST_PART: Final = 2**64 - 1  # both halves are unsigned 64 bit numbers
 _DIGITS: Final = frozenset("0123456789")
 
 
@@ -22,10 +22,10 @@ class EntryId:
     MAX: ClassVar[EntryId]
 
     def __post_init__(self) -> None:
-        if not (0 <= self.ms <= _LARGEST and 0 <= self.seq <= _LARGEST):
-            raise InvalidSpec(
-                f"the entry ID {self.ms}-{self.seq} is out of range; both numbers must lie "
-                f"between 0 and {_LARGEST}"
+        if not (0 <= self.ms <= LARGEST_PART and 0 <= self.seq <= LARGEST_PART):
+            raise InvalidEntryId(
+                f"'{self.ms}-{self.seq}' is no entry ID: it is out of range; both numbers must lie "
+                f"between 0 and {LARGEST_PART}"
             )
 
     def __str__(self) -> str:
@@ -36,28 +36,34 @@ class EntryId:
         if self.seq > 0:
             return EntryId(self.ms, self.seq - 1)
         if self.ms > 0:
-            return EntryId(self.ms - 1, _LARGEST)
+            return EntryId(self.ms - 1, LARGEST_PART)
         return self
+
+    def after(self) -> EntryId:
+        """The smallest ID that is greater than this one; `MAX` has none after it and is itself."""
+        if self.seq < LARGEST_PART:
+            return EntryId(self.ms, self.seq + 1)
+        return EntryId(self.ms + 1, 0) if self.ms < LARGEST_PART else self
 
 
 EntryId.MIN = EntryId(0, 0)
-EntryId.MAX = EntryId(_LARGEST, _LARGEST)
+EntryId.MAX = EntryId(LARGEST_PART, LARGEST_PART)
 
 EndOfStream: TypeAlias = Literal["$"]
 END_OF_STREAM: Final[EndOfStream] = "$"
 StartPosition: TypeAlias = EntryId | EndOfStream  # where a group that is created begins to read
 
 
-def parse_entry_id(text: str | bytes) -> EntryId:
-    """Read `ms-seq`, or `ms` alone for its first possible entry.
+def parse_entry_id(text: str | bytes, *, missing_seq: int = 0) -> EntryId:
+    """Read `ms-seq`, or `ms` alone for `ms-missing_seq`, by default its first possible entry.
 
-    Raises InvalidSpec for anything else, also for signs, spaces and numbers above 64 bits.
+    Raises InvalidEntryId for anything else, also for signs, spaces and numbers above 64 bits.
     """
     shown = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     ms, dash, seq = shown.partition("-")
     if not _is_number(ms) or (dash and not _is_number(seq)):
-        raise InvalidSpec(f"{shown!r} is no entry ID; write it as 1526919030474-0")
-    return EntryId(int(ms), int(seq) if dash else 0)
+        raise InvalidEntryId(f"{shown!r} is no entry ID; write it as 1526919030474-0")
+    return EntryId(int(ms), int(seq) if dash else missing_seq)
 
 
 def render_entry_id(entry_id: EntryId) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.tasks import Axis, Span
-from pyspark_redis_streams.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.micro_batch.offsets import Position
 from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.redis.page_size import PageSizer

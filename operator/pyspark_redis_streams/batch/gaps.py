@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark_redis_streams.entry_id import EntryId
+from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.errors import DataLoss
 from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.gaps import refuse_gap
-from pyspark_redis_streams.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.redis.link import Argument, Away, Link
 from pyspark_redis_streams.redis.page_size import PageSizer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.tasks import (
     EntriesPartition,
     Sample,
@@ -15,7 +16,6 @@ from pyspark_redis_streams.batch.tasks import (
     next_point,
     parts_of,
 )
-from pyspark_redis_streams.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.redis.page_size import PageSizer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 
-from pyspark_redis_streams.entry_id import FIRST, LARGEST_PART, LAST, EntryId, parse_entry_id
+from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
 
 if TYPE_CHECKING:  # PySpark 4.0 has no filters, and never calls what is here
     from pyspark.sql.datasource import Filter
@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # PySpark 4.0 has no filters, and never calls what is here
 class Window:
     """What the filters leave: IDs between two, both included, of some streams or of all."""
 
-    lower: EntryId = FIRST
-    upper: EntryId = LAST
+    lower: EntryId = EntryId.MIN
+    upper: EntryId = EntryId.MAX
     streams: frozenset[str] | None = None
 
     def between(self, lower: EntryId, upper: EntryId) -> Window:
@@ -98,11 +98,11 @@ def _by_number(
         return window
     below, above = bounds(value)
     from_it = EntryId(min(LARGEST_PART, max(0, below)), 0)
-    to_it = EntryId(min(LARGEST_PART, above), LARGEST_PART) if above >= 0 else FIRST
+    to_it = EntryId(min(LARGEST_PART, above), LARGEST_PART) if above >= 0 else EntryId.MIN
     if isinstance(condition, datasource.GreaterThan | datasource.GreaterThanOrEqual):
-        return window.between(from_it, LAST)
+        return window.between(from_it, EntryId.MAX)
     if isinstance(condition, datasource.LessThan | datasource.LessThanOrEqual):
-        return window.between(FIRST, to_it)
+        return window.between(EntryId.MIN, to_it)
     return window.between(from_it, to_it) if isinstance(condition, datasource.EqualTo) else window
 
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
 from pyspark_redis_streams.batch.pushdown import Window
 from pyspark_redis_streams.batch.tasks import Axis, Span
-from pyspark_redis_streams.entry_id import FIRST, LARGEST_PART, LAST, EntryId, parse_entry_id
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.redis.connections import Door
@@ -37,7 +37,7 @@ class Bounds:
 
     def lower(self, stream: str, state: StreamState) -> EntryId:
         given = self.start.of(stream)
-        return state.last_generated.following() if given is None else given
+        return state.last_generated.after() if given is None else given
 
     def upper(self, stream: str, state: StreamState) -> EntryId:
         given = self.end.of(stream)
@@ -68,7 +68,7 @@ def _parse_bound(option: str, text: str, *, is_start: bool) -> Bound:
     except json.JSONDecodeError as error:
         raise OptionError(f"option '{option}' looks like JSON but is none: {error}") from error
     return Bound(
-        default=FIRST if is_start else None,
+        default=EntryId.MIN if is_start else None,
         by_stream={
             stream: _parse_end(option, str(value).strip(), is_start=is_start)
             for stream, value in named.items()
@@ -80,7 +80,7 @@ def _parse_end(option: str, text: str, *, is_start: bool) -> EntryId | None:
     if text.lower() == LATEST:
         return None
     if text.lower() == EARLIEST:
-        return FIRST
+        return EntryId.MIN
     bare = text.removeprefix("(")
     is_excluded = bare != text
     # Without a sequence number, "5" begins at 5-0 and ends with the last of 5.
@@ -94,7 +94,7 @@ def _parse_end(option: str, text: str, *, is_start: bool) -> EntryId | None:
         ) from error
     if not is_excluded:
         return parsed
-    return parsed.following() if is_start else parsed.preceding()
+    return parsed.after() if is_start else parsed.before()
 
 
 def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
@@ -143,8 +143,8 @@ def _with_estimate(span: Span, state: StreamState) -> Span:
     whole = Span(
         stream=span.stream,
         node=span.node,
-        first=state.first or FIRST,
-        last=state.last or LAST,
+        first=state.first or EntryId.MIN,
+        last=state.last or EntryId.MAX,
         entries=state.length,
     )
     share = (

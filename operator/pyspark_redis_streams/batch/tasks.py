@@ -13,8 +13,8 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from pelops.redis_core.entry_id import LARGEST_PART, EntryId
 from pyspark_redis_streams.batch.pages import EntryRange
-from pyspark_redis_streams.entry_id import LARGEST_PART, EntryId
 from pyspark_redis_streams.redis.link import Address
 
 MOST_PARTITIONS_OF_A_STREAM = 10_000

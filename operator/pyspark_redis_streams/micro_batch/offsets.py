@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyspark_redis_streams.entry_id import FIRST, EntryId, parse_entry_id
+from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.redis.stream_state import StreamState
 
 
@@ -57,7 +57,7 @@ def _parse(place: Mapping[str, Any]) -> Position:
 
 def beginning(state: StreamState) -> Position:
     """Before everything that is there now."""
-    return Position(id=FIRST, added=state.removed)
+    return Position(id=EntryId.MIN, added=state.removed)
 
 
 def tail(state: StreamState) -> Position:

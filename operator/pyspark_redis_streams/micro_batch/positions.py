@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.batch.counting import estimated_end, exact_end, walk
 from pyspark_redis_streams.batch.gaps import ADVICE
 from pyspark_redis_streams.batch.ranges import Bounds, span_between
 from pyspark_redis_streams.batch.tasks import Span
-from pyspark_redis_streams.entry_id import EntryId
 from pyspark_redis_streams.errors import DataLoss, OptionError
 from pyspark_redis_streams.micro_batch.offsets import (
     Offsets,
@@ -80,7 +80,7 @@ class PositionFinder:
             state = self._state(stream)
             begin = self._settle(stream, known or beginning(state), state)
             entries = max(1, until.added - begin.added)
-            lower = begin.id.following()
+            lower = begin.id.after()
             span = span_between(self._door, stream, lower, until.id, entries=entries)
             if span is not None:
                 spans.append(span)
@@ -103,7 +103,7 @@ class PositionFinder:
         wanted = bounds.start.of(stream)
         if wanted is None:
             return tail(state)
-        before = wanted.preceding()
+        before = wanted.before()
         if before > state.last_generated:
             raise OptionError(
                 f"option 'startingId' or 'startingTimestamp': {wanted} lies in the future of stream"

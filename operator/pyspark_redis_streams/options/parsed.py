@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from pyspark_redis_streams.entry_id import parse_entry_id
+from pelops.redis_core.entry_id import parse_entry_id
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.kinds import (
     FLAG,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark_redis_streams.entry_id import FIRST, EntryId, parse_entry_id
+from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.errors import ServerError, StreamMissing
 from pyspark_redis_streams.redis.connections import Door
 
@@ -16,8 +16,8 @@ class StreamState:
 
     length: int = 0
     added: int = 0  # entries ever added: neither trimming nor deleting lowers it
-    last_generated: EntryId = FIRST
-    max_deleted: EntryId = FIRST  # moved by XDEL, not by trimming
+    last_generated: EntryId = EntryId.MIN
+    max_deleted: EntryId = EntryId.MIN  # moved by XDEL, not by trimming
     first: EntryId | None = None  # of the entries that are there
     last: EntryId | None = None
     groups: int = 0

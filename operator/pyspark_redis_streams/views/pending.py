@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pyspark_redis_streams.entry_id import parse_entry_id
+from pelops.redis_core.entry_id import parse_entry_id
 from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.redis.link import Argument
 from pyspark_redis_streams.views.group_replies import read_groups, text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_redis_streams.entry_id import EntryId
+from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.redis.stream_state import ABSENT, observe_stream
 from pyspark_redis_streams.views.rows import Row, RowsReader

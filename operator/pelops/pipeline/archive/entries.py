@@ -47,13 +47,10 @@ def _count_beyond(work: Work) -> int:
         return 0
     # Here, since they need PySpark, and such IDs are rare.
     from pyspark_redis_streams.batch.counting import walk
-    from pyspark_redis_streams.entry_id import EntryId as SourceId
 
     after, last = max(window.from_id, LAST_HELD), window.to_id
     most = window.to_added - window.from_added
-    return walk(
-        door, work.plan.stream, SourceId(after.ms, after.seq), SourceId(last.ms, last.seq), most
-    )[1]
+    return walk(door, work.plan.stream, after, last, most)[1]
 
 
 def archive_retries(work: Work) -> Content:

@@ -298,18 +298,15 @@ def _cuts(run: Run, stream: str, window: Window) -> tuple[EntryId, ...]:
     # Here, since they need PySpark, and a small window does not.
     from pyspark_redis_streams.batch.probes import plan_spans
     from pyspark_redis_streams.batch.ranges import span_between
-    from pyspark_redis_streams.entry_id import EntryId as SourceId
 
     options = run.watch.options(run.watch.place, entriesPerPartition=str(of_a_task))
-    first, last = SourceId(window.from_id.ms, window.from_id.seq), window.to_id
-    span = span_between(
-        run.watch.door, stream, first.following(), SourceId(last.ms, last.seq), entries=produced
-    )
+    first, last = window.from_id.after(), window.to_id
+    span = span_between(run.watch.door, stream, first, last, entries=produced)
     if span is None:
         return ()
     tasks = plan_spans(run.watch.door, [span], options)
     begins = sorted(one.first for task in tasks for one in task.ranges)
-    return tuple(EntryId(*begin).before() for begin in begins[1:])
+    return tuple(begin.before() for begin in begins[1:])
 
 
 def page_size(watch: Watch, stream: str) -> int:

@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_redis_streams.entry_id import (
-    FIRST,
-    LARGEST_PART,
-    LAST,
-    EntryId,
-    parse_entry_id,
-)
+from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
 
 parts = st.integers(min_value=0, max_value=LARGEST_PART)
 ids = st.builds(EntryId, parts, parts)
@@ -24,10 +18,10 @@ def test_an_id_survives_being_written_and_read(entry_id: EntryId) -> None:
 
 @given(ids)
 def test_an_id_lies_between_its_neighbours(entry_id: EntryId) -> None:
-    assert entry_id.preceding() < entry_id or entry_id == FIRST
-    assert entry_id < entry_id.following() or entry_id == LAST
-    if entry_id != LAST:
-        assert entry_id.following().preceding() == entry_id
+    assert entry_id.before() < entry_id or entry_id == EntryId.MIN
+    assert entry_id < entry_id.after() or entry_id == EntryId.MAX
+    if entry_id != EntryId.MAX:
+        assert entry_id.after().before() == entry_id
 
 
 def test_the_sequence_number_may_be_left_out() -> None:
