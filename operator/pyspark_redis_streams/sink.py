@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from importlib.resources import files
-from itertools import count
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from redis.crc import key_slot
 
+from pelops.redis_core.slots import hash_tag, own_hash_tag
 from pyspark_redis_streams.columns.writing import Flat, RowFlattener
 from pyspark_redis_streams.errors import BadValue, DataLoss, OptionError, RedisStreamsError
 from pyspark_redis_streams.options.parsed import WriteOptions
@@ -255,16 +254,10 @@ def _tokens_key(stream: str, write: str) -> str:
 @lru_cache(maxsize=10_000)
 def _tagged(stream: str) -> str:
     """The beginning of a key in the same slot of a cluster as the stream."""
-    _, opening, rest = stream.partition("{")
-    tag, closing, _ = rest.partition("}")
-    if opening and closing and tag:
+    if own_hash_tag(stream):
         return stream
-    if "}" not in stream:
-        return f"{{{stream}}}"
-    # A tag ends at its first brace, so the name itself can be none: a number in its slot is one.
-    slot = key_slot(stream.encode())
-    number = next(n for n in count() if key_slot(b"%d" % n) == slot)
-    return f"{{{number}}}:{stream}"
+    tag = hash_tag(stream)
+    return f"{{{tag}}}" if tag == stream else f"{{{tag}}}:{stream}"
 
 
 def _digest(rows: list[Flat]) -> str:

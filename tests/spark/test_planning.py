@@ -5,6 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pelops.redis_core.endpoint import Node
 from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.batch.tasks import (
     Sample,
@@ -16,7 +17,7 @@ from pyspark_redis_streams.batch.tasks import (
     next_point,
 )
 
-NODE = ("127.0.0.1", 6379)
+NODE = Node("127.0.0.1", 6379)
 
 any_ids = st.lists(
     st.builds(EntryId, st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1)),

@@ -6,19 +6,19 @@ A node answers MOVED or ASK instead of executing, so following them never does a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from redis import exceptions
 
 from pelops.domain.endpoint import Node
-from pelops.domain.naming import SLOTS, key_slot
 from pelops.errors import PelopsError, RedisUnavailable
+from pelops.redis_core.slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
 _REDIRECTS: Final = 5
 OpenChannel = Callable[[Node], NodeChannel]
-SLOT_MAP: Final = Command(parts=("CLUSTER", "SLOTS"))
+ASK_SLOTS: Final = Command(parts=SLOT_MAP)
 
 
 class Router(Protocol):
@@ -57,7 +57,8 @@ class ClusterRouter:
         self._seed = seed
         self._open = open_channel
         self._channels: dict[Node, NodeChannel] = {}
-        self._owners: list[Node | None] = [None] * SLOTS
+        self._slots = SlotMap()  # empty: not known yet
+        self._moved: dict[int, Node] = {}  # slots that the map is wrong about
         self._failing: set[Node] = set()  # asked last for the slot map
         self._is_stale = True
         self._refreshing = asyncio.Lock()
@@ -69,13 +70,16 @@ class ClusterRouter:
         asked: dict[int, Node] = {}  # commands that ASK sent elsewhere, once
         for _ in range(_REDIRECTS):
             await self._refresh()
-            await self._round(commands, waiting, asked, replies)
-            asked = dict(self._asked(waiting, replies))
+            places = {
+                index: asked.get(index) or self._node_of(commands[index]) for index in waiting
+            }
+            await self._round(commands, places, asked.keys(), replies)
             waiting = [
                 index for index in waiting if isinstance(replies[index], exceptions.AskError)
             ]
             if not waiting:
                 break
+            asked = dict(self._follow(places, waiting, replies))
         return replies
 
     async def close(self) -> None:
@@ -86,14 +90,13 @@ class ClusterRouter:
     async def _round(
         self,
         commands: Sequence[Command],
-        waiting: Sequence[int],
-        asked: dict[int, Node],
+        places: Mapping[int, Node],
+        asked: Collection[int],
         replies: list[Reply],
     ) -> None:
         batches: dict[tuple[Node, bool], list[int]] = {}
-        for index in waiting:
-            place = (asked.get(index) or self._node_of(commands[index]), index in asked)
-            batches.setdefault(place, []).append(index)
+        for index, node in places.items():
+            batches.setdefault((node, index in asked), []).append(index)
 
         async def send(node: Node, asking: bool, indexes: list[int]) -> None:
             found = await self._send(node, [commands[index] for index in indexes], asking=asking)
@@ -113,20 +116,22 @@ class ClusterRouter:
         self._failing.discard(node)
         return replies[1::2] if asking else replies
 
-    def _asked(self, waiting: Iterable[int], replies: list[Reply]) -> Iterable[tuple[int, Node]]:
+    def _follow(
+        self, places: Mapping[int, Node], waiting: Iterable[int], replies: Sequence[Reply]
+    ) -> Iterator[tuple[int, Node]]:
+        """Learn what MOVED told; where ASK sent a command is yielded."""
         for index in waiting:
-            redirect = replies[index]
-            if isinstance(redirect, exceptions.MovedError):
+            redirect = redirect_of(replies[index], places[index])
+            assert redirect is not None
+            if redirect.is_lasting:
                 self._is_stale = True
-                self._owners[redirect.slot_id] = Node(
-                    redirect.host or self._seed.host, redirect.port
-                )
-            elif isinstance(redirect, exceptions.AskError):
-                yield index, Node(redirect.host or self._seed.host, redirect.port)
+                self._moved[redirect.slot] = redirect.node
+            else:
+                yield index, redirect.node
 
     def _node_of(self, command: Command) -> Node:
         slot = key_slot(command.key) if command.key is not None else 0
-        return self._owners[slot] or self._seed
+        return self._moved.get(slot) or self._slots.master_of(slot) or self._seed
 
     def _channel(self, node: Node) -> NodeChannel:
         if node not in self._channels:
@@ -139,30 +144,23 @@ class ClusterRouter:
                 return
             problems: list[str] = []
             # The seed comes last: behind a Service it may be a node that is gone by now.
-            known = [node for node in dict.fromkeys(self._owners) if node and node != self._seed]
+            known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
+            known.pop(self._seed, None)
             for node in sorted([*known, self._seed], key=self._failing.__contains__):
                 try:
-                    self._learn(node, (await self._channel(node).exchange([SLOT_MAP]))[0])
+                    reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
+                    self._slots = SlotMap.parse(reply, node)
                 except PelopsError as error:
                     problems.append(str(error))
                     continue
+                self._moved.clear()
+                self._is_stale = False
                 await self._drop_strangers()
                 return
         raise RedisUnavailable(f"no node of the cluster answers: {'; '.join(problems)}")
 
-    def _learn(self, answered: Node, slots: Reply) -> None:
-        if not isinstance(slots, list):
-            raise RedisUnavailable(f"{answered} does not tell the slots of its cluster: {slots}")
-        owners: list[Node | None] = [None] * SLOTS
-        for first, last, (host, port, *_), *_ in slots:
-            # A node that does not know its own name answers an empty one, or a question mark.
-            named = host.decode() if host and host != b"?" else answered.host
-            owners[first : last + 1] = [Node(named, port)] * (last + 1 - first)
-        self._owners = owners
-        self._is_stale = False
-
     async def _drop_strangers(self) -> None:
-        members = {*self._owners, self._seed}
+        members = {*self._slots.masters(), self._seed}
         for node in [node for node in self._channels if node not in members]:
             if not self._channels[node].in_flight:
                 await self._channels.pop(node).close()

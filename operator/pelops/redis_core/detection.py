@@ -8,7 +8,7 @@ from redis import exceptions
 
 from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.errors import InvalidSpec
-from pelops.redis_core.cluster import SLOT_MAP, ClusterRouter, Router, SingleRouter
+from pelops.redis_core.cluster import ASK_SLOTS, ClusterRouter, Router, SingleRouter
 from pelops.redis_core.errors import translate_reply
 from pelops.redis_core.sentinel import MasterFinder
 from pelops.redis_core.server import Flavour, Server, ServerKind, Topology
@@ -27,7 +27,7 @@ async def connect_server(endpoint: RedisEndpoint) -> Server:
     login = Login.of(endpoint, build_ssl_context(endpoint))
     channel = NodeChannel(_locator(endpoint, login), login)
     try:
-        info, slots = await channel.exchange([_INFO, SLOT_MAP])
+        info, slots = await channel.exchange([_INFO, ASK_SLOTS])
         kind = _judge(endpoint, _parse_info(info), slots)
     except BaseException:
         await channel.close()

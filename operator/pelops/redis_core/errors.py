@@ -30,6 +30,8 @@ from pelops.errors import (
     WrongType,
 )
 
+__all__ = ["RedisUnavailable", "permission_denied", "translate_failure", "translate_reply"]
+
 _REFUSED: Final = {
     "LOADING": "Redis is loading its data; it will be asked again",
     "BUSY": "Redis is busy with a script of someone else; it will be asked again",

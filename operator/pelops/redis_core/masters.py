@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pelops.domain.endpoint import Node
-from pelops.domain.naming import key_slot
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.sentinel import MasterFinder
 from pelops.redis_core.server import Server, Topology
+from pelops.redis_core.slots import SLOT_MAP, SlotMap, key_slot
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, NodeChannel
 
@@ -28,19 +28,17 @@ class Masters:
             return frozenset({await self._finder()})
         if self._server.kind.topology != Topology.CLUSTER:
             return frozenset({self._server.endpoint.node})
-        slots = await self._server.execute("CLUSTER", "SLOTS")
-        return frozenset(self._node(host, port) for _, _, (host, port, *_), *_ in slots)
+        return frozenset((await self._slots()).masters())
 
     async def locate(self, key: str) -> Node:
         """The master that holds a key at this moment. Raises RedisError when nobody names it."""
         if self._server.kind.topology != Topology.CLUSTER:
             return next(iter(await self.find()))
         slot = key_slot(key)
-        slots = await self._server.execute("CLUSTER", "SLOTS")
-        for first, last, (host, port, *_), *_ in slots:
-            if first <= slot <= last:
-                return self._node(host, port)
-        raise RedisUnavailable(f"no node of the cluster holds the slot {slot}")
+        node = (await self._slots()).master_of(slot)
+        if node is None:
+            raise RedisUnavailable(f"no node of the cluster holds the slot {slot}")
+        return node
 
     def channel(self, node: Node) -> NodeChannel:
         """One connection to one of them; the caller closes it."""
@@ -50,7 +48,6 @@ class Masters:
 
         return NodeChannel(locate, self._login, connections=1)
 
-    def _node(self, host: bytes | None, port: int) -> Node:
-        # A node that does not know its own name answers an empty one, or a question mark.
-        named = host.decode() if host and host != b"?" else self._server.endpoint.node.host
-        return Node(named, port)
+    async def _slots(self) -> SlotMap:
+        reply = await self._server.execute(*SLOT_MAP)
+        return SlotMap.parse(reply, self._server.endpoint.node)

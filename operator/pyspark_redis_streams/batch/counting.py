@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pelops.redis_core.endpoint import Node
 from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.tasks import Axis, Span
 from pyspark_redis_streams.micro_batch.offsets import Position
@@ -43,7 +44,7 @@ def estimated_end(door: Door, stream: str, start: Position, full: Position, most
     available = max(1, full.added - start.added)
     span = Span(
         stream=stream,
-        node=("", 0),
+        node=Node("", 0),
         first=parse_entry_id(found[0][0]),
         last=full.id,
         entries=available,

@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
+from pelops.redis_core.endpoint import Node
 from pelops.redis_core.entry_id import LARGEST_PART, EntryId
 from pyspark_redis_streams.batch.pages import EntryRange
-from pyspark_redis_streams.redis.link import Address
 
 MOST_PARTITIONS_OF_A_STREAM = 10_000
 
@@ -33,7 +33,7 @@ class Span:
     """The entries of one stream that a read wants, not cut yet."""
 
     stream: str
-    node: Address
+    node: Node
     first: EntryId
     last: EntryId
     entries: int  # known or estimated
@@ -100,7 +100,7 @@ def group_small(
 ) -> list[EntriesPartition]:
     """One task for each range of a large span; small spans of one node share tasks."""
     tasks: list[EntriesPartition] = []
-    small: dict[Address, list[Span]] = defaultdict(list)
+    small: dict[Node, list[Span]] = defaultdict(list)
     ranges_of = {id(span): ranges for span, ranges in planned}
     for span, ranges in planned:
         if len(ranges) > 1:

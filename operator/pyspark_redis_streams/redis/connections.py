@@ -11,12 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from redis.crc import key_slot
-
+from pelops.redis_core.endpoint import Node
+from pelops.redis_core.slots import SlotMap, key_slot
 from pyspark_redis_streams.errors import ServerUnavailable
-from pyspark_redis_streams.redis.link import Address, Argument, Away, Link
+from pyspark_redis_streams.redis.link import Argument, Away, Link
 from pyspark_redis_streams.redis.servers import ServerSettings
-from pyspark_redis_streams.redis.topology import SlotMap, read_slots, sentinel_address
+from pyspark_redis_streams.redis.topology import read_slots, sentinel_address
 
 Answer = TypeVar("Answer")
 
@@ -29,10 +29,10 @@ class Door:
     def __init__(self, settings: ServerSettings, *, from_replica: bool = False) -> None:
         self._settings = settings
         self._from_replica = from_replica
-        self._links: dict[Address, Link] = {}
+        self._links: dict[Node, Link] = {}
         self._slots: SlotMap | None = None
-        self._chosen: Address | None = None
-        self._known: list[Address] = []  # nodes of a cluster that may tell where the others are
+        self._chosen: Node | None = None
+        self._known: list[Node] = []  # nodes of a cluster that may tell where the others are
 
     def ask(self, stream: str, *command: Argument) -> Any:
         """The reply of the node that holds `stream`, after retries. Raises ServerError."""
@@ -55,25 +55,28 @@ class Door:
         """A link to the node that holds the stream, as far as is known. Raises Away."""
         return self._link(self.node_of(stream))
 
-    def node_of(self, stream: str) -> Address:
+    def node_of(self, stream: str) -> Node:
         """The node that serves the stream. Raises Away."""
         if self._settings.topology == "cluster":
-            nodes = self._slot_map().nodes_of(key_slot(stream.encode()))
+            slot = key_slot(stream)
+            nodes = self._slot_map().nodes_of(slot)
+            if not nodes:
+                raise Away(f"no node of the cluster holds slot {slot} now")
             return nodes[-1] if self._from_replica else nodes[0]
         if self._settings.topology == "sentinel":
             self._chosen = self._chosen or sentinel_address(
                 self._settings, replica=self._from_replica
             )
             return self._chosen
-        return (self._settings.host, self._settings.port)
+        return Node(self._settings.host, self._settings.port)
 
     def masters(self) -> Iterator[Link]:
         """A link to each master in turn, to look for streams. Raises Away."""
         if self._settings.topology != "cluster":
             yield self.link_for("")
             return
-        for address in self._slot_map().masters():
-            yield self._link(address)
+        for node in self._slot_map().masters():
+            yield self._link(node)
 
     def forget(self) -> None:
         """Close all links, and look anew where everything is when next asked."""
@@ -89,7 +92,7 @@ class Door:
     def __exit__(self, *_: object) -> None:
         self.forget()
 
-    def _link(self, address: Address) -> Link:
+    def _link(self, address: Node) -> Link:
         link = self._links.get(address)
         if link is None:
             link = Link(address, self._settings)
@@ -101,7 +104,7 @@ class Door:
     def _slot_map(self) -> SlotMap:
         if self._slots is None:
             self._slots = read_slots(self._settings, self._known)
-            self._known = self._slots.masters()
+            self._known = list(self._slots.masters())
         return self._slots
 
     def _wait_s(self, attempt: int) -> float:

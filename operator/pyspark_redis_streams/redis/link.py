@@ -16,6 +16,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
+from pelops.redis_core.endpoint import Node
 from pyspark_redis_streams.errors import (
     GroupMissing,
     NotAStream,
@@ -27,7 +28,6 @@ from pyspark_redis_streams.redis.servers import ServerSettings
 from pyspark_redis_streams.redis.tls import TlsConnection, tls_arguments
 
 Argument = str | bytes | int
-Address = tuple[str, int]
 
 
 class Away(Exception):
@@ -49,12 +49,10 @@ _CONTAINERS = ("XINFO", "XGROUP")
 class Link:
     """A connection to one node; nothing is sent before the first command."""
 
-    def __init__(
-        self, address: Address, settings: ServerSettings, *, is_sentinel: bool = False
-    ) -> None:
-        self.address = address
+    def __init__(self, node: Node, settings: ServerSettings, *, is_sentinel: bool = False) -> None:
+        self.node = node
         self._topology = settings.topology
-        self._connection = _connection(address, settings, is_sentinel=is_sentinel)
+        self._connection = _connection(node, settings, is_sentinel=is_sentinel)
 
     def ask(self, *command: Argument) -> Any:
         """The reply to one command. Raises Away or a ServerError."""
@@ -80,7 +78,7 @@ class Link:
         self._connection.disconnect()
 
     def _translate(self, error: Exception, command: Sequence[Argument]) -> Exception:
-        where = f"at {self.address[0]}:{self.address[1]}"
+        where = f"at {self.node}"
         words = _named(command)
         if isinstance(error, MovedError) and self._topology != "cluster":
             return ServerError(
@@ -137,12 +135,12 @@ _PASSING_TYPES = (
 )  # fmt: skip
 
 
-def _connection(address: Address, settings: ServerSettings, *, is_sentinel: bool) -> Any:
+def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> Any:
     secret = settings.sentinel_secret if is_sentinel else settings.secret
     kind = TlsConnection if settings.tls else Connection
     return kind(
-        host=address[0],
-        port=address[1],
+        host=node.host,
+        port=node.port,
         db=0 if is_sentinel else settings.db,
         username=settings.sentinel_username if is_sentinel else settings.username,
         password=secret.reveal(),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from pelops.redis_core.endpoint import Node
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.kinds import FLAG, NAMES, TEXT, choice, either, whole
 from pyspark_redis_streams.options.option import EVERY_USE, EVERY_VIEW, section, values_for
@@ -47,15 +48,15 @@ class Secret:
             ) from error
 
 
-def _read_addresses(names: tuple[str, ...]) -> tuple[tuple[str, int], ...]:
+def _read_addresses(names: tuple[str, ...]) -> tuple[Node, ...]:
     return tuple(_read_address(name) for name in names)
 
 
-def _read_address(name: str) -> tuple[str, int]:
+def _read_address(name: str) -> Node:
     host, _, port = name.rpartition(":")
     if not host or not port.isdigit():
         raise ValueError(f"must be host:port, separated by commas, and '{name}' is not one")
-    return host, int(port)
+    return Node(host, int(port))
 
 
 _server = section("Server", uses=EVERY_USE, views=EVERY_VIEW)
@@ -90,7 +91,7 @@ class ServerSettings:
     password_file: str | None = _server("passwordFile", TEXT)(
         "File, on driver and executors, that holds the password."
     )
-    sentinels: tuple[tuple[str, int], ...] = _server("sentinels", NAMES.then(_read_addresses))(
+    sentinels: tuple[Node, ...] = _server("sentinels", NAMES.then(_read_addresses))(
         "Sentinels as `host:port,host:port`."
     )
     sentinel_master: str | None = _server("sentinelMaster", TEXT)(

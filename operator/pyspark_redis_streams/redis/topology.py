@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
+from pelops.redis_core.endpoint import Node
+from pelops.redis_core.errors import RedisUnavailable
+from pelops.redis_core.slots import SLOT_MAP, SlotMap
 from pyspark_redis_streams.errors import NotPermitted, OptionError
-from pyspark_redis_streams.redis.link import Address, Away, Link
+from pyspark_redis_streams.redis.link import Away, Link
 from pyspark_redis_streams.redis.servers import ServerSettings
 
 
-@dataclass(frozen=True, slots=True)
-class SlotMap:
-    """Which nodes hold which slots; of each range the master comes first."""
-
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    nodes: tuple[tuple[Address, ...], ...]
-
-    def nodes_of(self, slot: int) -> tuple[Address, ...]:
-        """Master and replicas of a slot. Raises Away when nobody holds it."""
-        at = bisect_right(self.starts, slot) - 1
-        if at < 0 or slot > self.ends[at]:
-            raise Away(f"no node of the cluster holds slot {slot} now")
-        return self.nodes[at]
-
-    def masters(self) -> list[Address]:
-        return sorted({nodes[0] for nodes in self.nodes})
-
-
-def read_slots(settings: ServerSettings, known: Sequence[Address]) -> SlotMap:
+def read_slots(settings: ServerSettings, known: Sequence[Node]) -> SlotMap:
     """The cluster's own view, from the node that the options name or from one known before.
 
     Raises Away when none of them answers.
     """
-    seeds = [(settings.host, settings.port), *known]
+    seeds = [Node(settings.host, settings.port), *known]
     for position, seed in enumerate(seeds):
         try:
             return _slots_told_by(seed, settings)
@@ -46,25 +27,17 @@ def read_slots(settings: ServerSettings, known: Sequence[Address]) -> SlotMap:
     raise AssertionError("there is always the node that the options name")
 
 
-def _slots_told_by(seed: Address, settings: ServerSettings) -> SlotMap:
+def _slots_told_by(seed: Node, settings: ServerSettings) -> SlotMap:
     link = Link(seed, settings)
     try:
-        ranges = sorted(link.ask("CLUSTER", "SLOTS"), key=lambda found: found[0])
+        return SlotMap.parse(link.ask(*SLOT_MAP), seed)
+    except RedisUnavailable as error:
+        raise Away(str(error)) from error
     finally:
         link.close()
-    return SlotMap(
-        starts=tuple(found[0] for found in ranges),
-        ends=tuple(found[1] for found in ranges),
-        nodes=tuple(tuple(_address(node, seed) for node in found[2:]) for found in ranges),
-    )
 
 
-def _address(node: list[Any], seed: Address) -> Address:
-    # A node that does not know its own address yet leaves it empty.
-    return (node[0].decode() if node[0] else seed[0], node[1])
-
-
-def sentinel_address(settings: ServerSettings, *, replica: bool) -> Address:
+def sentinel_address(settings: ServerSettings, *, replica: bool) -> Node:
     """Where the master is, or a replica of it that is up; the master if there is none.
 
     Raises Away when no Sentinel answers, OptionError when none knows the master's name.
@@ -81,7 +54,7 @@ def sentinel_address(settings: ServerSettings, *, replica: bool) -> Address:
             link.close()
         if found is not None:
             return found
-        complaints.append(f"{sentinel[0]}:{sentinel[1]} does not know it")
+        complaints.append(f"{sentinel} does not know it")
     if all("does not know" in complaint for complaint in complaints):
         raise OptionError(
             f"option 'sentinelMaster' is '{settings.sentinel_master}', a name that no Sentinel of"
@@ -90,7 +63,7 @@ def sentinel_address(settings: ServerSettings, *, replica: bool) -> Address:
     raise Away("no Sentinel tells the master: " + "; ".join(complaints))
 
 
-def _ask_sentinel(link: Link, settings: ServerSettings, *, replica: bool) -> Address | None:
+def _ask_sentinel(link: Link, settings: ServerSettings, *, replica: bool) -> Node | None:
     name = settings.sentinel_master or ""
     master = link.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
     if master is None:
@@ -102,8 +75,8 @@ def _ask_sentinel(link: Link, settings: ServerSettings, *, replica: bool) -> Add
             if found[b"flags"] == b"slave" and found.get(b"master-link-status") == b"ok"
         ]
         if usable:
-            return (usable[0][b"ip"].decode(), int(usable[0][b"port"]))
-    return (master[0].decode(), int(master[1]))
+            return Node(usable[0][b"ip"].decode(), int(usable[0][b"port"]))
+    return Node(master[0].decode(), int(master[1]))
 
 
 def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:

@@ -10,9 +10,9 @@ from typing import Final
 from redis import exceptions
 
 from pelops.domain.endpoint import RedisEndpoint
-from pelops.domain.naming import key_slot
 from pelops.errors import NoSuchGroup, OutOfMemory, PelopsError, RedisUnavailable
 from pelops.redis_core.errors import translate_reply
+from pelops.redis_core.slots import Redirect, key_slot, redirect_of
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import ANSWER_TIMEOUT_S, Login, Reply
 from pelops.worker.server.link import Link
@@ -105,21 +105,21 @@ class Wire:
 
     async def _again(self, commands: list[Parts], refusal: Reply, wait_s: float) -> list[Reply]:
         try:
-            if isinstance(refusal, exceptions.MovedError):
-                self._whereabouts.follow(refusal.host, refusal.port)
+            redirect = redirect_of(refusal, self._link.node)
+            if redirect is not None and redirect.is_lasting:
+                self._whereabouts.follow(redirect)
                 await self._link.drop()
-            elif isinstance(refusal, exceptions.AskError):
-                return await self._ask_elsewhere(commands, refusal, wait_s)
+            elif redirect is not None:
+                return await self._ask_elsewhere(commands, redirect, wait_s)
             return await self._link.exchange(commands, wait_s=wait_s)
         except PelopsError as error:
             return [error] * len(commands)  # what the others were answered still counts
 
     async def _ask_elsewhere(
-        self, commands: list[Parts], refusal: exceptions.AskError, wait_s: float
+        self, commands: list[Parts], redirect: Redirect, wait_s: float
     ) -> list[Reply]:
         """Ask the node that the slot is on its way to, this once."""
-        aside = self._whereabouts.aside(refusal.host, refusal.port)
-        link = Link(aside, self._login, self._patience_s)
+        link = Link(self._whereabouts.aside(redirect), self._login, self._patience_s)
         try:
             sent = [each for command in commands for each in (_ASKING, command)]
             return (await link.exchange(sent, wait_s=wait_s))[1::2]

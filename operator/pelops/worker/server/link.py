@@ -9,6 +9,7 @@ from typing import Final
 
 from redis import exceptions
 
+from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError
 from pelops.redis_core.errors import translate_failure
 from pelops.redis_core.transport import ANSWER_TIMEOUT_S, CONNECT_TIMEOUT_S, Locate, Login, Reply
@@ -60,7 +61,7 @@ class Link:
                 self._failures += 1
                 await self.drop()
                 raise translate_failure(
-                    error, address=self._address, sent=True, writes=True
+                    error, address=str(self.node), sent=True, writes=True
                 ) from error
             except BaseException:
                 await self.drop()
@@ -91,8 +92,9 @@ class Link:
             await asyncio.sleep(longest * random.uniform(0.5, 1.0))
 
     @property
-    def _address(self) -> str:
-        return f"{self._connection.host}:{self._connection.port}"
+    def node(self) -> Node:
+        """Where the connection leads, or led last."""
+        return Node(self._connection.host, self._connection.port)
 
     async def _connect(self) -> None:
         await self.drop()
@@ -106,6 +108,6 @@ class Link:
         except (exceptions.RedisError, OSError) as error:
             self._failures += 1
             raise translate_failure(
-                error, address=self._address, sent=False, writes=False
+                error, address=str(self.node), sent=False, writes=False
             ) from error
         self.connections += 1

@@ -9,9 +9,10 @@ from redis.exceptions import ClusterDownError
 from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.errors import AuthenticationFailed, PelopsError, RedisUnavailable
 from pelops.redis_core.sentinel import MasterFinder
+from pelops.redis_core.slots import SLOT_MAP, Redirect, SlotMap
 from pelops.redis_core.transport import Command, Locate, Login, NodeChannel, Reply
 
-_SLOT_MAP: Final = Command(parts=("CLUSTER", "SLOTS"))
+_ASK_SLOTS: Final = Command(parts=SLOT_MAP)
 
 
 class Whereabouts:
@@ -37,13 +38,13 @@ class Whereabouts:
             return told
         return self._seed if self._is_alone else await self._ask_cluster()
 
-    def follow(self, host: str | None, port: int) -> None:
+    def follow(self, redirect: Redirect) -> None:
         """Go where MOVED sent us, with the next connection."""
-        self._told = Node(host or self._seed.host, port)
+        self._told = redirect.node
 
-    def aside(self, host: str | None, port: int) -> Locate:
+    def aside(self, redirect: Redirect) -> Locate:
         """The way to where ASK sent us, which is nobody's way but this time."""
-        return _at(Node(host or self._seed.host, port))
+        return _at(redirect.node)
 
     async def _ask_cluster(self) -> Node:
         problems: list[str] = []
@@ -62,7 +63,7 @@ class Whereabouts:
     async def _slots_of(self, node: Node) -> Reply:
         channel = NodeChannel(_at(node), self._login, connections=1)
         try:
-            return (await channel.exchange([_SLOT_MAP]))[0]
+            return (await channel.exchange([_ASK_SLOTS]))[0]
         finally:
             await channel.close()
 
@@ -70,19 +71,9 @@ class Whereabouts:
         if not isinstance(slots, list) or not slots:
             self._is_alone = not self._members and not isinstance(slots, ClusterDownError)
             return None
-        owner: Node | None = None
-        members = [answered]
-        for first, last, *nodes in slots:
-            # A node that does not know its own name answers an empty one, or a question mark.
-            named = [
-                Node(host.decode() if host and host != b"?" else answered.host, port)
-                for host, port, *_ in nodes
-            ]
-            members += named
-            if first <= self._slot <= last:
-                owner = named[0]
-        self._members = list(dict.fromkeys(members))
-        return owner
+        found = SlotMap.parse(slots, answered)
+        self._members = list(dict.fromkeys((answered, *found.members())))
+        return found.master_of(self._slot)
 
 
 def _at(node: Node) -> Locate:

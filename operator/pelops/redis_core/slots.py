@@ -1,0 +1,93 @@
+"""Which node of a cluster holds which slot, and where a refusal sends a command. No I/O."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redis.exceptions import AskError, MovedError
+
+from pelops.domain.endpoint import Node
+from pelops.domain.naming import SLOTS, hash_tag, key_slot, own_hash_tag
+from pelops.errors import RedisUnavailable
+
+__all__ = ["SLOT_MAP", "Redirect", "SlotMap", "hash_tag", "key_slot", "own_hash_tag", "redirect_of"]
+
+SLOT_MAP: Final = ("CLUSTER", "SLOTS")  # the command whose reply `SlotMap.parse` reads
+_UNNAMED: Final = (None, b"", b"?")  # what a node answers that does not know its own name
+
+
+@dataclass(frozen=True, slots=True)
+class SlotMap:
+    """The nodes of each range of slots: the master first, then its replicas."""
+
+    starts: tuple[int, ...] = ()  # ascending
+    ends: tuple[int, ...] = ()  # inclusive
+    nodes: tuple[tuple[Node, ...], ...] = ()
+
+    @classmethod
+    def parse(cls, reply: Any, answered: Node) -> SlotMap:
+        """The map in a reply to CLUSTER SLOTS of the node `answered`; empty if it has no slots.
+
+        A node without a name is at the host that answered. Raises RedisUnavailable for any reply
+        that is no such map.
+        """
+        try:
+            ranges = sorted(_parse_range(found, answered) for found in reply)
+        except (TypeError, ValueError, AttributeError):
+            raise RedisUnavailable(
+                f"{answered} does not tell the slots of its cluster: {str(reply)[:200]}"
+            ) from None
+        return cls(*zip(*ranges, strict=True)) if ranges else cls()
+
+    def nodes_of(self, slot: int) -> tuple[Node, ...]:
+        """The master and the replicas of a slot; none if nobody holds it."""
+        at = bisect_right(self.starts, slot) - 1
+        return self.nodes[at] if at >= 0 and slot <= self.ends[at] else ()
+
+    def master_of(self, slot: int) -> Node | None:
+        """The master of a slot, if there is one."""
+        nodes = self.nodes_of(slot)
+        return nodes[0] if nodes else None
+
+    def masters(self) -> tuple[Node, ...]:
+        """Every master once, in the order of their slots."""
+        return tuple(dict.fromkeys(nodes[0] for nodes in self.nodes))
+
+    def members(self) -> Iterator[Node]:
+        """Masters and replicas; a node may come more than once."""
+        for nodes in self.nodes:
+            yield from nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """The command was not executed: another node is to be asked."""
+
+    node: Node
+    slot: int
+    is_lasting: bool  # MOVED; else ASK: this once, and only after ASKING
+
+
+def redirect_of(reply: Any, answered: Node) -> Redirect | None:
+    """Where a reply of the node `answered` sends the command, if it is MOVED or ASK."""
+    if not isinstance(reply, AskError):  # MovedError is one of them
+        return None
+    host = answered.host if reply.host in ("", "?") else reply.host
+    return Redirect(Node(host, reply.port), reply.slot_id, isinstance(reply, MovedError))
+
+
+def _parse_range(found: list[Any], answered: Node) -> tuple[int, int, tuple[Node, ...]]:
+    first, last, *nodes = found
+    if not (0 <= first <= last < SLOTS and nodes):
+        raise ValueError("no range of slots")
+    return first, last, tuple(_parse_node(node, answered) for node in nodes)
+
+
+def _parse_node(node: list[Any], answered: Node) -> Node:
+    host, port, *_ = node
+    if not 0 <= port <= 65_535:
+        raise ValueError("no port")
+    return Node(answered.host if host in _UNNAMED else host.decode(), port)
