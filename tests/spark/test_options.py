@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
+from pelops.pipeline.place import read_place
+from pelops.redis_core.endpoint import Node
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.option import Use, View
 from pyspark_redis_streams.options.parsed import (
@@ -89,6 +91,10 @@ def test_defaults_are_those_of_the_table() -> None:
         ({"url": "http://x"}, "option 'url' must be redis://"),
         ({"url": "redis://x", "PORT": "1"}, "options 'url' and 'port' exclude each other"),
         ({"url": "redis://x:y"}, "option 'url' has no usable port"),
+        ({"url": "redis://x:0"}, "port 0"),
+        ({"url": "redis://[::1"}, "its host is malformed"),
+        ({"url": "redis://x/²"}, "no database number"),
+        ({"topology": "sentinel", "sentinels": "a:b", "sentinelMaster": "m"}, "write host:port"),
         ({"url": "redis://"}, "it has no host"),
         ({"url": "redis://x/0?db=3"}, "it goes on behind the database"),
         ({"path": "a"}, "'path' is what `load` was given"),
@@ -172,6 +178,8 @@ def test_no_stream_at_all_is_refused() -> None:
 def test_a_refused_password_is_not_shown() -> None:
     assert "hunter2" not in refusal({"password": "hunter2", "passwordEnv": "A"})
     assert "hunter2" not in refusal({"url": "http://me:hunter2@x"})
+    assert "hunter2" not in refusal({"url": "redis://me:hunter2/b@x"})
+    assert "hunter2" not in refusal({"url": "redis://me:123/hunter2@x"})
     assert "hunter2" not in repr(parse(password="hunter2"))
     assert "hunter2" not in repr(parse(url="redis://me:hunter2@x"))
 
@@ -186,6 +194,24 @@ def test_a_url_says_what_the_parts_say() -> None:
     assert (server.host, server.port, server.db, server.username) == ("example.org", 7000, 3, "me")
     assert server.secret.reveal() == "p@ss"
     assert server.tls
+
+
+def test_nodes_are_written_as_for_the_operator() -> None:
+    assert parse(url="valkeys://x").server.tls is not None
+    assert (parse(url="redis://[::1]/2").server.host, parse(url="redis://[::1]").server.db) == (
+        "::1", 0,
+    )  # fmt: skip
+    server = parse(sentinels="b,[::1]:5", sentinelMaster="m", topology="sentinel").server
+    assert server.sentinels == (Node("b", 26379), Node("::1", 5))
+
+
+def test_an_audit_passes_the_sentinels_on_as_they_are() -> None:
+    told = {
+        "PELOPS_REDIS_SENTINEL_MASTER": "m", "PELOPS_REDIS_SENTINEL_NODES": "[::1]:5,b,[fd00::2]",
+    }  # fmt: skip
+    place = read_place(told)
+    assert place.endpoint.sentinel is not None
+    assert parse(Use.READ, **place.options).server.sentinels == place.endpoint.sentinel.nodes
 
 
 def test_a_password_is_read_from_a_file_or_the_environment(

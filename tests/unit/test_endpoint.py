@@ -51,7 +51,13 @@ def test_a_url_that_cannot_be_used_says_what_to_write(url: str, said: str) -> No
 
 
 @pytest.mark.parametrize(
-    "url", ["redis://u:sesame/x@redis", "redis://u:ses#ame@redis", "redis://u:sesame@redis:x"]
+    "url",
+    [
+        "redis://u:sesame/x@redis",
+        "redis://u:ses#ame@redis",
+        "redis://u:sesame@redis:x",
+        "redis://u:123/sesame@redis",
+    ],
 )
 def test_a_refusal_never_repeats_the_password(url: str) -> None:
     with pytest.raises(InvalidSpec) as refused:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pelops.errors import InvalidSpec
 
@@ -63,33 +64,85 @@ class RedisEndpoint:
         return f"sentinel:{self.sentinel.master_name}@{nodes}/{self.db}"
 
 
+class UrlProblem(Enum):
+    """Why a text is no URL of a Redis."""
+
+    PORT = "its port is no number from 1 to 65535"
+    HOST = "its host is malformed"
+    SCHEME = "it does not begin with redis:// and a host"
+    NO_HOST = "it names no host, or port 0"
+    OPTIONS = "it holds options after '?' or '#'"
+    DATABASE = "its database is no number"
+
+
+_TOLD: Final = {
+    UrlProblem.PORT: f"cannot be read ({UrlProblem.PORT.value})",
+    UrlProblem.HOST: f"cannot be read ({UrlProblem.HOST.value})",
+    UrlProblem.SCHEME: "does not begin with redis:// and a host",
+    UrlProblem.NO_HOST: "names no host, or port 0",
+    UrlProblem.OPTIONS: "holds options after '?' or '#', which are not read (percent-encode such "
+    "characters within a password)",
+    UrlProblem.DATABASE: "names a database that is no number",
+}
+
+
+class BadUrl(ValueError):
+    """A text that is no URL of a Redis; its message holds nothing of it."""
+
+    def __init__(self, problem: UrlProblem) -> None:
+        super().__init__(problem.value)
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisUrl:
+    """What a URL names."""
+
+    node: Node
+    db: int | None  # None: it names none
+    tls: bool
+    username: str | None
+    password: str | None = field(repr=False)
+
+
+def read_redis_url(url: str) -> RedisUrl:
+    """The parts of redis://, rediss://, valkey:// or valkeys://. Raises BadUrl."""
+    try:
+        parts = urlsplit(url.strip())
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadUrl(_problem(error)) from None
+    if parts.scheme not in _SCHEMES or not parts.netloc:
+        raise BadUrl(UrlProblem.SCHEME)
+    if not host or port == 0:
+        raise BadUrl(UrlProblem.NO_HOST)
+    if parts.query or parts.fragment:
+        # Other clients read settings there: to drop them could read another database.
+        raise BadUrl(UrlProblem.OPTIONS)
+    return RedisUrl(
+        node=_node(host, port or DEFAULT_PORT),
+        db=_read_db(parts.path.strip("/")),
+        tls=_SCHEMES[parts.scheme],
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+    )
+
+
 def parse_redis_url(url: str) -> RedisEndpoint:
     """The endpoint that a URL names, with the credentials it may hold.
 
     Raises InvalidSpec, with what to write instead; the message never repeats the credentials.
     """
     try:
-        parts = urlsplit(url.strip())
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise InvalidSpec(
-            f"the Redis URL cannot be read ({_reason(error)}); write {_SHOWN}"
-        ) from None
-    if parts.scheme not in _SCHEMES or not parts.netloc:
-        raise InvalidSpec(f"the Redis URL does not begin with redis:// and a host; write {_SHOWN}")
-    if not host or port == 0:
-        raise InvalidSpec(f"the Redis URL names no host, or port 0; write {_SHOWN}")
-    if parts.query or parts.fragment:
-        raise InvalidSpec(
-            f"the Redis URL holds options after '?' or '#', which are not read; write {_SHOWN}, "
-            "and percent-encode such characters within a password"
-        )
+        found = read_redis_url(url)
+    except BadUrl as error:
+        raise InvalidSpec(f"the Redis URL {_TOLD[error.problem]}; write {_SHOWN}") from None
     return RedisEndpoint(
-        node=_node(host, port or DEFAULT_PORT),
-        db=_parse_db(parts),
-        tls=_SCHEMES[parts.scheme],
-        username=unquote(parts.username) if parts.username else None,
-        password=unquote(parts.password) if parts.password else None,
+        node=found.node,
+        db=found.db or 0,
+        tls=found.tls,
+        username=found.username,
+        password=found.password,
     )
 
 
@@ -99,7 +152,9 @@ def parse_node(text: str, *, default_port: int = DEFAULT_SENTINEL_PORT) -> Node:
         parts = urlsplit(f"//{text.strip()}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise InvalidSpec(f"{text!r} names no node ({_reason(error)}); write host:port") from None
+        raise InvalidSpec(
+            f"{text!r} names no node ({_problem(error).value}); write host:port"
+        ) from None
     if not host or port == 0 or parts.path or parts.query or parts.fragment or "@" in text:
         raise InvalidSpec(f"{text!r} names no node; write host:port")
     return _node(host, port or default_port)
@@ -170,14 +225,11 @@ def _check_credentials(endpoint: RedisEndpoint) -> None:
         )
 
 
-def _parse_db(parts: SplitResult) -> int:
-    path = parts.path.strip("/")
+def _read_db(path: str) -> int | None:
     if not path:
-        return 0
+        return None
     if not (path.isascii() and path.isdigit() and len(path) <= 5):
-        raise InvalidSpec(
-            f"the Redis URL names the database {path!r}, which is no number; write {_SHOWN}"
-        )
+        raise BadUrl(UrlProblem.DATABASE)
     return int(path)
 
 
@@ -193,8 +245,6 @@ def _text(fields: Mapping[str, bytes], name: str) -> str | None:
         raise InvalidSpec(f"the key {name} of the Secret is no UTF-8 text") from None
 
 
-def _reason(error: ValueError) -> str:
+def _problem(error: ValueError) -> UrlProblem:
     # The words of urllib about a port quote it, and it may be a piece of a password.
-    return (
-        "its port is no number from 1 to 65535" if "ort" in str(error) else "its host is malformed"
-    )
+    return UrlProblem.PORT if "ort" in str(error) else UrlProblem.HOST

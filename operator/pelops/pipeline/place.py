@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ def _source_options(endpoint: RedisEndpoint, told: Mapping[str, str]) -> dict[st
     else:
         options |= {
             "topology": "sentinel",
-            "sentinels": ",".join(str(node) for node in endpoint.sentinel.nodes),
+            # As JSON, since the brackets of an IPv6 address that comes first look like it.
+            "sentinels": json.dumps([str(node) for node in endpoint.sentinel.nodes]),
             "sentinelMaster": endpoint.sentinel.master_name,
         }
     if endpoint.username:

@@ -1,5 +1,5 @@
-"""Addresses, for programs that use `redis_core` alone."""
+"""Addresses and URLs, for programs that use `redis_core` alone."""
 
-from pelops.domain.endpoint import Node
+from pelops.domain.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
 
-__all__ = ["Node"]
+__all__ = ["BadUrl", "Node", "UrlProblem", "parse_node", "read_redis_url"]

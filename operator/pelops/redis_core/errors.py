@@ -30,7 +30,13 @@ from pelops.errors import (
     WrongType,
 )
 
-__all__ = ["RedisUnavailable", "permission_denied", "translate_failure", "translate_reply"]
+__all__ = [
+    "InvalidSpec",
+    "RedisUnavailable",
+    "permission_denied",
+    "translate_failure",
+    "translate_reply",
+]
 
 _REFUSED: Final = {
     "LOADING": "Redis is loading its data; it will be asked again",

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, unquote, urlsplit
 
-from pelops.redis_core.endpoint import Node
+from pelops.redis_core.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
+from pelops.redis_core.errors import InvalidSpec
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.kinds import FLAG, NAMES, TEXT, choice, either, whole
 from pyspark_redis_streams.options.option import EVERY_USE, EVERY_VIEW, section, values_for
@@ -48,15 +48,11 @@ class Secret:
             ) from error
 
 
-def _read_addresses(names: tuple[str, ...]) -> tuple[Node, ...]:
-    return tuple(_read_address(name) for name in names)
-
-
-def _read_address(name: str) -> Node:
-    host, _, port = name.rpartition(":")
-    if not host or not port.isdigit():
-        raise ValueError(f"must be host:port, separated by commas, and '{name}' is not one")
-    return Node(host, int(port))
+def _read_nodes(names: tuple[str, ...]) -> tuple[Node, ...]:
+    try:
+        return tuple(parse_node(name) for name in names)
+    except InvalidSpec as error:
+        raise ValueError(str(error)) from error
 
 
 _server = section("Server", uses=EVERY_USE, views=EVERY_VIEW)
@@ -91,7 +87,7 @@ class ServerSettings:
     password_file: str | None = _server("passwordFile", TEXT)(
         "File, on driver and executors, that holds the password."
     )
-    sentinels: tuple[Node, ...] = _server("sentinels", NAMES.then(_read_addresses))(
+    sentinels: tuple[Node, ...] = _server("sentinels", NAMES.then(_read_nodes))(
         "Sentinels as `host:port,host:port`."
     )
     sentinel_master: str | None = _server("sentinelMaster", TEXT)(
@@ -168,48 +164,29 @@ def read_server_settings(values: Mapping[str, Any], given: Mapping[str, str]) ->
 
 
 def _parts_of_url(values: Mapping[str, Any]) -> dict[str, Any]:
-    parts = urlsplit(values["url"])
-    problem = _problem_of_url(parts)
-    if problem is not None:
-        raise OptionError(
-            f"option 'url' must be redis://host:port/db or rediss://host:port/db ({problem})"
-        )
+    try:
+        url = read_redis_url(values["url"])
+    except BadUrl as error:
+        raise OptionError(_TOLD[error.problem]) from None
     return {
-        "host": parts.hostname,
-        "port": _port_of(parts),
-        "db": _database_of(parts.path, values["db"]),
-        "tls": values["tls"] or parts.scheme == "rediss",
-        "username": unquote(parts.username) if parts.username else values["username"],
-        "password": unquote(parts.password) if parts.password else values["password"],
+        "host": url.node.host,
+        "port": url.node.port,
+        "db": values["db"] if url.db is None else url.db,
+        "tls": values["tls"] or url.tls,
+        "username": url.username or values["username"],
+        "password": url.password or values["password"],
     }
 
 
-def _problem_of_url(parts: SplitResult) -> str | None:
-    if parts.scheme not in ("redis", "rediss"):
-        return f"its scheme is '{parts.scheme}'"
-    if not parts.hostname:
-        return "it has no host"
-    if parts.query or parts.fragment:
-        # Other clients read settings there: to drop them could read another database.
-        return "it goes on behind the database; say the rest by other options"
-    return None
-
-
-def _port_of(parts: SplitResult) -> int:
-    try:
-        return parts.port or 6379
-    except ValueError as error:
-        shown = parts.netloc.rpartition("@")[2]
-        raise OptionError(f"option 'url' has no usable port: '{shown}'") from error
-
-
-def _database_of(path: str, default: int) -> int:
-    text = path.strip("/")
-    if not text:
-        return default
-    if not text.isdigit():
-        raise OptionError(f"option 'url' ends with '{text}', which is no database number")
-    return int(text)
+_SHAPE = "option 'url' must be redis://host:port/db or rediss://host:port/db"
+_TOLD = {
+    UrlProblem.PORT: "option 'url' has no usable port: it must be a number from 1 to 65535",
+    UrlProblem.HOST: f"{_SHAPE} (its host is malformed)",
+    UrlProblem.SCHEME: f"{_SHAPE} (it begins with another scheme, or it has no host)",
+    UrlProblem.NO_HOST: f"{_SHAPE} (it has no host, or port 0)",
+    UrlProblem.OPTIONS: f"{_SHAPE} (it goes on behind the database; say the rest by other options)",
+    UrlProblem.DATABASE: "option 'url' ends with something that is no database number",
+}
 
 
 def _check_topology(settings: ServerSettings) -> None:
