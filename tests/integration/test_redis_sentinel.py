@@ -16,6 +16,7 @@ from pelops.errors import (
 from pelops.redis_core.server import Topology
 from pelops.redis_streams.group.observation import observe_group
 from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
+from tests.fake_sentinel import fake_sentinel
 from tests.integration.redis_door import an_owner, connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 
@@ -88,6 +89,20 @@ async def test_a_master_that_no_sentinel_knows_is_unavailable(
     with pytest.raises(RedisUnavailable, match="no Sentinel names the master other"):
         async with connected(endpoint):
             pass
+
+
+async def test_a_master_that_is_none_yet_is_asked_for_again(
+    redis_sentinel: SentinelServers,
+) -> None:
+    master = redis_sentinel.master_address()[1]
+    replica = next(one.port for one in redis_sentinel.servers if one.port != master)
+    with fake_sentinel(replica, master) as sentinel:
+        endpoint = build_endpoint(sentinel_master="m", sentinel_nodes=[sentinel.node])
+        with pytest.raises(RedisUnavailable, match="not the master yet"):
+            async with connected(endpoint):
+                pass
+        async with connected(endpoint) as server:
+            assert b"role:master" in await server.execute("INFO", "replication")
 
 
 async def test_the_address_of_a_sentinel_is_no_redis_url(redis_sentinel: SentinelServers) -> None:

@@ -10,6 +10,7 @@ import pytest
 import redis
 from pyspark.sql.types import StringType, StructType
 
+from local_cluster.processes import free_port
 from local_cluster.redis_servers import (
     ClusterServers,
     SentinelServers,
@@ -20,7 +21,9 @@ from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.errors import DataLoss, NotPermitted, OptionError
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
+from pyspark_redis_streams.redis.connections import Door
 from pyspark_redis_streams.views.entries import EntriesReader
+from tests.fake_sentinel import fake_sentinel
 from tests.redis_fixtures import RunRedis
 
 SCHEMA = StructType().add("stream", StringType()).add("id", StringType())
@@ -118,6 +121,38 @@ def test_a_replica_is_read_once_it_has_everything(empty_sentinel: SentinelServer
     replicas = [s for s in empty_sentinel.servers if s.port != empty_sentinel.master().port]
     ranges = [s.info("commandstats").get("cmdstat_xrange") for s in replicas]
     assert any(ranges), "the pages came from a replica"
+
+
+def test_a_master_that_is_none_yet_is_asked_for_again(empty_sentinel: SentinelServers) -> None:
+    master = empty_sentinel.master().port
+    replica = next(one.port for one in empty_sentinel.servers if one.port != master)
+    with client_of(master) as client:
+        wanted = fill(client, "orders", 20)
+    named = {"topology": "sentinel", "sentinelMaster": "m"}
+    with fake_sentinel(replica, replica, master) as sentinel:
+        read = Read(stream="orders", sentinels=sentinel.node, **named)
+        assert sentinel.asked == 3
+        assert [entry for _, entry in read.rows()] == wanted
+
+
+def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(
+    empty_sentinel: SentinelServers,
+) -> None:
+    known, *others = empty_sentinel.sentinels
+    nodes = f"127.0.0.1:{free_port()},127.0.0.1:{known.port}"
+    options = sentinel_options(empty_sentinel) | {"sentinels": nodes}
+    with client_of(empty_sentinel.master().port) as client:
+        wanted = fill(client, "orders", 20)
+    settings = parse_read_options(QUICK | options | {"stream": "orders"}, Use.READ).server
+    with Door(settings) as door:
+        assert door.ask("orders", "XLEN", "orders") == len(wanted)
+        known.stop()
+        door.forget()  # so that it has to ask again
+        try:
+            assert others[0].is_alive()
+            assert door.ask("orders", "XLEN", "orders") == len(wanted)
+        finally:
+            known.start()
 
 
 def test_an_unknown_master_is_an_error_of_the_option(empty_sentinel: SentinelServers) -> None:

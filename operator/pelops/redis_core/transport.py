@@ -20,6 +20,7 @@ from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import translate_failure
+from pelops.redis_core.sentinel_answers import is_replica
 
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -202,6 +203,6 @@ class LocatedConnection(Connection):
     async def _check_master(self) -> None:
         await self.send_command("INFO", "replication", check_health=False)
         role = await read_reply(self)
-        if isinstance(role, bytes) and b"role:slave" in role:
+        if is_replica(role):
             await self.disconnect()
             raise RedisUnavailable("the server that Sentinel names is not the master yet")

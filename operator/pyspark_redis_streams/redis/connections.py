@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from pelops.redis_core.endpoint import Node
+from pelops.redis_core.sentinel_answers import SentinelAnswers, is_replica
 from pelops.redis_core.slots import SlotMap, key_slot
-from pyspark_redis_streams.errors import ServerUnavailable
+from pyspark_redis_streams.errors import NotPermitted, ServerUnavailable
 from pyspark_redis_streams.redis.link import Argument, Away, Link
 from pyspark_redis_streams.redis.servers import ServerSettings
 from pyspark_redis_streams.redis.topology import read_slots, sentinel_address
@@ -29,6 +30,7 @@ class Door:
     def __init__(self, settings: ServerSettings, *, from_replica: bool = False) -> None:
         self._settings = settings
         self._from_replica = from_replica
+        self._sentinels = SentinelAnswers(settings.sentinel_master or "", settings.sentinels)
         self._links: dict[Node, Link] = {}
         self._slots: SlotMap | None = None
         self._chosen: Node | None = None
@@ -65,7 +67,7 @@ class Door:
             return nodes[-1] if self._from_replica else nodes[0]
         if self._settings.topology == "sentinel":
             self._chosen = self._chosen or sentinel_address(
-                self._settings, replica=self._from_replica
+                self._sentinels, self._settings, replica=self._from_replica
             )
             return self._chosen
         return Node(self._settings.host, self._settings.port)
@@ -98,6 +100,8 @@ class Door:
             link = Link(address, self._settings)
             if self._from_replica and self._settings.topology == "cluster":
                 link.ask("READONLY")
+            if self._settings.topology == "sentinel" and not self._from_replica:
+                _require_master(link)
             self._links[address] = link
         return link
 
@@ -118,3 +122,13 @@ class Door:
             f"{away}; tried {times} times in {took_s:.1f} s. Is the server up and reachable from"
             " here? Options: 'url' or 'host' and 'port', 'tls', 'numRetries', 'retryIntervalMs'"
         )
+
+
+def _require_master(link: Link) -> None:
+    try:
+        info = link.ask("INFO", "replication")
+    except NotPermitted:
+        return  # nothing can be said
+    if is_replica(info):
+        link.close()
+        raise Away(f"the server at {link.node} that Sentinel names is not the master yet")

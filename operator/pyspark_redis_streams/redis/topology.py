@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from pelops.redis_core.endpoint import Node
 from pelops.redis_core.errors import RedisUnavailable
+from pelops.redis_core.sentinel_answers import MasterUnknown, SentinelAnswers, usable_replicas
 from pelops.redis_core.slots import SLOT_MAP, SlotMap
-from pyspark_redis_streams.errors import NotPermitted, OptionError
+from pyspark_redis_streams.errors import NotPermitted, OptionError, ServerError
 from pyspark_redis_streams.redis.link import Away, Link
 from pyspark_redis_streams.redis.servers import ServerSettings
 
@@ -37,47 +38,35 @@ def _slots_told_by(seed: Node, settings: ServerSettings) -> SlotMap:
         link.close()
 
 
-def sentinel_address(settings: ServerSettings, *, replica: bool) -> Node:
+def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, replica: bool) -> Node:
     """Where the master is, or a replica of it that is up; the master if there is none.
 
     Raises Away when no Sentinel answers, OptionError when none knows the master's name.
     """
-    complaints = []
-    for sentinel in settings.sentinels:
-        link = Link(sentinel, settings, is_sentinel=True)
+    problems: list[tuple[Node, Exception]] = []
+    for node in answers.order:
+        link = Link(node, settings, is_sentinel=True)
         try:
-            found = _ask_sentinel(link, settings, replica=replica)
-        except (Away, NotPermitted) as error:
-            complaints.append(str(error))
-            continue
+            return _ask_sentinel(link, answers, replica=replica)
+        except (Away, NotPermitted, RedisUnavailable) as error:
+            problems.append((node, error))
         finally:
             link.close()
-        if found is not None:
-            return found
-        complaints.append(f"{sentinel} does not know it")
-    if all("does not know" in complaint for complaint in complaints):
+    if all(isinstance(error, MasterUnknown) for _, error in problems):
         raise OptionError(
             f"option 'sentinelMaster' is '{settings.sentinel_master}', a name that no Sentinel of"
             " option 'sentinels' watches"
         )
-    raise Away("no Sentinel tells the master: " + "; ".join(complaints))
+    raise Away(str(answers.failure(problems)))
 
 
-def _ask_sentinel(link: Link, settings: ServerSettings, *, replica: bool) -> Node | None:
-    name = settings.sentinel_master or ""
-    master = link.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name)
-    if master is None:
-        return None
-    if replica:
-        usable = [
-            found
-            for found in map(_pairs, link.ask("SENTINEL", "REPLICAS", name))
-            if found[b"flags"] == b"slave" and found.get(b"master-link-status") == b"ok"
-        ]
-        if usable:
-            return Node(usable[0][b"ip"].decode(), int(usable[0][b"port"]))
-    return Node(master[0].decode(), int(master[1]))
-
-
-def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+def _ask_sentinel(link: Link, answers: SentinelAnswers, *, replica: bool) -> Node:
+    address = link.ask(*answers.master_command)
+    try:
+        others = link.ask(*answers.others_command)
+    except ServerError:
+        others = None  # those that the options name must do
+    master = answers.master(link.node, address, others)
+    if not replica:
+        return master
+    return next(iter(usable_replicas(link.ask(*answers.replicas_command))), master)

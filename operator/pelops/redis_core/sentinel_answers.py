@@ -1,0 +1,95 @@
+"""Which Sentinel to ask next, and what an answer means. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from pelops.domain.endpoint import Node
+from pelops.errors import RedisUnavailable
+
+_MOST: Final = 32  # Sentinels to remember: a hostile one may name any number
+
+
+class MasterUnknown(RedisUnavailable):
+    """A Sentinel answers and does not watch a master of this name."""
+
+
+class SentinelAnswers:
+    """The Sentinels of one master. Those that the known ones know are learned.
+
+    One after the other is to be asked, in this `order`, until `master` accepts an answer.
+    """
+
+    def __init__(self, master_name: str, nodes: Sequence[Node]) -> None:
+        self.master_name = master_name
+        self._nodes = list(nodes)
+        self.master_command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", master_name)
+        self.others_command = ("SENTINEL", "SENTINELS", master_name)
+        self.replicas_command = ("SENTINEL", "REPLICAS", master_name)
+
+    @property
+    def order(self) -> tuple[Node, ...]:
+        """Whom to ask: the one that answered last time comes first."""
+        return tuple(self._nodes)
+
+    def master(self, asked: Node, address: Any, others: Any = None) -> Node:
+        """The master in the answer of one Sentinel to `master_command`.
+
+        `others` is its answer to `others_command`; it may be an error, for want of rights. Raises
+        MasterUnknown when it knows no such master, RedisUnavailable when it names no address.
+        """
+        if address is None:
+            raise MasterUnknown(f"knows no master {self.master_name}")
+        found = _parse_node(address)
+        if found is None:
+            raise RedisUnavailable(f"names no address of {self.master_name}: {str(address)[:200]}")
+        self._nodes.remove(asked)
+        self._nodes.insert(0, asked)
+        self._nodes += [node for node in _members(others) if node not in self._nodes]
+        del self._nodes[_MOST:]
+        return found
+
+    def failure(self, problems: Iterable[tuple[Node, Exception]]) -> RedisUnavailable:
+        """The error when no Sentinel gave an answer; `problems` says why not, of each asked."""
+        told = "; ".join(f"{node}: {problem}" for node, problem in problems)
+        return RedisUnavailable(f"no Sentinel names the master {self.master_name}: {told}")
+
+
+def usable_replicas(reply: Any) -> tuple[Node, ...]:
+    """The replicas in an answer to `replicas_command` that are up and follow their master."""
+    return tuple(
+        node
+        for facts, node in _described(reply)
+        if facts.get(b"flags") == b"slave" and facts.get(b"master-link-status") == b"ok"
+    )
+
+
+def is_replica(info: Any) -> bool:
+    """Whether a reply to INFO replication is a replica's; False also where INFO is refused.
+
+    A Sentinel may name a server that is not the master yet.
+    """
+    return isinstance(info, bytes) and b"role:slave" in info
+
+
+def _members(reply: Any) -> Iterable[Node]:
+    return (node for _, node in _described(reply))
+
+
+def _described(reply: Any) -> Iterable[tuple[dict[bytes, Any], Node]]:
+    for flat in reply if isinstance(reply, list) else ():
+        if isinstance(flat, list) and all(isinstance(part, bytes) for part in flat):
+            facts = dict(zip(flat[::2], flat[1::2], strict=False))
+            node = _parse_node([facts.get(b"ip"), facts.get(b"port")])
+            if node is not None:
+                yield facts, node
+
+
+def _parse_node(address: Any) -> Node | None:
+    try:
+        host, port = address
+        found = Node(host.decode(), int(port))
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return found if found.host and 0 < found.port <= 65_535 else None

@@ -1,0 +1,93 @@
+"""What Sentinels answer: the master is found, others are learned, nonsense is refused."""
+
+import pytest
+
+from pelops.domain.endpoint import Node
+from pelops.errors import RedisUnavailable
+from pelops.redis_core.sentinel_answers import (
+    MasterUnknown,
+    SentinelAnswers,
+    is_replica,
+    usable_replicas,
+)
+
+ONE, TWO = Node("one", 1), Node("two", 2)
+MASTER = [b"10.0.0.1", b"6379"]
+
+
+def described(port: int, **facts: str) -> list[bytes]:
+    told = {"ip": "10.0.0.9", "port": str(port), **facts}
+    return [part.encode() for pair in told.items() for part in pair]
+
+
+def answers() -> SentinelAnswers:
+    return SentinelAnswers("orders", [ONE, TWO])
+
+
+def test_the_one_that_answered_is_asked_first_next_time() -> None:
+    sentinels = answers()
+    assert sentinels.master(TWO, MASTER) == Node("10.0.0.1", 6379)
+    assert sentinels.order == (TWO, ONE)
+
+
+def test_others_are_learned_once() -> None:
+    sentinels = answers()
+    for _ in range(2):
+        sentinels.master(ONE, MASTER, [described(7), described(8)])
+    assert sentinels.order == (ONE, TWO, Node("10.0.0.9", 7), Node("10.0.0.9", 8))
+
+
+def test_no_more_are_learned_than_can_be_asked() -> None:
+    sentinels = answers()
+    sentinels.master(ONE, MASTER, [described(port) for port in range(1, 10_000)])
+    assert len(sentinels.order) == 32
+
+
+@pytest.mark.parametrize(
+    "others",
+    [None, b"OK", ValueError(), [None], [[]], [[b"ip"]], [[b"ip", b"x"]], [described(0)], [[7, 8]]],
+)
+def test_the_master_counts_whatever_is_said_of_others(others: object) -> None:
+    sentinels = answers()
+    assert sentinels.master(ONE, MASTER, others) == Node("10.0.0.1", 6379)
+    assert sentinels.order == (ONE, TWO)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [b"", 7, [], [b"a"], [b"a", b"b"], [b"", b"1"], [b"a", b"0"], [b"a", b"70000"], [b"\xff", b"1"],
+     [b"a", b"1", b"2"], ["a", b"1"], [None, None]],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(address: object) -> None:
+    sentinels = answers()
+    with pytest.raises(RedisUnavailable, match="names no address of orders") as refused:
+        sentinels.master(TWO, address)
+    assert not isinstance(refused.value, MasterUnknown)
+    assert sentinels.order == (ONE, TWO)
+
+
+def test_a_master_that_is_not_watched_is_unknown() -> None:
+    with pytest.raises(MasterUnknown, match="knows no master orders"):
+        answers().master(ONE, None)
+
+
+def test_a_failure_tells_what_each_one_said() -> None:
+    told = str(answers().failure([(ONE, MasterUnknown("knows it not")), (TWO, OSError("gone"))]))
+    assert told == "no Sentinel names the master orders: one:1: knows it not; two:2: gone"
+
+
+def test_replicas_that_are_down_or_behind_are_left_out() -> None:
+    reply = [
+        described(1, flags="slave", **{"master-link-status": "err"}),
+        described(2, flags="s_down,slave", **{"master-link-status": "ok"}),
+        described(3, flags="slave", **{"master-link-status": "ok"}),
+        described(4),
+        [b"nonsense"],
+    ]
+    assert usable_replicas(reply) == (Node("10.0.0.9", 3),)
+    assert usable_replicas(ValueError()) == ()
+
+
+def test_who_is_a_replica_says_so() -> None:
+    assert is_replica(b"# Replication\r\nrole:slave\r\n")
+    assert not any(map(is_replica, (b"role:master\r\n", None, PermissionError())))
