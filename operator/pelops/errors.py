@@ -17,6 +17,7 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   ├── PermissionDenied      the ACL forbids a command or a key
     │   ├── WrongType             a key holds another type
     │   ├── CrossSlot             keys of one script live in different slots
+    │   ├── NoSuchStream
     │   ├── NoSuchGroup
     │   ├── NotOurs               another resource acts on the group
     │   ├── WouldDuplicate        other groups of the stream would see a copy too
@@ -104,6 +105,10 @@ class WrongType(RedisError):
 
 class CrossSlot(RedisError):
     """Keys that one script needs live in different slots of the cluster."""
+
+
+class NoSuchStream(RedisError):
+    """The stream does not exist."""
 
 
 class NoSuchGroup(RedisError):

@@ -8,6 +8,7 @@ from pelops.errors import (
     CrossSlot,
     InvalidSpec,
     NoSuchGroup,
+    NoSuchStream,
     NotServing,
     OutcomeUnknown,
     OutOfMemory,
@@ -19,7 +20,7 @@ from pelops.errors import (
     WritesRefused,
     WrongType,
 )
-from pelops.redis_core.errors import translate_failure, translate_reply
+from pelops.redis_core.errors import is_passing, is_refusal, translate_failure, translate_reply
 
 
 def parsed(text: str) -> Exception:
@@ -82,6 +83,8 @@ def test_an_unknown_refusal_of_a_read_leaves_nothing_in_doubt() -> None:
         ("NOPERM No permissions to access a key", None, None),
         ("ERR The user executing the script can't run this command or subcommand script: 57f0, "
          "on @user_script:5.", None, None),
+        ("ERR The user executing the script can't access at least one of the keys mentioned in the "
+         "command arguments script: 57f0, on @user_script:5.", None, None),
     ],
 )  # fmt: skip
 def test_a_forbidden_command_is_named_where_redis_names_it(
@@ -123,3 +126,57 @@ def test_a_refusal_that_ends_the_connection_is_still_a_refusal(
 ) -> None:
     error = translate_failure(parsed(answer), address="a:1", sent=True, writes=True)
     assert type(error) is kind
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ("ERR no such key", NoSuchStream),
+        ("ERR The XGROUP subcommand requires the key to exist. Note that", NoSuchStream),
+        ("ERR -NOGROUP No such consumer group 'g' for key name 's' script: 57f0", NoSuchGroup),
+        ("ERR No such consumer group 'g'", NoSuchGroup),
+        ("ERR Operation against a key holding the wrong kind of value", WrongType),
+    ],
+)
+def test_what_only_the_sentence_says_counts_for_a_read(answer: str, kind: type[Exception]) -> None:
+    """A script that writes may have met it halfway."""
+    read = translate_reply(parsed(answer), command="EVALSHA", key="orders", writes=False)
+    assert type(read) is kind
+    write = translate_reply(parsed(answer), command="EVALSHA", key="orders", writes=True)
+    assert type(write) is OutcomeUnknown
+
+
+@pytest.mark.parametrize(
+    ("answer", "passes"),
+    [
+        ("MOVED 3999 127.0.0.1:6381", True),
+        ("ASK 3999 127.0.0.1:6381", True),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", True),
+        ("CLUSTERDOWN The cluster is down", True),
+        ("LOADING Redis is loading the dataset in memory", True),
+        ("READONLY You can't write against a read only replica.", True),
+        ("MASTERDOWN Link with MASTER is down", True),
+        ("BUSY Redis is busy running a script.", True),
+        ("UNBLOCKED client unblocked via CLIENT UNBLOCK", True),
+        ("ERR max number of clients reached", True),
+        ("OOM command not allowed when used memory > 'maxmemory'.", False),
+        ("NOREPLICAS Not enough good replicas to write.", False),
+        ("MISCONF Errors writing to the AOF file", False),
+        ("NOPERM No permissions to access a key", False),
+        ("ERR no such key", False),
+    ],
+)
+def test_what_another_node_or_a_later_moment_would_not_answer(answer: str, passes: bool) -> None:
+    assert is_refusal(parsed(answer)) or "clients" in answer
+    assert is_passing(parsed(answer)) is passes
+
+
+def test_a_connection_that_broke_is_no_refusal() -> None:
+    assert not is_refusal(exceptions.ConnectionError("Connection closed by server."))
+    assert not is_refusal(exceptions.TimeoutError("Timeout reading from socket"))
+
+
+def test_credentials_that_redis_py_finds_refused_are_wrong() -> None:
+    refused = exceptions.AuthenticationError("Invalid Username or Password")
+    error = translate_failure(refused, address="a:1", sent=False, writes=False)
+    assert type(error) is AuthenticationFailed

@@ -17,6 +17,7 @@ from pelops.errors import (
     CrossSlot,
     InvalidSpec,
     NoSuchGroup,
+    NoSuchStream,
     NotServing,
     OutcomeUnknown,
     OutOfMemory,
@@ -31,8 +32,16 @@ from pelops.errors import (
 )
 
 __all__ = [
+    "AuthenticationFailed",
     "InvalidSpec",
+    "NoSuchGroup",
+    "NoSuchStream",
+    "PelopsError",
+    "PermissionDenied",
     "RedisUnavailable",
+    "WrongType",
+    "is_passing",
+    "is_refusal",
     "permission_denied",
     "translate_failure",
     "translate_reply",
@@ -61,6 +70,9 @@ _KINDS: Final[Mapping[str, type[RedisUnavailable]]] = {
     **dict.fromkeys(("READONLY", "NOREPLICAS", "MISCONF"), WritesRefused),
     **dict.fromkeys(("LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN"), NotServing),
 }
+# What another node would not refuse, or the same one later, without anybody's help.
+_PASSING: Final = frozenset(_REFUSED) - {"OOM", "NOREPLICAS", "MISCONF", "NOSCRIPT"}
+_CLIENTS: Final = "max number of clients"
 _DENIED: Final = re.compile(r"run the '([^']+)' command", re.IGNORECASE)
 _DENIED_KEY: Final = re.compile(r"access the '(.+)' key", re.IGNORECASE)
 _UNKNOWN: Final = re.compile(r"unknown (?:redis )?(?:sub)?command", re.IGNORECASE)
@@ -73,7 +85,7 @@ _WANTS_CREDENTIALS: Final = re.compile(
 )
 _SCRIPT_LINE: Final = re.compile(r" script: [0-9a-f, ]*on @user_script.*$", re.DOTALL)
 _ARGUMENTS: Final = re.compile(r",? with args beginning with.*$", re.DOTALL)  # may hold payload
-_DENIED_IN_SCRIPT: Final = re.compile(r"ACL failure in script|user executing the script can't run")
+_DENIED_IN_SCRIPT: Final = re.compile(r"ACL failure in script|user executing the script can't")
 
 
 def translate_failure(error: Exception, *, address: str, sent: bool, writes: bool) -> PelopsError:
@@ -82,8 +94,7 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
     `sent` says whether any byte of the command may have left, `writes` whether it would change
     anything: only both together leave the outcome unknown.
     """
-    if isinstance(error, exceptions.ResponseError) or getattr(error, "status_code", None):
-        # redis-py ends the connection for some replies, such as LOADING: still a refusal.
+    if is_refusal(error):
         return translate_reply(error, command="AUTH", key=None, writes=False)
     shown = str(error) or type(error).__name__
     if sent and writes:
@@ -95,16 +106,21 @@ def translate_reply(
     error: Exception, *, command: str, key: str | None, writes: bool
 ) -> PelopsError:
     """What an error means that Redis answered to `command` on `key`."""
-    text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))
-    code = _code(error) or text.partition(" ")[0]
+    code, text = _read_refusal(error)
     if code in _REFUSED:
         refused = _KINDS.get(code, RedisUnavailable)
         return refused(f"{_REFUSED[code]} ({code})")
     if code in {"WRONGPASS", "NOAUTH"} or _WANTS_CREDENTIALS.search(text):
         return _wrong_credentials(code)
+    if isinstance(error, exceptions.AuthenticationError):  # redis-py says so in its own words
+        return _wrong_credentials(code)
     if code == "NOPERM" or _DENIED_IN_SCRIPT.search(text):
         return _denied(text)
-    return _named(code, text, key) or _unnamed(text, command, writes=writes)
+    return (
+        _named(code, text, key)
+        or (None if writes else _named_within(text, key))
+        or _unnamed(text, command, writes=writes)
+    )
 
 
 def _named(code: str, text: str, key: str | None) -> PelopsError | None:
@@ -117,6 +133,17 @@ def _named(code: str, text: str, key: str | None) -> PelopsError | None:
     return None
 
 
+def _named_within(text: str, key: str | None) -> PelopsError | None:
+    """What only the sentence says: of a write it may come from the middle of a script."""
+    if "NOGROUP" in text or "no such consumer group" in text.lower():
+        return NoSuchGroup(text)
+    if "WRONGTYPE" in text or "wrong kind of value" in text:
+        return WrongType(f"{key} holds another type", key=key or "", found="unknown")
+    if "no such key" in text or "requires the key to exist" in text:
+        return NoSuchStream(text)
+    return None
+
+
 def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
     if _UNKNOWN.search(text):
         found = _LACKING.search(text)
@@ -125,7 +152,7 @@ def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
         )
     if _NO_DATABASE.search(text):
         return InvalidSpec("Redis has no such database; a cluster has only database 0")
-    if "max number of clients" in text:
+    if _CLIENTS in text:
         return NotServing("Redis accepts no more clients (maxclients); raise it, or close some")
     # An error that no list knows may come from the middle of a script.
     return OutcomeUnknown(f"{command}: {text}") if writes else RedisError(f"{command}: {text}")
@@ -156,6 +183,24 @@ def permission_denied(command: str | None, key: str | None) -> PermissionDenied:
         command=command,
         key=key,
     )
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether the server answered, and refused: nothing broke on the way."""
+    # redis-py ends the connection for some replies, such as LOADING: still a refusal.
+    kinds = (exceptions.ResponseError, exceptions.AuthenticationError)
+    return isinstance(error, kinds) or bool(getattr(error, "status_code", None))
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether another node, or the same one a while later, would not give this answer."""
+    code, text = _read_refusal(error)
+    return code in _PASSING or _CLIENTS in text
+
+
+def _read_refusal(error: Exception) -> tuple[str, str]:
+    text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))
+    return _code(error) or text.partition(" ")[0], text
 
 
 def _code(error: BaseException) -> str | None:

@@ -7,16 +7,20 @@ from typing import Any
 
 from redis import Connection
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    MovedError,
-    NoPermissionError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import MovedError, RedisError
 from redis.retry import Retry
 
 from pelops.redis_core.endpoint import Node
+from pelops.redis_core.errors import (
+    AuthenticationFailed,
+    NoSuchGroup,
+    NoSuchStream,
+    PermissionDenied,
+    WrongType,
+    is_passing,
+    is_refusal,
+    translate_reply,
+)
 from pyspark_redis_streams.errors import (
     GroupMissing,
     NotAStream,
@@ -34,15 +38,6 @@ class Away(Exception):
     """The node does not serve this now: reconnect, look where the stream is, and try again."""
 
 
-# What a node says that another node, or the same one later, would not say.
-_PASSING = (
-    "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "LOADING", "READONLY", "MASTERDOWN", "BUSY",
-    "UNBLOCKED", "max number of clients",
-)  # fmt: skip
-
-
-# Within a script Redis says it in other words, and 7.0 in others still.
-_FORBIDDEN = ("NOPERM", "ACL failure in script", "The user executing the script can't")
 _CONTAINERS = ("XINFO", "XGROUP")
 
 
@@ -91,48 +86,38 @@ class Link:
 def translate(error: Exception, command: str, where: str) -> Exception:
     """What a failure of this command means to a reader of a stream."""
     said = str(error)
-    if isinstance(error, NoPermissionError) or said.startswith(_FORBIDDEN):
-        return NotPermitted(f"{command} {where} is not permitted to this user: {said}")
-    if isinstance(error, AuthenticationError) or said.startswith(("WRONGPASS", "NOAUTH")):
-        return NotPermitted(
-            f"the server {where} does not let this user in: {said}; check the options 'username',"
-            " 'password', 'passwordEnv' and 'passwordFile'"
-        )
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return ServerError(
             f"the certificate of the server {where} is not trusted: {said}; check the options"
             " 'tlsCaFile' and 'tlsVerify'"
         )
-    if not isinstance(error, ResponseError):
+    if not is_refusal(error) or is_passing(error):
         return Away(f"{command} {where}: {said or type(error).__name__}")
-    return _translate_refusal(error, command, where)
-
-
-def _translate_refusal(error: ResponseError, command: str, where: str) -> Exception:
-    said = str(error)
-    if "no such key" in said or "requires the key to exist" in said:
-        return StreamMissing(f"{command} {where}: there is no such stream")
-    if "NOGROUP" in said or "no such consumer group" in said.lower():
-        return GroupMissing(f"{command} {where}: {said}")
-    if "WRONGTYPE" in said or "wrong kind of value" in said:
-        return NotAStream(f"{command} {where}: the key is not a stream ({said})")
-    if said.startswith(_PASSING) or type(error).__name__ in _PASSING_TYPES:
-        return Away(f"{command} {where}: {said}")
+    refusal = translate_reply(error, command=command, key=None, writes=False)
+    for kind, (ours, told) in _REFUSALS.items():
+        if isinstance(refusal, kind):
+            return ours(told.format(command=command, where=where, said=said))
     hint = next((hint for part, hint in _HINTS.items() if part in said), "")
     return ServerError(f"{command} {where} was refused: {said}{hint}")
 
+
+_REFUSALS: dict[type[Exception], tuple[type[ServerError], str]] = {
+    PermissionDenied: (NotPermitted, "{command} {where} is not permitted to this user: {said}"),
+    AuthenticationFailed: (
+        NotPermitted,
+        "the server {where} does not let this user in: {said}; check the options 'username',"
+        " 'password', 'passwordEnv' and 'passwordFile'",
+    ),
+    NoSuchStream: (StreamMissing, "{command} {where}: there is no such stream"),
+    NoSuchGroup: (GroupMissing, "{command} {where}: {said}"),
+    WrongType: (NotAStream, "{command} {where}: the key is not a stream ({said})"),
+}
 
 # Which option to look at, by what the server says.
 _HINTS = {
     "DB index is out of range": "; check option 'db', or the end of option 'url'",
     "cluster support disabled": "; check option 'topology': the server is not part of a cluster",
 }
-
-# redis-py strips the first word of these replies and says it by a class.
-_PASSING_TYPES = (
-    "MovedError", "AskError", "TryAgainError", "ClusterDownError", "BusyLoadingError",
-    "ReadOnlyError", "MasterDownError", "MaxConnectionsError",
-)  # fmt: skip
 
 
 def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> Any:
