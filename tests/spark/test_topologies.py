@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
+from cryptography.hazmat.primitives import serialization
 from pyspark.sql.types import StringType, StructType
 
 from local_cluster.processes import free_port
@@ -18,7 +20,7 @@ from local_cluster.redis_servers import (
     StandaloneServers,
 )
 from pyspark_redis_streams.batch.tasks import EntriesPartition
-from pyspark_redis_streams.errors import DataLoss, NotPermitted, OptionError
+from pyspark_redis_streams.errors import DataLoss, NotPermitted, OptionError, ServerError
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
 from pyspark_redis_streams.redis.connections import Door
@@ -171,6 +173,58 @@ def test_tls_with_a_certificate_of_the_client(redis_tls: StandaloneServers) -> N
         "tlsCaFile": str(files.ca), "tlsCertFile": str(files.cert), "tlsKeyFile": str(files.key),
     }  # fmt: skip
     assert [entry for _, entry in Read(stream="over-tls", **options).rows()] == ["1-1", "2-1"]
+
+
+def tls_refusal(servers: StandaloneServers, **options: str) -> str:
+    place = {"host": "localhost", "port": str(servers.master().port), "tls": "true"}
+    with pytest.raises((OptionError, ServerError)) as refused:
+        Read(stream="over-tls", **(place | {"numRetries": "0"} | options))
+    return f"{type(refused.value).__name__}: {refused.value}"
+
+
+def test_certificates_that_cannot_be_used_are_an_error_of_their_options(
+    redis_tls: StandaloneServers, tmp_path: Path
+) -> None:
+    files = redis_tls.tls_files
+    assert files is not None
+    (tmp_path / "none.pem").write_text("none")
+    for option, told in (("tlsCaFile", "'tlsCaFile' names"), ("tlsCertFile", "'tlsKeyFile' name")):
+        options = {"tlsCaFile": str(files.ca), option: str(tmp_path / "none.pem")}
+        refusal = tls_refusal(redis_tls, **options)
+        assert refusal.startswith("OptionError: ") and told in refusal
+    assert "no readable PEM pair" in tls_refusal(redis_tls, tlsCertFile=str(files.cert))
+
+
+def test_an_encrypted_key_is_refused_and_asks_no_terminal(
+    redis_tls: StandaloneServers, tmp_path: Path
+) -> None:
+    files = redis_tls.tls_files
+    assert files is not None
+    key = serialization.load_pem_private_key(files.key.read_bytes(), password=None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"sesame"),
+    )
+    (tmp_path / "key.pem").write_bytes(encrypted)
+    names = {"tlsCertFile": str(files.cert), "tlsKeyFile": str(tmp_path / "key.pem")}
+    assert "no readable PEM pair" in tls_refusal(redis_tls, **names)
+
+
+def test_what_is_verified_of_a_server(redis_tls: StandaloneServers) -> None:
+    files = redis_tls.tls_files
+    assert files is not None
+    own = {"tlsCertFile": str(files.cert), "tlsKeyFile": str(files.key)}
+    assert "is not trusted" in tls_refusal(redis_tls, **own)
+    assert "is not trusted" in tls_refusal(redis_tls, tlsVerify="certificate", **own)
+    place = {"host": "localhost", "port": str(redis_tls.master().port), "tls": "true"}
+    redis_tls.cli("XADD", "unverified", "1-1", "a", "b")
+    read = Read(stream="unverified", tlsVerify="none", **place, **own)
+    assert read.rows() == [("unverified", "1-1")]
+    other = place | {"host": "127.1", "tlsCaFile": str(files.ca)} | own
+    assert "is not trusted" in tls_refusal(redis_tls, **other)
+    read = Read(stream="unverified", tlsVerify="certificate", **other)
+    assert read.rows() == [("unverified", "1-1")]
 
 
 def test_a_password_is_needed_where_one_is_set(

@@ -1,4 +1,4 @@
-"""TLS from the PEM texts of a Secret, without a file that outlives the call."""
+"""TLS from PEM texts, without a file that outlives the call."""
 
 from __future__ import annotations
 
@@ -6,46 +6,81 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from tempfile import NamedTemporaryFile
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import InvalidSpec
 
 
-def build_ssl_context(endpoint: RedisEndpoint) -> ssl.SSLContext | None:
-    """How to speak TLS to this endpoint; None when it is asked for plain text.
+class Verify(StrEnum):
+    """What is checked of a server's certificate."""
 
-    The server's name is always verified, against the given CA, or the system's own without one.
-    Raises InvalidSpec when a certificate or key cannot be read.
+    FULL = "full"  # whom it names, and who signed it
+    CERTIFICATE = "certificate"  # who signed it
+    NONE = "none"
+
+
+class BadCertificate(ValueError):
+    """A PEM text that cannot be used: that of the CA, else that of the client or of its key."""
+
+    def __init__(self, *, is_ca: bool) -> None:
+        super().__init__(
+            "no readable PEM certificate" if is_ca else "no readable PEM pair that belongs together"
+        )
+        self.is_ca = is_ca
+
+
+def make_ssl_context(
+    *,
+    ca_pem: bytes | None,
+    cert_pem: bytes | None,
+    key_pem: bytes | None,
+    verify: Verify = Verify.FULL,
+) -> ssl.SSLContext:
+    """How to speak TLS. The given CA is trusted alone, the system's own ones without it.
+
+    `cert_pem` may hold the key too. Raises BadCertificate.
     """
-    if not endpoint.tls:
-        return None
-    context = ssl.create_default_context(cadata=_ca_text(endpoint.ca_pem))
-    if endpoint.cert_pem and endpoint.key_pem:
-        _load_client_certificate(context, endpoint.cert_pem, endpoint.key_pem)
+    try:
+        context = ssl.create_default_context(
+            cadata=None if ca_pem is None else ca_pem.decode("ascii", "ignore")
+        )
+    except (ssl.SSLError, ValueError) as error:
+        raise BadCertificate(is_ca=True) from error
+    if cert_pem:
+        _load_client_certificate(context, cert_pem + b"\n" + (key_pem or b""))
+    if verify != Verify.FULL:
+        context.check_hostname = False
+    if verify == Verify.NONE:
+        context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _ca_text(ca_pem: bytes | None) -> str | None:
-    if ca_pem is None:
+def build_ssl_context(endpoint: RedisEndpoint) -> ssl.SSLContext | None:
+    """How to speak TLS to this endpoint; None when it is asked for plain text.
+
+    The server's name is always verified. Raises InvalidSpec when a certificate or key cannot be
+    read.
+    """
+    if not endpoint.tls:
         return None
     try:
-        text = ca_pem.decode("ascii", "ignore")
-        ssl.create_default_context(cadata=text)
-    except (ssl.SSLError, ValueError) as error:
-        raise InvalidSpec("ca.crt of the Secret holds no readable PEM certificate") from error
-    return text
+        return make_ssl_context(
+            ca_pem=endpoint.ca_pem, cert_pem=endpoint.cert_pem, key_pem=endpoint.key_pem
+        )
+    except BadCertificate as error:
+        files = "ca.crt of the Secret holds", "tls.crt and tls.key of the Secret are"
+        raise InvalidSpec(f"{files[not error.is_ca]} {error}") from error
 
 
-def _load_client_certificate(context: ssl.SSLContext, cert_pem: bytes, key_pem: bytes) -> None:
+def _load_client_certificate(context: ssl.SSLContext, pem: bytes) -> None:
     try:
-        with _readable_file(cert_pem + b"\n" + key_pem) as path:
+        with _readable_file(pem) as path:
             # An encrypted key must fail here instead of asking a terminal for its pass phrase.
             context.load_cert_chain(path, password=lambda: b"")
     except (ssl.SSLError, ValueError) as error:
-        raise InvalidSpec(
-            "tls.crt and tls.key of the Secret are no readable PEM pair that belongs together"
-        ) from error
+        raise BadCertificate(is_ca=False) from error
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from redis import Connection
@@ -29,7 +30,7 @@ from pyspark_redis_streams.errors import (
     StreamMissing,
 )
 from pyspark_redis_streams.redis.servers import ServerSettings
-from pyspark_redis_streams.redis.tls import TlsConnection, tls_arguments
+from pyspark_redis_streams.redis.tls import TlsConnection, ssl_context
 
 Argument = str | bytes | int
 
@@ -122,7 +123,9 @@ _HINTS = {
 
 def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> Any:
     secret = settings.sentinel_secret if is_sentinel else settings.secret
-    kind = TlsConnection if settings.tls else Connection
+    kind: Callable[..., Connection] = Connection
+    if settings.tls:
+        kind = partial(TlsConnection, context=ssl_context(settings))
     return kind(
         host=node.host,
         port=node.port,
@@ -137,7 +140,6 @@ def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> A
         protocol=2,
         # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.
         driver_info=None,
-        **tls_arguments(settings),
     )
 
 
