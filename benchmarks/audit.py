@@ -56,7 +56,7 @@ _ROOT: Final = Path(__file__).parents[1]
 
 
 def measure(servers: StandaloneServers, entries: int) -> dict[str, Any]:
-    """Audit a stream of so many entries once; answers what the driver and Redis tell of it."""
+    """Audit a stream of so many entries once; answers what the driver and Redis report it."""
     goes_first = _let_go_first(_pid(servers))
     with RawRedis(servers.master().port) as raw:
         raw.call("FLUSHALL", "SYNC")
@@ -174,8 +174,8 @@ def _info(raw: RawRedis, name: str) -> int:
 
 def _calls(raw: RawRedis) -> dict[str, Any]:
     """The longest call, as Redis wrote it down; what took less than it notes is none."""
-    told = raw.call("SLOWLOG", "GET", -1)
-    noted = sorted((one for one in told if one[3][0] not in _OURS), key=lambda one: -one[2])
+    reported = raw.call("SLOWLOG", "GET", -1)
+    noted = sorted((one for one in reported if one[3][0] not in _OURS), key=lambda one: -one[2])
     lasted_ms = [one[2] / 1000 for one in noted] or [_NOTED_US / 1000]
     return {
         "longest_call_ms": lasted_ms[0],

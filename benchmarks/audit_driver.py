@@ -18,19 +18,19 @@ from benchmarks.usage import PROC, TICKS_PER_S, observe_memory
 from pelops.domain.audit import EntryStatus, parse_summary
 from pelops.pipeline.archive.entries import archive_entries
 from pelops.pipeline.archive.layout import WindowPlace
-from pelops.pipeline.archive.planning import plan_windows
 from pelops.pipeline.archive.snapshot import take_snapshot
+from pelops.pipeline.archive.window_selection import plan_windows
 from pelops.pipeline.engine.session import open_session
 from pelops.pipeline.place import read_place
 from pelops.pipeline.reconcile.duplicates import find_duplicates
 from pelops.pipeline.reconcile.ledger import read_acts
 from pelops.pipeline.run import open_run
-from pelops.pipeline.settings import Settings, Target
-from pelops.pipeline.stages import Run, Work
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.stages import PipelineRun, WindowWork
 from pelops.pipeline.window import audit_window
 
 _MEMORY_MIB: Final = 2048
-_STAGES: Final[dict[str, Callable[[Work], Any]]] = {
+_STAGES: Final[dict[str, Callable[[WindowWork], Any]]] = {
     "archive": archive_entries,
     "snapshot": take_snapshot,
     "acts": read_acts,
@@ -47,7 +47,7 @@ class Meter:
     cpu_s: dict[str, dict[str, float]] = field(default_factory=dict)
     wall_s: dict[str, float] = field(default_factory=dict)
 
-    def take(self, name: str, work: Work) -> Any:
+    def take(self, name: str, work: WindowWork) -> Any:
         began, before = time.monotonic(), self._used()
         answer = _STAGES[name](work)
         after = self._used()
@@ -69,7 +69,7 @@ class Meter:
 
 
 def main(port: str, redis: str, directory: str) -> None:
-    settings = Settings(
+    settings = PipelineSettings(
         place=read_place({}, f"redis://127.0.0.1:{port}/0"),
         archive=directory,
         memory_mib=_MEMORY_MIB,
@@ -86,7 +86,7 @@ def main(port: str, redis: str, directory: str) -> None:
         session.stop()
 
 
-def _measure(run: Run, redis: int) -> dict[str, Any]:
+def _measure(run: PipelineRun, redis: int) -> dict[str, Any]:
     meter = Meter(redis)
     [(_, work)] = _works(run, STREAM)
     audits: Any = None
@@ -110,11 +110,11 @@ def _measure(run: Run, redis: int) -> dict[str, Any]:
     }
 
 
-def _works(run: Run, stream: str) -> Iterator[tuple[str, Work]]:
-    target = Target(stream=stream, group=GROUP)
+def _works(run: PipelineRun, stream: str) -> Iterator[tuple[str, WindowWork]]:
+    target = AuditTarget(stream=stream, group=GROUP)
     for plan, path in plan_windows(run, stream, [target]):
         place = WindowPlace(root=run.settings.archive, stream=stream, number=plan.window.number)
-        yield path, Work(run=run, plan=plan, place=place)
+        yield path, WindowWork(run=run, plan=plan, place=place)
 
 
 def _tree(pid: int) -> list[int]:

@@ -1,8 +1,9 @@
 """Finding what is idle: XAUTOCLAIM, XREADGROUP ... CLAIM and the operator's own look, side by side.
 
 The published comparison (redis.io, on Redis 8.4): 20,000 pending entries of which 5 % are idle,
-COUNT 1000. All IDs are older than the idle limit, which is the worst case for our way: it then may
-skip none of them. XAUTOCLAIM and CLAIM also claim what they find, and answer it with its fields.
+COUNT 1000. All IDs are older than the processing timeout, which is the worst case for our way: it
+then may skip none of them. XAUTOCLAIM and CLAIM also claim what they find, and answer it with its
+fields.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from benchmarks.recovery_ways import UID, operators_server, provision
 from benchmarks.server_time import read_commandstats
 from pelops.domain.naming import derive_keys
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan import NotDue, find_idle, open_sweep
+from pelops.redis_streams.recovery.scan import NotDue, find_idle, open_scan
 
 KEYS = derive_keys("orders:published", "order-processing")
 PENDING = 20_000
@@ -149,8 +150,8 @@ async def _claim(server: Server) -> int:
 
 
 async def _find_idle(server: Server) -> int:
-    sight = await open_sweep(server, KEYS, uid=UID, due=timedelta(), with_retry=False)
-    assert not isinstance(sight, NotDue)
+    observation = await open_scan(server, KEYS, uid=UID, due=timedelta(), with_retry=False)
+    assert not isinstance(observation, NotDue)
     limit = timedelta(milliseconds=LIMIT_MS)
-    pages = find_idle(server, sight.stream, KEYS.group, idle=limit)
+    pages = find_idle(server, observation.stream, KEYS.group, idle=limit)
     return sum([len(page) async for page, _ in pages])

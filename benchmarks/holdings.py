@@ -40,7 +40,7 @@ class Holdings:
         return self._read(consumer, count)
 
     def drain(self) -> int:
-        """Read all that waits to be delivered, and owe nothing; answers how many."""
+        """Read all that waits to be delivered, and have no backlog; answers how many."""
         drained = 0
         while found := self._read(DRAIN, 1000, "NOACK"):
             drained += len(found)

@@ -93,7 +93,9 @@ class Hunt:
         self._delete(victim)
         victim.ids = []
 
-    def count_robbed(self, moves: Sequence[Move], bystanders: Collection[str] = ()) -> None:
+    def count_premature_recoveries(
+        self, moves: Sequence[Move], bystanders: Collection[str] = ()
+    ) -> None:
         """Add what was taken from live processes."""
         robbed = [m for m in moves if m.entry_id in self._protected or m.consumer in bystanders]
         self.outcome.robbed += len(robbed)
@@ -113,7 +115,7 @@ class Hunt:
     def _delete(self, victim: Victim) -> None:
         pod = self._await_running(victim)
         number, name = ends_shown(pod) + 1, pod["metadata"]["name"]
-        self.count_robbed(self._holdings.moves())
+        self.count_premature_recoveries(self._holdings.moves())
         self._protected.clear()
         self._protect_others(victim)
         self._plane.kubectl("delete", "pod", name, "-n", self._namespace, "--wait=false")
@@ -139,7 +141,7 @@ class Hunt:
         wanted = set(victim.ids)
         in_time = self._holdings.await_release(victim.consumer, victim.ids, RELEASE_TIMEOUT_S)
         moves = self._holdings.moves()
-        self.count_robbed(moves)
+        self.count_premature_recoveries(moves)
         moved = [move for move in moves if move.entry_id in wanted]
         kills.moved += len(moved)
         kills.unmoved += len(wanted) - len(moved)

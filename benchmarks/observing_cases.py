@@ -14,7 +14,7 @@ from typing import TypeAlias
 from benchmarks.pending import add_entries, count_pending, deliver_in_turn, require
 from benchmarks.raw_redis import RawRedis
 from benchmarks.recovery_ways import provision
-from benchmarks.sweeping_replica import worker_names
+from benchmarks.scanning_replica import worker_names
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import StreamObservation

@@ -39,7 +39,7 @@ from pelops.domain.naming import derive_keys
 
 NAME = "pod_death"
 MAX_P99_S = 1.0
-MAX_ROBBED = 0
+MAX_PREMATURE = 0
 NAMESPACE = "shop"
 KEYS = derive_keys("orders:events", "order-processing")
 START_TIMEOUT_S = 120.0
@@ -174,7 +174,7 @@ def _measure(ground: Ground, scale: Scale) -> Outcome:
         hunt = Hunt(ground.plane, NAMESPACE, ground.watch, holdings)
         with step("ending pods") as shown:
             _hunt(hunt, scale, bystanders, shown)
-        hunt.count_robbed(holdings.moves(), bystanders)
+        hunt.count_premature_recoveries(holdings.moves(), bystanders)
         left = sum(holdings.held(consumer) for consumer in bystanders)
         hunt.outcome.robbed = max(hunt.outcome.robbed, scale.pending - left)
     return hunt.outcome
@@ -203,7 +203,7 @@ def _report(ground: Ground, scale: Scale, outcome: Outcome) -> Report:
         targets=[
             Target(name="p99_s", value=p99, target=MAX_P99_S),
             Target(name="restart_p99_s", value=restart_p99, target=MAX_P99_S),
-            Target(name="robbed", value=outcome.robbed, target=MAX_ROBBED),
+            Target(name="robbed", value=outcome.robbed, target=MAX_PREMATURE),
         ],
         figures=_figures(scale, outcome),
     )

@@ -24,7 +24,7 @@ from pelops.domain.ownership import OwnerRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.recovery.actions import Act, Order, recover_owner
+from pelops.redis_streams.recovery.actions import RecoveryOrder, ScanContext, recover_owner
 
 UID = "uid-of-the-benchmark"
 BATCH = 100  # what the operator moves at once unless told otherwise
@@ -62,9 +62,9 @@ async def provision(server: Server, keys: GroupKeys, uid: str = UID) -> None:
     await provision_group(server, keys, start=EntryId.MIN, owner=owner)
 
 
-def build_act(keys: GroupKeys) -> Act:
-    """What the operator's sweep says of itself."""
-    return Act(
+def build_act(keys: GroupKeys) -> ScanContext:
+    """What the operator's scan says of itself."""
+    return ScanContext(
         keys=keys,
         source=keys.stream,
         target=keys.stream,
@@ -79,12 +79,12 @@ def build_act(keys: GroupKeys) -> Act:
 
 async def move_by_operator(scene: Scene) -> float:
     """The operator's own code, ledger included."""
-    order = Order(owner=scene.owner, reason="PodTerminated", is_charged=True)
+    order = RecoveryOrder(owner=scene.owner, reason="PodTerminated", counts_attempt=True)
     async with operators_server(scene.port) as server:
         seconds, micros = await server.execute("TIME")
-        cut = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
+        cutoff = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
         began = time.perf_counter()
-        async for batch in recover_owner(server, build_act(scene.keys), order, cut=cut):
+        async for batch in recover_owner(server, build_act(scene.keys), order, cutoff=cutoff):
             if batch.stays:
                 raise RuntimeError(f"an entry stays: {batch.stays[0]}")
         return time.perf_counter() - began

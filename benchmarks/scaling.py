@@ -86,7 +86,7 @@ def _plot(traces: Sequence[Trace], directory: Path) -> None:
 
 
 def _panels(trace: Trace) -> list[Panel]:
-    """Arrivals, and what was owed and how many replicas ran with each autoscaler."""
+    """Arrivals, and the backlog and how many replicas ran with each autoscaler."""
     worlds = {name: run(trace, name, 0.0) for name in AUTOSCALERS}
     arrivals = [(float(second), count) for second, count in enumerate(trace.arrivals)]
     owed, replicas = [], []

@@ -15,11 +15,11 @@ from benchmarks.numbers import percentile
 from benchmarks.raw_redis import RawRedis, Reply
 from pelops.redis_core.scripts import load_script
 
-SWEEPING = (
-    *("open_sweep", "find_idle", "recover_entries", "settle_suspects", "hand_over"),
-    *("review_offers", "finish_sweep", "remove_consumer", "see_progress"),
+SCANNING = (
+    *("open_scan", "find_idle", "recover_entries", "settle_suspects", "offer_entries"),
+    *("review_offers", "finish_scan", "remove_consumer", "observe_progress"),
 )
-# What the operator sends without a script while it sweeps, and no script calls.
+# What the operator sends without a script while it scans, and no script calls.
 PLAIN = ("xinfo|consumers", "pttl")
 KEPT = 2_000_000
 _NOBODY = (b"", b"?:0")  # whose call it was, when a script made it
@@ -51,7 +51,7 @@ class CallMeter:
     def __init__(self, raw: RawRedis, *, plain: Collection[str] = PLAIN) -> None:
         self._raw = raw
         self._plain = plain  # on Valkey a command looks the same whether or not a script ran it
-        self._names = {load_script(one).sha.encode(): one for one in SWEEPING}
+        self._names = {load_script(one).sha.encode(): one for one in SCANNING}
         raw.call("CONFIG", "SET", "slowlog-max-len", KEPT)
 
     def start(self) -> None:
@@ -60,7 +60,7 @@ class CallMeter:
         self._raw.call("CONFIG", "SET", "slowlog-log-slower-than", 0)
 
     def stop(self) -> list[Call]:
-        """The calls since `start`: of scripts that sweep, and the plain commands beside them."""
+        """The calls since `start`: of scripts that scan, and the plain commands beside them."""
         self._raw.call("CONFIG", "SET", "slowlog-log-slower-than", -1)
         calls = [self._read(entry) for entry in self._raw.call("SLOWLOG", "GET", -1)]
         self._raw.call("SLOWLOG", "RESET")
@@ -108,7 +108,7 @@ def read_commandstats(raw: RawRedis) -> dict[str, tuple[int, float]]:
     return found
 
 
-def sweeping_ms(raw: RawRedis) -> float:
+def scanning_ms(raw: RawRedis) -> float:
     """What scripts and the operator's plain commands took since the last RESETSTAT.
 
     HMGET counts whole, though scripts call it too: a client's cannot be told from theirs.

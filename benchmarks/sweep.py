@@ -1,6 +1,6 @@
-"""What a sweep costs the Redis server: with nothing stuck, in odd shapes, and with three replicas.
+"""What a scan costs the Redis server: with nothing stuck, in odd shapes, and with three replicas.
 
-Times are the server's own. A sweep is the operator's, in this process: its scripts and commands
+Times are the server's own. A scan is the operator's, in this process: its scripts and commands
 against a real Redis, its questions about pods against a real API server.
 """
 
@@ -21,10 +21,10 @@ from benchmarks.numbers import describe
 from benchmarks.raw_redis import RawRedis
 from benchmarks.recovery_ways import operators_server, provision
 from benchmarks.report import Report, Target, build_parser, describe_server, publish
-from benchmarks.server_time import Call, CallMeter, longest_of, prefer, sweeping_ms, total_ms
-from benchmarks.sweep_load import Load, measure_load
-from benchmarks.sweep_shapes import IDLE, SHAPES, TIMEOUT_S, Shape, Stage, build, workers_of
-from benchmarks.sweeping_replica import SweepingReplica, start_replicas, uid_of
+from benchmarks.scan_load import Load, measure_load
+from benchmarks.scan_shapes import IDLE, SHAPES, TIMEOUT_S, Shape, Stage, build, workers_of
+from benchmarks.scanning_replica import ScanningReplica, start_replicas, uid_of
+from benchmarks.server_time import Call, CallMeter, longest_of, prefer, scanning_ms, total_ms
 from local_cluster.plane import ControlPlane
 from local_cluster.progress import step
 from local_cluster.redis_servers import RedisServer, StandaloneServers, start_standalone
@@ -43,7 +43,7 @@ class Scale:
 
     pending: int  # while nothing is stuck
     shaped: int  # pending, in other shapes
-    sweeps: int  # with nothing stuck
+    scans: int  # with nothing stuck
     per_shape_s: float
     load_rounds: int
     load_window_s: float
@@ -53,7 +53,7 @@ class Scale:
 FULL = Scale(
     pending=1_000_000,
     shaped=1_000_000,
-    sweeps=100,
+    scans=100,
     per_shape_s=10.0,
     load_rounds=6,
     load_window_s=10.0,
@@ -62,7 +62,7 @@ FULL = Scale(
 QUICK = Scale(
     pending=1_000_000,
     shaped=100_000,
-    sweeps=30,
+    scans=30,
     per_shape_s=0.5,
     load_rounds=2,
     load_window_s=2.0,
@@ -72,9 +72,9 @@ QUICK = Scale(
 
 @dataclass(slots=True, kw_only=True)
 class Played:
-    """What the sweeps of one shape cost."""
+    """What the scans of one shape cost."""
 
-    sweeps_ms: list[float] = field(default_factory=list)
+    scans_ms: list[float] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
     full_pass: list[Call] = field(default_factory=list)  # of XAUTOCLAIM, over what is left
 
@@ -88,8 +88,8 @@ class Played:
         return {
             "what": shape.what,
             "pending": pending,
-            "sweeps": len(self.sweeps_ms),
-            "sweep_ms": describe(self.sweeps_ms),
+            "sweeps": len(self.scans_ms),
+            "sweep_ms": describe(self.scans_ms),
             "calls": len(self.calls),
             "call_p99_ms": longest_of(self.calls, 99),
             "call_longest_ms": longest_of(self.calls),
@@ -135,13 +135,13 @@ async def _measure(servers: StandaloneServers, kubeconfig: str, scale: Scale) ->
         has_claim = servers.flavour == "redis" and servers.version >= "8.4"
         found = await compare(port, rounds=scale.find_rounds, has_claim=has_claim)
     played: dict[str, Played] = {}
-    with step(f"sweeping {scale.pending:,} entries of which none is stuck"):
+    with step(f"scanning {scale.pending:,} entries of which none is stuck"):
         idle_ms = await _play_idle(server, kubeconfig, scale)
-    with step("sweeping entries in other shapes") as shown:
+    with step("scanning entries in other shapes") as shown:
         for shape in SHAPES:
             shown.detail = shape.name
             played[shape.name] = await _play(server, kubeconfig, shape, scale)
-    with step("sweeping with one replica, and with three"):
+    with step("scanning with one replica, and with three"):
         load = await measure_load(
             port, kubeconfig, rounds=scale.load_rounds, window_s=scale.load_window_s
         )
@@ -151,17 +151,17 @@ async def _measure(servers: StandaloneServers, kubeconfig: str, scale: Scale) ->
 
 
 async def _play_idle(server: RedisServer, kubeconfig: str, scale: Scale) -> list[float]:
-    """The server time of each sweep, while no log makes it longer."""
+    """The server time of each scan, while no log makes it longer."""
     with RawRedis(server.port) as raw:
         async with start_replicas(kubeconfig, 1) as (replica,):
             stage = await _set_up(server, raw, replica, IDLE, scale.pending)
             for _ in range(WARM_UP):
-                await replica.sweep(stage.keys)
+                await replica.scan(stage.keys)
             times = []
-            for _ in range(scale.sweeps):
+            for _ in range(scale.scans):
                 raw.call("CONFIG", "RESETSTAT")
-                await replica.sweep(stage.keys)
-                times.append(sweeping_ms(raw))
+                await replica.scan(stage.keys)
+                times.append(scanning_ms(raw))
             return times
 
 
@@ -171,28 +171,28 @@ async def _play(server: RedisServer, kubeconfig: str, shape: Shape, scale: Scale
         meter = CallMeter(raw)
         async with start_replicas(kubeconfig, 1) as (replica,):
             stage = await _set_up(server, raw, replica, shape, scale.shaped)
-            await replica.sweep(stage.keys)  # what is done only once is done now
+            await replica.scan(stage.keys)  # what is done only once is done now
             until = time.monotonic() + scale.per_shape_s
-            while not played.sweeps_ms or time.monotonic() < until:
-                if shape.sweeps is not None and len(played.sweeps_ms) >= shape.sweeps:
+            while not played.scans_ms or time.monotonic() < until:
+                if shape.scans is not None and len(played.scans_ms) >= shape.scans:
                     break
-                shape.prepare(stage, len(played.sweeps_ms))
+                shape.prepare(stage, len(played.scans_ms))
                 meter.start()
-                await replica.sweep(stage.keys)
+                await replica.scan(stage.keys)
                 calls = meter.stop()
                 played.calls += calls
-                played.sweeps_ms.append(total_ms(calls))
+                played.scans_ms.append(total_ms(calls))
         played.full_pass = _pass_by_xautoclaim(stage)
     return played
 
 
 async def _set_up(
-    server: RedisServer, raw: RawRedis, replica: SweepingReplica, shape: Shape, pending: int
+    server: RedisServer, raw: RawRedis, replica: ScanningReplica, shape: Shape, pending: int
 ) -> Stage:
     raw.call("FLUSHALL")
     keys = derive_keys("orders:events", shape.name)
-    async with operators_server(server.port) as door:
-        await provision(door, keys, uid_of(keys))
+    async with operators_server(server.port) as adapter:
+        await provision(adapter, keys, uid_of(keys))
     stage = Stage(
         raw=raw,
         keys=keys,

@@ -1,8 +1,8 @@
 """From an entry to the write of the replicas, for a group at zero among a thousand idle ones.
 
 A control plane, one Redis and one operator replica run on this machine; no worker ever starts, as
-only the write counts. All groups stand at zero and owe nothing. Again and again an entry is added
-to another one of them, and the audit log of the API server says when the operator's write was
+only the write counts. All groups stand at zero and have no backlog. Again and again an entry is
+added to another one of them, and the audit log of the API server says when the operator's write was
 answered. A few other groups live on a Redis whose ACL forbids the operator to wait for entries
 (XREAD), so that it looks every 2 s instead: what polling costs, in the same run and interleaved.
 """
@@ -55,7 +55,7 @@ class Ground:
     written: dict[tuple[str, str], datetime] = field(default_factory=dict)
 
     def read(self) -> None:
-        """Take in what the audit log tells of scale writes."""
+        """Take in what the audit log reports scale writes."""
         for one in self.trail.read():
             if _is_scale(one):
                 self.written.setdefault((one.namespace, one.name), one.answered)

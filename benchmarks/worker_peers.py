@@ -46,8 +46,8 @@ def peers_python() -> Path:
 
 
 def _home() -> Path:
-    told = "\n".join([sys.version, *PACKAGES]).encode()
-    return cache_directory() / f"bench-{hashlib.sha256(told).hexdigest()[:16]}"
+    reported = "\n".join([sys.version, *PACKAGES]).encode()
+    return cache_directory() / f"bench-{hashlib.sha256(reported).hexdigest()[:16]}"
 
 
 def _install(home: Path) -> None:

@@ -20,7 +20,7 @@ class AuditOutcome:
     entries: int  # in the stream, copies included
     copies: int  # that the operator made, by its ledger
     letters: int  # in the dead-letter stream
-    told: Mapping[str, Any]  # of the group, by the StreamAudit's status
+    reported: Mapping[str, Any]  # of the group, by the StreamAudit's status
     page: str  # the report
 
     def count(self, *statuses: EntryStatus) -> int:
@@ -34,7 +34,7 @@ def check_audit(outcome: AuditOutcome) -> list[Check]:
         check_balance(outcome),
         check_moves(outcome),
         check_losses(outcome),
-        check_told(outcome),
+        check_reported(outcome),
         check_page(outcome),
     ]
 
@@ -72,18 +72,18 @@ def check_losses(outcome: AuditOutcome) -> Check:
     )
 
 
-def check_told(outcome: AuditOutcome) -> Check:
+def check_reported(outcome: AuditOutcome) -> Check:
     """The resource's status has it."""
-    summary, told = outcome.summary, outcome.told
-    shown = [told.get(name) for name in ("produced", "deadLettered", "stuck", "lost")]
+    summary, reported = outcome.summary, outcome.reported
+    shown = [reported.get(name) for name in ("produced", "deadLettered", "stuck", "lost")]
     dead, stuck = EntryStatus.DEAD_LETTERED, EntryStatus.STUCK
     known = [summary.produced, outcome.count(dead), outcome.count(stuck), summary.lost]
-    words = (told.get("verdict"), told.get("sentence"))
+    words = (reported.get("verdict"), reported.get("sentence"))
     return Check(
         claim="the status of the StreamAudit says so",
         holds=shown == known and words == (summary.verdict.value, summary.sentence),
-        found=f"{told.get('verdict', 'nothing')}: {told.get('produced', 0):,} produced,"
-        f" {told.get('lost', 0):,} lost",
+        found=f"{reported.get('verdict', 'nothing')}: {reported.get('produced', 0):,} produced,"
+        f" {reported.get('lost', 0):,} lost",
     )
 
 

@@ -24,7 +24,7 @@ JOB = "now"
 PAGE = ROOT / "build" / "audit.html"
 MADE_S = 60.0
 RUN_S = 600.0  # on two cores with much else to do
-TOLD_S = 60.0
+REPORTED_S = 60.0
 LOOK_S = 1.0
 
 
@@ -50,7 +50,7 @@ class Audit:
         """The name under which the Job records."""
         return f"{self.stage.namespace}/{self.name}"
 
-    def find_told(self) -> Sequence[Mapping[str, Any]]:
+    def find_reported(self) -> Sequence[Mapping[str, Any]]:
         """What the StreamAudit's status says of the groups."""
         groups: Sequence[Mapping[str, Any]] = (
             self.stage.get("streamaudit", self.name).get("status", {}).get("groups") or ()
@@ -99,7 +99,7 @@ def await_audit(audit: Audit, found: Sequence[Findings]) -> Audited:
         _await(lambda: _has_ended(audit), RUN_S, f"the Job {JOB}", audit)
     status = audit.stage.get("job", JOB)["status"]
     summaries = {one.team.label: _read(audit, one.team) for one in found}
-    _await(lambda: _is_told(audit, summaries), TOLD_S, "the StreamAudit's status", audit)
+    _await(lambda: _is_reported(audit, summaries), REPORTED_S, "the StreamAudit's status", audit)
     where = ("-n", audit.stage.namespace)
     return Audited(
         summaries=summaries,
@@ -142,19 +142,19 @@ def _read(audit: Audit, team: Team) -> AuditSummary:
         raise AuditFailed(f"{error}; its log ends with:\n{audit.read_log()}") from error
 
 
-def _is_told(audit: Audit, summaries: Mapping[str, AuditSummary]) -> bool:
-    told = {(one["group"], one.get("produced")) for one in audit.find_told()}
-    return told >= {(one.group, one.produced) for one in summaries.values()}
+def _is_reported(audit: Audit, summaries: Mapping[str, AuditSummary]) -> bool:
+    reported = {(one["group"], one.get("produced")) for one in audit.find_reported()}
+    return reported >= {(one.group, one.produced) for one in summaries.values()}
 
 
 def _compare(audit: Audit, found: Findings, summaries: Mapping[str, AuditSummary]) -> AuditOutcome:
     summary = summaries[found.team.label]
-    told = [one for one in audit.find_told() if one["group"] == summary.group]
+    reported = [one for one in audit.find_reported() if one["group"] == summary.group]
     return AuditOutcome(
         summary=summary,
         entries=found.outcome.entries,
         copies=found.outcome.copies,
         letters=len(found.recovery.traces.letters),
-        told=told[0] if told else {},
+        reported=reported[0] if reported else {},
         page=audit.page.read_text(),
     )

@@ -113,16 +113,16 @@ def check_totals(outcome: Outcome) -> Check:
 
 
 def check_redis(outcome: Outcome) -> Check:
-    """Redis itself says that nothing is owed."""
+    """Redis itself says that the backlog is empty."""
     return Check(
-        claim="Redis says that nothing is owed",
+        claim="Redis says that the backlog is empty",
         holds=outcome.pending == 0 and outcome.lag == 0,
         found=f"pending {outcome.pending}, lag {_shown(outcome.lag)}",
     )
 
 
 def check_status(outcome: Outcome) -> Check:
-    """The resource's status says that nothing is owed."""
+    """The resource's status says that the backlog is empty."""
     group = outcome.status.get("group") or {}
     pending, lag = group.get("pending"), group.get("lag")
     return Check(
@@ -148,7 +148,7 @@ def is_ready(status: Mapping[str, Any]) -> bool:
 
 
 def is_settled(status: Mapping[str, Any]) -> bool:
-    """Whether the status says, and knows, that the group owes nothing."""
+    """Whether the status says, and knows, that the group has no backlog."""
     group = status.get("group") or {}
     return group.get("pending") == 0 and group.get("lag") == 0 and bool(group.get("lagKnown"))
 

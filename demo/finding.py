@@ -71,7 +71,7 @@ def find_outcome(stage: Stage, team: Team, deeds: Deeds, expected: Counts) -> Fi
 
 
 def find_scaling(stage: Stage, team: Team, deeds: Deeds, found: Findings) -> ScalingOutcome:
-    """How the number of the team's workers followed what was owed."""
+    """How the number of the team's workers followed the backlog."""
     return ScalingOutcome(
         course=Course(
             first_ms=min(parse_entry_id(entry_id).ms for entry_id in deeds.ids.values()),
@@ -115,5 +115,5 @@ def _find_work(team: Team, own: Counts, status: Mapping[str, Any], traces: Trace
 def _find_rescue(victim: Victim, traces: Traces, history: History) -> Rescue:
     rescue = assess_rescue(victim, traces, history)
     if rescue is None:
-        raise EndUnseen(f"nobody told the end of {victim.consumer}, {victim.process}")
+        raise EndUnseen(f"nobody reported the end of {victim.consumer}, {victim.process}")
     return rescue

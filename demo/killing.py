@@ -39,7 +39,7 @@ class Catcher:
     """Catches workers of one team."""
 
     store: Store
-    observe: Callable[[], History]  # what the API server tells of them
+    observe: Callable[[], History]  # what the API server reports them
 
     def catch(self, count: int) -> list[Caught]:
         """So many workers that have done some entries and hold others, stopped.
@@ -96,7 +96,7 @@ def delete_pods(cluster: Playground, namespace: str, them: Sequence[Caught]) -> 
     pods = [caught.worker.pod for caught in them]
     cluster.kubectl("delete", "pod", *pods, "-n", namespace, "--now", "--wait=false")
     how = "kubectl delete pod --now"
-    return [_victim(caught, how, killed_ms, is_to_blame=False) for caught in them]
+    return [_victim(caught, how, killed_ms, counts=False) for caught in them]
 
 
 def kill_processes(them: Sequence[Caught]) -> list[Victim]:
@@ -111,12 +111,12 @@ def kill_processes(them: Sequence[Caught]) -> list[Victim]:
     for caught in them:
         os.kill(caught.pid, signal.SIGKILL)
     return [
-        _victim(caught, f"SIGKILL of process {caught.pid}", killed_ms, is_to_blame=True)
+        _victim(caught, f"SIGKILL of process {caught.pid}", killed_ms, counts=True)
         for caught in them
     ]
 
 
-def _victim(caught: Caught, how: str, killed_ms: int, *, is_to_blame: bool) -> Victim:
+def _victim(caught: Caught, how: str, killed_ms: int, *, counts: bool) -> Victim:
     return Victim(
         pod=caught.worker.pod,
         consumer=caught.worker.consumer,
@@ -124,7 +124,7 @@ def _victim(caught: Caught, how: str, killed_ms: int, *, is_to_blame: bool) -> V
         how=how,
         held=caught.held,
         killed_ms=killed_ms,
-        is_to_blame=is_to_blame,
+        counts=counts,
     )
 
 

@@ -1,10 +1,10 @@
-"""The Events of the resources that tell of recovery and of scaling, each once, as they come."""
+"""The Events of the resources that report recovery and of scaling, each once, as they come."""
 
 from demo.following import Following, Line
 
 RECOVERY = frozenset({"Requeued", "Released", "DeadLettered", "PayloadGone", "GroupRecreated"})
 SCALING = frozenset({"ScaledUp", "ScaledDown"})
-TOLD = RECOVERY | SCALING
+REPORTED = RECOVERY | SCALING
 
 TEMPLATE = (
     r"jsonpath={.type}{'\t'}{.object.type}{'\t'}{.object.reason}{'\t'}"
@@ -20,22 +20,22 @@ WATCH_EVENTS = (
 
 
 class Notices:
-    """Tells of each Event once."""
+    """Reports each Event once."""
 
     def __init__(self, following: Following) -> None:
         self._following = following
-        self._told = 0
+        self._reported = 0
 
     def fresh(self) -> list[str]:
         """The Events that have come since the last call, a line for each."""
-        lines = self._following.lines[self._told :]
-        self._told += len(lines)
+        lines = self._following.lines[self._reported :]
+        self._reported += len(lines)
         return [text for line in lines if (text := read_event(line)) is not None]
 
 
 def read_event(line: Line) -> str | None:
-    """An Event for people; None for one that tells of neither, or that is not new."""
+    """An Event for people; None for one that reports neither, or that is not new."""
     words = line.text.split(maxsplit=3)  # kubectl makes columns of what tabs separate
-    if len(words) < 4 or words[0] != "ADDED" or words[2] not in TOLD:
+    if len(words) < 4 or words[0] != "ADDED" or words[2] not in REPORTED:
         return None
     return f"{words[1]:<7}  {words[2]:<12}  {words[3]}"

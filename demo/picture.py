@@ -1,4 +1,4 @@
-"""The run as a picture: what was owed and how many workers there were, over time."""
+"""The run as a picture: the backlog and how many workers there were, over time."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +20,8 @@ def draw_course(course: Course, path: Path = PICTURE, *, title: str) -> Path:
 def list_panels(course: Course) -> list[Panel]:
     """What is drawn. The few entries that are pending have a scale of their own."""
     seen = course.looks
-    lags = [(look.at_ms, look.owed.lag) for look in seen if look.owed.lag is not None]
-    pending = [(look.at_ms, look.owed.pending) for look in seen]
+    lags = [(look.at_ms, look.backlog.lag) for look in seen if look.backlog.lag is not None]
+    pending = [(look.at_ms, look.backlog.pending) for look in seen]
     counts = list(course.counts)
     end_ms = max([look.at_ms for look in seen] + [count.at_ms for count in counts], default=0)
     wanted = [(count.at_ms, count.wanted) for count in counts]

@@ -31,7 +31,7 @@ class Victim:
     how: str  # for people
     held: tuple[Held, ...]
     killed_ms: int
-    is_to_blame: bool  # whether this end is charged
+    counts: bool  # whether this end is a failed attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Move:
     delivered_ms: int
     moved_ms: int
     copied_ms: int  # when the copy, or the letter, was there to be read
-    charges: int
+    attempts: int
     is_own: bool = False  # its own worker did it
 
 
@@ -79,16 +79,18 @@ class Rescue:
 
     victim: Victim
     lost: int  # nobody did them, and they are no dead letters
-    at_once: int  # moved, and given to it before what Kubernetes tells of its end
+    at_once: int  # moved, and given to it before what Kubernetes reports its end
     late: int  # moved too, but of these only time or the next process can tell
     # Not moved: the next process in the same pod has found them in its history, or somebody has
-    # claimed them at the idle limit. How long after the kill the slowest of them was done.
+    # claimed them at the processing timeout. How long after the kill the slowest of them was done.
     resumed: int
     kill_to_resumed_ms: int
-    told_to_deliverable_ms: int  # the slowest of those at once, from the first news; 0 without any
+    reported_to_deliverable_ms: (
+        int  # the slowest of those at once, from the first news; 0 without any
+    )
     kill_to_deliverable_ms: int
-    wrongly_charged: frozenset[str]  # IDs
-    charged: int
+    wrongly_counted: frozenset[str]  # IDs
+    counted_attempts: int
 
     @property
     def moved(self) -> int:
@@ -97,7 +99,7 @@ class Rescue:
 
 
 def list_moves(events: Iterable[LedgerEvent]) -> list[Move]:
-    """Every entry of every move that the ledger tells of."""
+    """Every entry of every move that the ledger reports."""
     return [
         Move(
             kind=event.kind,
@@ -107,7 +109,7 @@ def list_moves(events: Iterable[LedgerEvent]) -> list[Move]:
             delivered_ms=event.entry_id.ms - round(entry.idle.total_seconds() * 1000),
             moved_ms=event.entry_id.ms,
             copied_ms=entry.new_id.ms if entry.new_id else event.entry_id.ms,
-            charges=entry.retry_count,
+            attempts=entry.retry_count,
             is_own=event.details.get("trigger") == BY_WORKER,
         )
         for event in events
@@ -154,10 +156,10 @@ def _find_moved(victim: Victim, moves: Iterable[Move]) -> set[str]:
 
 
 def assess_rescue(victim: Victim, traces: Traces, history: History) -> Rescue | None:
-    """What became of what a victim held; None as long as nobody told its end."""
+    """What became of what a victim held; None as long as nobody reported its end."""
     end = find_end(victim, history)
-    cut = history.cut_of(end) if end is not None else None
-    if end is None or cut is None:
+    cutoff = history.cutoff_of(end) if end is not None else None
+    if end is None or cutoff is None:
         return None
     by_id = {move.entry_id: move for move in traces.moves if move.consumer == victim.consumer}
     moved = [
@@ -165,7 +167,7 @@ def assess_rescue(victim: Victim, traces: Traces, history: History) -> Rescue | 
         for held in victim.held
         if held.entry_id in by_id and not by_id[held.entry_id].is_own
     ]
-    at_once = [move.copied_ms for held, move in moved if held.delivered_ms < cut]
+    at_once = [move.copied_ms for held, move in moved if held.delivered_ms < cutoff]
     slowest = max(at_once, default=0)
     unmoved = {held.entry_id for held in victim.held} - {held.entry_id for held, _ in moved}
     resumed = [one.at_ms for one in traces.effects if one.original_id in unmoved]
@@ -176,14 +178,14 @@ def assess_rescue(victim: Victim, traces: Traces, history: History) -> Rescue | 
         late=len(moved) - len(at_once),
         resumed=len(unmoved),
         kill_to_resumed_ms=max(0, max(resumed, default=0) - victim.killed_ms),
-        told_to_deliverable_ms=max(0, slowest - end.told_ms) if at_once else 0,
+        reported_to_deliverable_ms=max(0, slowest - end.reported_ms) if at_once else 0,
         kill_to_deliverable_ms=slowest - victim.killed_ms if at_once else 0,
-        wrongly_charged=frozenset(
+        wrongly_counted=frozenset(
             move.entry_id
             for held, move in moved
-            if move.charges != int(victim.is_to_blame and held.has_started)
+            if move.attempts != int(victim.counts and held.has_started)
         ),
-        charged=sum(move.charges > 0 for _, move in moved),
+        counted_attempts=sum(move.attempts > 0 for _, move in moved),
     )
 
 
@@ -209,4 +211,6 @@ def list_delays(moves: Iterable[Move], history: History) -> list[int]:
     """How long each took from the first news of its worker's end to its copy, in ms; sorted."""
     copies = [move for move in moves if move.kind == LedgerKind.REQUEUED]
     causes = [(move, find_cause(move, history)) for move in copies]
-    return sorted(max(0, move.copied_ms - end.told_ms) for move, end in causes if end is not None)
+    return sorted(
+        max(0, move.copied_ms - end.reported_ms) for move, end in causes if end is not None
+    )

@@ -32,12 +32,12 @@ def check_recovery(outcome: RecoveryOutcome) -> list[Check]:
     return [
         check_rescues(outcome.rescues),
         check_speed(outcome.rescues),
-        check_charges(outcome.rescues),
+        check_attempts(outcome.rescues),
         check_robberies(outcome),
         check_effects(outcome),
         check_repeats(outcome),
         check_crashes(outcome),
-        *([check_letters(outcome), check_reasons(outcome)] if outcome.poison else []),
+        *([check_dead_letters(outcome), check_reasons(outcome)] if outcome.poison else []),
         check_counts(outcome),
     ]
 
@@ -62,25 +62,25 @@ def check_rescues(rescues: Sequence[Rescue]) -> Check:
 def check_speed(rescues: Sequence[Rescue]) -> Check:
     """What was moved was moved within a second, as far as that is promised."""
     late = sum(rescue.late for rescue in rescues)
-    slowest = [rescue.told_to_deliverable_ms for rescue in rescues if rescue.at_once]
+    slowest = [rescue.reported_to_deliverable_ms for rescue in rescues if rescue.at_once]
     words = f", {late} more later: given out in the second of the restart" * bool(late)
     return Check(
         claim="deliverable again within a second of the news of their death",
         # A container that was started again may find all of it in its own history.
-        holds=all(rescue.at_once or rescue.victim.is_to_blame for rescue in rescues)
+        holds=all(rescue.at_once or rescue.victim.counts for rescue in rescues)
         and 0 <= max(slowest, default=-1) <= AT_ONCE_MS,
         found=f"after {' and '.join(map(str, slowest))} ms{words or ', none later'}",
     )
 
 
-def check_charges(rescues: Sequence[Rescue]) -> Check:
+def check_attempts(rescues: Sequence[Rescue]) -> Check:
     """A pod that somebody deleted is nobody's failure; a killed process may be."""
-    wrong = {entry_id for rescue in rescues for entry_id in rescue.wrongly_charged}
-    charged = " and ".join(str(rescue.charged) for rescue in rescues)
+    wrong = {entry_id for rescue in rescues for entry_id in rescue.wrongly_counted}
+    counted_attempts = " and ".join(str(rescue.counted_attempts) for rescue in rescues)
     return Check(
         claim="a deleted pod is held against no entry, a killed process once against what it began",
         holds=not wrong,
-        found=f"{charged} charged, {len(wrong)} wrongly{show_example(wrong)}",
+        found=f"{counted_attempts} charged, {len(wrong)} wrongly{show_example(wrong)}",
     )
 
 
@@ -129,7 +129,7 @@ def check_crashes(outcome: RecoveryOutcome) -> Check:
     )
 
 
-def check_letters(outcome: RecoveryOutcome) -> Check:
+def check_dead_letters(outcome: RecoveryOutcome) -> Check:
     """The dead letters are the poison."""
     paths = [letter.path for letter in outcome.traces.letters]
     wrong = outcome.poison.keys() ^ set(paths)

@@ -1,10 +1,10 @@
-"""Looks again and again at what is owed, beside everything else that goes on."""
+"""Looks again and again at the backlog, beside everything else that goes on."""
 
 import threading
 from collections.abc import Callable
 
 from demo.following import now_ms
-from demo.scaling import Look, Owed
+from demo.scaling import GroupBacklog, Look
 
 EVERY_S = 0.2
 
@@ -16,7 +16,7 @@ class SamplingEnded(Exception):
 class Sampling:
     """Collects looks in a thread of its own, from its making on until it is told to stop."""
 
-    def __init__(self, look: Callable[[], Owed | None]) -> None:
+    def __init__(self, look: Callable[[], GroupBacklog | None]) -> None:
         self._look = look
         self._looks: list[Look] = []
         self._failure: Exception | None = None
@@ -37,9 +37,9 @@ class Sampling:
     def _go_on(self) -> None:
         while not self._is_over.wait(EVERY_S):
             try:
-                owed = self._look()
+                backlog = self._look()
             except Exception as error:  # told to whoever asks for the looks
                 self._failure = error
                 return
-            if owed is not None:
-                self._looks.append(Look(at_ms=now_ms(), owed=owed))
+            if backlog is not None:
+                self._looks.append(Look(at_ms=now_ms(), backlog=backlog))

@@ -1,4 +1,4 @@
-"""How the number of workers followed what was owed, over time. Pure: facts in, facts out."""
+"""How the number of workers followed the backlog, over time. Pure: facts in, facts out."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,24 +14,24 @@ WATCH_REPLICAS = ("get", "deployments", "--watch", "--output-watch-events", "-o"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Owed:
+class GroupBacklog:
     """What a consumer group still owes."""
 
     pending: int
     lag: int | None  # None: Redis cannot tell
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether every entry was delivered and acknowledged, for certain."""
         return self.pending == 0 and self.lag == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What was owed at one moment."""
+    """The backlog at one moment."""
 
     at_ms: int
-    owed: Owed
+    backlog: GroupBacklog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +78,10 @@ class Course:
 
     @property
     def settled_ms(self) -> int | None:
-        """When nothing was owed any more, and nothing came after; None: something is owed."""
+        """When the backlog was empty, and nothing came after; None: the backlog is not empty."""
         since = None
         for look in self.looks:
-            if not look.owed.is_nothing:
+            if not look.backlog.is_empty:
                 since = None
             elif since is None:
                 since = look.at_ms
@@ -94,20 +94,20 @@ class Course:
         return [after.at_ms for before, after in pairs if before.wanted and not after.wanted]
 
     @property
-    def zeros_while_owed(self) -> Sequence[int]:
-        """Those of `zeros` at which something was owed, as far as was looked."""
+    def zeros_with_backlog(self) -> Sequence[int]:
+        """Those of `zeros` at which the backlog was not empty, as far as was looked."""
         return [at_ms for at_ms in self.zeros if not self._is_settled(at_ms)]
 
     def _is_settled(self, at_ms: int) -> bool:
         past = [look for look in self.looks if self.first_ms < look.at_ms <= at_ms]
-        return bool(past) and past[-1].owed.is_nothing
+        return bool(past) and past[-1].backlog.is_empty
 
     def _after(self, counts: Sequence[Count]) -> int | None:
         return counts[0].at_ms - self.first_ms if counts else None
 
 
 def read_counts(lines: Iterable[Line], name: str) -> list[Count]:
-    """What the lines of WATCH_REPLICAS tell of this Deployment; any other line is left out."""
+    """What the lines of WATCH_REPLICAS report this Deployment; any other line is left out."""
     counts = []
     for line in lines:
         words = line.text.split()  # kubectl makes columns of what tabs separate

@@ -64,7 +64,7 @@ def check_growth(outcome: ScalingOutcome) -> Check:
     """Much work brought more of them."""
     ready, wanted = outcome.course.most_ready, outcome.course.most_wanted
     return Check(
-        claim="more came while more was owed, never more than maxReplicas",
+        claim="more came while the backlog was larger, never more than maxReplicas",
         holds=1 < ready <= wanted <= outcome.most,
         found=f"{ready} ready at once, {wanted} wanted at most, maxReplicas {outcome.most}",
     )
@@ -85,10 +85,10 @@ def check_departures(outcome: ScalingOutcome) -> Check:
 def check_last(course: Course) -> Check:
     """The last one stayed as long as it was needed."""
     settled, zeros = course.settled_ms, course.zeros
-    early = course.zeros_while_owed
+    early = course.zeros_with_backlog
     pause = f"{(zeros[-1] - settled) / 1000:.1f} s after that" if settled and zeros else "never"
     return Check(
-        claim="the last one went only when nothing was owed any more",
+        claim="the last one went only when the backlog was empty",
         holds=bool(zeros) and settled is not None and not early,
         found=f"{pause}, {len(early)} times too early",
     )
@@ -98,12 +98,12 @@ def check_zero(outcome: ScalingOutcome) -> Check:
     """Without work there is no worker."""
     status, counts = outcome.status, outcome.course.counts
     wanted = counts[-1].wanted if counts else None
-    told = (status.get("desiredReplicas"), status.get("readyReplicas"))
+    reported = (status.get("desiredReplicas"), status.get("readyReplicas"))
     return Check(
         claim="it ended with no worker, and says so",
-        holds=told == (0, 0) and outcome.pods == 0 and wanted == 0,
-        found=f"{outcome.pods} pods, {wanted} asked for; by status {told[0]} wanted,"
-        f" {told[1]} ready",
+        holds=reported == (0, 0) and outcome.pods == 0 and wanted == 0,
+        found=f"{outcome.pods} pods, {wanted} asked for; by status {reported[0]} wanted,"
+        f" {reported[1]} ready",
     )
 
 

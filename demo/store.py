@@ -10,7 +10,7 @@ import redis
 from demo.declaration import Declaration
 from demo.effects import Effect
 from demo.recovery import Held, Letter, Traces, list_moves
-from demo.scaling import Owed
+from demo.scaling import GroupBacklog
 from pelops.domain.audit import AuditSummary, parse_summary
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, parse_ledger_event
@@ -71,7 +71,7 @@ class Store:
             for entry_id, pairs in self._server.xrange(self._keys.ledger)
         ]
 
-    def read_letters(self) -> list[Letter]:
+    def read_dead_letters(self) -> list[Letter]:
         """The dead letters."""
         return [
             Letter.parse({key.decode(): value for key, value in pairs.items()})
@@ -83,28 +83,28 @@ class Store:
         return Traces(
             moves=list_moves(self.read_ledger()),
             effects=self.read_effects(),
-            letters=self.read_letters(),
+            letters=self.read_dead_letters(),
         )
 
-    def observe_group(self) -> Owed:
-        """What the group owes; raises LookupError when there is no such group."""
-        owed = self.find_group()
-        if owed is None:
+    def observe_group(self) -> GroupBacklog:
+        """The backlog of the group; raises LookupError when there is no such group."""
+        backlog = self.find_group()
+        if backlog is None:
             raise LookupError(f"no consumer group {self._names.group} on {self._names.stream}")
-        return owed
+        return backlog
 
-    def find_group(self) -> Owed | None:
-        """What the group owes; None before there is one."""
+    def find_group(self) -> GroupBacklog | None:
+        """The backlog of the group; None before there is one."""
         if not self._server.exists(self._names.stream):
             return None
         for group in self._server.xinfo_groups(self._names.stream):
             if group["name"] == self._names.group.encode():
-                return Owed(pending=group["pending"], lag=group["lag"])
+                return GroupBacklog(pending=group["pending"], lag=group["lag"])
         return None
 
     def is_drained(self) -> bool:
         """Whether every entry was delivered and acknowledged."""
-        return self.observe_group().is_nothing
+        return self.observe_group().is_empty
 
     def read_audit(self, name: str) -> AuditSummary:
         """What an audit of this name recorded of the group. Raises LookupError without a record."""

@@ -17,7 +17,7 @@ from demo.recovery import Victim, are_rescued
 from demo.stage import Stage, is_all_told, is_asleep, is_complete
 from demo.summary import (
     render_audits,
-    render_letters,
+    render_dead_letters,
     render_moves,
     render_rescues,
     render_summary,
@@ -73,7 +73,8 @@ def install_operator(cluster: Playground) -> None:
 
 
 def declare_groups(stage: Stage) -> None:
-    """Act two: two resources; the operator makes the groups. Nothing is owed, so nobody works."""
+    """Act two: two resources; the operator makes the groups. The backlog is empty, so nobody
+    works."""
     sdk, plain = (team.declaration for team in stage.teams)
     report(
         f"applying StreamConsumerGroup {sdk.namespace}/{sdk.name} with {sdk.least} to {sdk.most}"
@@ -125,8 +126,8 @@ def is_rescued(team: Team, victims: Sequence[Victim]) -> bool:
 
 
 def await_work(stage: Stage, began: float, files: int) -> None:
-    """Act five: files that do not parse become dead letters, or results that say so; then nothing
-    is owed.
+    """Act five: files that do not parse become dead letters, or results that say so; then the
+    backlog is empty.
     """
     stage.watch.until(
         lambda: all(team.store.is_drained() for team in stage.teams),
@@ -197,7 +198,7 @@ def print_results(sources: Sequence[Source], found: Sequence[Findings], expected
     for each in found:
         print_deaths(each)
     letters = [letter for each in found for letter in each.recovery.traces.letters]
-    print("Dead-lettered:", render_letters(letters, expected), "", sep="\n")
+    print("Dead-lettered:", render_dead_letters(letters, expected), "", sep="\n")
 
 
 def print_audit(audited: Audited) -> None:

@@ -44,9 +44,9 @@ def render_rescues(rescues: Sequence[Rescue]) -> str:
             str(len(rescue.victim.held)),
             str(sum(held.has_started for held in rescue.victim.held)),
             str(rescue.moved),
-            f"{rescue.told_to_deliverable_ms} ms" if rescue.at_once else "-",
+            f"{rescue.reported_to_deliverable_ms} ms" if rescue.at_once else "-",
             f"{rescue.kill_to_deliverable_ms} ms" if rescue.at_once else "-",
-            str(rescue.charged),
+            str(rescue.counted_attempts),
             str(rescue.resumed),
         ]
         for rescue in rescues
@@ -64,7 +64,7 @@ def render_moves(moves: Sequence[Move], delays: Sequence[int]) -> str:
     )
 
 
-def render_letters(letters: Sequence[Letter], expected: Mapping[str, FileCounts]) -> str:
+def render_dead_letters(letters: Sequence[Letter], expected: Mapping[str, FileCounts]) -> str:
     """Each dead letter, with what Python says of the file."""
     header = ["file", "charged", "reason", "what is wrong with it"]
     rows = [

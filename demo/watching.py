@@ -85,5 +85,5 @@ def split_table(text: str) -> list[list[str]]:
 
 
 def without_ages(header: list[str], cells: list[str]) -> list[str]:
-    """The cells that tell of a change: an age changes by itself."""
+    """The cells that report a change: an age changes by itself."""
     return [cell for name, cell in zip(header, cells, strict=True) if name not in AGES]

@@ -34,7 +34,7 @@ class End:
     process: str
     exit_code: int
     finished_ms: int  # cut to a whole second: it ended within the second after
-    told_ms: int  # when the API server first told it
+    reported_ms: int  # when the API server first told it
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,11 +48,11 @@ class History:
     gone: dict[str, int] = field(default_factory=dict)  # by consumer: when it was told, in ms
 
     def ends_of(self, consumer: str) -> Sequence[End]:
-        """The ends of its processes, in the order in which they were told."""
+        """The ends of its processes, in the order in which they were informed."""
         return [end for end in self.ends.values() if end.consumer == consumer]
 
     def select(self, is_wanted: Callable[[str], bool]) -> "History":
-        """What was told of the consumers that are wanted."""
+        """What was informed of the consumers that are wanted."""
         return History(
             running={key: value for key, value in self.running.items() if is_wanted(key)},
             ends={key: end for key, end in self.ends.items() if is_wanted(end.consumer)},
@@ -60,7 +60,7 @@ class History:
             gone={key: value for key, value in self.gone.items() if is_wanted(key)},
         )
 
-    def cut_of(self, end: End) -> int | None:
+    def cutoff_of(self, end: End) -> int | None:
         """Before when this end freed what its process was given, in ms; None: it is not known yet.
 
         A pod that is gone has freed everything. Else the next process of the same pod is known by
@@ -109,7 +109,7 @@ def _read_state(history: History, consumer: str, state: Mapping[str, Any], came_
         process=process,
         exit_code=int(ended["exitCode"]),
         finished_ms=parse_ms(ended["finishedAt"]),
-        told_ms=came_ms,
+        reported_ms=came_ms,
     )
     history.ends.setdefault(process, end)
 

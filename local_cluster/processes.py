@@ -168,7 +168,7 @@ _spawner_lock = threading.Lock()
 _on_detached: Callable[[Process], None] | None = None
 
 
-def tell_detached(to: Callable[[Process], None] | None) -> None:
+def report_detached(to: Callable[[Process], None] | None) -> None:
     """From now on tell `to` of every detached process, before its start returns or is interrupted.
 
     `to` runs in the thread that starts processes, where no KeyboardInterrupt can come between.

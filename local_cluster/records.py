@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from local_cluster.processes import Process, settle, tell_detached
+from local_cluster.processes import Process, report_detached, settle
 
 # A node ends its pods in order, and a pod's grace period is 30 s unless it says otherwise.
 NODE_GRACE_S = 45.0
@@ -45,12 +45,12 @@ class Records:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record every detached process that is started within the block."""
-        tell_detached(self.add)
+        report_detached(self.add)
         try:
             yield
         finally:
             settle()
-            tell_detached(None)
+            report_detached(None)
 
     def stop_all(self) -> None:
         """End all of them; nodes first and gently, for they end their pods."""

@@ -6,7 +6,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pelops.domain.audit import AuditSummary, EntryStatus, Evidence, Verdict, Window, build_summary
+from pelops.domain.audit import (
+    AuditSummary,
+    AuditVerdict,
+    EntryStatus,
+    EvidenceKind,
+    Window,
+    build_summary,
+)
 from pelops.domain.entry_id import EntryId
 
 CLOSED = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
@@ -33,7 +40,7 @@ def a_summary(window: Window | None = None, **changes: Any) -> AuditSummary:
     window = window or a_window()
     produced = window.to_added - window.from_added
     rest = produced - sum(counts.values())
-    verdict = Verdict.FINDINGS if counts else Verdict.BALANCED
+    verdict = AuditVerdict.FINDINGS if counts else AuditVerdict.BALANCED
     usual = AuditSummary(
         stream="orders:events",
         group="order-processing",
@@ -43,6 +50,6 @@ def a_summary(window: Window | None = None, **changes: Any) -> AuditSummary:
         counts={EntryStatus.ACKNOWLEDGED_INFERRED: rest, **counts},
         verdict=verdict,
         sentence=f"{rest} of {produced} entries were acknowledged.",
-        evidence=Evidence.LEDGER,
+        evidence=EvidenceKind.LEDGER,
     )
     return build_summary(replace(usual, **changes))

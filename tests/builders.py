@@ -13,7 +13,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import GroupObservation, StreamObservation
-from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.domain.workload import PodObservation, Target, WorkloadObservation
 from pelops.policy.scaling.decision import NOT_DECIDED, decide_fixed
 from pelops.policy.status.facts import Facts
@@ -65,13 +65,13 @@ def owner(**changes: Any) -> OwnerRecord:
     return replace(usual, **changes)
 
 
-def hold(**changes: Any) -> GroupHold:
+def ownership(**changes: Any) -> OwnershipRecord:
     """A fresh hold of `owner()`."""
-    return replace(GroupHold(owner=owner(), held_until=NOW + HOLD), **changes)
+    return replace(OwnershipRecord(owner=owner(), owned_until=NOW + OWNERSHIP_LIFETIME), **changes)
 
 
 def group(**changes: Any) -> GroupObservation:
-    """A group that was delivered everything and owes nothing."""
+    """A group that was delivered everything and has no backlog."""
     usual = GroupObservation(
         last_delivered_id=EntryId(1700000000000),
         pending=0,
@@ -97,7 +97,7 @@ def stream(**changes: Any) -> StreamObservation:
         dead_letters=0,
         dead_letter_exists=True,
         ledger_exists=True,
-        hold=hold(),
+        ownership=ownership(),
     )
     return replace(usual, **changes)
 
@@ -115,7 +115,7 @@ def empty_redis(**changes: Any) -> StreamObservation:
             "group": None,
             "dead_letter_exists": False,
             "ledger_exists": False,
-            "hold": None,
+            "ownership": None,
             **changes,
         }
     )

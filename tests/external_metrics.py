@@ -35,14 +35,15 @@ Metric = tuple[str, str, str]  # namespace, name, label selector as Kubernetes w
 
 
 class ExternalMetrics:
-    """Numbers by namespace, metric and label selector; a metric that nobody told has no value."""
+    """Numbers by namespace, metric and label selector; a metric that nobody reported has no
+    value."""
 
     def __init__(self, port: int) -> None:
         self.port = port  # on 127.0.0.1; only the API server is let in
         self.askers: set[str] = set()  # users on whose behalf the API server has asked for a metric
         self._values: dict[Metric, int] = {}
 
-    def tell(self, metric: Metric, value: int) -> None:
+    def report(self, metric: Metric, value: int) -> None:
         """Answer this number from now on."""
         self._values[metric] = value
 
@@ -111,7 +112,7 @@ class _Server(ThreadingHTTPServer):
         self.metrics = ExternalMetrics(self.server_port)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: who is not let in, or goes early, is told so itself."""
+        """Nothing: who is not let in, or goes early, is reported so itself."""
 
 
 class _Handler(BaseHTTPRequestHandler):

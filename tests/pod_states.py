@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from pelops.domain.liveness import Cut, FormerPod, PodEvidence
+from pelops.domain.liveness import Cutoff, FormerPod, PodEvidence
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
-from pelops.policy.recovery.liveness import REPORTS_WITHIN, decide_cut
+from pelops.policy.recovery.liveness import REPORTS_WITHIN, decide_cutoff
 from tests.builders import NOW, later, pod
 
 S = timedelta(seconds=2)
@@ -68,12 +68,12 @@ def former(**more: Any) -> FormerPod:
     return FormerPod(**{**usual, **more})
 
 
-def judge(live: PodObservation | None, *formers: FormerPod, **more: Any) -> Cut:
+def judge(live: PodObservation | None, *formers: FormerPod, **more: Any) -> Cutoff:
     """The cut of consumer w-1; `skew` and the arguments of decide_cut may be given."""
     how = {name: more.pop(name) for name in ("master_since", "container") if name in more}
     skew = more.pop("skew", S)
     evidence = PodEvidence(consumer="w-1", live=live, formers=formers, **more)
-    return decide_cut(evidence, server_time=NOW, skew=skew, **how)
+    return decide_cutoff(evidence, server_time=NOW, skew=skew, **how)
 
 
 def of(*containers: ContainerObservation, **more: Any) -> PodObservation:

@@ -9,10 +9,10 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
-from pelops.policy.scaling.behavior import History, Recommendation
+from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
 from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
 from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.rates import Capacity, Handling, Meter, Tally
+from pelops.policy.scaling.rates import Capacity, FadingCount, Handling, Meter
 from tests.builders import NOW, resource, workload
 
 SECOND = 1000.0  # of the clock that never jumps
@@ -42,7 +42,7 @@ def auto(**scaling: Any) -> StreamConsumerGroupSpec:
 
 
 def owing(**changes: Any) -> Backlog:
-    """What a group owes; nothing, unless said."""
+    """The backlog of a group; nothing, unless said."""
     usual = Backlog(
         at=NOW,
         exists=True,
@@ -59,12 +59,12 @@ def owing(**changes: Any) -> Backlog:
 def wanting(replicas: int, *, ago_s: float = 600.0, **changes: Any) -> ScalingMemory:
     """A memory in which so many were wanted so long ago; by default no window holds it."""
     past = Recommendation(at=SECOND - ago_s, replicas=replicas)
-    return replace(ScalingMemory(history=History(recommendations=(past,))), **changes)
+    return replace(ScalingMemory(history=ScalingHistory(recommendations=(past,))), **changes)
 
 
 def knowing(*, arrivals: float, per_replica: float, is_proven: bool = True) -> Meter:
     """A meter that knows its rates."""
-    seen = Tally(count=arrivals * 40, seconds=40)
+    seen = FadingCount(count=arrivals * 40, seconds=40)
     return Meter(
         fast=seen,
         slow=seen,

@@ -1,4 +1,4 @@
-"""Whole workers within a test's own event loop, and what they are told and tell."""
+"""Whole workers within a test's own event loop, and what they are informed and tell."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any, Final
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.naming import GroupKeys
-from pelops.worker import Entry, Observer, RetryPolicy, Settings, Worker
-from pelops.worker.server.place import Place
-from tests.integration.worker_door import KEYS
+from pelops.worker import Entry, Observer, RetryPolicy, Worker, WorkerSettings
+from pelops.worker.server.place import WorkerPlace
+from tests.integration.worker_adapter import KEYS
 
-IDLE_LIMIT_MS: Final = 600
+PROCESSING_TIMEOUT_MS: Final = 600
 AT_ONCE: Final = RetryPolicy(max_retries=2, initial_s=0.01)
 
 
-class Told(Observer):
+class ReportedEvents(Observer):
     """All that a worker tells."""
 
     def __init__(self) -> None:
@@ -74,17 +74,19 @@ async def serving(
     consumer: str = "one",
     keys: GroupKeys = KEYS,
     **options: Any,
-) -> AsyncIterator[tuple[Worker, Told]]:
+) -> AsyncIterator[tuple[Worker, ReportedEvents]]:
     """A worker that serves during the block, at the end of which it has to end in good order."""
-    told = Told()
-    limit_ms = options.pop("idle_limit_ms", IDLE_LIMIT_MS)
-    place = Place(endpoint=endpoint, keys=keys, consumer=consumer, idle_limit_ms=limit_ms)
-    settings = replace(Settings(retry=AT_ONCE, grace_s=5.0), **options)
-    worker = Worker(place, settings, observer=told)
+    reported = ReportedEvents()
+    limit_ms = options.pop("processing_timeout_ms", PROCESSING_TIMEOUT_MS)
+    place = WorkerPlace(
+        endpoint=endpoint, keys=keys, consumer=consumer, processing_timeout_ms=limit_ms
+    )
+    settings = replace(WorkerSettings(retry=AT_ONCE, grace_s=5.0), **options)
+    worker = Worker(place, settings, observer=reported)
     worker.handler(handler)
     work = asyncio.create_task(worker.serve())
     try:
-        yield worker, told
+        yield worker, reported
     finally:
         worker.stop()
         assert await work == 0

@@ -39,13 +39,15 @@ worker.run()
 class WorkerProcesses:
     """Processes that work on one stream of one server."""
 
-    def __init__(self, url: str, stream: str, directory: Path, *, idle_limit_ms: int = 900) -> None:
+    def __init__(
+        self, url: str, stream: str, directory: Path, *, processing_timeout_ms: int = 900
+    ) -> None:
         self.server: Any = redis.Redis.from_url(url, decode_responses=True)
         self.keys = derive_keys(stream, GROUP)
         self.stream = stream
         self._url = url
         self._directory = directory
-        self._idle_limit_ms = idle_limit_ms
+        self._processing_timeout_ms = processing_timeout_ms
         self._stack = ExitStack()
         self.server.xgroup_create(stream, GROUP, "0", mkstream=True)
 
@@ -58,7 +60,7 @@ class WorkerProcesses:
             "PELOPS_STREAM": self.stream,
             "PELOPS_GROUP": GROUP,
             "PELOPS_CONSUMER": name,
-            "PELOPS_IDLE_LIMIT_MS": f"{self._idle_limit_ms}",
+            "PELOPS_IDLE_LIMIT_MS": f"{self._processing_timeout_ms}",
             **variables,
         }
         output = self._stack.enter_context(self._path(name).open("ab"))

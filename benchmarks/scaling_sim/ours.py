@@ -19,7 +19,7 @@ from pelops.policy.scaling.decision import (
     ScalingDecision,
     ScalingMemory,
     decide_replicas,
-    next_look,
+    next_observation,
     remember_write,
     spare_busy,
 )
@@ -67,18 +67,18 @@ class Pelops:
             world.group.repair()
         backlog = judge_backlog(seen, recovers=True)
         self._write(world, self._decide(world, backlog))
-        self._idle_looks = self._idle_looks + 1 if backlog.is_nothing_owed else 0
+        self._idle_looks = self._idle_looks + 1 if backlog.is_empty else 0
         self._plan(world, backlog)
 
     def _plan(self, world: World, backlog: Backlog) -> None:
-        is_watched = world.replicas == 0 and backlog.is_nothing_owed
+        is_watched = world.replicas == 0 and backlog.is_empty
         self._seen_added = world.group.added if is_watched else None
         spread = self._chance.uniform(0.8, 1.2)  # as the operator spreads its looks
-        self._next_look = world.now + spread * next_look(
+        self._next_look = world.now + spread * next_observation(
             backlog,
             replicas=world.replicas,
             least=0,
-            idle_looks=self._idle_looks,
+            idle_observations=self._idle_looks,
             is_watched=is_watched,
         )
         self._next_look -= TICK_S / 2  # to the nearest tick, not to the next one
@@ -119,7 +119,7 @@ def _pending(pod: Pod) -> float:
 
 
 def observe(world: World) -> StreamObservation:
-    """What the look at a group would tell of this world."""
+    """What the look at a group would report this world."""
     group = world.group
     state = GroupState()
     return StreamObservation(
@@ -134,7 +134,7 @@ def observe(world: World) -> StreamObservation:
         dead_letters=world.dead_letters,
         dead_letter_exists=True,
         ledger_exists=True,
-        hold=None,
+        ownership=None,
         max_deleted_id=EntryId(group.max_deleted),
         state=replace(state, totals=replace(state.totals, requeued=world.requeued)),
     )

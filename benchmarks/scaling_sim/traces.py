@@ -245,7 +245,7 @@ LAG_CASES = (
     ),
     Trace(
         name="wrong count, quiet",
-        what="entries-read 8,000 too low, nothing owed, no traffic",
+        what="entries-read 8,000 too low, no backlog, no traffic",
         arrivals=_at(900, {}),
         befalls={0: _miscount},
     ),

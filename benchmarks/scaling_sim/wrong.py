@@ -1,6 +1,6 @@
 """Decisions that no reading of the traffic justifies.
 
-Each is judged by the world itself, which knows what was owed and what was still to come, and by
+Each is judged by the world itself, which knows the backlog and what was still to come, and by
 limits wide enough for the defaults of every autoscaler: what is slow is counted as waiting, not
 here.
 """
@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from benchmarks.scaling_sim.traces import Trace
 from benchmarks.scaling_sim.world import Sample, World, Write
 
-ZERO_S = 60.0  # at zero while something is owed: twice KEDA's polling interval
-FROZEN_S = 60.0  # hundreds are owed, and nothing moves
+ZERO_S = 60.0  # at zero while the backlog is not empty: twice KEDA's polling interval
+FROZEN_S = 60.0  # the backlog is in the hundreds, and nothing moves
 MAXIMUM_S = 360.0  # the window of HPA's default, and a minute
 AFTERWARDS_S = 150  # shrinking and growing again within this is one swing
 SWINGS = 2  # once may be bad luck
@@ -25,9 +25,11 @@ def wrong_decisions(trace: Trace, world: World) -> dict[str, int]:
     """How often which was made; kinds that were not made are left out."""
     samples = world.samples
     counts = {
-        "ended the last worker while entries were owed": _ended_all(world.writes),
+        "ended the last worker while there were a backlog": _ended_all(world.writes),
         "zero while owed": _stretches(samples, _is_zero, ZERO_S),
-        "frozen while hundreds were owed": _stretches(samples, _is_frozen(trace), FROZEN_S),
+        "frozen while the backlog was in the hundreds": _stretches(
+            samples, _is_frozen(trace), FROZEN_S
+        ),
         "the maximum held for nothing": _stretches(samples, _is_idle_maximum(trace), MAXIMUM_S),
     }
     swings = _swings(trace, world.writes)

@@ -1,4 +1,4 @@
-"""One pod of this node, from its first sight to the removal of its object."""
+"""One pod of this node, from its first observation to the removal of its object."""
 
 import asyncio
 import logging

@@ -46,7 +46,9 @@ def decide_verdict(probe: KubeObject, streak: Streak) -> bool | None:
     return streak.healthy if streak.length >= needed else None
 
 
-async def watch_probe(probe: KubeObject, target: ProbeTarget, tell: Callable[[bool], None]) -> None:
+async def watch_probe(
+    probe: KubeObject, target: ProbeTarget, report: Callable[[bool], None]
+) -> None:
     """Run the probe for ever; tells each verdict, also when it repeats."""
     await asyncio.sleep(probe.get("initialDelaySeconds") or 0)
     streak = Streak()
@@ -54,7 +56,7 @@ async def watch_probe(probe: KubeObject, target: ProbeTarget, tell: Callable[[bo
         streak = streak.extend(await run_probe(probe, target))
         verdict = decide_verdict(probe, streak)
         if verdict is not None:
-            tell(verdict)
+            report(verdict)
         await asyncio.sleep(probe.get("periodSeconds") or 10)
 
 

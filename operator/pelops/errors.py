@@ -31,7 +31,7 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
         ├── Rejected              the API server finds the object invalid
         └── KubernetesUnavailable no answer, or a server error: retry
 
-Doors translate what their client raises and always chain the original as the cause.
+Adapters translate what their client raises and always chain the original as the cause.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class PositionAhead(RedisError):
     """The group's position lies beyond the end of the stream: it would never be given a copy."""
 
 
-class ChunkChanged(RedisError):
+class RetryBatchChanged(RedisError):
     """Another replica has released suspects since they were looked at."""
 
 

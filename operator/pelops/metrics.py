@@ -129,8 +129,8 @@ SCALING_DECISIONS = Counter(
     "pelops_scaling_decisions_total", "Decisions of automatic scaling, by reason.", ["reason"]
 )
 
-# What was done to groups. A trigger says what had a group swept: lock-expiry, pod-death, sweep (the
-# timer) or start-up.
+# What was done to groups. A trigger says what had a group scanned: lock-expiry, pod-death, scan
+# (the timer) or start-up.
 REQUEUED = Counter(
     "pelops_requeued_total",
     "Stuck entries copied to the end and acknowledged.",
@@ -171,16 +171,17 @@ GROUP_ACTS = (
 )
 
 SCANS = Counter(
-    "pelops_scans_total", "Sweeps of a group, by trigger and outcome.", ["trigger", "outcome"]
+    "pelops_scans_total", "Scans of a group, by trigger and outcome.", ["trigger", "outcome"]
 )
 SCAN_SECONDS = Histogram(
     "pelops_scan_duration_seconds",
-    "Duration of one sweep of a group, all its calls together.",
+    "Duration of one scan of a group, all its calls together.",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 RECOVERY_LATENCY = Histogram(
     "pelops_recovery_latency_seconds",
-    "From the death of a pod, as this replica was told, until its entries were deliverable again.",
+    "From the death of a pod, as reported to this replica, until its entries were deliverable "
+    "again.",
     buckets=(0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2.5, 5, 10, 30, 60, 300),
 )
 VERDICTS = Counter(
@@ -212,7 +213,7 @@ AUDIT_ENTRIES = Gauge(
 )
 AUDIT_RECOVERY_SECONDS = Gauge(
     "pelops_audit_recovery_seconds",
-    "From the first sight of a stuck entry until it moved, in the newest window.",
+    "From the first observation of a stuck entry until it moved, in the newest window.",
     ["namespace", "name", "stream", "group", "quantile"],
 )
 AUDIT_GROUP_FACTS = {
@@ -248,7 +249,9 @@ def forget_audit(namespace: str, name: str) -> None:
     """Drop the series of an audit that is gone, or about to be told anew."""
     series = (AUDIT_ENTRIES, AUDIT_RECOVERY_SECONDS, *AUDIT_GROUP_FACTS.values(), AUDIT_ALARM)
     for gauge in series:
-        for labels in [told for told in list(gauge._metrics) if told[:2] == (namespace, name)]:
+        for labels in [
+            reported for reported in list(gauge._metrics) if reported[:2] == (namespace, name)
+        ]:
             gauge.remove(*labels)
 
 
@@ -261,7 +264,9 @@ def forget_group(namespace: str, name: str) -> None:
         if (namespace, name) in series._metrics:
             series.remove(namespace, name)
     for act in GROUP_ACTS:
-        for labels in [told for told in list(act._metrics) if told[:2] == (namespace, name)]:
+        for labels in [
+            reported for reported in list(act._metrics) if reported[:2] == (namespace, name)
+        ]:
             act.remove(*labels)
 
 
@@ -277,5 +282,7 @@ def forget_scaling(namespace: str, name: str) -> None:
     for series in SCALING_FACTS.values():
         if (namespace, name) in series._metrics:
             series.remove(namespace, name)
-    for labels in [told for told in list(BACKLOG._metrics) if told[:2] == (namespace, name)]:
+    for labels in [
+        reported for reported in list(BACKLOG._metrics) if reported[:2] == (namespace, name)
+    ]:
         BACKLOG.remove(*labels)

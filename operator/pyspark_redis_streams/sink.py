@@ -26,11 +26,11 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pelops.redis_core.slots import hash_tag, own_hash_tag
-from pyspark_redis_streams.columns.writing import Flat, RowFlattener
+from pyspark_redis_streams.columns.written_rows import Flat, RowFlattener
 from pyspark_redis_streams.errors import BadValue, DataLoss, OptionError, RedisStreamsError
 from pyspark_redis_streams.options.parsed import WriteOptions
 from pyspark_redis_streams.plain_errors import plain_errors
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.link import Argument
 from pyspark_redis_streams.spark_versions import DataSourceStreamArrowWriter
 
@@ -126,8 +126,8 @@ def append_all(
     """Append the rows of one task. Raises RowsChanged, BadValue and ServerError."""
     task = TaskContext.get()
     flattener = _flattener(schema, options)
-    with Door(options.server) as door:
-        appender = Appender(door, options, write, task.partitionId() if task else 0)
+    with ServerConnections(options.server) as connections:
+        appender = Appender(connections, options, write, task.partitionId() if task else 0)
         for batch in batches:
             for stream, flat in flattener.entries(batch):
                 appender.add(stream, flat)
@@ -136,12 +136,12 @@ def append_all(
 
 def check_kept(messages: Iterable[WriterCommitMessage | None], options: WriteOptions) -> None:
     """Raise DataLoss when a server has lost what it confirmed to one of these tasks."""
-    with Door(options.server) as door:
+    with ServerConnections(options.server) as connections:
         for message in messages:
             if isinstance(message, Appended) and time.time() < message.until:
                 for stream, token in message.tokens:
                     key = _tokens_key(stream, message.write)
-                    if door.ask(stream, "HGET", key, token) is None:
+                    if connections.ask(stream, "HGET", key, token) is None:
                         raise DataLoss(_forgotten(stream))
 
 
@@ -156,8 +156,10 @@ def _forgotten(stream: str) -> str:
 class Appender:
     """Collects the rows of one task by stream and sends them in chunks."""
 
-    def __init__(self, door: Door, options: WriteOptions, write: str, partition: int) -> None:
-        self._door = door
+    def __init__(
+        self, connections: ServerConnections, options: WriteOptions, write: str, partition: int
+    ) -> None:
+        self._connections = connections
         self._options = options
         self._write = write
         self._partition = partition
@@ -202,7 +204,7 @@ class Appender:
         body: list[Argument] = []
         for flat in rows:
             body += (len(flat), *flat)
-        verdict = self._door.ask(
+        verdict = self._connections.ask(
             stream, "EVAL", self._script, 2, stream, _tokens_key(stream, self._write),
             self._token(stream), _digest(rows), self._before(stream), self._options.token_ttl_s,
             *self._trimming(), *body,

@@ -1,4 +1,4 @@
-"""A group of which a worker's door is asked: in memory, or on a real server."""
+"""A group of which a worker's adapter is asked: in memory, or on a real server."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.worker.server.adapter import Door
+from pelops.worker.server.adapter import GroupAdapter
 from pelops.worker.testing import MemoryGroup
-from tests.integration.worker_door import KEYS, Behind, behind, grant, opened, worker_endpoint
+from tests.integration.worker_adapter import KEYS, Behind, behind, grant, opened, worker_endpoint
 
-IDLE_LIMIT_MS = 60_000
+PROCESSING_TIMEOUT_MS = 60_000
 
 
 class Scene(Protocol):
-    """What a test does behind the door's back."""
+    """What a test does behind the adapter's back."""
 
-    async def door(self, consumer: str = "me") -> Door: ...
+    async def adapter(self, consumer: str = "me") -> GroupAdapter: ...
 
     async def add(self, count: int = 1, *, to_retry: bool = False) -> list[bytes]: ...
 
@@ -42,12 +42,14 @@ class MemoryScene:
     """The double."""
 
     def __init__(self) -> None:
-        self.group = MemoryGroup(KEYS.stream, KEYS.group, idle_limit_ms=IDLE_LIMIT_MS)
+        self.group = MemoryGroup(
+            KEYS.stream, KEYS.group, processing_timeout_ms=PROCESSING_TIMEOUT_MS
+        )
 
-    async def door(self, consumer: str = "me") -> Door:
-        door = self.group.door(consumer)
-        await door.open()
-        return door
+    async def adapter(self, consumer: str = "me") -> GroupAdapter:
+        adapter = self.group.adapter(consumer)
+        await adapter.open()
+        return adapter
 
     async def add(self, count: int = 1, *, to_retry: bool = False) -> list[bytes]:
         world = self.group.world
@@ -93,10 +95,10 @@ class RedisScene:
         self._redis = redis
         self._stack = stack
 
-    async def door(self, consumer: str = "me") -> Door:
+    async def adapter(self, consumer: str = "me") -> GroupAdapter:
         endpoint = worker_endpoint(self._servers)
-        door = opened(endpoint, consumer, idle_limit_ms=IDLE_LIMIT_MS)
-        return await self._stack.enter_async_context(door)
+        adapter = opened(endpoint, consumer, processing_timeout_ms=PROCESSING_TIMEOUT_MS)
+        return await self._stack.enter_async_context(adapter)
 
     async def add(self, count: int = 1, *, to_retry: bool = False) -> list[bytes]:
         return await self._redis.add(count, KEYS.retry if to_retry else None)
@@ -105,7 +107,7 @@ class RedisScene:
         await self._claim(entry_id, consumer)
 
     async def age(self, entry_id: bytes, consumer: str) -> None:
-        await self._claim(entry_id, consumer, "IDLE", IDLE_LIMIT_MS + 1000)
+        await self._claim(entry_id, consumer, "IDLE", PROCESSING_TIMEOUT_MS + 1000)
 
     async def delete(self, entry_id: bytes) -> None:
         await self._redis.run("XDEL", KEYS.stream, entry_id)
@@ -125,7 +127,7 @@ class RedisScene:
     async def offer(self, consumer: str, ids: list[bytes]) -> None:
         before = str(await self._redis.now_ms() + 1)
         named = b" ".join(ids).decode()
-        await self._redis.add(1, KEYS.handover, consumer=consumer, before=before, ids=named)
+        await self._redis.add(1, KEYS.offer_stream, consumer=consumer, before=before, ids=named)
 
     async def _claim(self, entry_id: bytes, consumer: str, *idle: str | int) -> None:
         head = ("XCLAIM", KEYS.stream, KEYS.group, consumer, 0, entry_id)
@@ -137,5 +139,5 @@ async def redis_scene(servers: StandaloneServers) -> AsyncIterator[RedisScene]:
     """An empty group on these servers."""
     grant(servers)
     async with behind(servers) as redis, AsyncExitStack() as stack:
-        await redis.create(KEYS.stream, KEYS.retry, KEYS.handover)
+        await redis.create(KEYS.stream, KEYS.retry, KEYS.offer_stream)
         yield RedisScene(servers, redis, stack)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from local_cluster.plane import ControlPlane
-from pelops.controller.recovery.pod_evidence import Evidence, Judgement, Question
+from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.kube.client import Address, KubeApi
@@ -57,7 +57,7 @@ class Scene:
         self.namespace = namespace
         self.now_s = 1000.0
         self.cache = WorkloadCache(lambda: self.now_s)
-        self.evidence = Evidence(api, self.cache, cluster="here")
+        self.evidence = LivenessEvidence(api, self.cache, cluster="here")
         target = Target(api_version="apps/v1", kind="StatefulSet", namespace=namespace, name="web")
         self.workload = WorkloadObservation(target=target, exists=True, selector="app=web")
         spec = {"targetRef": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}}
@@ -102,9 +102,9 @@ class Scene:
         self.cache.remove(POD, name, metadata["uid"], last=manifest)
 
     async def judge(
-        self, consumer: str, *, evidence: Evidence | None = None, **records: str
+        self, consumer: str, *, evidence: LivenessEvidence | None = None, **records: str
     ) -> Judgement:
-        question = Question(
+        question = LivenessQuestion(
             workload=self.workload,
             consumers=[consumer],
             records={f"{field}:{consumer}": value for field, value in records.items()},

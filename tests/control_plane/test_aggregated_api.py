@@ -34,7 +34,7 @@ def metrics(plane: ControlPlane) -> Iterator[ExternalMetrics]:
 def test_a_request_is_passed_on_in_the_name_of_the_user_who_asks(
     plane: ControlPlane, metrics: ExternalMetrics
 ) -> None:
-    metrics.tell(METRIC, 250)
+    metrics.report(METRIC, 250)
     assert _ask(plane, plane.kubeconfig_for("alice", ["system:masters"])) == ["250"]
     assert metrics.askers == {"alice"}
     metrics.forget(METRIC)

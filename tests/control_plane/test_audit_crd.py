@@ -277,7 +277,7 @@ def test_a_status_may_say_all_that_the_schema_knows(plane: ControlPlane, audit: 
     assert parsed.status is not None and parsed.status.to_wire() == FULL_STATUS
 
 
-def test_the_columns_tell_the_verdict(plane: ControlPlane, audit: str) -> None:
+def test_the_columns_report_the_verdict(plane: ControlPlane, audit: str) -> None:
     before = plane.kubectl("get", "pelops").stdout.splitlines()
     assert before[1].split()[0].endswith(audit) and len(before[1].split()) == 2
     write_status(plane, audit, FULL_STATUS)

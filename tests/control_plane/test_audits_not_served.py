@@ -51,11 +51,11 @@ def test_audits_are_looked_after_once_their_crd_is_there_and_groups_before(
 def _await_served(operators: Operators, *, is_served: bool) -> None:
     (port,) = operators.ports
     wait_until(
-        partial(_tells, port, f"pelops_audits_served {float(is_served)}"),
+        partial(_reports, port, f"pelops_audits_served {float(is_served)}"),
         timeout_s=WAIT_S,
         what=f"pelops_audits_served to be {is_served}",
     )
 
 
-def _tells(port: int, line: str) -> bool:
+def _reports(port: int, line: str) -> bool:
     return line in metrics(port)

@@ -237,7 +237,7 @@ def read_columns(plane: ControlPlane, *flags: str) -> dict[str, str]:
     }
 
 
-def test_the_columns_tell_the_state(plane: ControlPlane, resource: str) -> None:
+def test_the_columns_report_the_state(plane: ControlPlane, resource: str) -> None:
     write_status(plane, resource, FULL_STATUS)
 
     plain, wide = read_columns(plane), read_columns(plane, "-o", "wide")
@@ -262,8 +262,8 @@ def test_the_columns_read_well_when_nothing_is_owed_or_known(
     )
     idle = read_columns(plane)
 
-    told = {name for name, cell in before.items() if cell}
-    assert told == {"NAME", "STREAM", "AGE"}
+    reported = {name for name, cell in before.items() if cell}
+    assert reported == {"NAME", "STREAM", "AGE"}
     assert (idle["LAG"], idle["PENDING"], idle["OLDEST"], idle["DLQ"]) == ("unknown", "0", "", "0")
 
 

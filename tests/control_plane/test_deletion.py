@@ -11,7 +11,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.actions import FINALIZER
 from pelops.controller.group.deletion import GroupDeletion
-from pelops.controller.group.memory import GroupMemory, Hold
+from pelops.controller.group.memory import GroupMemory, OwnedGroup
 from pelops.controller.group.observation import GroupObserver
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Finalizer
@@ -65,7 +65,7 @@ async def test_a_group_is_destroyed_through_the_open_connection_when_its_secret_
         await provision_group(server, keys, start=EntryId.MIN, owner=owner)
 
         deletion = GroupDeletion(observer)
-        memory = GroupMemory(held=Hold(server, keys, owner, resource.spec.redis))
+        memory = GroupMemory(owned=OwnedGroup(server, keys, owner, resource.spec.redis))
         happening = await deletion.clean_up(resource, memory, datetime.now(UTC))
         assert happening is not None and happening.reason == Reason.GROUP_REMOVED
         finalizer = Finalizer(api, cache.objects, STREAM_CONSUMER_GROUP, FINALIZER)

@@ -11,7 +11,7 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
-from pelops.controller.recovery.pod_evidence import Evidence
+from pelops.controller.recovery.pod_evidence import LivenessEvidence
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.liveness import Death, LivenessReason
 from pelops.kube.client import Address, KubeApi
@@ -66,12 +66,12 @@ async def test_a_pod_that_ended_and_went_is_dead_whether_named_by_uid_or_not(sce
     for consumer in (f"web-0:{made['metadata']['uid']}", "web-0-17"):
         before = datetime.now(UTC)
         judgement = await scene.judge(consumer)
-        assert judgement.cut.reason is LivenessReason.GONE
-        assert judgement.cut.at is not None
-        assert before <= judgement.cut.at <= datetime.now(UTC)
+        assert judgement.cutoff.reason is LivenessReason.GONE
+        assert judgement.cutoff.at is not None
+        assert before <= judgement.cutoff.at <= datetime.now(UTC)
 
 
-async def test_a_pod_that_took_the_name_unheard_is_not_robbed(scene: Scene) -> None:
+async def test_a_pod_that_took_the_name_unheard_is_not_recovered_prematurely(scene: Scene) -> None:
     made = await scene.pod(**running(datetime.now(UTC)))
     scene.cache.put(POD, made)
     last = await scene.report(phase="Failed", state=ended(datetime.now(UTC)))
@@ -82,16 +82,16 @@ async def test_a_pod_that_took_the_name_unheard_is_not_robbed(scene: Scene) -> N
         successor["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
     )
     by_name = await scene.judge("web-0")
-    assert (by_name.cut.at, by_name.cut.reason) == (began - SKEW, LivenessReason.REPLACED)
+    assert (by_name.cutoff.at, by_name.cutoff.reason) == (began - SKEW, LivenessReason.REPLACED)
     by_uid = await scene.judge(f"web-0:{made['metadata']['uid']}")
-    assert by_uid.cut.reason is LivenessReason.GONE
+    assert by_uid.cutoff.reason is LivenessReason.GONE
     # What was proven once is written down, and needs no memory of the former pod.
     assert by_name.record == record_of(successor, is_successor=True)
     scene.cache.put(POD, successor)
-    fresh = Evidence(scene.api, WorkloadCache(), cluster="here")
+    fresh = LivenessEvidence(scene.api, WorkloadCache(), cluster="here")
     fresh._cache.put(POD, successor)
     again = await scene.judge("web-0", evidence=fresh, pod=by_name.record)
-    assert (again.cut.at, again.record) == (began - SKEW, None)
+    assert (again.cutoff.at, again.record) == (began - SKEW, None)
 
 
 async def test_a_pod_that_vanished_is_dead_once_its_node_has_reported_for_long(
@@ -115,53 +115,53 @@ async def test_a_pod_that_vanished_is_dead_once_its_node_has_reported_for_long(
         scene.cache.put(NODE, made)
         await turn("True")
         first = await scene.judge("web-0")
-        assert (first.cut.at, first.cut.reason) == (None, LivenessReason.MAYBE_ALIVE)
+        assert (first.cutoff.at, first.cutoff.reason) == (None, LivenessReason.MAYBE_ALIVE)
         scene.now_s += LONG_S - 1
-        assert (await scene.judge("web-0")).cut.at is None
+        assert (await scene.judge("web-0")).cutoff.at is None
         scene.now_s += 1
         await turn("False")
-        assert (await scene.judge("web-0")).cut.at is None
+        assert (await scene.judge("web-0")).cutoff.at is None
         await turn("True")
-        assert (await scene.judge("web-0")).cut.reason is LivenessReason.VANISHED
+        assert (await scene.judge("web-0")).cutoff.reason is LivenessReason.VANISHED
     finally:
         scene.plane.kubectl("delete", "node", NODE_NAME)
     # The cache has not heard that the node is gone; a live look has.
-    assert (await scene.judge("web-0")).cut.reason is LivenessReason.VANISHED
+    assert (await scene.judge("web-0")).cutoff.reason is LivenessReason.VANISHED
 
 
 async def test_a_pod_that_only_the_group_remembers_is_judged_by_its_record(scene: Scene) -> None:
     made = await scene.pod(**running(datetime.now(UTC)))
     consumer = f"web-0:{made['metadata']['uid']}"
     alive = await scene.judge(consumer, pod=record_of(made))
-    assert alive.cut.reason is LivenessReason.ALIVE
+    assert alive.cutoff.reason is LivenessReason.ALIVE
     scene.remove()
     # Some node is known, so that one which is not there counts as deleted.
     scene.cache.put(NODE, {"metadata": {"name": "n2", "uid": "uid-n2"}})
     for record in ({"cluster": "there"}, {"namespace": "elsewhere"}, {"uid": "another"}):
         stranger = await scene.judge(consumer, pod=record_of(made, **record))
-        assert (stranger.cut.reason, stranger.match.is_unknown) == (
+        assert (stranger.cutoff.reason, stranger.match.is_unknown) == (
             LivenessReason.NEVER_SEEN,
             False,
         )
-    assert (await scene.judge(consumer, pod="no JSON")).cut.reason is LivenessReason.NEVER_SEEN
+    assert (await scene.judge(consumer, pod="no JSON")).cutoff.reason is LivenessReason.NEVER_SEEN
     for name in (consumer, "web-0-17"):
-        assert (await scene.judge(name, pod=record_of(made))).cut.at is None
+        assert (await scene.judge(name, pod=record_of(made))).cutoff.at is None
     scene.now_s += LONG_S
     for name in (consumer, "web-0-17"):
         judgement = await scene.judge(name, pod=record_of(made))
-        assert judgement.cut.reason is LivenessReason.VANISHED
+        assert judgement.cutoff.reason is LivenessReason.VANISHED
         assert not judgement.match.is_unknown
 
 
 async def test_an_api_server_that_does_not_answer_gives_no_cut(scene: Scene, deaf: KubeApi) -> None:
     began = datetime.now(UTC)
-    evidence = Evidence(deaf, scene.cache, cluster="here")
+    evidence = LivenessEvidence(deaf, scene.cache, cluster="here")
     scene.cache.put(POD, await scene.pod("web-0", **running(began)))
     scene.cache.put(POD, await scene.pod("web-1", **restarted(began)))
     scene.cache.put(POD, last := await scene.pod("web-2", phase="Failed", state=ended(began)))
     scene.bury(last)
     reasons = {
-        name: (await scene.judge(name, evidence=evidence)).cut.reason
+        name: (await scene.judge(name, evidence=evidence)).cutoff.reason
         for name in ("web-0", "web-1", "web-2", "laptop")
     }
     # And nobody is asked about a pod that never ended.
@@ -183,22 +183,22 @@ async def test_what_a_live_look_confirmed_is_not_looked_at_again(
     scene.bury(last)
     consumers = ("web-1", f"web-2:{last['metadata']['uid']}")
     for consumer in consumers:
-        assert (await scene.judge(consumer)).cut.at is not None
+        assert (await scene.judge(consumer)).cutoff.at is not None
     scene.evidence._api = deaf
-    assert (await scene.judge(consumers[0])).cut.at == began - SKEW
-    assert (await scene.judge(consumers[1])).cut.reason is LivenessReason.GONE
+    assert (await scene.judge(consumers[0])).cutoff.at == began - SKEW
+    assert (await scene.judge(consumers[1])).cutoff.reason is LivenessReason.GONE
     # A name without a uid may have been taken meanwhile.
-    assert (await scene.judge("web-2")).cut.reason is LivenessReason.UNREADABLE
+    assert (await scene.judge("web-2")).cutoff.reason is LivenessReason.UNREADABLE
 
 
 async def test_without_the_right_to_read_pods_there_is_no_cut(scene: Scene) -> None:
     scene.cache.put(POD, await scene.pod(**restarted(datetime.now(UTC))))
     api = await KubeApi.connect(str(scene.plane.kubeconfig_for("nobody")))
     try:
-        judgement = await scene.judge("web-0", evidence=Evidence(api, scene.cache))
+        judgement = await scene.judge("web-0", evidence=LivenessEvidence(api, scene.cache))
     finally:
         await api.close()
-    assert (judgement.cut.at, judgement.cut.reason) == (None, LivenessReason.FORBIDDEN)
+    assert (judgement.cutoff.at, judgement.cutoff.reason) == (None, LivenessReason.FORBIDDEN)
 
 
 async def test_a_start_that_the_watch_brought_is_remembered_and_the_first_look_is_not(
@@ -212,8 +212,8 @@ async def test_a_start_that_the_watch_brought_is_remembered_and_the_first_look_i
         )
         scene.cache.put(POD, made)
     scene.now_s += 5
-    assert (await scene.judge("web-1")).cut.at == ahead - SKEW
-    watched = (await scene.judge("web-0")).cut.at
+    assert (await scene.judge("web-1")).cutoff.at == ahead - SKEW
+    watched = (await scene.judge("web-0")).cutoff.at
     assert watched is not None
     assert watched < ahead - SKEW - timedelta(seconds=3)
 
@@ -229,9 +229,9 @@ async def test_a_measured_clock_takes_the_place_of_the_greatest_skew(scene: Scen
             assert (node, default) == (NODE_NAME, SKEW)
             return timedelta(seconds=9)
 
-    evidence = Evidence(scene.api, scene.cache, clocks=Measured())
+    evidence = LivenessEvidence(scene.api, scene.cache, clocks=Measured())
     judgement = await scene.judge("web-0", evidence=evidence)
-    assert judgement.cut.at == began - timedelta(seconds=9)
+    assert judgement.cutoff.at == began - timedelta(seconds=9)
 
 
 async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(scene: Scene) -> None:
@@ -241,9 +241,9 @@ async def test_a_live_pod_is_recorded_once_and_a_worker_may_say_when_it_began(sc
     boot = str(int(began.timestamp() * 1000) - 700)
     judgement = await scene.judge("web-0", boot=boot)
     assert judgement.record == record_of(made)
-    assert judgement.cut.at == began - timedelta(milliseconds=700)
+    assert judgement.cutoff.at == began - timedelta(milliseconds=700)
     again = await scene.judge("web-0", boot="no number", pod=judgement.record)
-    assert (again.record, again.cut.at) == (None, began - SKEW)
+    assert (again.record, again.cutoff.at) == (None, began - SKEW)
 
 
 async def test_a_pod_whose_kubelet_removes_it_late_ended_as_it_was_asked_to(scene: Scene) -> None:
@@ -259,4 +259,4 @@ async def test_a_pod_whose_kubelet_removes_it_late_ended_as_it_was_asked_to(scen
     assert removed["metadata"]["deletionGracePeriodSeconds"] == 0
     scene.bury(removed)
     judgement = await scene.judge(f"web-0:{made['metadata']['uid']}")
-    assert judgement.cut.death is Death.PLANNED
+    assert judgement.cutoff.death is Death.PLANNED

@@ -42,7 +42,7 @@ SEED = int(os.environ.get("PELOPS_TEST_API_FAULTS_SEED", "1"))
 LONGEST_S = 40.0 if ASKED_S else 12.0  # of a time of 403; other faults last up to a fifth
 RESTART = "restarts, answering 403"
 SETTLE_S = 8.0  # after the last fault: the longest pause and an answer that was waited for
-# Elsewhere a busy machine is not to blame the watch: only a deaf replica takes longer than these.
+# Elsewhere a busy machine is not the cause the watch: only a deaf replica takes longer than these.
 RESOURCE_S, DEATH_S = (5.0, 1.0) if ASKED_S else (20.0, 10.0)
 WAIT_S = 60.0
 # Only the death of a pod calls a scan within the test's time, and no LIST repairs the cache.
@@ -179,9 +179,9 @@ def _judge(scene: Scene) -> None:
         assert _silent_for(port) < SILENCE_LIMIT_S
     for process, port in zip(operators.processes, operators.ports, strict=True):
         seconds[port] = scene.judge_alone(process, port)
-    told = {port: f"{new:.2f} s, {death:.2f} s" for port, (new, death) in seconds.items()}
-    print(f"until a resource, and a pod's death, were handled: {told}")
-    assert all(new < RESOURCE_S and death < DEATH_S for new, death in seconds.values()), told
+    reported = {port: f"{new:.2f} s, {death:.2f} s" for port, (new, death) in seconds.items()}
+    print(f"until a resource, and a pod's death, were handled: {reported}")
+    assert all(new < RESOURCE_S and death < DEATH_S for new, death in seconds.values()), reported
 
 
 def _silent_for(port: int) -> float:

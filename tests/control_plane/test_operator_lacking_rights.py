@@ -110,7 +110,7 @@ def _watch_ends(trial: Trial, right: Right) -> None:
     )
 
 
-def _nodes_are_not_told_of(trial: Trial, right: Right) -> None:
+def _nodes_are_not_reported(trial: Trial, right: Right) -> None:
     trial.start()
     trial.await_log("nodes are not watched")
 
@@ -216,7 +216,7 @@ def _events_are_missing(trial: Trial, right: Right) -> None:
 
 
 def _deaths_cannot_be_confirmed(trial: Trial, right: Right) -> None:
-    """What a dead worker held waits for the idle limit, and the resource says why."""
+    """What a dead worker held waits for the processing timeout, and the resource says why."""
     trial.start()
     group = Group(trial.resources, trial.redis, f"{trial.namespace}-dying")
     group.apply(replicas=1)
@@ -268,7 +268,7 @@ SYMPTOMS: dict[str, Symptom] = {
     "list pods": _is_not_ready,
     "list horizontalpodautoscalers": _is_not_ready,
     "list poddisruptionbudgets": _is_not_ready,
-    "list nodes": _nodes_are_not_told_of,
+    "list nodes": _nodes_are_not_reported,
     "get pods": _deaths_cannot_be_confirmed,
     "watch streamconsumergroups": _watch_ends,
     "watch deployments": _watch_ends,

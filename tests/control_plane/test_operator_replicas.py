@@ -99,7 +99,7 @@ def test_an_api_server_that_dies_and_returns_is_caught_up_with(
     resources = Resources(plane, namespace)
     resources.apply_raw(*(_resource(n, redis_86.url, namespace) for n in ("kept", "removed")))
     await_ready(plane, namespace, 2)
-    process.pause()  # so that no watch can tell of the deletion
+    process.pause()  # so that no watch can report the deletion
     plane.process("kube-apiserver").kill()
     plane.restart("kube-apiserver")
     resources.delete("removed")
@@ -107,7 +107,7 @@ def test_an_api_server_that_dies_and_returns_is_caught_up_with(
     resources.apply_raw(_resource("added", redis_86.url, namespace))
     resources.await_condition("added", reason="Ready")
     wait_until(
-        lambda: _told_of(operators.ports[0], namespace) == {"kept", "added"},
+        lambda: _reported(operators.ports[0], namespace) == {"kept", "added"},
         timeout_s=WAIT_S,
         what="the removed resource to be forgotten",
         every_s=0.5,
@@ -211,7 +211,7 @@ def _times_created(redis: StandaloneServers, stream: str) -> int:
     return ledger.split().count("group-created")
 
 
-def _told_of(port: int, namespace: str) -> set[str]:
+def _reported(port: int, namespace: str) -> set[str]:
     """The resources of a namespace that the metrics speak of."""
     pattern = rf'^pelops_ready{{name="(.*)",namespace="{namespace}"}} '
     return set(re.findall(pattern, metrics(port), re.MULTILINE))

@@ -51,7 +51,7 @@ def test_the_first_entry_wakes_a_group_at_zero_long_before_its_next_look(
     operators.start(1)
     group.scale_by_backlog()
     group.await_scaling(Reason.IDLE)
-    _await_dozing(operators)
+    _await_idle(operators)
     group.add(1)
     # Were it found by a look in its turn, that would take longer.
     group.await_replicas(1, timeout_s=UNTIL_NEXT_LOOK_S / 2)
@@ -153,22 +153,22 @@ def test_of_replicas_that_start_together_or_later_one_scales_each_group(
         wait_until(is_divided, timeout_s=WAIT_S, what="all to scale a part", every_s=0.05)
 
 
-def test_a_number_that_may_not_be_written_is_told_and_written_once_it_may(
+def test_a_number_that_may_not_be_written_is_reported_and_written_once_it_may(
     operators: Operators, group: ScaledGroup
 ) -> None:
     operators.start(1)
     group.scale_by_backlog()
     with _forbidden(group):
         group.add(2 * PER_REPLICA)
-        told = group.await_scaling(Reason.REJECTED)
-        assert told["status"] == "False"
-        assert "frozen by the platform" in told["message"] and "10 owed" in told["message"]
+        reported = group.await_scaling(Reason.REJECTED)
+        assert reported["status"] == "False"
+        assert "frozen by the platform" in reported["message"] and "10 owed" in reported["message"]
         assert group.replicas() == 0
     group.await_replicas(2)
     group.await_scaling(Reason.SCALED)
 
 
-def _await_dozing(operators: Operators) -> None:
+def _await_idle(operators: Operators) -> None:
     """Return after the first look of a group that is left alone until it is woken."""
     began, looks = time.monotonic(), 0.0
 

@@ -136,7 +136,7 @@ def end_run(resources: Resources, name: str, state: str) -> None:
     write_status(resources, RUN, name, status)
 
 
-def test_kubeflow_is_given_the_schedule_and_tells_of_its_runs(resources: Resources) -> None:
+def test_kubeflow_is_given_the_schedule_and_reports_its_runs(resources: Resources) -> None:
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
     scheduled = await_object(resources, SCHEDULED, JOB)
     (owner,) = scheduled["metadata"]["ownerReferences"]
@@ -154,7 +154,7 @@ def test_kubeflow_is_given_the_schedule_and_tells_of_its_runs(resources: Resourc
     await_audit(resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime") == well)
 
 
-def test_a_run_of_kubeflow_that_failed_is_told_once_another_has_begun(
+def test_a_run_of_kubeflow_that_failed_is_reported_once_another_has_begun(
     resources: Resources,
 ) -> None:
     apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
@@ -243,8 +243,10 @@ def test_of_apaches_one_application_is_made_for_each_run_and_none_beside_it(
     assert int(second.removeprefix(f"{JOB}-")) >= due.timestamp() // 60
     application = get(resources, APPLICATION, second)
     assert application["metadata"]["ownerReferences"][0]["name"] == AUDIT
-    told = await_audit(resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime"))
-    assert told == ended
+    reported = await_audit(
+        resources, "its end", lambda a: a["status"]["run"].get("lastSuccessTime")
+    )
+    assert reported == ended
 
 
 def start_application(resources: Resources, name: str) -> datetime:

@@ -1,4 +1,4 @@
-"""What is known of the workers' number between our own write and the event that tells of it."""
+"""What is known of the workers' number between our own write and the event that reports it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def scene(plane: ControlPlane, namespace: str) -> AsyncIterator[Scene]:
     await api.close()
 
 
-async def test_a_number_that_was_just_written_counts_before_the_watch_tells_of_it(
+async def test_a_number_that_was_just_written_counts_before_the_watch_reports_it(
     scene: Scene,
 ) -> None:
     await scene.write(3)
@@ -94,7 +94,7 @@ async def test_what_somebody_else_wrote_afterwards_is_seen(scene: Scene) -> None
     assert await scene.wished() == 5
 
 
-async def test_a_watch_that_tells_nothing_for_seconds_is_not_waited_for(scene: Scene) -> None:
+async def test_a_watch_that_reports_nothing_for_seconds_is_not_waited_for(scene: Scene) -> None:
     await scene.write(3)
     where = ("-n", scene.resources.namespace)
     scene.resources.plane.kubectl("scale", "deployment", NAME, "--replicas=5", *where)

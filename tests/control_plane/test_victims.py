@@ -28,7 +28,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import list_consumers
 from tests.builders import resource
 from tests.e2e.declaring import a_workload
-from tests.integration.redis_door import add, connected, deliver, endpoint_of, provision
+from tests.integration.redis_adapter import add, connected, deliver, endpoint_of, provision
 from tests.operators import Resources
 
 WAIT_S = 60.0
@@ -191,7 +191,7 @@ async def test_a_group_that_is_gone_is_held_by_nobody(
     assert caplog.text == ""
 
 
-async def test_a_refusal_to_name_pods_is_told_and_keeps_nobody_from_scaling(
+async def test_a_refusal_to_name_pods_is_reported_and_keeps_nobody_from_scaling(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     await _two_busy(scene)
@@ -228,7 +228,7 @@ async def test_an_api_server_that_hangs_does_not_keep_the_scale_in_waiting(
     assert scene.costs() == {}
 
 
-async def test_a_pod_that_went_meanwhile_is_nothing_to_tell(
+async def test_a_pod_that_went_meanwhile_is_nothing_to_report(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     busy = await _two_busy(scene)

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from pelops.api import crd
-from pelops.api.group.status import Condition as ConditionModel
+from pelops.api.group.status import StatusCondition as ConditionModel
 from pelops.api.meta import ObjectMeta
 from pelops.api.schema import kind as schema
 from pelops.api.schema.base import ApiModel
@@ -86,7 +86,7 @@ def build_kind(plural: str = "greetings") -> Kind:
 def build_definition(kind: Kind) -> Manifest:
     """Its CustomResourceDefinition, by the generator of all others."""
     return crd.build_definition(
-        schema.Kind(
+        schema.KindDefinition(
             kind=kind.kind,
             plural=kind.plural,
             singular=kind.plural.removesuffix("s"),

@@ -14,7 +14,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
 from pelops.redis_streams.audit.records import record_audit
 from tests.e2e.declaring import WAIT_S, Object
-from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.redis_adapter import connected, endpoint_of
 from tests.operators import ROOT, Resources
 
 AUDIT = "nightly"
@@ -139,16 +139,16 @@ def run_now(resources: Resources, name: str = "now", *, timeout_s: float = 60.0)
 
 def logs_of(resources: Resources, job: str) -> str:
     """What the pods of a job have said."""
-    return told_logs(resources, "-l", f"job-name={job}", "--tail=100")
+    return reported_logs(resources, "-l", f"job-name={job}", "--tail=100")
 
 
-def told_logs(resources: Resources, *which: str) -> str:
+def reported_logs(resources: Resources, *which: str) -> str:
     """kubectl logs, as far as it answers."""
     answer = resources.plane.kubectl("logs", *which, "-n", resources.namespace, check=False)
     return answer.stdout or answer.stderr
 
 
-def told_columns(resources: Resources, name: str = AUDIT) -> list[str]:
+def reported_columns(resources: Resources, name: str = AUDIT) -> list[str]:
     """What `kubectl get streamaudit` shows of one, without its age."""
     table = resources.plane.kubectl("get", "streamaudit", name, "-n", resources.namespace).stdout
     _, row = table.splitlines()

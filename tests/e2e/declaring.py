@@ -57,7 +57,7 @@ def a_workload(kind: str, name: str, replicas: int, **spec: Any) -> Object:
 
 
 def group_of(servers: RedisServers, stream: str, group: str) -> Mapping[str, str]:
-    """What XINFO GROUPS tells of one group; empty when there is none."""
+    """What XINFO GROUPS reports one group; empty when there is none."""
     found = (dict(g) for g in _rows(servers.cli("XINFO", "GROUPS", stream), "name"))
     return next((g for g in found if g["name"] == group), {})
 
@@ -69,7 +69,7 @@ def ledger_of(servers: RedisServers, ledger: str) -> list[Mapping[str, str]]:
 
 
 def acts_of(servers: RedisServers, ledger: str) -> list[Mapping[str, str]]:
-    """The events of a ledger that tell of acts: all but the bookmarks, which come with time."""
+    """The events of a ledger that report acts: all but the checkpoints, which come with time."""
     return [event for event in ledger_of(servers, ledger) if event["kind"] != "bookmark"]
 
 

@@ -16,7 +16,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import SWEEP_AT
+from pelops.domain.state import SCAN_AT
 from tests.e2e.declaring import NAME, WAIT_S, Object, a_spec
 from tests.e2e.worker_pods import Pod, read_pod
 from tests.operators import Operators, Resources, metrics
@@ -69,10 +69,10 @@ class Group:
         return self.keys.stream
 
     def apply(self, *, recovery: Object | None = None, **more: Any) -> None:
-        """Declare it, swept each second unless said otherwise."""
-        swept = {"scanIntervalSeconds": 1, **(recovery or {})}
+        """Declare it, scanned each second unless said otherwise."""
+        scanned = {"scanIntervalSeconds": 1, **(recovery or {})}
         more = {"redis": {"url": self.url}, "group": self.keys.group, **more}
-        spec = a_spec("", self.stream, recovery=swept, **more)
+        spec = a_spec("", self.stream, recovery=scanned, **more)
         self.resources.apply(self.name, spec)
 
     def declare(self, workers: int = 0, **more: Any) -> list[Pod]:
@@ -212,22 +212,24 @@ class Group:
         ours = {"namespace": self.resources.namespace, "name": self.name}
         return measured(operators, metric, **ours, **labels)
 
-    def told(self, part: str) -> Object:
+    def reported(self, part: str) -> Object:
         """A part of `status`, such as `recovery`; empty while there is none."""
         found: Object = (self.resources.get("scg", self.name) or {}).get("status") or {}
         return found.get(part) or {}
 
-    def await_told(self, **numbers: Any) -> None:
+    def await_reported(self, **numbers: Any) -> None:
         """Wait until `status.recovery` holds these."""
-        self.until(lambda: numbers.items() <= self.told("recovery").items(), f"{numbers} in status")
+        self.until(
+            lambda: numbers.items() <= self.reported("recovery").items(), f"{numbers} in status"
+        )
 
     def await_event(self, reason: str) -> Object:
         """The Event of this reason; there may be one alone."""
 
-        def told() -> list[Object]:
+        def reported() -> list[Object]:
             return [one for one in self.resources.events(self.name) if one["reason"] == reason]
 
-        events = self.until(told, f"the Event {reason}")
+        events = self.until(reported, f"the Event {reason}")
         assert len(events) == 1, [event["note"] for event in events]
         return events[0]
 
@@ -236,14 +238,14 @@ class Group:
         wanted = set(ids)
         self.until(lambda: not wanted & self.pending().keys(), f"{wanted} to move", timeout_s)
 
-    def await_sweeps(self, count: int = 2) -> None:
-        """Wait until so many sweeps have begun from now on: the last but one has seen all."""
+    def await_scans(self, count: int = 2) -> None:
+        """Wait until so many scans have begun from now on: the last but one has seen all."""
         for _ in range(count):
-            self.await_sweep_since(self.now_ms())
+            self.await_scan_since(self.now_ms())
 
-    def await_sweep_since(self, moment_ms: int) -> None:
-        """Wait until a sweep has begun that is later than this by Redis' clock."""
-        self.until(lambda: self._swept_at() > moment_ms, "a sweep")
+    def await_scan_since(self, moment_ms: int) -> None:
+        """Wait until a scan has begun that is later than this by Redis' clock."""
+        self.until(lambda: self._scanned_at() > moment_ms, "a sweep")
 
     def now_ms(self) -> int:
         """Redis' TIME."""
@@ -264,8 +266,8 @@ class Group:
         """The first truthy answer."""
         return wait_until(condition, timeout_s=timeout_s, what=what, every_s=0.1)
 
-    def _swept_at(self) -> int:
-        return int(self.redis.hget(self.keys.state, SWEEP_AT) or 0)
+    def _scanned_at(self) -> int:
+        return int(self.redis.hget(self.keys.state, SCAN_AT) or 0)
 
 
 def measured(operators: Operators, metric: str, **labels: str) -> float:

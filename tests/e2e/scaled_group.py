@@ -15,7 +15,7 @@ MOST = 3
 
 
 def auto(**more: Any) -> Object:
-    """`spec.scaling` that follows what is owed almost at once. Auto is the default."""
+    """`spec.scaling` that follows the backlog almost at once. Auto is the default."""
     return {
         "maxReplicas": MOST,
         "backlogPerReplica": PER_REPLICA,
@@ -34,7 +34,7 @@ def working_template() -> Object:
 
 
 class ScaledGroup(Group):
-    """A resource whose number of workers follows what its group owes."""
+    """A resource whose number of workers follows the backlog of its group."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ScaledGroup(Group):
 
     def await_seen(self, lag: int) -> None:
         """Return once the operator has seen that so many are undelivered."""
-        self.until(lambda: self.told("group").get("lag") == lag, f"a lag of {lag} in status")
+        self.until(lambda: self.reported("group").get("lag") == lag, f"a lag of {lag} in status")
 
     def hold(self, count: int) -> list[str]:
         """Add entries that workers finish when they are let go."""
@@ -94,5 +94,5 @@ class ScaledGroup(Group):
 
     def events(self, reason: str) -> list[str]:
         """The notes of the Events of this reason."""
-        told = self.resources.events(self.name)
-        return [str(one["note"]) for one in told if one["reason"] == reason]
+        reported = self.resources.events(self.name)
+        return [str(one["note"]) for one in reported if one["reason"] == reason]

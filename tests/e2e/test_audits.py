@@ -87,22 +87,22 @@ def test_what_a_job_records_is_told_where_people_look(
     assert row.split()[:6] == [AUDIT, "0", "findings", "2", "1", "3"]
     of_group = await_reason(resources, "LossDetected", "LossDetected", of=("scg", NAME))
     assert f"2 by StreamAudit {AUDIT}" in of_group["message"]
-    for name, told in ((AUDIT, {"LossDetected", "WindowAudited"}), (NAME, {"LossDetected"})):
+    for name, reported in ((AUDIT, {"LossDetected", "WindowAudited"}), (NAME, {"LossDetected"})):
         wait_until(
-            partial(_are_told, resources, name, told),
+            partial(_are_reported, resources, name, reported),
             timeout_s=WAIT_S,
             what=f"Events about {name}",
         )
     labels = f'name="{AUDIT}",namespace="{resources.namespace}",stream="{audited.stream}"'
     for port in operator.ports:
         wait_until(
-            partial(_tells, port, f'group="{NAME}",{labels}}} 2.0'),
+            partial(_reports, port, f'group="{NAME}",{labels}}} 2.0'),
             timeout_s=WAIT_S,
             what="the metrics of every replica",
         )
 
 
-def test_an_archive_that_trimming_overtakes_is_told_until_it_has_caught_up(
+def test_an_archive_that_trimming_overtakes_is_reported_until_it_has_caught_up(
     audited: GroupKeys, resources: Resources, redis_86: RedisServers
 ) -> None:
     for _ in range(40):
@@ -119,7 +119,7 @@ def test_an_archive_that_trimming_overtakes_is_told_until_it_has_caught_up(
     await_reason(resources, "ArchiveBehindRetention", None, of=of)
 
 
-def test_what_nobody_can_read_is_told_and_mended_by_the_next_run(
+def test_what_nobody_can_read_is_reported_and_mended_by_the_next_run(
     audited: GroupKeys, resources: Resources, redis_86: RedisServers
 ) -> None:
     name = f"{resources.namespace}/{AUDIT}"
@@ -131,7 +131,7 @@ def test_what_nobody_can_read_is_told_and_mended_by_the_next_run(
     await_reason(resources, "AuditFailing", None)
 
 
-def test_a_loss_is_told_until_a_person_has_seen_it(
+def test_a_loss_is_reported_until_a_person_has_seen_it(
     audited: GroupKeys, resources: Resources, redis_86: RedisServers
 ) -> None:
     record(redis_86, audited, resources, a_summary(lost=2))
@@ -190,7 +190,9 @@ def test_a_run_by_hand_has_all_it_needs_and_no_token(
     assert group["sentence"] == "Archived to /a/$HOME."
 
 
-def test_a_run_of_the_schedule_is_told(keys: GroupKeys, resources: Resources, node: Node) -> None:
+def test_a_run_of_the_schedule_is_reported(
+    keys: GroupKeys, resources: Resources, node: Node
+) -> None:
     apply_audit(resources, an_audit(NAME, template=own_job(), schedule="* * * * *"))
     run = await_audit(
         resources,
@@ -225,7 +227,7 @@ def test_the_groups_of_a_pattern_are_those_that_the_job_found(
     )
 
 
-def test_a_suspended_audit_starts_no_run_and_goes_on_telling(
+def test_a_suspended_audit_starts_no_run_and_goes_on_reporting(
     audited: GroupKeys, resources: Resources, redis_86: RedisServers
 ) -> None:
     patch(resources, "saudit", AUDIT, {"spec": {"suspend": True}})
@@ -241,9 +243,9 @@ def test_a_suspended_audit_starts_no_run_and_goes_on_telling(
     await_reason(resources, "Suspended", None)
 
 
-def _are_told(resources: Resources, name: str, reasons: set[str]) -> bool:
+def _are_reported(resources: Resources, name: str, reasons: set[str]) -> bool:
     return reasons <= {event["reason"] for event in resources.events(name)}
 
 
-def _tells(port: int, line: str) -> bool:
+def _reports(port: int, line: str) -> bool:
     return line in metrics(port)

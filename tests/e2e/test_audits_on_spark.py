@@ -1,4 +1,4 @@
-"""The pipeline as the Job of a StreamAudit: from `kubectl apply` to what people are told."""
+"""The pipeline as the Job of a StreamAudit: from `kubectl apply` to what people are informed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from tests.e2e.auditing import (
     await_audit,
     await_reason,
     logs_of,
+    reported_columns,
+    reported_logs,
     run_now,
-    told_columns,
-    told_logs,
 )
 from tests.e2e.declaring import WAIT_S, get
 from tests.e2e.recovering import Group
@@ -96,7 +96,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     first = await_audit(resources, "window 0", lambda audit: _window(audit, 0))
     assert (first["verdict"], first["produced"], first["stuck"]) == ("balanced", 100, 0)
     assert first["sentence"].startswith("50 of 100 entries were acknowledged")
-    assert told_columns(resources) == [AUDIT, "0", "balanced", "0", "0", "0"]
+    assert reported_columns(resources) == [AUDIT, "0", "balanced", "0", "0", "0"]
     assert list(archive.glob("_pelops/*/window=*/manifest.json"))
     assert "SPARK_LOCAL_IP" not in logs_of(resources, "now"), "it looks for another address"
 
@@ -113,7 +113,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     # The group was never given these: 40 of window 0, and 300 that were gone before they were
     # archived, as its own counters show.
     assert second["lost"] == 340
-    assert told_columns(resources)[1:4] == [str(newest), second["verdict"], "340"]
+    assert reported_columns(resources)[1:4] == [str(newest), second["verdict"], "340"]
     assert _produced(archive) == 500
     loss = await_reason(resources, "LossDetected", "LossDetected", of=of)
     assert f"340 by StreamAudit {AUDIT}" in loss["message"]
@@ -125,12 +125,13 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
 
 
 @pytest.mark.full
-def test_a_run_that_fails_is_told_until_one_ends_well(group: Group, tmp_path: Path) -> None:
+def test_a_run_that_fails_is_reported_until_one_ends_well(group: Group, tmp_path: Path) -> None:
     resources = group.resources
     group.add(10)
     blocked = tmp_path / "a-file"
     blocked.write_text("no directory")
-    # Each run is ended before the next would begin; what is not told then is told by that one.
+    # Each run is ended before the next would begin; what is not reported then is reported by that
+    # one.
     spec = an_audit_at(blocked / "archive", group, schedule="* * * * *", deadlineSeconds=45)
     apply_audit(resources, spec)
     failing = await_reason(resources, "AuditFailing", "RunFailed", timeout_s=2 * RUN_S)
@@ -138,7 +139,7 @@ def test_a_run_that_fails_is_told_until_one_ends_well(group: Group, tmp_path: Pa
     assert f"kubectl logs -n {resources.namespace} {' '.join(label)}" in failing["message"]
     # The next run may be about to begin, of which there is no log yet.
     wait_until(
-        lambda: f"{blocked} is a file" in told_logs(resources, *label),
+        lambda: f"{blocked} is a file" in reported_logs(resources, *label),
         timeout_s=WAIT_S,
         what="the log to say why",
     )
@@ -164,7 +165,7 @@ def _await_schedule(resources: Resources, schedule: str) -> None:
 
 
 def _newest_window(archive: Path) -> int:
-    """Its number. A run closes a window at each bookmark of the operator, and at its own."""
+    """Its number. A run closes a window at each checkpoint of the operator, and at its own."""
     return max(
         int(path.name.removeprefix("window=")) for path in archive.glob("_pelops/*/window=*")
     )

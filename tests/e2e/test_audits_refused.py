@@ -1,4 +1,4 @@
-"""What keeps an audit from running is told, with what to do about it."""
+"""What keeps an audit from running is reported, with what to do about it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_secret_that_only_the_job_needs_is_missed_before_it_runs(
 
 
 @pytest.mark.parametrize("limits", [5, {"memory": "lots"}], ids=str)
-def test_resources_that_are_none_are_told_by_their_field(
+def test_resources_that_are_none_are_reported_by_their_field(
     declared: str, resources: Resources, limits: object
 ) -> None:
     apply_audit(resources, an_audit(NAME, resources={"limits": limits}))
@@ -77,7 +77,7 @@ def test_resources_that_are_none_are_told_by_their_field(
     assert "spec.resources, limits" in refused["message"]
 
 
-def test_a_key_that_is_no_stream_is_told(
+def test_a_key_that_is_no_stream_is_reported(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     redis_86.cli("SET", stream, "no stream")
@@ -111,12 +111,12 @@ def test_without_its_spark_operator_an_audit_says_what_to_install(
         assert "manifests/overlays/spark-operators" in missing["message"]
 
 
-def test_what_a_spec_cannot_mean_is_told_by_the_api_server(resources: Resources) -> None:
+def test_what_a_spec_cannot_mean_is_reported_by_the_api_server(resources: Resources) -> None:
     with pytest.raises(KubectlError, match="exactly one of path, pvc and s3"):
         apply_audit(resources, an_audit(NAME, archive={}))
 
 
-def test_a_template_that_makes_no_pod_is_told_in_the_words_of_the_api_server(
+def test_a_template_that_makes_no_pod_is_reported_in_the_words_of_the_api_server(
     declared: str, resources: Resources
 ) -> None:
     apply_audit(resources, an_audit(NAME, template={"spec": {"volumes": [{"name": "_"}]}}))
@@ -124,7 +124,7 @@ def test_a_template_that_makes_no_pod_is_told_in_the_words_of_the_api_server(
     assert "volumes[" in refused["message"]
 
 
-def test_an_amount_that_is_none_in_a_template_is_told_in_the_words_of_the_api_server(
+def test_an_amount_that_is_none_in_a_template_is_reported_in_the_words_of_the_api_server(
     declared: str, resources: Resources
 ) -> None:
     sidecar = {"name": "sidecar", "image": "i", "resources": {"limits": {"cpu": "lots"}}}

@@ -84,7 +84,7 @@ def test_a_destroyed_group_leaves_its_stream_and_its_dead_letters(
     assert not group_of(redis_86, stream, NAME)
     assert group_of(redis_86, stream, "neighbour")
     assert (redis_86.cli("XLEN", stream), redis_86.cli("XLEN", keys.dead_letter)) == ("1", "1")
-    own = (keys.ledger, keys.state, keys.started, keys.retry, keys.handover)
+    own = (keys.ledger, keys.state, keys.started, keys.retry, keys.offer_stream)
     assert redis_86.cli("EXISTS", *own) == "0"
     removed = [event for event in resources.events(NAME) if event["reason"] == "GroupRemoved"]
     assert [(event["type"], "Destroyed" in event["note"]) for event in removed] == [
@@ -190,7 +190,7 @@ def _await_no_pods(resources: Resources) -> None:
     wait_until(lambda: not pods(), timeout_s=WAIT_S, what="no pods", every_s=0.2)
 
 
-def test_a_resource_whose_spec_cannot_be_read_is_told_and_still_goes(
+def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream, deletionPolicy="Delete"))
@@ -198,8 +198,8 @@ def test_a_resource_whose_spec_cannot_be_read_is_told_and_still_goes(
     bound = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
     with _patched_crd(resources, f"{bound}/batchSize/maximum", 9999):
         _patch_when_served(resources, {"spec": {"recovery": {"batchSize": 5000}}})
-        told = resources.await_condition(NAME, reason="InvalidSpec")
-        assert "batchSize" in told["message"]
+        reported = resources.await_condition(NAME, reason="InvalidSpec")
+        assert "batchSize" in reported["message"]
         resources.delete(NAME)
         await_absence(resources, "scg", NAME)
     assert "LeftBehind" in {event["reason"] for event in resources.events(NAME)}

@@ -55,7 +55,7 @@ def test_it_ends_well_with_every_check_shown_and_nothing_left(demo: Demo) -> Non
         assert said.count(f"\nkilled {workers}") == 2, "both kinds are killed alike"
     assert said.count(" entries in its hands: kubectl delete pod --now\n") == 2
     assert said.count(" entries in its hands: SIGKILL of process ") == 2
-    assert " HandlerFailed " in said, "dead letters are told"
+    assert " HandlerFailed " in said, "dead letters are reported"
     assert " Requeued " in said, "the Events are shown as they come"
     assert " ScaledUp " in said
     assert " ScaledDown " in said

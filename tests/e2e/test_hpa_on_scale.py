@@ -54,26 +54,26 @@ def test_the_autoscaler_of_the_documentation_scales_the_workers_through_the_reso
     metrics: ExternalMetrics,
     owed: Metric,
 ) -> None:
-    metrics.tell(owed, PER_WORKER)
+    metrics.report(owed, PER_WORKER)
     resources.apply(NAME, a_spec(redis_86.url, stream, replicas=1, **MANUAL))
     _await_ready(resources, 1)
     resources.apply_raw(_documented())
     _await_autoscaler(resources, "ScalingActive", "ValidMetricFound")
     assert CONTROLLER in metrics.askers
-    metrics.tell(owed, 3 * PER_WORKER - 50)
+    metrics.report(owed, 3 * PER_WORKER - 50)
     _await_ready(resources, 3)
     assert get(resources, "scg", NAME)["spec"]["replicas"] == 3
     scaling = resources.condition(NAME, "ScalingActive")
     assert (scaling["status"], scaling["reason"]) == ("True", "Manual")
     status = _await_autoscaler(resources, "AbleToScale", "ReadyForNewScale")["status"]
     assert (status["currentReplicas"], status["desiredReplicas"]) == (3, 3)
-    metrics.tell(owed, 0)
+    metrics.report(owed, 0)
     _await_ready(resources, 1)
     assert get(resources, "scg", NAME)["spec"]["replicas"] == 1
 
 
 @pytest.mark.full
-def test_the_resource_keeps_its_workers_while_the_autoscaler_is_told_no_number(
+def test_the_resource_keeps_its_workers_while_the_autoscaler_is_reported_no_number(
     resources: Resources,
     node: Node,
     redis_86: RedisServers,
@@ -81,14 +81,14 @@ def test_the_resource_keeps_its_workers_while_the_autoscaler_is_told_no_number(
     metrics: ExternalMetrics,
     owed: Metric,
 ) -> None:
-    metrics.tell(owed, 2 * PER_WORKER)
+    metrics.report(owed, 2 * PER_WORKER)
     resources.apply(NAME, a_spec(redis_86.url, stream, replicas=1, **MANUAL))
     resources.apply_raw(_documented())
     _await_ready(resources, 2)
     metrics.forget(owed)
     _await_autoscaler(resources, "ScalingActive", "FailedGetExternalMetric")
     assert get(resources, "scg", NAME)["spec"]["replicas"] == 2
-    metrics.tell(owed, PER_WORKER)
+    metrics.report(owed, PER_WORKER)
     _await_ready(resources, 1)
 
 
@@ -100,7 +100,7 @@ def test_a_resource_at_zero_stays_there_until_somebody_else_wakes_it(
     metrics: ExternalMetrics,
     owed: Metric,
 ) -> None:
-    metrics.tell(owed, 2 * PER_WORKER)
+    metrics.report(owed, 2 * PER_WORKER)
     resources.apply(NAME, a_spec(redis_86.url, stream, replicas=0, **MANUAL))
     resources.await_condition(NAME, reason="Ready")
     resources.apply_raw(_documented())
@@ -121,7 +121,7 @@ def test_an_autoscaler_as_keda_makes_it_decides_alone_when_it_scales_the_workers
     owed: Metric,
     mode: str,
 ) -> None:
-    metrics.tell(owed, PER_WORKER)
+    metrics.report(owed, PER_WORKER)
     autoscaler = f"keda-hpa-{WORKERS}"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": WORKERS}
     resources.apply_raw(_documented(name=autoscaler, target=target))
@@ -129,7 +129,7 @@ def test_an_autoscaler_as_keda_makes_it_decides_alone_when_it_scales_the_workers
     scaled = resources.await_condition(NAME, "ScalingActive", reason="ScaledByAutoscaler")
     assert (scaled["status"], autoscaler in scaled["message"]) == ("True", True)
     _scale_workers(resources, 1)
-    metrics.tell(owed, 3 * PER_WORKER)
+    metrics.report(owed, 3 * PER_WORKER)
     _await_ready(resources, 3)
     patch(resources, "scg", NAME, {"spec": {"replicas": 2}})
     await_observed(resources)
@@ -168,12 +168,12 @@ def _await_ready(resources: Resources, count: int) -> None:
 def _await_autoscaler(resources: Resources, kind: str, reason: str) -> Object:
     """The HorizontalPodAutoscaler, once a condition of it has this reason."""
 
-    def told() -> Object | None:
+    def reported() -> Object | None:
         found = get(resources, "hpa", NAME)
         conditions = found.get("status", {}).get("conditions") or []
         has = any((c["type"], c["reason"]) == (kind, reason) for c in conditions)
         return found if has else None
 
-    found = wait_until(told, timeout_s=WAIT_S, what=f"{kind} {reason}", every_s=0.2)
+    found = wait_until(reported, timeout_s=WAIT_S, what=f"{kind} {reason}", every_s=0.2)
     assert found is not None
     return found

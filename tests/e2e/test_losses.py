@@ -1,4 +1,5 @@
-"""A stream that disappears, or loses its end, before the group had finished it: people are told."""
+"""A stream that disappears, or loses its end, before the group had finished it: people are
+informed."""
 
 from __future__ import annotations
 
@@ -17,11 +18,11 @@ CALM: Object = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600}
 
 
 def _await_numbers(group: Group, **numbers: object) -> None:
-    def is_told() -> bool:
-        told = group.told("group")
-        return all(told.get(name) == number for name, number in numbers.items())
+    def is_reported() -> bool:
+        reported = group.reported("group")
+        return all(reported.get(name) == number for name, number in numbers.items())
 
-    group.until(is_told, f"the status to tell {numbers}")
+    group.until(is_reported, f"the status to tell {numbers}")
 
 
 def _await_loss(group: Group, *words: str) -> None:
@@ -52,7 +53,7 @@ def test_a_stream_that_is_deleted_with_work_to_do_is_a_loss_until_it_is_acknowle
     _await_loss(group, "177 undelivered, 11 pending", group.stream)
     (event,) = group.ledger(LedgerKind.DATA_LOSS)
     assert (event.details["cause"], event.details["undelivered"]) == ("stream-gone", "177")
-    # The new stream has no gap, and the old one's is told until somebody has seen it.
+    # The new stream has no gap, and the old one's is reported until somebody has seen it.
     group.acknowledge(group.give("jane", 3))
     _await_numbers(group, pending=0, lag=0)
     assert _has_loss(group)
@@ -64,7 +65,7 @@ def test_a_stream_that_is_deleted_with_work_to_do_is_a_loss_until_it_is_acknowle
     assert len(group.ledger(LedgerKind.DATA_LOSS)) == 1
 
 
-def test_a_server_that_was_emptied_takes_the_memory_along_and_the_loss_is_told(
+def test_a_server_that_was_emptied_takes_the_memory_along_and_the_loss_is_reported(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     group = Group(resources, run_redis(), stream)
@@ -122,7 +123,7 @@ def test_a_stream_that_is_deleted_when_all_is_done_is_no_loss(group: Group) -> N
     assert group.ledger(LedgerKind.DATA_LOSS) == []
 
 
-def test_a_group_that_was_destroyed_tells_how_many_repeat_at_least(group: Group) -> None:
+def test_a_group_that_was_destroyed_reports_how_many_repeat_at_least(group: Group) -> None:
     group.declare(recovery=CALM)
     group.give("jane", 5)
     _await_numbers(group, pending=5)
@@ -172,7 +173,7 @@ def test_a_busy_consumer_that_is_deleted_is_an_event_and_no_alarm(group: Group) 
     group.give("jane", 5)
     _await_numbers(group, pending=5)
     group.redis.xgroup_delconsumer(group.stream, group.keys.group, "jane")
-    told = group.await_event(ALARM)
-    assert told["type"] == "Warning" and "up to 5 pending entries" in told["note"]
+    reported = group.await_event(ALARM)
+    assert reported["type"] == "Warning" and "up to 5 pending entries" in reported["note"]
     assert not group.resources.condition(group.name, ALARM)
     assert not _has_loss(group)

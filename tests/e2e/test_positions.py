@@ -50,8 +50,8 @@ def test_a_group_that_was_destroyed_is_made_anew_before_what_was_pending_and_not
     # The greatest ID before the second entry: the first one's only if both came in one millisecond.
     before = str(parse_entry_id(second).before())
     assert (made["why"], made["position"], made["repeats"]) == ("continues", before, "2")
-    told = group.await_event("GroupRecreated")
-    assert told["type"] == "Warning" and before in told["note"]
+    reported = group.await_event("GroupRecreated")
+    assert reported["type"] == "Warning" and before in reported["note"]
     assert not group.resources.condition(group.name, "PositionWentBack")
 
 
@@ -74,7 +74,7 @@ def test_in_a_redis_that_was_emptied_the_group_begins_before_everything(
     assert "0-0" in group.await_event("GroupRecreated")["note"]
 
 
-def test_a_group_that_went_back_is_told_and_nothing_of_before_moves_until_it_is_acknowledged(
+def test_a_group_that_went_back_is_reported_and_nothing_of_before_moves_until_it_is_acknowledged(
     resources: Resources, operator: Operators, node: Node, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()
@@ -89,7 +89,8 @@ def test_a_group_that_went_back_is_told_and_nothing_of_before_moves_until_it_is_
     later = group.give(pod.consumer, 2)
     group.acknowledge(later)
     group.until(
-        lambda: group.told("group")["lastDeliveredId"] == later[-1], "the later position to be told"
+        lambda: group.reported("group")["lastDeliveredId"] == later[-1],
+        "the later position to be told",
     )
 
     server.kill()
@@ -105,7 +106,7 @@ def test_a_group_that_went_back_is_told_and_nothing_of_before_moves_until_it_is_
     group.delete_pod(pod)
     group.until(
         lambda: measured(operator, "pelops_recovery_verdicts_total", verdict="held") >= len(done),
-        "a sweep to find them held",
+        "a scan to find them held",
     )
     assert group.owners() == dict.fromkeys(done, pod.consumer)
     assert group.position() == done[-1], "the position is never moved"
@@ -122,7 +123,7 @@ def test_a_failover_that_loses_nothing_raises_no_alarm_and_recovery_goes_on(
     group = Group(resources, servers, stream)
     redis = {"sentinel": {"masterName": servers.sentinel_master, "nodes": nodes}}
     (pod,) = group.declare(1, recovery=CALM, redis=redis)
-    group.await_sweeps(1)
+    group.await_scans(1)
     lost = group.give(pod.consumer, 3)
     group.redis.wait(2, 5_000)
     servers.failover()
@@ -161,10 +162,10 @@ def test_what_users_delete_by_hand_is_no_loss(group: Group) -> None:
     group.redis.xdel(group.stream, first)
     group.deliver("jane", 2)
     group.redis.xdel(group.stream, last)
-    # The operator has seen both once it tells of what came afterwards.
+    # The operator has seen both once it reports what came afterwards.
     group.add(2)
     group.until(
-        lambda: group.told("stream")["length"] == 4, "the status to tell of all that is left"
+        lambda: group.reported("stream")["length"] == 4, "the status to report all that is left"
     )
     assert not group.resources.condition(group.name, "DataLoss")
     assert group.ledger(LedgerKind.DATA_LOSS) == []

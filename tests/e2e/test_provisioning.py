@@ -1,4 +1,4 @@
-"""A declared group appears in Redis as its author asked, and `kubectl get` tells of it."""
+"""A declared group appears in Redis as its author asked, and `kubectl get` reports it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_two_groups_on_one_stream_stand_side_by_side(
         assert group_of(redis_86, stream, group)["last-delivered-id"] == "0-0"
 
 
-def test_the_columns_of_kubectl_get_tell_what_is_owed(
+def test_the_columns_of_kubectl_get_report_what_is_owed(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     for number in range(1, 6):

@@ -1,4 +1,5 @@
-"""Entries of workers that died or stalled are delivered again, once, and nobody is robbed."""
+"""Entries of workers that died or stalled are delivered again, once, and nobody is recovered
+prematurely."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
-from pelops.domain.state import SWEEP_AT
+from pelops.domain.state import SCAN_AT
 from tests.e2e.declaring import Object, await_absence, await_observed, patch
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
@@ -14,7 +15,7 @@ from tests.operators import Operators, Resources, sleeping_template
 
 pytestmark = pytest.mark.usefixtures("node")
 
-# Only the death of a pod calls a sweep that moves something within the test's time.
+# Only the death of a pod calls a scan that moves something within the test's time.
 BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
 
 
@@ -38,7 +39,7 @@ def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
     assert removed.details["consumer"] == gone.consumer
     note = group.await_event("Requeued")["note"]
     assert "3 entries" in note and gone.name in note
-    group.await_told(requeued=3, deadLettered=0)
+    group.await_reported(requeued=3, deadLettered=0)
     assert group.measured(operator, "pelops_requeued_total", trigger="pod-death") == 3
     assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Sweeping"
 
@@ -72,7 +73,7 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
     crashed_ms = group.now_ms()
     beside.crash()
     group.await_restart(beside, "sidecar")
-    group.await_sweep_since(crashed_ms)
+    group.await_scan_since(crashed_ms)
     assert group.owners() == dict.fromkeys(kept, pod.consumer)
     pod.crash()
     group.await_moved(kept)
@@ -112,7 +113,7 @@ def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
     assert "laptop" in named["message"] and pod.name not in named["message"]
     assert "minIdleSeconds" in named["message"]
     assert group.resources.condition(group.name)["status"] == "True"
-    group.await_sweeps()
+    group.await_scans()
     assert group.owners() == {kept[0]: pod.consumer, stuck[0]: "laptop"}
 
     group.apply(replicas=1, recovery={**limit, "minIdleSeconds": 1})
@@ -146,12 +147,12 @@ def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
     lost = group.give(pod.consumer, 2)
     patch(group.resources, "scg", group.name, {"spec": still})
     await_observed(group.resources)
-    swept_at = group.redis.hget(group.keys.state, SWEEP_AT)
+    scanned_at = group.redis.hget(group.keys.state, SCAN_AT)
     group.delete_pod(pod)
     group.await_pods_other_than(pod)
-    group.until(lambda: group.told("group").get("pending") == 2, "the status to count them")
+    group.until(lambda: group.reported("group").get("pending") == 2, "the status to count them")
     assert group.owners() == dict.fromkeys(lost, pod.consumer)
-    assert group.redis.hget(group.keys.state, SWEEP_AT) == swept_at
+    assert group.redis.hget(group.keys.state, SCAN_AT) == scanned_at
     assert pod.consumer in group.consumers()
 
     wanted = {"suspend": False, "recovery": {"strategy": "Requeue"}}
@@ -175,7 +176,7 @@ def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group)
     assert [fields["_original_id"] for _, fields in read[2:]] == lost
 
 
-def test_a_resource_that_is_deleted_amid_a_sweep_goes_at_once_and_nothing_comes_back(
+def test_a_resource_that_is_deleted_amid_a_scan_goes_at_once_and_nothing_comes_back(
     group: Group,
 ) -> None:
     slow: Object = {**BY_DEATH_ALONE, "batchSize": 1}
@@ -205,12 +206,12 @@ def test_of_two_resources_on_one_group_only_the_one_that_acts_recovers(
     resources.await_condition(YOUNGER, reason="Conflict")
     stuck = older.give("laptop", 2)
     older.await_idle(stuck, 1_500)
-    older.await_sweeps()
+    older.await_scans()
     assert older.owners() == dict.fromkeys(stuck, "laptop")
 
     older.apply(recovery={"processingTimeoutSeconds": 1})
     older.await_moved(stuck)
     assert older.copies().keys() == set(stuck)
-    older.await_told(requeued=2)
+    older.await_reported(requeued=2)
     assert older.measured(operator, "pelops_requeued_total") == 2
     assert younger.measured(operator, "pelops_requeued_total") == 0

@@ -64,7 +64,7 @@ def test_an_entry_that_crashes_its_workers_is_dead_lettered_and_no_other_one(
     # Only poison crashes here, and each crash is one failure of it: at first perhaps in company.
     assert 2 <= int(letter["_retry_count"]) == _crashes(group) <= 5
     assert group.await_event("DeadLettered")["type"] == "Warning"
-    group.await_told(deadLettered=1)
+    group.await_reported(deadLettered=1)
     mark = {"reason": "MaxRetriesExceeded"}
     assert group.measured(operator, "pelops_dead_lettered_total", **mark) == 1
 
@@ -74,24 +74,24 @@ def _crashes(group: Group) -> int:
     return sum(one["restartCount"] for pod in pods for one in pod["containerStatuses"])
 
 
-def test_without_retries_what_failed_alone_is_dead_lettered_and_a_crowd_is_tried_one_by_one(
+def test_without_retries_what_failed_alone_is_dead_lettered_and_a_co_failed_is_tried_one_by_one(
     group: Group,
 ) -> None:
-    # Only what follows of itself may move the crowd: the next regular sweep is an hour away.
+    # Only what follows of itself may move the crowd: the next regular scan is an hour away.
     rare: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 1, "maxRetries": 0}
     group.declare(recovery={**rare, "processingTimeoutSeconds": 3600})
     (alone,) = group.give("alone", 1)
-    crowd = group.give("crowd", 3)
-    group.await_idle(crowd, 1_000)
+    co_failed = group.give("crowd", 3)
+    group.await_idle(co_failed, 1_000)
     group.apply(recovery=rare)
-    for _ in crowd:
+    for _ in co_failed:
         group.until(lambda: group.redis.xinfo_groups(group.stream)[0]["lag"] == 1, "its turn")
         ((copy, fields),) = group.read("patient", 10)
-        assert fields["_original_id"] in crowd
+        assert fields["_original_id"] in co_failed
         group.acknowledge([copy])
     group.until(lambda: not group.pending(), "nothing to be pending")
     assert [one["_original_id"] for one in group.letters()] == [alone]
-    assert group.copies().keys() == set(crowd)
+    assert group.copies().keys() == set(co_failed)
 
 
 def test_what_failed_waits_longer_each_time(group: Group) -> None:

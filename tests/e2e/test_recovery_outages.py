@@ -70,7 +70,7 @@ def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) 
     group.until(lambda: gone.consumer not in group.consumers(), "its consumer to go")
     assert group.copies().keys() == set(lost)
     assert sorted(group.recorded(LedgerKind.REQUEUED)) == sorted(lost)
-    group.await_told(requeued=300)
+    group.await_reported(requeued=300)
     group.until(
         lambda: group.measured(fleet, "pelops_requeued_total") == 300, "the replicas to count 300"
     )
@@ -114,7 +114,7 @@ def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_
         pod.crash()
         stuck = group.give("laptop", 2)
         group.await_moved(stuck)
-        group.await_sweeps()
+        group.await_scans()
         assert group.owners() == dict.fromkeys(lost, pod.consumer)
         assert group.copies().keys() == set(stuck)
     finally:
@@ -138,7 +138,7 @@ def test_a_death_that_nobody_could_be_asked_about_is_judged_as_soon_as_somebody_
         plane.process("kube-apiserver").kill()
         resumed_ms = group.now_ms()
     try:
-        group.await_sweep_since(resumed_ms)
+        group.await_scan_since(resumed_ms)
         assert group.owners() == dict.fromkeys(lost, pod.consumer)
     finally:
         plane.restart("kube-apiserver")

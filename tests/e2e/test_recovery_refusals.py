@@ -1,4 +1,4 @@
-"""What a sweep has done before Redis refuses the rest is counted and told like any other act."""
+"""What a scan has done before Redis refuses the rest is counted and told like any other act."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BODY = "x" * 20_000
 ROOM = 1_000_000  # bytes: for some of the copies
 
 
-def test_what_was_moved_before_memory_ran_out_is_counted_and_told_and_the_rest_follows(
+def test_what_was_moved_before_memory_ran_out_is_counted_and_reported_and_the_rest_follows(
     resources: Resources, operator: Operators, node: Node, run_redis: RunRedis, stream: str
 ) -> None:
     group = Group(resources, run_redis(), stream)
@@ -32,9 +32,9 @@ def test_what_was_moved_before_memory_ran_out_is_counted_and_told_and_the_rest_f
 
     moved = group.until(lambda: copies() == counted() and counted(), "all copies to be counted")
     assert moved < ENTRIES, "memory sufficed, and nothing was refused"
-    told = [one for one in resources.events(group.name) if one["reason"] == "Requeued"]
-    assert all(pod.consumer in one["note"] for one in told)
-    assert told
+    reported = [one for one in resources.events(group.name) if one["reason"] == "Requeued"]
+    assert all(pod.consumer in one["note"] for one in reported)
+    assert reported
 
     group.redis.config_set("maxmemory", 0)
     group.await_moved(lost)

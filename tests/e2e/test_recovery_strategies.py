@@ -40,7 +40,7 @@ def test_with_several_groups_nothing_is_requeued_and_the_ways_out_are_named(grou
     lost = group.give(pod.consumer, 2)
     group.delete_pod(pod)
     group.await_pods_other_than(pod)
-    group.await_sweeps()
+    group.await_scans()
     assert group.owners() == dict.fromkeys(lost, pod.consumer)
     assert group.redis.xlen(group.stream) == 2
     # Invariant 5: what it owes keeps a consumer alive.
@@ -94,7 +94,7 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
     assert group.redis.xlen(group.stream) == 4
     # Whichever replica was first: each was offered once, and is counted since it was taken.
     assert group.recorded(LedgerKind.RELEASED) == lost
-    group.await_told(released=len(lost), requeued=0)
+    group.await_reported(released=len(lost), requeued=0)
     released = ("pelops_released_total", "pelops_offered_total")
     assert [group.measured(operator, one, trigger="pod-death") for one in released] == [3, 3]
     group.acknowledge([*lost, *kept])
@@ -105,28 +105,28 @@ def test_released_entries_keep_their_ids_and_are_offered_to_workers_that_claim(
 def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worker_claims(
     group: Group, operator: Operators
 ) -> None:
-    """The workers read `>` alone: what is offered waits, is told once, and is no recovery."""
+    """The workers read `>` alone: what is offered waits, is reported once, and is no recovery."""
     release = {"scanIntervalSeconds": 1, "processingTimeoutSeconds": 3600, "strategy": "Release"}
     gone, alive = group.declare(2, recovery=release)
     lost = group.give(gone.consumer, 5)
     group.delete_pod(gone)
     group.resources.await_condition(group.name, "OffersNotTaken", reason="OffersNotTaken")
     message = group.resources.condition(group.name, "OffersNotTaken")["message"]
-    assert group.keys.handover in message and "PELOPS_HANDOVER_STREAM" in message
+    assert group.keys.offer_stream in message and "PELOPS_HANDOVER_STREAM" in message
     healthy = group.resources.await_condition(
         group.name, "RecoveryHealthy", reason="OffersNotTaken"
     )
     assert healthy["status"] == "False"
-    group.await_sweeps(5)
-    group.await_told(released=0, requeued=0, offered=5)
+    group.await_scans(5)
+    group.await_reported(released=0, requeued=0, offered=5)
     assert group.owners() == dict.fromkeys(lost, gone.consumer)
     assert group.recorded(LedgerKind.RELEASED) == lost
-    assert group.redis.xlen(group.keys.handover) == 1
+    assert group.redis.xlen(group.keys.offer_stream) == 1
     assert group.measured(operator, "pelops_released_total") == 0
     group.await_event("Released")
 
     assert _claim_what_is_offered(group, alive) == lost
-    group.await_told(released=5, offered=0)
+    group.await_reported(released=5, offered=0)
     group.until(
         lambda: not group.resources.condition(group.name, "OffersNotTaken"), "no OffersNotTaken"
     )
@@ -139,7 +139,7 @@ def _claim_what_is_offered(group: Group, worker: Pod) -> list[str]:
     claimed: list[str] = []
 
     def claim() -> bool:
-        read = {group.keys.handover: ">"}
+        read = {group.keys.offer_stream: ">"}
         answer = group.redis.xreadgroup(group.keys.group, worker.consumer, read)
         for _, offers in answer:
             for offer, fields in offers:
@@ -149,7 +149,7 @@ def _claim_what_is_offered(group: Group, worker: Pod) -> list[str]:
                 ]
                 if ids:
                     group.redis.xclaim(group.stream, group.keys.group, worker.consumer, 0, ids)
-                group.redis.xack(group.keys.handover, group.keys.group, offer)
+                group.redis.xack(group.keys.offer_stream, group.keys.group, offer)
                 claimed.extend(ids)
         return bool(claimed)
 
@@ -167,7 +167,7 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
     group.redis.set(key, pod.consumer)
     assert group.deliver(pod.consumer, 2) == [locked, free]
     group.await_moved([free])
-    group.await_sweeps()
+    group.await_scans()
     assert group.owners() == {locked: pod.consumer}
     group.redis.delete(key)
     group.await_moved([locked])
@@ -175,7 +175,7 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
 
 
 @pytest.mark.full
-def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_sweep(
+def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_scan(
     group: Group,
 ) -> None:
     recovery = {"scanIntervalSeconds": 3600, "minIdleSeconds": 1, "locks": {}}
@@ -183,13 +183,13 @@ def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_sweep
     locked = group.give(pod.consumer, 1)
     group.redis.set(f"lock:{{{group.stream}}}:{locked[0]}", pod.consumer, px=12_000)
     group.await_idle(locked, 1_000)
-    group.apply(replicas=1, recovery=recovery)  # it is swept once, and finds the lock
-    group.await_sweeps(1)
+    group.apply(replicas=1, recovery=recovery)  # it is scanned once, and finds the lock
+    group.await_scans(1)
     assert group.owners() == {locked[0]: pod.consumer}
     group.await_moved(locked, timeout_s=30)
 
 
-def test_a_pending_entry_whose_body_is_gone_is_told_and_owed_no_longer(
+def test_a_pending_entry_whose_body_is_gone_is_reported_and_owed_no_longer(
     resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
 ) -> None:
     group = Group(resources, redis_86, stream)
@@ -204,5 +204,5 @@ def test_a_pending_entry_whose_body_is_gone_is_told_and_owed_no_longer(
     assert group.recorded(LedgerKind.PAYLOAD_GONE) == [gone]
     assert group.recorded(LedgerKind.REQUEUED) == [there]
     assert group.await_event("PayloadGone")["type"] == "Warning"
-    group.await_told(payloadGone=1, requeued=1)
+    group.await_reported(payloadGone=1, requeued=1)
     assert group.measured(operator, "pelops_payload_gone_total") == 1

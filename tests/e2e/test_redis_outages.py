@@ -35,7 +35,7 @@ def test_a_group_is_made_as_soon_as_redis_answers(
     assert all(process.is_alive() for process in operator.processes)
 
 
-def test_a_redis_that_hangs_is_told_and_left_when_it_answers_again(
+def test_a_redis_that_hangs_is_reported_and_left_when_it_answers_again(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()

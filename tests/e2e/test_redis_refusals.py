@@ -1,4 +1,5 @@
-"""What Redis refuses is told with its cause and a remedy, and work goes on when it is mended."""
+"""What Redis refuses is reported with its cause and a remedy, and work goes on when it is
+mended."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from tests.redis_fixtures import RunRedis
 REFERENCE = {"secretRef": {"name": "redis"}}
 
 
-def test_a_wrong_password_is_told_and_a_corrected_secret_is_read_again(
+def test_a_wrong_password_is_reported_and_a_corrected_secret_is_read_again(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis(options=ServerOptions(password="right"))
@@ -35,7 +36,9 @@ def test_a_wrong_password_is_told_and_a_corrected_secret_is_read_again(
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_missing_password_is_told(resources: Resources, run_redis: RunRedis, stream: str) -> None:
+def test_a_missing_password_is_reported(
+    resources: Resources, run_redis: RunRedis, stream: str
+) -> None:
     servers = run_redis(options=ServerOptions(password="right"))
     resources.apply(NAME, a_spec(servers.url, stream))
     failed = resources.await_condition(NAME, reason="AuthenticationFailed")
@@ -62,7 +65,7 @@ def test_a_secret_that_comes_later_is_waited_for(
         ({"url": "redis://redis:6379", "username": "me"}, "password"),
     ],
 )
-def test_a_secret_that_cannot_be_used_is_told_without_its_content(
+def test_a_secret_that_cannot_be_used_is_reported_without_its_content(
     resources: Resources, stream: str, fields: dict[str, str], named: str
 ) -> None:
     resources.apply_raw(secret("redis", **fields))
@@ -140,7 +143,7 @@ def test_a_dead_letter_stream_in_another_slot_is_refused_before_it_is_needed_in_
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_server_without_memory_is_told_as_such_and_not_as_a_network_problem(
+def test_a_server_without_memory_is_reported_as_such_and_not_as_a_network_problem(
     resources: Resources, run_redis: RunRedis, stream: str
 ) -> None:
     servers = run_redis()
@@ -149,8 +152,8 @@ def test_a_server_without_memory_is_told_as_such_and_not_as_a_network_problem(
     group.add(3)
     group.redis.config_set("maxmemory", 1)
     group.deliver("laptop", 3)
-    told = group.resources.await_condition(group.name, reason="RedisOutOfMemory")
-    assert "maxmemory" in told["message"] and "network" not in told["message"]
+    reported = group.resources.await_condition(group.name, reason="RedisOutOfMemory")
+    assert "maxmemory" in reported["message"] and "network" not in reported["message"]
     group.redis.config_set("maxmemory", 0)
     group.resources.await_condition(group.name, reason="Ready")
 
@@ -170,19 +173,19 @@ def test_a_server_with_a_certificate_of_another_authority_is_not_trusted(
     assert group_of(redis_tls, stream, NAME)
 
 
-def test_plain_text_to_a_server_that_speaks_tls_is_told(
+def test_plain_text_to_a_server_that_speaks_tls_is_reported(
     resources: Resources, redis_tls: StandaloneServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(redis_tls.url.replace("rediss:", "redis:"), stream))
-    told = resources.await_condition(NAME, reason="RedisUnreachable")
-    assert told["message"]
+    reported = resources.await_condition(NAME, reason="RedisUnreachable")
+    assert reported["message"]
 
 
-def test_a_sentinel_that_does_not_know_the_master_is_told(
+def test_a_sentinel_that_does_not_know_the_master_is_reported(
     resources: Resources, run_redis: RunRedis, redis_86: RedisServers, stream: str
 ) -> None:
     node = redis_86.url.removeprefix("redis://")
     redis = {"sentinel": {"masterName": "nobody", "nodes": [node]}}
     resources.apply(NAME, a_spec("", stream, redis=redis))
-    told = resources.await_condition(NAME, reason="RedisUnreachable")
-    assert "entinel" in told["message"]
+    reported = resources.await_condition(NAME, reason="RedisUnreachable")
+    assert "entinel" in reported["message"]

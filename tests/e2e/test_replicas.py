@@ -81,7 +81,7 @@ def test_without_scaling_a_target_keeps_its_own_number(
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
-def test_a_missing_target_is_told_and_taken_up_when_it_appears(
+def test_a_missing_target_is_reported_and_taken_up_when_it_appears(
     resources: Resources, redis_86: RedisServers, stream: str, kind: str
 ) -> None:
     resources.apply(NAME, _targeting(redis_86, stream, kind=kind))
@@ -92,7 +92,7 @@ def test_a_missing_target_is_told_and_taken_up_when_it_appears(
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_target_of_an_unknown_kind_is_told(
+def test_a_target_of_an_unknown_kind_is_reported(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     target = {"apiVersion": "shop.example/v1", "kind": "Crew", "name": OWN}
@@ -101,7 +101,7 @@ def test_a_target_of_an_unknown_kind_is_told(
     assert "Crew" in missing["message"]
 
 
-def test_a_target_that_the_operator_may_not_scale_is_told_with_the_rights_it_lacks(
+def test_a_target_that_the_operator_may_not_scale_is_reported_with_the_rights_it_lacks(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     spec = _targeting(redis_86, stream, kind="ReplicaSet", mode="Manual", replicas=0)
@@ -184,11 +184,11 @@ def _await_replicas(resources: Resources, kind: str, name: str, replicas: int) -
 
 
 def _await_message(resources: Resources, text: str) -> Object:
-    def told() -> Object | None:
+    def reported() -> Object | None:
         condition = resources.condition(NAME, "WorkloadReady")
         return condition if condition.get("message") == text else None
 
-    condition = wait_until(told, timeout_s=WAIT_S, what=text, every_s=0.2)
+    condition = wait_until(reported, timeout_s=WAIT_S, what=text, every_s=0.2)
     assert condition is not None
     return condition
 

@@ -22,10 +22,10 @@ def _until_seen(group: Group, change: Callable[[], Any]) -> None:
     change()
     group.redis.xadd(group.keys.dead_letter, {"n": "marker"})
 
-    def is_told() -> bool:
-        return bool(group.told("deadLetter")["length"] == letters + 1)
+    def is_reported() -> bool:
+        return bool(group.reported("deadLetter")["length"] == letters + 1)
 
-    group.until(is_told, "the status to tell of what came last")
+    group.until(is_reported, "the status to report what came last")
 
 
 def _acknowledge_all(group: Group, name: str) -> None:
@@ -122,9 +122,9 @@ def test_dead_letters_go_by_age_alone_and_the_ledger_says_so(group: Group) -> No
     group.declare()
     group.until(lambda: group.redis.xlen(group.keys.dead_letter) == 1, "the old letters to go")
     assert group.redis.xrange(group.keys.dead_letter)[0][0] == new
-    expired = group.ledger(LedgerKind.LETTERS_EXPIRED)
+    expired = group.ledger(LedgerKind.DEAD_LETTERS_EXPIRED)
     assert sum(int(one.details["count"]) for one in expired) == len(old)
     last = parse_entry_id(expired[-1].details["last_id"])
     assert parse_entry_id(old[-1]) <= last < parse_entry_id(new)
-    told = {event["reason"]: event["type"] for event in group.resources.events(group.name)}
-    assert told["LettersExpired"] == "Normal"
+    reported = {event["reason"]: event["type"] for event in group.resources.events(group.name)}
+    assert reported["LettersExpired"] == "Normal"

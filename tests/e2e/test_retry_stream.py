@@ -21,14 +21,14 @@ STREAM: Object = {**BY_DEATH_ALONE, "requeueTo": "Stream"}
 def _await_backlog(group: Group, *, lag: int, pending: int, retry: Object) -> None:
     """Wait until the status tells these, of both streams together and of the retry stream alone."""
 
-    def is_told() -> bool:
-        told, alone = group.told("group"), group.told("retryStream")
+    def is_reported() -> bool:
+        reported, alone = group.reported("group"), group.reported("retryStream")
         total = {"lag": lag, "lagKnown": True, "pending": pending}
-        return total.items() <= told.items() and retry.items() <= alone.items()
+        return total.items() <= reported.items() and retry.items() <= alone.items()
 
-    group.until(is_told, f"{lag} undelivered, {pending} pending, of these {retry}")
-    assert group.told("summary")["lag"] == str(lag)
-    assert ("oldestPendingTime" in group.told("group")) == (pending > 0)
+    group.until(is_reported, f"{lag} undelivered, {pending} pending, of these {retry}")
+    assert group.reported("summary")["lag"] == str(lag)
+    assert ("oldestPendingTime" in group.reported("group")) == (pending > 0)
 
 
 def _await_measured(group: Group, operator: Operators, metric: str, value: int, **of: str) -> None:
@@ -63,7 +63,7 @@ def _strand_copies(group: Group, count: int) -> tuple[list[str], str]:
 
 
 @pytest.mark.full
-def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_told_and_goes_back(
+def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_reported_and_goes_back(
     group: Group, operator: Operators
 ) -> None:
     lost, alive = _strand_copies(group, 5)
@@ -103,7 +103,7 @@ def test_what_waits_in_a_retry_stream_that_nobody_reads_is_shown_and_told_and_go
     _await_backlog(group, lag=5, pending=0, retry={"lag": 0, "pending": 0})
 
 
-def test_what_cannot_go_back_is_told_until_the_retry_stream_is_empty(
+def test_what_cannot_go_back_is_reported_until_the_retry_stream_is_empty(
     group: Group, operator: Operators
 ) -> None:
     lost, alive = _strand_copies(group, 3)
@@ -146,7 +146,7 @@ def test_entries_in_the_retry_stream_alone_bring_workers_and_keep_them(
     group.until(lambda: not group.pods(), "no worker, with nothing to do")
 
 
-def test_copies_that_go_with_a_group_are_told(group: Group) -> None:
+def test_copies_that_go_with_a_group_are_reported(group: Group) -> None:
     _strand_copies(group, 3)
     group.apply(replicas=0, recovery=RETRY, deletionPolicy="Delete")
     group.until(

@@ -1,4 +1,4 @@
-"""Mode Auto: the number of workers follows what the group owes, from zero and back to zero."""
+"""Mode Auto: the number of workers follows the backlog of the group, from zero and back to zero."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def group(resources: Resources, redis_86: RedisServers, stream: str) -> ScaledGr
 def test_workers_come_from_zero_do_the_work_and_go_again(
     group: ScaledGroup, node: Node, operator: Operators
 ) -> None:
-    # Replicas that do not know of each other yet may both scale, and both tell of it.
+    # Replicas that do not know of each other yet may both scale, and both report it.
     await_members(operator, 2)
     group.scale_by_backlog(template=working_template())
     group.await_scaling(Reason.IDLE)
@@ -183,14 +183,14 @@ def test_a_target_that_is_deleted_is_waited_for_and_scaled_when_it_is_back(
     group.await_replicas(3)
 
 
-def test_workers_that_a_quota_forbids_are_told_as_ineffective_scaling(
+def test_workers_that_a_quota_forbids_are_reported_as_ineffective_scaling(
     group: ScaledGroup, node: Node
 ) -> None:
     group.resources.apply_raw(_quota(1))
     group.scale_by_backlog(scaling=auto(maxReplicas=10))
     group.add(10 * PER_REPLICA)
-    told = group.await_scaling(Reason.SCALING_INEFFECTIVE)
-    assert (told["status"], "quota" in told["message"]) == ("False", True)
+    reported = group.await_scaling(Reason.SCALING_INEFFECTIVE)
+    assert (reported["status"], "quota" in reported["message"]) == ("False", True)
 
 
 @pytest.mark.full
@@ -245,7 +245,7 @@ def test_of_two_resources_on_one_group_only_the_older_scales_its_workers(
     older.add(2 * PER_REPLICA)
     older.await_replicas(2)
     older.await_seen(2 * PER_REPLICA)
-    assert younger.told("group").get("lag") is None, "the group is another resource's"
+    assert younger.reported("group").get("lag") is None, "the group is another resource's"
     assert younger.replicas() == 0
     resources.delete(older.name)
     younger.await_replicas(2)

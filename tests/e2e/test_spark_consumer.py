@@ -19,7 +19,7 @@ PER_BATCH = 200
 START_S = 180.0  # Spark takes its time on a busy machine
 pytestmark = pytest.mark.timeout(4 * START_S)
 # What the operator may do on such a group's behalf.
-EXPECTED_ACTS = {LedgerKind.GROUP_CREATED, LedgerKind.BOOKMARK, LedgerKind.TRIMMED}
+EXPECTED_ACTS = {LedgerKind.GROUP_CREATED, LedgerKind.CHECKPOINT, LedgerKind.TRIMMED}
 
 
 class Query:
@@ -100,7 +100,8 @@ def test_a_query_is_a_consumer_whose_lag_is_shown_and_that_goes_on_after_it_was_
 
 
 def _assert_left_alone(group: Group) -> None:
-    """The group is well, nothing was moved, and nobody is told of a position changed by hand."""
+    """The group is well, nothing was moved, and nobody is informed of a position changed by
+    hand."""
     resources = group.resources
     assert resources.condition(group.name)["status"] == "True"
     assert resources.condition(group.name, "WorkloadReady")["reason"] == "NoWorkload"
@@ -120,7 +121,7 @@ def _await_lag(group: Group, lag: int) -> None:
 
 def _lag(group: Group) -> int:
     """The lag that the status tells; -1 while it tells none."""
-    return int(group.told("group").get("lag", -1))
+    return int(group.reported("group").get("lag", -1))
 
 
 def _column(group: Group, heading: str) -> str:

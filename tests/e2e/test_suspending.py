@@ -37,7 +37,7 @@ def test_a_resource_that_begins_suspended_makes_nothing_until_it_is_let_go(
     assert not resources.condition(NAME, "Suspended")
 
 
-def test_a_suspended_resource_mends_nothing_and_goes_on_telling(
+def test_a_suspended_resource_mends_nothing_and_goes_on_reporting(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream))

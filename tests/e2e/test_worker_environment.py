@@ -91,7 +91,7 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
         "PELOPS_STREAM": stream,
         "PELOPS_GROUP": NAME,
         "PELOPS_RETRY_STREAM": keys.retry,
-        "PELOPS_HANDOVER_STREAM": keys.handover,
+        "PELOPS_HANDOVER_STREAM": keys.offer_stream,
         "PELOPS_STARTED_KEY": keys.started,
         "PELOPS_STATE_KEY": keys.state,
         "PELOPS_LEDGER_STREAM": keys.ledger,

@@ -109,7 +109,7 @@ def test_a_settled_deployment_is_not_written_again_however_its_template_is_spell
     }
     resources.apply(NAME, a_spec(redis_86.url, stream, template=template))
     resources.await_condition(NAME, reason="Ready")
-    # Once the operator tells of this entry it has looked at everything again.
+    # Once the operator reports this entry it has looked at everything again.
     for entry, lag in (("1-0", 1), ("2-0", 2), ("3-0", 3)):
         redis_86.cli("XADD", stream, entry, "sku", "A")
         _await_lag(resources, lag)
@@ -119,10 +119,10 @@ def test_a_settled_deployment_is_not_written_again_however_its_template_is_spell
 
 
 def _await_lag(resources: Resources, lag: int) -> None:
-    def is_told() -> bool:
+    def is_reported() -> bool:
         return bool(get(resources, "scg", NAME)["status"]["group"]["lag"] == lag)
 
-    wait_until(is_told, timeout_s=WAIT_S, what=f"lag {lag}", every_s=0.1)
+    wait_until(is_reported, timeout_s=WAIT_S, what=f"lag {lag}", every_s=0.1)
 
 
 def test_a_deployment_of_somebody_else_keeps_its_name_and_its_content(
@@ -139,7 +139,7 @@ def test_a_deployment_of_somebody_else_keeps_its_name_and_its_content(
     assert "PELOPS_STREAM" in env_of(get(resources, "deployment", WORKERS))
 
 
-def test_a_template_that_the_api_server_refuses_is_told_with_the_field(
+def test_a_template_that_the_api_server_refuses_is_reported_with_the_field(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     template = sleeping_template()
@@ -164,7 +164,7 @@ def test_a_template_that_the_api_server_refuses_is_told_with_the_field(
         ("env", "MODE=fast", "InvalidSpec"),
     ],
 )
-def test_a_template_with_a_field_of_the_wrong_shape_is_told(
+def test_a_template_with_a_field_of_the_wrong_shape_is_reported(
     resources: Resources,
     redis_86: RedisServers,
     stream: str,
@@ -180,7 +180,7 @@ def test_a_template_with_a_field_of_the_wrong_shape_is_told(
 
 
 @pytest.mark.parametrize("metadata", ["none", {"labels": "none"}, {"labels": ["none"]}])
-def test_a_template_with_metadata_of_the_wrong_shape_is_told(
+def test_a_template_with_metadata_of_the_wrong_shape_is_reported(
     resources: Resources, redis_86: RedisServers, stream: str, metadata: Any
 ) -> None:
     template = {**sleeping_template(), "metadata": metadata}
@@ -202,7 +202,7 @@ def test_fields_of_a_template_that_are_left_empty_count_as_absent(
     resources.await_condition(NAME, reason="Ready")
 
 
-def test_a_template_with_a_field_that_no_pod_has_is_told(
+def test_a_template_with_a_field_that_no_pod_has_is_reported(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream, template=sleeping_template(replica=2)))
@@ -210,7 +210,7 @@ def test_a_template_with_a_field_that_no_pod_has_is_told(
     assert "replica" in refused["message"]
 
 
-def test_crashing_workers_are_told_with_the_command_that_shows_why(
+def test_crashing_workers_are_reported_with_the_command_that_shows_why(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:
     template = _running("import sys; sys.exit(3)")
@@ -221,7 +221,7 @@ def test_crashing_workers_are_told_with_the_command_that_shows_why(
     assert message.startswith("0 of 1 workers are ready")
 
 
-def test_a_quota_that_forbids_pods_is_told(
+def test_a_quota_that_forbids_pods_is_reported(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     quota: Any = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.faults.data_faults import ALL
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Process, parse_id
-from tests.faults.lanes import Lane
 from tests.faults.notes import DestroyNote
 from tests.faults.worker_faults import LOST
 from tests.faults.world import World, send
@@ -78,7 +78,9 @@ def declare_failed(world: World, dice: random.Random) -> str:
     return f"{len(held)} entries of {victim.consumer}"
 
 
-def _load_one(world: World, lane: Lane, server: Any) -> tuple[Process, frozenset[str]] | None:
+def _load_one(
+    world: World, lane: GroupUnderFault, server: Any
+) -> tuple[Process, frozenset[str]] | None:
     """A worker that just took many entries, since all were paused before."""
     living = world.living(lane)
     for process in living:
@@ -98,14 +100,14 @@ def _load_one(world: World, lane: Lane, server: Any) -> tuple[Process, frozenset
     return found[0] if _wait(look, 3, every_s=CLOSELY_S) else None
 
 
-def _held_by(server: Any, lane: Lane, process: Process) -> frozenset[str]:
+def _held_by(server: Any, lane: GroupUnderFault, process: Process) -> frozenset[str]:
     pending = server.xpending_range(
         lane.stream, lane.keys.group, "-", "+", ALL, consumername=process.consumer
     )
     return frozenset(one["message_id"].decode() for one in pending)
 
 
-def _is_remembered(server: Any, lane: Lane, held: frozenset[str]) -> bool:
+def _is_remembered(server: Any, lane: GroupUnderFault, held: frozenset[str]) -> bool:
     """Whether the operator wrote down a position above all of them."""
     seen = server.hget(lane.keys.state, "seen:last_delivered")
     return seen is not None and parse_id(seen.decode()) >= max(map(parse_id, held))

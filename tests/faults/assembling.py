@@ -8,16 +8,16 @@ from typing import Any
 
 from tests.faults.aof import cut_tail, find_file
 from tests.faults.collecting import Findings, read_all
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.hindering import find_silences
 from tests.faults.history import SECOND_NS, Event, History, Letter, Place, Produced, Source
 from tests.faults.journal import read_journals
-from tests.faults.lanes import Lane
 from tests.faults.notes import Known
 from tests.faults.scene import Scene
 
 
 def assemble_history(
-    world: Scene, lane: Lane, *, owed: frozenset[str], problems: tuple[str, ...]
+    world: Scene, lane: GroupUnderFault, *, owed: frozenset[str], problems: tuple[str, ...]
 ) -> History:
     """All that is known of a lane, once it has come to rest or was given up."""
     findings = world.findings[lane.name]
@@ -45,9 +45,11 @@ def assemble_history(
     )
 
 
-def _facts_of_hindered(scene: Scene, lane: Lane, events: tuple[Event, ...]) -> dict[str, Any]:
+def _facts_of_hindered(
+    scene: Scene, lane: GroupUnderFault, events: tuple[Event, ...]
+) -> dict[str, Any]:
     """What is known only where every fault of a worker was written down."""
-    if not scene.setting.tells_hindrances:
+    if not scene.setting.reports_hindrances:
         return {}
     sources = {lane.keys.stream: Source.STREAM, lane.keys.retry: Source.RETRY}
     file = find_file(scene.servers.master().directory)

@@ -14,7 +14,7 @@ from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers, ServerOptions, start_servers
 from tests.faults.collecting import Findings, measure_offset
 from tests.faults.fleet import Fleet
-from tests.faults.lanes import Place
+from tests.faults.groups_under_fault import Place
 from tests.faults.producing import Producer
 from tests.faults.proxy import Proxy
 from tests.faults.skewing import skewed_environment, skewed_start

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from tests.faults.evidence import Evidence, is_excused, is_excused_loss
 from tests.faults.history import Act, History, Letter
+from tests.faults.premature_recovery import find_premature_recoveries
 from tests.faults.repeating import find_recovered_twice, find_unexplained_duplicates
-from tests.faults.robbing import find_robbed
 
 MOST_CRASHES = 10  # that two poison entries may cost
 PAYLOAD_GONE = "PayloadGone"
@@ -104,7 +104,7 @@ Check = Callable[[History], list[Evidence]]
 # By the names of the report's fields.
 ANOMALIES: Mapping[str, Check] = {
     "lost": find_lost,
-    "robbed": find_robbed,
+    "robbed": find_premature_recoveries,
     "recovered_twice": find_recovered_twice,
     "innocents_dead_lettered": find_innocents_dead_lettered,
     "acknowledged_and_dead_lettered": find_acknowledged_and_dead_lettered,

@@ -9,8 +9,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Copy, Letter, Move, Place, Source
-from tests.faults.lanes import Lane
 
 _ID = re.compile(r"^\d+-\d+$")
 PAGE = 5000
@@ -30,12 +30,12 @@ class Findings:
     acts: list[tuple[str, Fields]] = field(default_factory=list)
 
 
-def read_all(server: Any, lane: Lane, into: Findings, *, offset_ns: int) -> None:
+def read_all(server: Any, lane: GroupUnderFault, into: Findings, *, offset_ns: int) -> None:
     """Add what the streams of a lane hold now. `offset_ns`: our clock less that of Redis."""
     keys = lane.keys
     for source, key in ((Source.STREAM, keys.stream), (Source.RETRY, keys.retry)):
         take_entries(_read(server, key), source, into, offset_ns=offset_ns)
-    take_letters(_read(server, keys.dead_letter), into, offset_ns=offset_ns)
+    take_dead_letters(_read(server, keys.dead_letter), into, offset_ns=offset_ns)
     take_ledger(_read(server, keys.ledger), lane, into, offset_ns=offset_ns)
 
 
@@ -54,7 +54,7 @@ def take_entries(rows: Rows, source: Source, into: Findings, *, offset_ns: int) 
             )
 
 
-def take_letters(rows: Rows, into: Findings, *, offset_ns: int) -> None:
+def take_dead_letters(rows: Rows, into: Findings, *, offset_ns: int) -> None:
     """Note dead letters; one whose body is gone is known by its ID."""
     for letter_id, fields in rows:
         root = fields.get("_original_id", "")
@@ -68,8 +68,8 @@ def take_letters(rows: Rows, into: Findings, *, offset_ns: int) -> None:
         )
 
 
-def take_ledger(rows: Rows, lane: Lane, into: Findings, *, offset_ns: int) -> None:
-    """Note what the ledger tells of entries, one by one."""
+def take_ledger(rows: Rows, lane: GroupUnderFault, into: Findings, *, offset_ns: int) -> None:
+    """Note what the ledger reports entries, one by one."""
     for ledger_id, fields in rows:
         kind = fields.get("kind", "")
         into.acts.append((ledger_id, fields))
@@ -93,7 +93,7 @@ def take_ledger(rows: Rows, lane: Lane, into: Findings, *, offset_ns: int) -> No
                 )
 
 
-def read_owed(server: Any, lane: Lane) -> frozenset[str] | None:
+def read_owed(server: Any, lane: GroupUnderFault) -> frozenset[str] | None:
     """The names of what is undelivered or pending; None when there is no group to tell."""
     keys = lane.keys
     names: set[str] = set()

@@ -16,12 +16,12 @@ from pelops.domain.state import SEEN_PENDING, SEEN_UNDELIVERED
 from tests.faults.collecting import (
     Findings,
     rows_of,
+    take_dead_letters,
     take_entries,
     take_ledger,
-    take_letters,
 )
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Disturbance, Source
-from tests.faults.lanes import Lane
 from tests.faults.notes import DestroyNote, PlainNote
 from tests.faults.scene import Scene, send
 from tests.faults.world import World
@@ -112,7 +112,7 @@ def delete_stream(world: World, dice: random.Random) -> str:
     return done
 
 
-def _await_seen_work(server: Any, lane: Lane) -> int:
+def _await_seen_work(server: Any, lane: GroupUnderFault) -> int:
     """How many unfinished entries the operator has remembered, once there are some; else 0."""
     until = time.monotonic() + WORK_S
     while time.monotonic() < until:
@@ -126,7 +126,7 @@ def _await_seen_work(server: Any, lane: Lane) -> int:
     return 0
 
 
-def _await_report(world: World, lane: Lane, since_ms: int) -> bool:
+def _await_report(world: World, lane: GroupUnderFault, since_ms: int) -> bool:
     """Whether the operator records a loss in the ledger in time."""
     until = time.monotonic() + REPORT_S
     while time.monotonic() < until:
@@ -173,14 +173,14 @@ def leave_retry_stream(world: World, dice: random.Random) -> str:
     return f"{lane.name}: {what}"
 
 
-def _strand(world: World, lane: Lane, dice: random.Random) -> None:
+def _strand(world: World, lane: GroupUnderFault, dice: random.Random) -> None:
     """End workers of a lane, and leave the operators time to recover what they held."""
     for victim in dice.sample(living := world.living(lane), k=min(1, len(living))):
         send(victim, signal.SIGKILL)
     time.sleep(dice.uniform(1, 4))
 
 
-def _await_returned(world: World, lane: Lane) -> None:
+def _await_returned(world: World, lane: GroupUnderFault) -> None:
     """Return once the retry stream has nothing for workers, none of which reads it.
 
     Raises TimeoutError: then copies are stranded there.
@@ -235,7 +235,7 @@ def delete_consumer(world: World, dice: random.Random) -> str:
     return f"{victim.decode()} of {lane.name}: {len(lost)} entries lost"
 
 
-def _ask(pipeline: Any, lane: Lane) -> None:
+def _ask(pipeline: Any, lane: GroupUnderFault) -> None:
     keys = lane.keys
     for key in (keys.stream, keys.retry, keys.dead_letter, keys.ledger):
         pipeline.xrange(key)
@@ -244,13 +244,13 @@ def _ask(pipeline: Any, lane: Lane) -> None:
     pipeline.xinfo_groups(keys.stream)
 
 
-def _take(world: World, lane: Lane, answer: list[Any]) -> set[str]:
-    """Remember what the streams of a lane held, and name what was owed."""
+def _take(world: World, lane: GroupUnderFault, answer: list[Any]) -> set[str]:
+    """Remember what the streams of a lane held, and name the backlog."""
     findings, offset_ns = world.findings[lane.name], world.offset_ns
     stream, retry, letters, ledger = map(_rows, answer[:4])
     take_entries(stream, Source.STREAM, findings, offset_ns=offset_ns)
     take_entries(retry, Source.RETRY, findings, offset_ns=offset_ns)
-    take_letters(letters, findings, offset_ns=offset_ns)
+    take_dead_letters(letters, findings, offset_ns=offset_ns)
     take_ledger(ledger, lane, findings, offset_ns=offset_ns)
     return _owed(findings, answer, stream, retry)
 
@@ -289,6 +289,6 @@ def _chunks(answers: list[Any], size: int) -> Iterable[list[Any]]:
     return [answers[first : first + size] for first in range(0, len(answers) - 1, size)]
 
 
-def _note(world: World, lane: Lane, kind: str, at_ns: int, lost: set[str]) -> None:
+def _note(world: World, lane: GroupUnderFault, kind: str, at_ns: int, lost: set[str]) -> None:
     disturbance = Disturbance(kind=kind, at_ns=at_ns, lost=frozenset(lost))
     world.notes.append(PlainNote(lane=lane.name, disturbance=disturbance))

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import SECOND_NS, Event, Hindrance, Process
-from tests.faults.lanes import Lane
 from tests.faults.proxy import Proxy
 from tests.faults.scene import Scene, is_running, send
 
@@ -34,9 +34,9 @@ def kill(scene: Scene, dice: random.Random) -> str:
 
 def terminate(scene: Scene, dice: random.Random) -> str:
     """SIGTERM of a worker that has been at work for a while; somebody starts it again."""
-    told = {one.pid for one in scene.hindrances if one.kind == "terminated"}
+    reported = {one.pid for one in scene.hindrances if one.kind == "terminated"}
     before_ns = time.time_ns() - int(OLD_ENOUGH_S * SECOND_NS)
-    living = [one for one in scene.living() if one.pid not in told and one.began_ns < before_ns]
+    living = [one for one in scene.living() if one.pid not in reported and one.began_ns < before_ns]
     victims = dice.sample(living, min(1, len(living)))
     for victim in victims:
         send(victim, signal.SIGTERM)
@@ -75,7 +75,7 @@ def overtake(scene: Scene, dice: random.Random) -> str:
     return f"{victim.consumer}, which had {held}"
 
 
-def _find_busiest(scene: Scene, lane: Lane, server: Any) -> Process | None:
+def _find_busiest(scene: Scene, lane: GroupUnderFault, server: Any) -> Process | None:
     """Who has the most of what has been pending for a while, and lives."""
     seconds, _ = server.time()
     page = server.xpending_range(lane.stream, lane.keys.group, "-", (seconds - 1) * 1000, PAGE)
@@ -84,7 +84,7 @@ def _find_busiest(scene: Scene, lane: Lane, server: Any) -> Process | None:
     return max(filter(is_running, busy), key=lambda one: counts[one.consumer], default=None)
 
 
-def _count_held(server: Any, lane: Lane, process: Process) -> int:
+def _count_held(server: Any, lane: GroupUnderFault, process: Process) -> int:
     held = server.xpending_range(
         lane.stream, lane.keys.group, "-", "+", PAGE, consumername=process.consumer
     )

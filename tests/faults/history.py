@@ -21,7 +21,7 @@ class Act(StrEnum):
     READ = "read"  # after the entry arrived, however
     CLAIM = "claim"  # after it was claimed from a dead owner; a READ follows
     START = "start"  # before its handler runs; with ms for which it is surely this worker's
-    HOLD = "hold"  # it is at work, and will be the owner for so many ms yet
+    OWNERSHIP_LIFETIME = "hold"  # it is at work, and will be the owner for so many ms yet
     DROP = "drop"  # its handler was ended, or ended otherwise than well
     EFFECT = "effect"  # the effect itself: this line is what the handler does
     ACK = "ack"  # after an acknowledgement: 1 taken, 0 was not pending, ? nobody knows

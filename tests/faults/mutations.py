@@ -41,7 +41,9 @@ ATTEMPTS = "policy/recovery/attempts.py"
 LIVENESS = "policy/recovery/liveness.py"
 
 MOVE_BY_OWNER = (
-    Replacement(file=RECOVER, old="    if delivered >= cut_ms then\n", new="    if false then\n"),
+    Replacement(
+        file=RECOVER, old="    if delivered >= cutoff_ms then\n", new="    if false then\n"
+    ),
 )
 
 FAILED_PHASE = (
@@ -55,8 +57,8 @@ FAILED_PHASE = (
 NO_LIVE_GET = (
     Replacement(
         file="controller/recovery/pod_evidence.py",
-        old="looks = await look_at_pods(self._api, question.namespace, sorted(wanted))",
-        new="looks = PodLooks()",
+        old="observed = await observe_pods(self._api, question.namespace, sorted(wanted))",
+        new="observed = ObservedPods()",
     ),
 )
 
@@ -75,11 +77,13 @@ ACK_FIRST = (
         new="local acked, event, last, idlest, copied = {}, {}, false, 0, 0\nlocal taken = {}\n",
     ),
     Replacement(file=RECOVER, old="  record('requeued', event, reason, target)\n", new=""),
-    Replacement(file=RECOVER, old=", answered, crowd }\n", new=", answered, crowd, taken }\n"),
+    Replacement(
+        file=RECOVER, old=", answered, co_failed }\n", new=", answered, co_failed, taken }\n"
+    ),
     Replacement(
         file=RECOVERY,
-        old="server.run_many([_recover_call(act, order, cut, start=start)] * depth)\n",
-        new="server.run_many([_recover_call(act, order, cut, start=start)] * depth)\n"
+        old="server.run_many([_recover_call(act, order, cutoff, start=start)] * depth)\n",
+        new="server.run_many([_recover_call(act, order, cutoff, start=start)] * depth)\n"
         "        answers = [await _copy(server, act, order, one) for one in answers]\n",
     ),
     Replacement(
@@ -93,14 +97,14 @@ ACK_FIRST = (
         new="""async def _copy(server, act, order, answer):
     if isinstance(answer, PelopsError) or answer[0] != b"done":
         return answer
-    *told, taken = answer
+    *reported, taken = answer
     head = ("kind", "requeued", "stream", act.source, "consumer", encode_name(order.owner))
     head += ("reason", order.reason, "trigger", act.trigger, "actor", act.actor)
     for entry_id, text, fields in taken:
         copied = await _add(server, act.target, fields)
         await _add(server, act.keys.ledger, (*head, entry_id, copied + b" " + text))
-        told[5] = copied
-    return told
+        reported[5] = copied
+    return reported
 
 
 async def _add(server, key, fields):
@@ -133,12 +137,12 @@ NO_SKEW = (
 COUNT_ATTEMPTS = (
     Replacement(
         file=ATTEMPTS,
-        old="    if is_alone and charges > most and failures >= _needed(crash.death, rules):\n",
-        new="    if charges > rules.max_retries:\n",
+        old="    if is_isolated and attempts > most and failures >= _needed(crash.death, rules):\n",
+        new="    if attempts > rules.max_retries:\n",
     ),
     Replacement(
         file=ATTEMPTS,
-        old="    staged = _is_blamed(suspect, rules) and not runs_alone\n",
+        old="    staged = _is_counted(suspect, rules) and not runs_isolated\n",
         new="    staged = False\n",
     ),
 )
@@ -178,7 +182,9 @@ MUTATIONS: Mapping[str, Mutation] = {
         rule="the skew of a node's clock is allowed for", fault="skew", replacements=NO_SKEW
     ),
     "count-attempts": Mutation(
-        rule="attempts are charged, not counted", fault="poison", replacements=COUNT_ATTEMPTS
+        rule="attempts are counted as failed, not counted",
+        fault="poison",
+        replacements=COUNT_ATTEMPTS,
     ),
     "recreate-at-last": Mutation(
         rule="a group is made again before its lowest pending entry",

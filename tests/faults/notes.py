@@ -8,15 +8,15 @@ from typing import Protocol
 
 from tests.faults.aof import Kept
 from tests.faults.collecting import Findings
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Act, Disturbance, Event, Place, Produced, Source
-from tests.faults.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What one lane's notes are read against."""
 
-    lane: Lane
+    lane: GroupUnderFault
     produced: Mapping[str, Produced]
     events: tuple[Event, ...]
     findings: Findings
@@ -80,7 +80,8 @@ class RestartNote:
         return repeated - {""} | self.kept.cut_names | forgotten
 
     def _is_forgotten(self, event: Event, known: Known) -> bool:
-        """Whether a worker was told of a delivery or an acknowledgement that is not in the file."""
+        """Whether a worker was informed of a delivery or an acknowledgement that is not in the
+        file."""
         if event.place is None or event.at_ns >= self.up_ns:
             return False
         source, entry_id = event.place

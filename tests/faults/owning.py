@@ -1,8 +1,8 @@
 """What workers that say how long they own an entry did with entries that were not theirs.
 
 A worker believes to own an entry from the start of its handler until that has ended, the worker has
-died, or its last heartbeat is as old as the idle limit. Who was stopped and goes on may do the
-effect of an entry that another has by then; it may not acknowledge it.
+died, or its last heartbeat is as old as the processing timeout. Who was stopped and goes on may do
+the effect of an entry that another has by then; it may not acknowledge it.
 """
 
 from __future__ import annotations
@@ -118,14 +118,14 @@ def find_unexpected_ends(history: History) -> list[Evidence]:
     """Workers that died by themselves, or ended otherwise than well."""
     killed = {one.pid for one in history.hindrances or () if one.kind == "killed"}
     ended = [event for event in history.events if event.act is Act.END]
-    told = {event.process for event in ended}
+    reported = {event.process for event in ended}
     name = "unexpected end"
     return [
         *(_of_event(name, event, f"code {event.result}") for event in ended if event.result != "0"),
         *(
             Evidence(anomaly=name, subject=one.consumer, text=f"process {one.pid}")
             for one in _read_ends(history)
-            if one not in told and one.pid not in killed
+            if one not in reported and one.pid not in killed
         ),
     ]
 

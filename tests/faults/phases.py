@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tests.faults.faults import FAULTS
-from tests.faults.lanes import BOOTED, MIXED, POISONED, USUAL, Lane
+from tests.faults.groups_under_fault import BOOTED, MIXED, POISONED, USUAL, GroupUnderFault
 from tests.faults.reusing import NAMED
 from tests.faults.scene import Setting
 
@@ -201,7 +201,7 @@ def _together(
 def _setting(
     name: str,
     *,
-    lanes: tuple[Lane, ...] = USUAL,
+    lanes: tuple[GroupUnderFault, ...] = USUAL,
     topology: str = "standalone",
     fsync: str = "everysec",
     twins: bool = False,

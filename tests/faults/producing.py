@@ -11,18 +11,18 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from local_cluster.redis_servers import CommandFailed
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.history import Produced
-from tests.faults.lanes import Lane
 
 TURN_S = 0.1
-CHUNK = 500
+RETRY_BATCH = 500
 REFUSED = ("rejected", "failing")  # what a handler gives up at once, or after some attempts
 
 
 class Producer:
     """Adds entries to one lane's stream until it is stopped; never the same name twice."""
 
-    def __init__(self, lane: Lane, connect: Callable[[], Any], seed: int) -> None:
+    def __init__(self, lane: GroupUnderFault, connect: Callable[[], Any], seed: int) -> None:
         self.produced: dict[str, Produced] = {}
         self._lane = lane
         self._connect = connect
@@ -52,15 +52,15 @@ class Producer:
             count = min(int(owed), self._left())
             self._add([self._next_nature() for _ in range(count)])
             owed -= int(owed)
-        while count := min(self._left(), CHUNK) if self._lane.total else 0:
+        while count := min(self._left(), RETRY_BATCH) if self._lane.total else 0:
             self._add([self._next_nature() for _ in range(count)])
 
     def _add_all(self, count: int) -> None:
         natures = ["ok"] * count
         for place in self._dice.sample(range(count), 2):
             natures[place] = "poison"
-        for first in range(0, count, CHUNK):
-            self._add(natures[first : first + CHUNK])
+        for first in range(0, count, RETRY_BATCH):
+            self._add(natures[first : first + RETRY_BATCH])
 
     def _next_nature(self) -> str:
         lane = self._lane

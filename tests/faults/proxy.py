@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import Enum, auto
 
-CHUNK = 1 << 16
+RETRY_BATCH = 1 << 16
 
 
 class _Way(Enum):
@@ -134,7 +134,7 @@ class Proxy:
     async def _pass_on(
         self, line: _Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: _Way
     ) -> None:
-        while data := await reader.read(CHUNK):
+        while data := await reader.read(RETRY_BATCH):
             if self._delay_s:
                 await asyncio.sleep(self._delay_s)
             if (gate := self._gates.get(line)) is not None:

@@ -91,7 +91,7 @@ def _unknown_copies(history: History) -> Iterator[Evidence]:
 
 
 def _offered_twice(history: History) -> Iterator[Evidence]:
-    """The ledger tells of each delivery once that it was offered, however often the offer is."""
+    """The ledger reports each delivery once that it was offered, however often the offer is."""
     known: dict[tuple[Place, str, int], int] = {}
     names = _name_places(history)
     for move in history.moves:

@@ -1,4 +1,4 @@
-"""A pod that comes back under its old name, as those of a StatefulSet do, while nobody is told.
+"""A pod that comes back under its old name, as those of a StatefulSet do, while nobody is reported.
 
 Its worker calls itself by that name alone. Whoever knows only that the former pod has ended takes
 its successor's entries for those of the dead.
@@ -13,16 +13,16 @@ from typing import Any
 
 from local_cluster.processes import wait_until
 from pelops.kube.worker_deployment import RESOURCE_LABEL
-from tests.faults.lanes import Lane, Place
+from tests.faults.groups_under_fault import GroupUnderFault, Place
 from tests.faults.world import World
 
 WAIT_S = 20.0
-TELLING_S = 1.5  # until all replicas have heard of the end
-SWEEPS_S = 6.0
+REPORTING_S = 1.5  # until all replicas have heard of the end
+SCANS_S = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamedLane(Lane):
+class NamedLane(GroupUnderFault):
     """A group whose only worker is a pod that is made by hand, under the same name each time."""
 
     @property
@@ -51,7 +51,7 @@ class NamedLane(Lane):
             "PELOPS_GROUP": keys.group,
             "PELOPS_CONSUMER": self.pod,
             "PELOPS_RETRY_STREAM": keys.retry,
-            "PELOPS_HANDOVER_STREAM": keys.handover,
+            "PELOPS_HANDOVER_STREAM": keys.offer_stream,
             "PELOPS_STARTED_KEY": keys.started,
             "PELOPS_STATE_KEY": keys.state,
         }
@@ -68,12 +68,12 @@ def reuse_names(world: World, dice: random.Random) -> str:
         _await_worker(world, lane)
         time.sleep(dice.uniform(1, 2))
         world.kubectl("delete", "pod", lane.pod, "--wait=true")
-    time.sleep(TELLING_S)
+    time.sleep(REPORTING_S)
     with world.to_api.stalling():
         for lane in lanes:
             world.resources.apply_raw(lane.manifest(world.place))
             _await_worker(world, lane)
-        time.sleep(SWEEPS_S)
+        time.sleep(SCANS_S)
     world.to_api.cut()
     return ", ".join(lane.pod for lane in lanes)
 

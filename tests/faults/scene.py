@@ -22,9 +22,9 @@ from redis.retry import Retry
 
 from local_cluster.redis_servers import RedisServers
 from tests.faults.collecting import Findings
+from tests.faults.groups_under_fault import GroupUnderFault, Place
 from tests.faults.history import Hindrance, Process
 from tests.faults.journal import read_processes
-from tests.faults.lanes import Lane, Place
 from tests.faults.notes import Note
 from tests.faults.producing import Producer
 from tests.faults.proxy import Proxy
@@ -39,7 +39,7 @@ class Setting:
     """How a phase differs from others."""
 
     name: str
-    lanes: tuple[Lane, ...]
+    lanes: tuple[GroupUnderFault, ...]
     topology: str = "standalone"
     version: str = "8.6"
     fsync: str = "everysec"
@@ -49,10 +49,10 @@ class Setting:
     allowed_skew_s: float | None = None  # what operators reckon with; None: what they do by default
     twins: bool = False
     worker_path: str = str(ROOT)  # where workers find this and, of a mutant, the SDK
-    tells_hindrances: bool = False  # every fault of a worker is written down as such
+    reports_hindrances: bool = False  # every fault of a worker is written down as such
     seed: int = 0
 
-    def skew_of(self, lane: Lane) -> float:
+    def skew_of(self, lane: GroupUnderFault) -> float:
         """How far the clock of a lane's node is ahead.
 
         Where it is wrong only time-outs tell who died of poison, and whether it ended on purpose.
@@ -80,7 +80,7 @@ class Scene(ABC):
     ending: threading.Event = field(default_factory=threading.Event)  # the time for faults is up
 
     @property
-    def lanes(self) -> tuple[Lane, ...]:
+    def lanes(self) -> tuple[GroupUnderFault, ...]:
         """All lanes."""
         return self.setting.lanes
 
@@ -93,7 +93,7 @@ class Scene(ABC):
         """A client of the server itself, no proxy between; of the master as it is now."""
         return connect_to(self.servers)
 
-    def living(self, lane: Lane | None = None) -> list[Process]:
+    def living(self, lane: GroupUnderFault | None = None) -> list[Process]:
         """Workers that run (or are paused)."""
         lanes = self.lanes if lane is None else (lane,)
         found = [one for each in lanes for one in read_processes(self.place.journals(each))]

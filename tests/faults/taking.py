@@ -48,7 +48,7 @@ class Keys:
     group: str
     consumer: str
     retry: str
-    handover: str
+    offer_stream: str
     started: str
     state: str
 
@@ -61,7 +61,7 @@ class Keys:
             group=named["PELOPS_GROUP"],
             consumer=named["PELOPS_CONSUMER"],
             retry=named["PELOPS_RETRY_STREAM"],
-            handover=named["PELOPS_HANDOVER_STREAM"],
+            offer_stream=named["PELOPS_HANDOVER_STREAM"],
             started=named["PELOPS_STARTED_KEY"],
             state=named["PELOPS_STATE_KEY"],
         )
@@ -128,8 +128,8 @@ class Taker:
     def _begin(self) -> None:
         """Say when this process began; what others of its name died of is left to the operator."""
         if self._claims:
-            marked = self._server.hget(self._keys.started, self._keys.consumer) or b""
-            self.left = set(marked.decode().split())
+            started_ids = self._server.hget(self._keys.started, self._keys.consumer) or b""
+            self.left = set(started_ids.decode().split())
         self._server.eval(SAY_BOOT, 1, self._keys.state, self._keys.consumer)
         self._has_said_boot = True
 
@@ -149,7 +149,7 @@ class Taker:
         is_unread = self._unread is not None and self._unread.exists()
         streams = self._streams[:1] if is_unread else self._streams
         hears_offers = self._claims and not self._deafness.exists()
-        asked = [*streams, *([self._keys.handover] if hears_offers else [])]
+        asked = [*streams, *([self._keys.offer_stream] if hears_offers else [])]
         return self._read(dict.fromkeys(asked, ">"), block_ms=BLOCK_MS)
 
     def _read(self, asked: dict[str, str], *, block_ms: int | None) -> list[Work]:
@@ -159,7 +159,7 @@ class Taker:
         found: list[Work] = []
         for key, entries in answer.items() if isinstance(answer, dict) else answer or ():
             name = key.decode()
-            if name == self._keys.handover:
+            if name == self._keys.offer_stream:
                 for entry_id, fields in entries:
                     found += self._claim(entry_id, fields)
             else:
@@ -197,7 +197,7 @@ class Taker:
                 self._claimed.add(work.entry_id.encode())
                 self.left.discard(work.entry_id)  # given to this process, and not yet started
         with suppress(ResponseError):  # the offer was taken; what it names is ours
-            self._server.xack(keys.handover, keys.group, offer_id)
+            self._server.xack(keys.offer_stream, keys.group, offer_id)
         return found
 
 

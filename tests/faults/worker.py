@@ -28,8 +28,8 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from tests.faults.connecting import connect
+from tests.faults.groups_under_fault import deafness_of
 from tests.faults.journal import Journal
-from tests.faults.lanes import deafness_of
 from tests.faults.taking import UNREAD, Keys, Taker, Work
 
 KINDS = ("plain-each", "plain-ten", "plain-batch", "claiming")
@@ -138,7 +138,7 @@ class Worker:
         try:
             self._server.hset(self._keys.started, self._keys.consumer, marked)
         except RedisError:
-            time.sleep(PAUSE_S)  # it is charged as one who says nothing
+            time.sleep(PAUSE_S)  # it is counted like a worker that says nothing
 
     def _rest(self, error: RedisError) -> None:
         self._journal.write("beat")

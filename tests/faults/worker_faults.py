@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any
 
-from tests.faults.lanes import PROCESSING_TIMEOUT_S
+from tests.faults.groups_under_fault import PROCESSING_TIMEOUT_S
 from tests.faults.world import World, send
 
 LOST = {"status": {"phase": "Failed", "reason": "NodeLost", "message": "declared by a fault"}}

@@ -11,7 +11,7 @@ from typing import Any
 
 from local_cluster.plane import ControlPlane
 from tests.faults.fleet import Fleet
-from tests.faults.lanes import Lane
+from tests.faults.groups_under_fault import GroupUnderFault
 from tests.faults.proxy import Proxy
 from tests.faults.scene import Scene, Setting, connect_to, send
 from tests.operators import Resources
@@ -70,7 +70,7 @@ class World(Scene):
             if restarts >= 3 and time.monotonic() - since > PATIENCE_S:
                 self.kubectl("delete", "pod", meta["name"], "--wait=false")
 
-    def ask_for(self, lane: Lane, *, requeue_to: str) -> None:
+    def ask_for(self, lane: GroupUnderFault, *, requeue_to: str) -> None:
         """Have stuck entries of a lane copied to the stream, or to its retry stream."""
         patch = json.dumps({"spec": {"recovery": {"requeueTo": requeue_to}}})
         self.kubectl("patch", "streamconsumergroup", lane.name, "--type=merge", "-p", patch)

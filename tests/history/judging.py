@@ -22,8 +22,8 @@ from tests.faults.owning import (
     find_overlaps,
     find_unexpected_ends,
 )
+from tests.faults.premature_recovery import find_premature_recoveries
 from tests.faults.repeating import find_recovered_twice
-from tests.faults.robbing import find_robbed
 
 SHOWN = 5  # of each anomaly
 LINES = 40  # of the story of each
@@ -35,7 +35,7 @@ CHECKS: Mapping[str, Check] = {
     "overlaps": find_overlaps,
     "foreign acknowledgements": find_foreign_acknowledgements,
     "unexplained duplicates": find_inexplicable_duplicates,
-    "robbed": find_robbed,
+    "robbed": find_premature_recoveries,
     "recovered twice": find_recovered_twice,
     "innocents dead-lettered": find_innocents_dead_lettered,
     "acknowledged and dead-lettered": find_acknowledged_and_dead_lettered,
@@ -82,29 +82,31 @@ def judge(name: str, history: History) -> Verdict:
         counts={what: len(them) for what, them in found.items()},
         missing=tuple(_find_missing(history)),
         evidence=tuple(
-            f"{one}{_tell(history, one.subject)}" for them in found.values() for one in them[:SHOWN]
+            f"{one}{_report(history, one.subject)}"
+            for them in found.values()
+            for one in them[:SHOWN]
         ),
     )
 
 
-def _tell(history: History, unique: str) -> str:
+def _report(history: History, unique: str) -> str:
     """What all workers wrote down about an entry, and what kept these workers from their work."""
     events = [event for event in history.events if event.unique == unique]
     if not events:
         return ""
     first_ns = events[0].at_ns
     who = {event.process for event in events}
-    told = [
+    reported = [
         (event.at_ns, f"{event.process.consumer} ({event.process.pid}) {event.act} {event.result}")
         for event in events
     ]
-    told += [
+    reported += [
         (one.began_ns, f"{one.kind} until {(one.ended_ns - first_ns) / SECOND_NS:.3f} s: {them}")
         for one in history.hindrances or ()
         if (them := ", ".join(str(process.pid) for process in who if one.hits(process)))
     ]
     lines = [
-        f"\n    {(at_ns - first_ns) / SECOND_NS:8.3f} s {text}" for at_ns, text in sorted(told)
+        f"\n    {(at_ns - first_ns) / SECOND_NS:8.3f} s {text}" for at_ns, text in sorted(reported)
     ]
     return "".join(lines[:LINES])
 
@@ -134,6 +136,6 @@ def _find_missing(history: History) -> Iterator[str]:
         (one.ended_ns - one.began_ns for one in hindrances if one.kind == "stopped"), default=0
     )
     if longest <= history.timeout_ns:
-        yield "stopped for longer than the idle limit"
+        yield "stopped for longer than the processing timeout"
     if not history.acknowledged:
         yield "acknowledgements in the server's file"

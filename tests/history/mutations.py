@@ -25,7 +25,7 @@ MUTATIONS: Mapping[str, Mutation] = {
         fault="stop",
         replacements=(
             Replacement(
-                file="worker/server/lua/keep.lua",
+                file="worker/server/lua/renew.lua",
                 old="  if entry and entry[2] == me then\n",
                 new="  if entry then\n",
             ),

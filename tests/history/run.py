@@ -21,10 +21,10 @@ from functools import cache
 from pathlib import Path
 
 from local_cluster.plane import ControlPlane
-from tests.faults.alone import open_alone
 from tests.faults.mutations import build_mutant
 from tests.faults.phases import Phase
 from tests.faults.running import Outcome, Say, run_phase, run_phase_in
+from tests.faults.without_operator import open_alone
 from tests.faults.world import Ground
 from tests.history.judging import Verdict, judge
 from tests.history.mutations import MUTATIONS

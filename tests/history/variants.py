@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tests.faults.lanes import SDK, Lane
+from tests.faults.groups_under_fault import SDK, GroupUnderFault
 from tests.faults.phases import Phase
 from tests.faults.scene import Setting
 
@@ -14,7 +14,7 @@ WORKERS = 6
 # Of a run of a minute; a shorter one has them nearer to each other.
 EVERY_S = {"kill": 3.5, "stop": 4.0, "overtake": 4.0, "terminate": 5.0, "partition": 3.5}
 USUAL_S = 60.0
-BLOCKING_PER_S = 0.15  # entries that keep the event loop for longer than the idle limit
+BLOCKING_PER_S = 0.15  # entries that keep the event loop for longer than the processing timeout
 MOST_OFTEN = 0.5  # of these times
 
 
@@ -43,15 +43,15 @@ class Size:
     entries: int
     seconds: float  # in which they are added, and faults come
     seed: int
-    limit_s: int = 3  # the idle limit
-    slow_per_s: float = 2  # entries that take up to two idle limits and more
+    limit_s: int = 3  # the processing timeout
+    slow_per_s: float = 2  # entries that take up to two processing timeouts and more
     drain_s: float = 180  # without progress: what came several times runs alone
 
 
 def plan_variant(name: str, size: Size, *, worker_path: str) -> Phase:
     """The phase of a variant. The same arguments, the same phase."""
     variant = VARIANTS[name]
-    lane = Lane(
+    lane = GroupUnderFault(
         name="history",
         kind=SDK,
         strategy=variant.strategy or "Requeue",
@@ -66,14 +66,14 @@ def plan_variant(name: str, size: Size, *, worker_path: str) -> Phase:
         blocking_every=int(size.entries / size.seconds / BLOCKING_PER_S),
         refused_every=size.entries // 40,
         grace_s=10,
-        max_retries=8,  # a kill may hit the same entry again and again: it is to blame for none
+        max_retries=8,  # a kill may hit the same entry again and again: it is the cause of none
     )
     setting = Setting(
         name=name,
         lanes=(lane,),
         version=variant.version,
         wires=WIRES,
-        tells_hindrances=True,
+        reports_hindrances=True,
         worker_path=worker_path,
         seed=size.seed,
     )

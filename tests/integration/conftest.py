@@ -8,11 +8,11 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.redis_core.server import Server
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.expiring import TELLING
-from tests.integration.redis_door import connected, endpoint_of
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.expiring import REPORTING
+from tests.integration.redis_adapter import connected, endpoint_of
 from tests.integration.sleeping import Sleepers, sleeping_on
-from tests.integration.worker_door import Behind, behind, grant, opened, worker_endpoint
+from tests.integration.worker_adapter import Behind, behind, grant, opened, worker_endpoint
 from tests.redis_fixtures import NEWEST, OTHERS
 from tests.worker_process import WorkerProcesses
 
@@ -31,9 +31,9 @@ async def sleepers(empty_redis: StandaloneServers) -> AsyncIterator[Sleepers]:
 
 
 @pytest.fixture(scope="module", params=[NEWEST, *OTHERS])
-def telling(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
-    """A server of each kind that tells of keys that expire."""
-    with start_standalone(request.param, options=TELLING) as servers:
+def reporting(request: pytest.FixtureRequest) -> Iterator[StandaloneServers]:
+    """A server of each kind that reports keys that expire."""
+    with start_standalone(request.param, options=REPORTING) as servers:
         yield servers
 
 
@@ -47,10 +47,10 @@ async def redis(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
 
 
 @pytest.fixture
-async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
-    """A worker's door to it."""
-    async with opened(worker_endpoint(empty_redis)) as door:
-        yield door
+async def adapter(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisAdapter]:
+    """A worker's adapter to it."""
+    async with opened(worker_endpoint(empty_redis)) as adapter:
+        yield adapter
 
 
 @pytest.fixture

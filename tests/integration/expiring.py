@@ -1,4 +1,4 @@
-"""Keys that expire at once, and a subscriber who is told."""
+"""Keys that expire at once, and a subscriber who is informed."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -12,13 +12,13 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, Subscription
-from tests.integration.redis_door import connected
+from tests.integration.redis_adapter import connected
 
-TELLING: Final = ServerOptions(config={"notify-keyspace-events": "Ex"})
+REPORTING: Final = ServerOptions(config={"notify-keyspace-events": "Ex"})
 
 
-class Told:
-    """What one subscriber was told."""
+class Expiries:
+    """What one subscriber was informed."""
 
     def __init__(self) -> None:
         self.keys: list[str] = []
@@ -42,14 +42,16 @@ async def until(is_so: Callable[[], bool], what: str, *, within_s: float = 60) -
 
 
 @asynccontextmanager
-async def listening_to(endpoint: RedisEndpoint) -> AsyncIterator[tuple[Server, ExpiryEvents, Told]]:
+async def listening_to(
+    endpoint: RedisEndpoint,
+) -> AsyncIterator[tuple[Server, ExpiryEvents, Expiries]]:
     """One subscriber whose subscription every master has confirmed."""
-    events, told = ExpiryEvents(), Told()
+    events, reported = ExpiryEvents(), Expiries()
     async with connected(endpoint) as server:
         try:
-            told.subscription = events.subscribe(server, told.hear)
-            await until(told.is_listening, "the masters tell")
-            yield server, events, told
+            reported.subscription = events.subscribe(server, reported.hear)
+            await until(reported.is_listening, "the masters tell")
+            yield server, events, reported
         finally:
             await events.close()
 
@@ -63,13 +65,13 @@ async def expire(server: Server, *keys: str) -> None:
         assert await server.execute("EXISTS", key, key=key) == 0
 
 
-async def expire_until_told(server: Server, told: Told, *keys: str) -> None:
+async def expire_until_reported(server: Server, reported: Expiries, *keys: str) -> None:
     """Have keys expire, again and again while nobody is connected to hear it."""
 
-    async def try_until_told() -> None:
-        while not set(keys) <= set(told.keys):
+    async def try_until_reported() -> None:
+        while not set(keys) <= set(reported.keys):
             with suppress(RedisUnavailable):  # a failover is under way
-                await expire(server, *(set(keys) - set(told.keys)))
+                await expire(server, *(set(keys) - set(reported.keys)))
             await asyncio.sleep(0.05)
 
-    await asyncio.wait_for(try_until_told(), 60)
+    await asyncio.wait_for(try_until_reported(), 60)

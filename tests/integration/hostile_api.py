@@ -156,7 +156,7 @@ class HostileApi:
         return True
 
     async def _spoil(self, stream: web.StreamResponse, request: web.Request) -> None:
-        """Do to the stream what was told, and end it."""
+        """Do to the stream what was reported, and end it."""
         assert request.transport is not None
         if self.fault == "mutes streams":
             await self._ended.wait()

@@ -6,8 +6,8 @@ from typing import Final
 from pelops.domain.naming import derive_keys
 from pelops.domain.observation import GroupObservation
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import Look, observe_groups
-from tests.integration.redis_door import an_owner, deliver
+from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
+from tests.integration.redis_adapter import an_owner, deliver
 
 KEYS: Final = derive_keys("orders:events", "processing")
 STREAM: Final = KEYS.stream
@@ -37,7 +37,7 @@ async def delete(server: Server, *ids: str) -> None:
 
 
 async def look(server: Server, *, deep: bool = False) -> GroupObservation:
-    one = Look(KEYS, is_deep=deep)
+    one = ObservationRequest(KEYS, is_deep=deep)
     seen = (await observe_groups(server, [one]))[one]
     assert not isinstance(seen, Exception)
     assert seen.group is not None
@@ -134,7 +134,7 @@ async def deliver_from_start(server: Server, count: int) -> None:
 
 
 CASES: Final[dict[Case, tuple[int, bool]]] = {
-    # what is owed, and whether the server can be brought to say so
+    # the backlog, and whether the server can be brought to say so
     created_at_the_end: (1, True),
     created_in_the_middle: (3, True),
     deleted_ahead: (4, False),

@@ -8,7 +8,7 @@ from pelops.domain.naming import derive_keys
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.position import remember_position
 from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     add,
     an_owner,
     deliver,

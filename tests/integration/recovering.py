@@ -9,13 +9,18 @@ from typing import Any, Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEntry, LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.domain.recovery import Action, Chunk, SweepSight
+from pelops.domain.recovery import Action, RetryBatch, ScanObservation
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import Act, Order, Recovered, recover_owner
-from pelops.redis_streams.recovery.scan import instant, open_sweep
+from pelops.redis_streams.recovery.actions import (
+    Recovered,
+    RecoveryOrder,
+    ScanContext,
+    recover_owner,
+)
+from pelops.redis_streams.recovery.scan import instant, open_scan
 from pelops.redis_streams.recovery.suspects import Reasons
-from tests.integration.redis_door import provision
+from tests.integration.redis_adapter import provision
 
 KEYS: Final = derive_keys("orders:events", "processing")
 DEAD: Final = "dead"  # the consumer whose process has died
@@ -38,9 +43,9 @@ class Held:
     deliveries: int
 
 
-def an_act(keys: GroupKeys = KEYS, **changes: Any) -> Act:
-    """What a sweep of the stream does with copies on the stream itself."""
-    told: dict[str, Any] = {
+def an_act(keys: GroupKeys = KEYS, **changes: Any) -> ScanContext:
+    """What a scan of the stream does with copies on the stream itself."""
+    reported: dict[str, Any] = {
         "keys": keys,
         "source": keys.stream,
         "target": keys.stream,
@@ -51,13 +56,13 @@ def an_act(keys: GroupKeys = KEYS, **changes: Any) -> Act:
         "trigger": "sweep",
         "allows_others": False,
     }
-    return Act(**(told | changes))
+    return ScanContext(**(reported | changes))
 
 
-def an_order(**changes: Any) -> Order:
+def an_order(**changes: Any) -> RecoveryOrder:
     """The process of the dead consumer has crashed."""
-    told: dict[str, Any] = {"owner": DEAD, "reason": "it died", "is_charged": True}
-    return Order(**(told | changes))
+    reported: dict[str, Any] = {"owner": DEAD, "reason": "it died", "counts_attempt": True}
+    return RecoveryOrder(**(reported | changes))
 
 
 async def add_many(server: Server, keys: GroupKeys, number: int, value: bytes = b"v") -> None:
@@ -89,43 +94,46 @@ async def server_time(server: Server, keys: GroupKeys = KEYS) -> datetime:
 
 
 async def recover_all(
-    server: Server, act: Act | None = None, order: Order | None = None, cut: datetime | None = None
+    server: Server,
+    act: ScanContext | None = None,
+    order: RecoveryOrder | None = None,
+    cutoff: datetime | None = None,
 ) -> list[Recovered]:
     """All batches of the dead consumer; the cut lies in the future unless said."""
     used = act or an_act()
-    moment = cut or await server_time(server, used.keys) + timedelta(minutes=1)
-    return [one async for one in recover_owner(server, used, order or an_order(), cut=moment)]
+    moment = cutoff or await server_time(server, used.keys) + timedelta(minutes=1)
+    return [one async for one in recover_owner(server, used, order or an_order(), cutoff=moment)]
 
 
-async def look(server: Server, keys: GroupKeys = KEYS, **changes: Any) -> SweepSight:
-    """What a sweep begins with."""
-    told: dict[str, Any] = {"uid": "uid-1", "due": timedelta(), "with_retry": False}
-    sight = await open_sweep(server, keys, **(told | changes))
-    assert isinstance(sight, SweepSight)
-    return sight
+async def look(server: Server, keys: GroupKeys = KEYS, **changes: Any) -> ScanObservation:
+    """What a scan begins with."""
+    reported: dict[str, Any] = {"uid": "uid-1", "due": timedelta(), "with_retry": False}
+    observation = await open_scan(server, keys, **(reported | changes))
+    assert isinstance(observation, ScanObservation)
+    return observation
 
 
 def a_plan(
     *settlements: Settlement,
-    cut: datetime,
+    cutoff: datetime,
     written: str = "",
     kept: frozenset[EntryId] = frozenset(),
-    crowd: datetime | None = None,
+    co_failed: datetime | None = None,
 ) -> tuple[AttemptPlan, OwnerPlan]:
     """What was decided about the dead consumer."""
-    owner = OwnerPlan(owner=DEAD, cut=cut, settlements=settlements, crowd=crowd)
+    owner = OwnerPlan(owner=DEAD, cutoff=cutoff, settlements=settlements, co_failed=co_failed)
     plan = AttemptPlan(
         owners=(owner,),
         waiting=0,
-        chunk=Chunk(written=written, under_way=kept),
+        retry_batch=RetryBatch(written=written, under_way=kept),
         kept=kept,
         resolved=frozenset(),
     )
     return plan, owner
 
 
-def settlement(entry_id: EntryId, action: Action = Action.RETRY, charges: int = 2) -> Settlement:
-    return Settlement(entry_id=entry_id, action=action, charges=charges, alone_failures=1)
+def settlement(entry_id: EntryId, action: Action = Action.RETRY, attempts: int = 2) -> Settlement:
+    return Settlement(entry_id=entry_id, action=action, attempts=attempts, isolated_failures=1)
 
 
 async def pending(

@@ -35,8 +35,8 @@ async def settle_one(server: Server, action: Action = Action.RETRY, written: str
         "XPENDING", KEYS.stream, KEYS.group, "-", "+", 1, DEAD, key=KEYS.stream
     )
     first = parse_entry_id(reply[0][0]) if reply else EntryId(1)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(settlement(first, action), cut=cut, written=written)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(settlement(first, action), cutoff=cutoff, written=written)
     await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
 
 

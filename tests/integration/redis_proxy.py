@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 
 
 class Proxy:
-    """What stands between the door and a server."""
+    """What stands between the adapter and a server."""
 
     def __init__(self, port_behind: int, refused: Collection[str]) -> None:
         self.port = 0

@@ -6,7 +6,7 @@ from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.server import Server
-from tests.integration.redis_door import an_owner
+from tests.integration.redis_adapter import an_owner
 
 KEYS = derive_keys("orders:events", "processing")
 OWNER = an_owner()

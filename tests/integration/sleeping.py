@@ -9,7 +9,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.redis_core.server import Server
 from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
-from tests.integration.redis_door import connected
+from tests.integration.redis_adapter import connected
 
 
 class Sleepers:

@@ -16,7 +16,7 @@ from benchmarks.pending import (
     require,
 )
 from benchmarks.raw_redis import RawRedis, pack
-from benchmarks.server_time import SWEEPING, CallMeter, longest_of, sweeping_ms
+from benchmarks.server_time import SCANNING, CallMeter, longest_of, scanning_ms
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.naming import derive_keys
 from pelops.redis_core.scripts import load_script
@@ -95,8 +95,8 @@ def test_calls_of_scripts_are_told_from_what_they_call_themselves(raw: RawRedis)
     raw.call("XINFO", "CONSUMERS", KEYS.stream, KEYS.group)
     calls = meter.stop()
     assert [call.name for call in calls] == ["xinfo|consumers", *["find_idle"] * 3]
-    assert set(longest_of(calls)) <= {*SWEEPING, "xinfo|consumers"}
-    assert sweeping_ms(raw) == pytest.approx(sum(call.ms for call in calls), rel=0.01)
+    assert set(longest_of(calls)) <= {*SCANNING, "xinfo|consumers"}
+    assert scanning_ms(raw) == pytest.approx(sum(call.ms for call in calls), rel=0.01)
 
 
 def test_what_came_before_the_start_is_not_measured(raw: RawRedis) -> None:

@@ -13,19 +13,19 @@ import pytest
 
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cut
+from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cutoff
 from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     provision,
 )
-from tests.integration.stream_sweeping import a_ground, sweep
+from tests.integration.stream_scanning import a_ground, scan
 from tests.redis_fixtures import on_newest_unless_full
 
 ENTRIES: Final = 80
 WORKERS: Final = ("w0", "w1", "w2")
 ALIVE: Final = Judgement(
-    cut=no_cut(LivenessReason.ALIVE, "its pod is alive"), match=OwnerMatch(vanished_uid="uid")
+    cutoff=no_cutoff(LivenessReason.ALIVE, "its pod is alive"), match=OwnerMatch(vanished_uid="uid")
 )
 TIMEOUT_S: Final = 1
 RETRIES: Final = 3
@@ -79,8 +79,8 @@ def working(fleet: Fleet, names: tuple[str, ...]) -> Iterator[None]:
 
 
 async def recover(server: Server, names: tuple[str, ...], **recovery: Any) -> None:
-    """Sweep until nothing is pending and nothing waits."""
-    told: dict[str, Any] = {
+    """Scan until nothing is pending and nothing waits."""
+    reported: dict[str, Any] = {
         "processing_timeout_seconds": TIMEOUT_S,
         "max_retries": RETRIES,
         **recovery,
@@ -88,12 +88,12 @@ async def recover(server: Server, names: tuple[str, ...], **recovery: Any) -> No
     judgements = dict.fromkeys(names, ALIVE)
     end = monotonic() + LONGEST_S
     while True:
-        ground = await a_ground(server, **told)
+        ground = await a_ground(server, **reported)
         if not ground.stream.pending and (
             ground.stream.last_delivered_id == ground.stream.last_generated_id
         ):
             return
-        await sweep(ground, judgements)
+        await scan(ground, judgements)
         letters = len(await bodies(server, KEYS.dead_letter))
         assert monotonic() < end, f"{letters} given up, {len(await pending(server))} pending"
         await asyncio.sleep(0.05)

@@ -9,16 +9,16 @@ import pytest
 from local_cluster.redis_servers import ClusterServers, RedisServers, StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.state import Latch
+from pelops.domain.state import StickyCondition
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
 from pelops.redis_core.server import Flavour, Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.group.lag import repair_lag
 from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.position import clear_latches, remember_position
+from pelops.redis_streams.group.position import clear_sticky, remember_position
 from pelops.redis_streams.group.provisioning import destroy_group, provision_group, release_group
-from pelops.redis_streams.group.retention import expire_letters, trim_retry_stream
-from tests.integration.redis_door import (
+from pelops.redis_streams.group.retention import expire_dead_letters, trim_retry_stream
+from tests.integration.redis_adapter import (
     an_owner,
     connected,
     endpoint_of,
@@ -40,9 +40,9 @@ ACTS: Final[dict[str, Act]] = {
     "observe again": lambda server: observe_group(server, KEYS),
     "repair": lambda server: repair_lag(server, KEYS, OWNER.uid),
     "remember": lambda server: remember_position(server, KEYS, OWNER),
-    "expire": lambda server: expire_letters(server, KEYS, OWNER, kept=timedelta(days=1)),
+    "expire": lambda server: expire_dead_letters(server, KEYS, OWNER, kept=timedelta(days=1)),
     "trim": lambda server: trim_retry_stream(server, KEYS, OWNER),
-    "acknowledge": lambda server: clear_latches(server, KEYS, OWNER, list(Latch)),
+    "acknowledge": lambda server: clear_sticky(server, KEYS, OWNER, list(StickyCondition)),
     "release": lambda server: release_group(server, KEYS, OWNER),
     "provision again": lambda server: provision_group(server, KEYS, start=EntryId.MIN, owner=OWNER),
     "destroy": lambda server: destroy_group(server, KEYS, OWNER),

@@ -21,9 +21,9 @@ from pelops.redis_streams.audit.records import (
     record_groups,
 )
 from pelops.redis_streams.group.provisioning import destroy_group
-from pelops.redis_streams.group.retention import expire_letters
+from pelops.redis_streams.group.retention import expire_dead_letters
 from tests.audits import a_summary, a_window
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     connected,
     endpoint_of,
     provision,
@@ -162,7 +162,7 @@ async def test_the_operator_reads_and_acknowledges_under_its_least_rights(
         await acknowledge_audit(operator, KEYS, NAME, 1)
         assert await recorded(operator) == (0, 1, 1)
         assert await forget_audit(operator, KEYS, NAME)
-        await expire_letters(operator, KEYS, OWNER, kept=DAY)
+        await expire_dead_letters(operator, KEYS, OWNER, kept=DAY)
 
 
 async def test_the_groups_that_a_pattern_found_are_remembered(server: Server) -> None:
@@ -208,7 +208,7 @@ async def test_the_ledger_waits_for_audits_that_have_not_archived_it(
     for number, days in enumerate(archived_days):
         position = EntryId(now_ms - days * 86_400_000)
         await record_audit(server, KEYS, f"a/{number}", a_summary(), archived=position)
-    while (await expire_letters(server, KEYS, OWNER, kept=DAY)).may_continue:
+    while (await expire_dead_letters(server, KEYS, OWNER, kept=DAY)).may_continue:
         pass
     assert (await first_and_length(server, KEYS.ledger))[1] == left
 

@@ -17,7 +17,7 @@ from pelops.redis_streams.group.provisioning import (
     destroy_group,
     provision_group,
 )
-from tests.integration.redis_door import an_owner, connected, endpoint_of
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS = derive_keys("orders:events", "processing")
 OWNER = an_owner()

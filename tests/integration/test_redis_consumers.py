@@ -8,7 +8,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.naming import derive_keys
 from pelops.errors import WrongType
 from pelops.redis_streams.recovery.consumers import count_consumers, list_consumers
-from tests.integration.redis_door import add, connected, deliver, endpoint_of, provision
+from tests.integration.redis_adapter import add, connected, deliver, endpoint_of, provision
 
 
 async def test_consumers_are_counted_whether_the_group_is_there_or_not(

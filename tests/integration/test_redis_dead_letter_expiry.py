@@ -4,8 +4,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.retention import expire_letters
-from tests.integration.redis_door import (
+from pelops.redis_streams.group.retention import expire_dead_letters
+from tests.integration.redis_adapter import (
     provision,
     writes_so_far,
 )
@@ -18,20 +18,20 @@ async def letters(server: Server, now_ms: int) -> None:
     await fill(server, KEYS.dead_letter, 3, ms=now_ms)
 
 
-async def test_dead_letters_expire_by_age_and_that_is_told(server: Server) -> None:
+async def test_dead_letters_expire_by_age_and_that_is_reported(server: Server) -> None:
     await provision(server, KEYS)
     now_ms = int((await server.execute("TIME"))[0]) * 1000
     await letters(server, now_ms)
     gone = 0
-    while (outcome := await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
+    while (outcome := await expire_dead_letters(server, KEYS, OWNER, kept=7 * DAY)).may_continue:
         gone += outcome.letters
         last = outcome.last_id
     assert gone == 150
     assert await first_and_length(server, KEYS.dead_letter) == (f"{now_ms}-1", 3)
-    told = await events(server, LedgerKind.LETTERS_EXPIRED)
-    assert sum(int(event.details["count"]) for event in told) == 150
-    assert told[-1].details["last_id"] == f"{now_ms}-0" == str(last)
-    assert (await expire_letters(server, KEYS, OWNER, kept=7 * DAY)).last_id is None
+    reported = await events(server, LedgerKind.DEAD_LETTERS_EXPIRED)
+    assert sum(int(event.details["count"]) for event in reported) == 150
+    assert reported[-1].details["last_id"] == f"{now_ms}-0" == str(last)
+    assert (await expire_dead_letters(server, KEYS, OWNER, kept=7 * DAY)).last_id is None
 
 
 async def test_dead_letters_are_kept_however_many_there_are(
@@ -42,7 +42,7 @@ async def test_dead_letters_are_kept_however_many_there_are(
     now_ms = int((await server.execute("TIME"))[0]) * 1000
     await letters(server, now_ms)
     before = writes_so_far(empty_redis)
-    outcome = await expire_letters(server, KEYS, OWNER, kept=14 * DAY)
+    outcome = await expire_dead_letters(server, KEYS, OWNER, kept=14 * DAY)
     assert (outcome.letters, outcome.records, outcome.may_continue) == (0, 0, False)
     assert writes_so_far(empty_redis) == before
     assert (await first_and_length(server, KEYS.dead_letter))[1] == 153
@@ -52,7 +52,7 @@ async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Se
     await provision(server, KEYS)
     now_ms = int((await server.execute("TIME"))[0]) * 1000
     await fill(server, KEYS.dead_letter, 5, ms=now_ms - 10 * 86_400_000)
-    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
+    outcome = await expire_dead_letters(server, KEYS, OWNER, kept=DAY)
     assert (outcome.letters, outcome.last_id) == (5, EntryId(now_ms - 10 * 86_400_000, 5))
 
 
@@ -62,6 +62,6 @@ async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
     await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
     await fill(server, KEYS.ledger, 5, ms=now_ms - 6 * 86_400_000)
     await provision(server, KEYS)
-    outcome = await expire_letters(server, KEYS, OWNER, kept=DAY)
+    outcome = await expire_dead_letters(server, KEYS, OWNER, kept=DAY)
     assert (outcome.records, outcome.letters) == (5, 0)
     assert await first_and_length(server, KEYS.ledger) == (f"{now_ms - 6 * 86_400_000}-1", 6)

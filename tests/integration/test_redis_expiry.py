@@ -1,4 +1,4 @@
-"""Keys that expire are told by every master, also after connections, masters and slots moved.
+"""Keys that expire are reported by every master, also after connections, masters and slots moved.
 
 A key is looked at once its time is over, since a server may remove one that nobody touches late.
 """
@@ -23,27 +23,27 @@ from pelops.domain.naming import key_slot
 from pelops.redis_streams.recovery import lock_expiry as expiry
 from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents
 from tests.integration.expiring import (
-    TELLING,
-    Told,
+    REPORTING,
+    Expiries,
     expire,
-    expire_until_told,
+    expire_until_reported,
     listening_to,
     until,
 )
-from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.redis_adapter import connected, endpoint_of
 
 CLUSTER_KEYS: Final = ("lock:a", "lock:b", "lock:c", "lock:d", "lock:e", "lock:f")
 
 
 @pytest.fixture(scope="module")
-def telling_cluster() -> Iterator[ClusterServers]:
-    with start_cluster("8.6", options=TELLING) as servers:
+def reporting_cluster() -> Iterator[ClusterServers]:
+    with start_cluster("8.6", options=REPORTING) as servers:
         yield servers
 
 
 @pytest.fixture(scope="module")
-def telling_sentinel() -> Iterator[SentinelServers]:
-    with start_sentinel("8.6", options=TELLING) as servers:
+def reporting_sentinel() -> Iterator[SentinelServers]:
+    with start_sentinel("8.6", options=REPORTING) as servers:
         yield servers
 
 
@@ -58,9 +58,9 @@ def subscribers(servers: RedisServers) -> list[str]:
 
 
 async def test_lifetimes_are_those_of_keys_that_exist_and_expire(
-    telling: StandaloneServers,
+    reporting: StandaloneServers,
 ) -> None:
-    async with connected(endpoint_of(telling)) as server:
+    async with connected(endpoint_of(reporting)) as server:
         await server.execute("SET", "lifetime:short", "x", "PX", 60_000, writes=True)
         await server.execute("SET", "lifetime:long", "x", "PX", 600_000, writes=True)
         await server.execute("SET", "lifetime:endless", "x", writes=True)
@@ -70,159 +70,159 @@ async def test_lifetimes_are_those_of_keys_that_exist_and_expire(
         assert await expiry.read_lifetimes(server, []) == []
 
 
-async def test_a_key_that_expires_is_told_by_its_name(telling: StandaloneServers) -> None:
+async def test_a_key_that_expires_is_reported_by_its_name(reporting: StandaloneServers) -> None:
     """C3."""
-    async with listening_to(endpoint_of(telling)) as (server, _, told):
+    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
         await server.execute("SET", "deleted", "x", "PX", 60_000, writes=True)
         await server.execute("DEL", "deleted", writes=True)
         await expire(server, "lock:{a b}:é")
-        await until(lambda: bool(told.keys), "the key is told")
-        assert told.keys == ["lock:{a b}:é"]
+        await until(lambda: bool(reported.keys), "the key is reported")
+        assert reported.keys == ["lock:{a b}:é"]
 
 
-async def test_a_key_of_another_database_is_not_told(telling: StandaloneServers) -> None:
-    telling_url = f"{telling.url}/3"
-    async with listening_to(endpoint_of(telling, url=telling_url)) as (third, _, told):
-        async with connected(endpoint_of(telling)) as first:
+async def test_a_key_of_another_database_is_not_reported(reporting: StandaloneServers) -> None:
+    reporting_url = f"{reporting.url}/3"
+    async with listening_to(endpoint_of(reporting, url=reporting_url)) as (third, _, reported):
+        async with connected(endpoint_of(reporting)) as first:
             await expire(first, "other")
         await expire(third, "own")
-        await until(lambda: bool(told.keys), "the key is told")
-        assert told.keys == ["own"]
+        await until(lambda: bool(reported.keys), "the key is reported")
+        assert reported.keys == ["own"]
 
 
-async def test_a_killed_subscription_is_made_again(telling: StandaloneServers) -> None:
-    async with listening_to(endpoint_of(telling)) as (server, _, told):
-        (former,) = subscribers(telling)
-        telling.cli("CLIENT", "KILL", "ID", former)
-        await expire_until_told(server, told, "lock")
-        assert former not in subscribers(telling)
+async def test_a_killed_subscription_is_made_again(reporting: StandaloneServers) -> None:
+    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
+        (former,) = subscribers(reporting)
+        reporting.cli("CLIENT", "KILL", "ID", former)
+        await expire_until_reported(server, reported, "lock")
+        assert former not in subscribers(reporting)
 
 
-async def test_a_restarted_server_is_listened_to_again(telling: StandaloneServers) -> None:
-    async with listening_to(endpoint_of(telling)) as (server, _, told):
-        await asyncio.to_thread(telling.restart)
-        await expire_until_told(server, told, "lock")
+async def test_a_restarted_server_is_listened_to_again(reporting: StandaloneServers) -> None:
+    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
+        await asyncio.to_thread(reporting.restart)
+        await expire_until_reported(server, reported, "lock")
 
 
 async def test_a_server_that_hangs_is_left_and_listened_to_when_it_wakes(
-    telling: StandaloneServers, monkeypatch: pytest.MonkeyPatch
+    reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "SILENCE_S", 0.2)
     monkeypatch.setattr(expiry, "ANSWER_S", 0.5)
-    async with listening_to(endpoint_of(telling)) as (server, _, told):
-        telling.server.pause()
+    async with listening_to(endpoint_of(reporting)) as (server, _, reported):
+        reporting.server.pause()
         try:
-            await until(lambda: not told.is_listening(), "the silence is noticed")
+            await until(lambda: not reported.is_listening(), "the silence is noticed")
         finally:
-            telling.server.resume()
-        await expire_until_told(server, told, "lock")
+            reporting.server.resume()
+        await expire_until_reported(server, reported, "lock")
 
 
-async def test_a_server_with_nothing_to_tell_keeps_its_connection(
-    telling: StandaloneServers, monkeypatch: pytest.MonkeyPatch
+async def test_a_server_with_nothing_to_report_keeps_its_connection(
+    reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "SILENCE_S", 0.02)
-    async with listening_to(endpoint_of(telling)) as (_, _, _):
-        (former,) = subscribers(telling)
+    async with listening_to(endpoint_of(reporting)) as (_, _, _):
+        (former,) = subscribers(reporting)
 
         def asked() -> int:
-            stats = telling.server.cli("INFO", "commandstats")
+            stats = reporting.server.cli("INFO", "commandstats")
             counted = stats.partition("cmdstat_psubscribe:calls=")[2].partition(",")[0]
             return int(counted or 0)
 
         before = asked()
         await until(lambda: asked() > before + 3, "it is asked whether it listens")
-        assert subscribers(telling) == [former]
+        assert subscribers(reporting) == [former]
 
 
 async def test_all_who_ask_share_one_connection_which_ends_with_the_last(
-    telling: StandaloneServers,
+    reporting: StandaloneServers,
 ) -> None:
-    async with listening_to(endpoint_of(telling)) as (server, events, told):
-        other = Told()
+    async with listening_to(endpoint_of(reporting)) as (server, events, reported):
+        other = Expiries()
         second = events.subscribe(server, other.hear)
         await expire(server, "one")
-        await until(lambda: told.keys == other.keys == ["one"], "both are told")
-        assert len(subscribers(telling)) == 1
+        await until(lambda: reported.keys == other.keys == ["one"], "both are reported")
+        assert len(subscribers(reporting)) == 1
 
         await second.close()
         await second.close()  # twice is well
         await expire(server, "two")
-        await until(lambda: told.keys == ["one", "two"], "the first one is told")
+        await until(lambda: reported.keys == ["one", "two"], "the first one is reported")
         assert other.keys == ["one"]
 
-        assert told.subscription is not None
-        await told.subscription.close()
-        await until(lambda: not subscribers(telling), "nobody is subscribed")
+        assert reported.subscription is not None
+        await reported.subscription.close()
+        await until(lambda: not subscribers(reporting), "nobody is subscribed")
 
         third = events.subscribe(server, other.hear)
         await until(lambda: third.is_complete, "it listens anew")
         await expire(server, "three")
-        await until(lambda: other.keys == ["one", "three"], "the newcomer is told")
+        await until(lambda: other.keys == ["one", "three"], "the newcomer is reported")
 
 
 async def test_a_listener_that_breaks_leaves_the_others_listening(
-    telling: StandaloneServers,
+    reporting: StandaloneServers,
 ) -> None:
-    async with listening_to(endpoint_of(telling)) as (server, events, told):
+    async with listening_to(endpoint_of(reporting)) as (server, events, reported):
 
         def fail(key: str) -> None:
             raise RuntimeError(key)
 
-        assert told.subscription is not None
+        assert reported.subscription is not None
         broken = events.subscribe(server, fail)
-        await told.subscription.close()
-        again = events.subscribe(server, told.hear)
+        await reported.subscription.close()
+        again = events.subscribe(server, reported.hear)
         await expire(server, "one", "two")
-        await until(lambda: len(told.keys) == 2, "both keys are told")
+        await until(lambda: len(reported.keys) == 2, "both keys are reported")
         await broken.close()
         await again.close()
 
 
 async def test_listening_ends_whatever_is_under_way(
-    telling: StandaloneServers, monkeypatch: pytest.MonkeyPatch
+    reporting: StandaloneServers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(expiry, "SILENCE_S", 0.0)  # the subscription is repeated all the time
-    async with connected(endpoint_of(telling)) as server, asyncio.timeout(120):
+    async with connected(endpoint_of(reporting)) as server, asyncio.timeout(120):
         for turns in range(20):
-            events, told = ExpiryEvents(), Told()
-            subscription = told.subscription = events.subscribe(server, told.hear)
-            await until(told.is_listening, "the master tells")
+            events, reported = ExpiryEvents(), Expiries()
+            subscription = reported.subscription = events.subscribe(server, reported.hear)
+            await until(reported.is_listening, "the master tells")
             for _ in range(turns):
                 await asyncio.sleep(0)
             await events.close()
             assert not subscription.is_complete
-    await until(lambda: not subscribers(telling), "nobody is subscribed")
+    await until(lambda: not subscribers(reporting), "nobody is subscribed")
 
 
 # --- several servers
 
 
-async def test_every_master_of_a_cluster_is_listened_to(telling_cluster: ClusterServers) -> None:
-    owners = {telling_cluster.owner_of(key_slot(key)).port for key in CLUSTER_KEYS}
+async def test_every_master_of_a_cluster_is_listened_to(reporting_cluster: ClusterServers) -> None:
+    owners = {reporting_cluster.owner_of(key_slot(key)).port for key in CLUSTER_KEYS}
     assert len(owners) == 3
-    async with listening_to(endpoint_of(telling_cluster)) as (server, _, told):
-        await expire_until_told(server, told, *CLUSTER_KEYS)
+    async with listening_to(endpoint_of(reporting_cluster)) as (server, _, reported):
+        await expire_until_reported(server, reported, *CLUSTER_KEYS)
 
 
 async def test_a_master_of_a_cluster_that_comes_back_is_listened_to_again(
-    telling_cluster: ClusterServers,
+    reporting_cluster: ClusterServers,
 ) -> None:
-    async with listening_to(endpoint_of(telling_cluster)) as (server, _, told):
-        down = telling_cluster.owner_of(key_slot(CLUSTER_KEYS[0]))
+    async with listening_to(endpoint_of(reporting_cluster)) as (server, _, reported):
+        down = reporting_cluster.owner_of(key_slot(CLUSTER_KEYS[0]))
         down.stop()
         down.start()
-        await asyncio.to_thread(telling_cluster.await_readiness)
-        await expire_until_told(server, told, *CLUSTER_KEYS)
+        await asyncio.to_thread(reporting_cluster.await_readiness)
+        await expire_until_reported(server, reported, *CLUSTER_KEYS)
 
 
 async def test_the_replica_that_takes_over_in_a_cluster_is_listened_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(expiry, "LOOK_S", 0.5)
-    options = ServerOptions(replicas=1, config=TELLING.config)
+    options = ServerOptions(replicas=1, config=REPORTING.config)
     with start_cluster("8.6", options=options) as cluster:
-        async with listening_to(endpoint_of(cluster)) as (server, _, told):
+        async with listening_to(endpoint_of(cluster)) as (server, _, reported):
             slot = key_slot("lock")
             former = cluster.owner_of(slot)
             masters = {master.port for master in cluster.masters()}
@@ -230,13 +230,13 @@ async def test_the_replica_that_takes_over_in_a_cluster_is_listened_to(
                 if f"master_port:{former.port}" in replica.cli("INFO", "replication"):
                     replica.cli("CLUSTER", "FAILOVER")
             await until(lambda: cluster.owner_of(slot).port != former.port, "the replica took over")
-            await expire_until_told(server, told, "lock")
+            await expire_until_reported(server, reported, "lock")
 
 
 async def test_the_master_after_a_sentinel_failover_is_listened_to(
-    telling_sentinel: SentinelServers,
+    reporting_sentinel: SentinelServers,
 ) -> None:
-    async with listening_to(endpoint_of(telling_sentinel)) as (server, _, told):
-        await expire_until_told(server, told, "before")
-        await asyncio.to_thread(telling_sentinel.failover)
-        await expire_until_told(server, told, "after")
+    async with listening_to(endpoint_of(reporting_sentinel)) as (server, _, reported):
+        await expire_until_reported(server, reported, "before")
+        await asyncio.to_thread(reporting_sentinel.failover)
+        await expire_until_reported(server, reported, "after")

@@ -1,4 +1,4 @@
-"""Whether servers tell of keys that expire, and which rights it takes to hear it."""
+"""Whether servers report keys that expire, and which rights it takes to hear it."""
 
 import pytest
 
@@ -7,14 +7,14 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, can_see_expiries
 from tests.integration.expiring import (
-    TELLING,
-    Told,
+    REPORTING,
+    Expiries,
     expire,
-    expire_until_told,
+    expire_until_reported,
     listening_to,
     until,
 )
-from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.redis_adapter import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 
 
@@ -25,29 +25,29 @@ from tests.redis_fixtures import RunRedis
         *(("", False), ("Kx", False), ("KA", False), ("Eg", False), ("E", False)),
     ],
 )
-async def test_the_setting_tells_whether_expiries_are_told(
-    telling: StandaloneServers, letters: str, can_see: bool
+async def test_the_setting_reports_whether_expiries_are_reported(
+    reporting: StandaloneServers, letters: str, can_see: bool
 ) -> None:
-    telling.cli("CONFIG", "SET", "notify-keyspace-events", letters)
+    reporting.cli("CONFIG", "SET", "notify-keyspace-events", letters)
     try:
-        async with connected(endpoint_of(telling)) as server:
+        async with connected(endpoint_of(reporting)) as server:
             assert await can_see_expiries(server) is can_see
     finally:
-        telling.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
+        reporting.cli("CONFIG", "SET", "notify-keyspace-events", "Ex")
 
 
 async def test_nobody_changes_the_setting(empty_redis_86: StandaloneServers) -> None:
-    async with listening_to(endpoint_of(empty_redis_86)) as (server, _, told):
+    async with listening_to(endpoint_of(empty_redis_86)) as (server, _, reported):
         assert await can_see_expiries(server) is False
         await expire(server, "lock")
-        assert told.keys == []
+        assert reported.keys == []
     assert empty_redis_86.cli("CONFIG", "GET", "notify-keyspace-events").split() == [
         "notify-keyspace-events"
     ]
 
 
-async def test_one_master_that_tells_nothing_is_found(run_redis: RunRedis) -> None:
-    cluster = run_redis(topology="cluster", options=TELLING)
+async def test_one_master_that_reports_nothing_is_found(run_redis: RunRedis) -> None:
+    cluster = run_redis(topology="cluster", options=REPORTING)
     async with connected(endpoint_of(cluster)) as server:
         assert await can_see_expiries(server) is True
         cluster.masters()[-1].cli("CONFIG", "SET", "notify-keyspace-events", "")
@@ -60,30 +60,33 @@ def grant(servers: RedisServers, keys: GroupKeys, *features: Feature) -> None:
 
 
 async def test_the_least_rights_suffice_to_listen_and_leave_the_setting_unknown(
-    telling: StandaloneServers,
+    reporting: StandaloneServers,
 ) -> None:
-    grant(telling, derive_keys("orders", "g"), Feature.EXPIRY_EVENTS)
-    endpoint = endpoint_of(telling, username="pelops", password="sesame")
-    async with listening_to(endpoint) as (server, _, told), connected(endpoint_of(telling)) as root:
+    grant(reporting, derive_keys("orders", "g"), Feature.EXPIRY_EVENTS)
+    endpoint = endpoint_of(reporting, username="pelops", password="sesame")
+    async with (
+        listening_to(endpoint) as (server, _, reported),
+        connected(endpoint_of(reporting)) as root,
+    ):
         assert await can_see_expiries(server) is None
         await expire(root, "lock")
-        await until(lambda: told.keys == ["lock"], "the key is told")
+        await until(lambda: reported.keys == ["lock"], "the key is reported")
 
 
 async def test_a_missing_right_is_named_and_a_granted_one_is_used(
-    telling: StandaloneServers,
+    reporting: StandaloneServers,
 ) -> None:
     keys = derive_keys("orders", "g")
-    grant(telling, keys)
-    endpoint = endpoint_of(telling, username="pelops", password="sesame")
-    events, told = ExpiryEvents(), Told()
-    async with connected(endpoint) as server, connected(endpoint_of(telling)) as root:
+    grant(reporting, keys)
+    endpoint = endpoint_of(reporting, username="pelops", password="sesame")
+    events, reported = ExpiryEvents(), Expiries()
+    async with connected(endpoint) as server, connected(endpoint_of(reporting)) as root:
         try:
-            subscription = events.subscribe(server, told.hear)
+            subscription = events.subscribe(server, reported.hear)
             await until(lambda: subscription.denied is not None, "the missing right is named")
             assert "forbids psubscribe __keyevent@*__:expired" in str(subscription.denied)
-            grant(telling, keys, Feature.EXPIRY_EVENTS)
-            await expire_until_told(root, told, "lock")
+            grant(reporting, keys, Feature.EXPIRY_EVENTS)
+            await expire_until_reported(root, reported, "lock")
             assert subscription.denied is None
         finally:
             await events.close()

@@ -8,7 +8,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.domain.ownership import HOLD
+from pelops.domain.ownership import OWNERSHIP_LIFETIME
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
 from pelops.redis_core import transport
 from pelops.redis_core.server import Server
@@ -19,7 +19,7 @@ from pelops.redis_streams.group.provisioning import (
     destroy_group,
     provision_group,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     add,
     an_owner,
     connected,
@@ -39,9 +39,9 @@ async def test_provisioning_creates_all_that_the_group_needs(server: Server) -> 
     seen = await observe_group(server, KEYS)
     assert seen.is_provisioned
     assert (seen.length, seen.dead_letters) == (0, 0)
-    assert seen.hold is not None
-    assert seen.hold.owner == OWNER
-    assert timedelta() < seen.hold.held_until - seen.server_time <= HOLD
+    assert seen.ownership is not None
+    assert seen.ownership.owner == OWNER
+    assert timedelta() < seen.ownership.owned_until - seen.server_time <= OWNERSHIP_LIFETIME
     assert await kinds_in_ledger(server, KEYS) == [LedgerKind.GROUP_CREATED]
 
 
@@ -146,7 +146,7 @@ async def test_a_destroyed_group_leaves_the_stream_and_its_dead_letters(server: 
     await add(server, KEYS.stream)
     await deliver(server, KEYS, 1)
     await add(server, KEYS.dead_letter)
-    for key in (KEYS.retry, KEYS.handover):
+    for key in (KEYS.retry, KEYS.offer_stream):
         await add(server, key)
     await server.execute("HSET", KEYS.started, "worker", "1-1")
     assert (await destroy_group(server, KEYS, OWNER)).verdict == DestroyVerdict.DESTROYED

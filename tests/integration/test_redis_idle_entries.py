@@ -11,7 +11,7 @@ from pelops.errors import NoSuchGroup
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE, find_idle
 from tests.integration.recovering import DEAD, KEYS, look, pending, read_new, server_time, strand
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     provision,
 )
 
@@ -96,8 +96,8 @@ async def test_few_old_entries_are_sought_in_few_calls(server: Server) -> None:
 
 async def test_without_the_group_nothing_can_be_found(server: Server) -> None:
     await strand(server, 1)
-    sight = await look(server)
+    observation = await look(server)
     destroy = ("XGROUP", "DESTROY", KEYS.stream, KEYS.group)
     await server.execute(*destroy, key=KEYS.stream)
     with pytest.raises(NoSuchGroup):
-        [page async for page in find_idle(server, sight.stream, KEYS.group, idle=MINUTE)]
+        [page async for page in find_idle(server, observation.stream, KEYS.group, idle=MINUTE)]

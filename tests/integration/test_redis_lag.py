@@ -1,4 +1,4 @@
-"""What a group still owes, where the server's own number is unknown or wrong."""
+"""The backlog of a group, where the server's own number is unknown or wrong."""
 
 import pytest
 
@@ -20,7 +20,7 @@ from tests.integration.lag_cases import (
     look,
     set_id,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     connected,
     deliver,
     endpoint_of,

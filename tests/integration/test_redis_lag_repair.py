@@ -1,4 +1,4 @@
-"""A server that lost count of what a group still owes is put right, and nothing else changes."""
+"""A server that lost count of the backlog of a group is put right, and nothing else changes."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied, WrongType
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.redis_streams.group.lag import repair_lag
-from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
+from pelops.redis_streams.group.observation import ObservationRequest, observe_group, observe_groups
 from pelops.redis_streams.group.provisioning import provision_group
 from tests.integration.lag_cases import (
     CASES,
@@ -26,7 +26,7 @@ from tests.integration.lag_cases import (
     look,
     reported,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     add,
     an_owner,
     connected,
@@ -151,7 +151,7 @@ async def test_groups_of_all_masters_of_a_cluster_are_counted_and_repaired(
 ) -> None:
     groups = [derive_keys(f"stream-{number}", "g") for number in range(9)]
     assert len({empty_cluster.owner_of(keys.slot).port for keys in groups}) == 3
-    looks = [Look(keys, with_retry=True) for keys in groups]
+    looks = [ObservationRequest(keys, with_retry=True) for keys in groups]
     async with connected(endpoint_of(empty_cluster)) as server:
         for keys in groups:
             for number in (1, 2, 3, 4):

@@ -8,8 +8,8 @@ from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import FIXED_FIELDS, GroupState
 from pelops.errors import WrongType
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import Look, observe_group, observe_groups
-from tests.integration.redis_door import (
+from pelops.redis_streams.group.observation import ObservationRequest, observe_group, observe_groups
+from tests.integration.redis_adapter import (
     add,
     deliver,
     provision,
@@ -20,7 +20,12 @@ KEYS = derive_keys("orders:events", "processing")
 
 async def test_what_is_missing_is_a_fact_and_not_an_error(server: Server) -> None:
     seen = await observe_group(server, KEYS)
-    assert (seen.exists, seen.group, seen.hold, seen.is_provisioned) == (False, None, None, False)
+    assert (seen.exists, seen.group, seen.ownership, seen.is_provisioned) == (
+        False,
+        None,
+        None,
+        False,
+    )
     assert (seen.length, seen.last_generated_id, seen.entries_added) == (0, EntryId.MIN, None)
 
 
@@ -103,15 +108,15 @@ async def test_the_state_is_seen_with_the_group_whatever_it_holds(server: Server
 
 
 async def test_streams_beside_it_are_seen_when_asked_for(server: Server) -> None:
-    seen = await observe_group(server, KEYS, with_retry=True, with_handover=True)
-    assert (seen.retry, seen.has_handover) == (RetryObservation(exists=False), False)
+    seen = await observe_group(server, KEYS, with_retry=True, with_offers=True)
+    assert (seen.retry, seen.has_offer_stream) == (RetryObservation(exists=False), False)
     await server.execute("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", "MKSTREAM")
-    await server.execute("XGROUP", "CREATE", KEYS.handover, KEYS.group, "0", "MKSTREAM")
+    await server.execute("XGROUP", "CREATE", KEYS.offer_stream, KEYS.group, "0", "MKSTREAM")
     ids = [await add(server, KEYS.retry) for _ in range(3)]
     words = ("GROUP", KEYS.group, "w", "COUNT", 2, "STREAMS", KEYS.retry, ">")
     await server.execute("XREADGROUP", *words, key=KEYS.retry)
-    seen = await observe_group(server, KEYS, with_retry=True, with_handover=True)
-    assert seen.has_handover
+    seen = await observe_group(server, KEYS, with_retry=True, with_offers=True)
+    assert seen.has_offer_stream
     assert seen.retry == RetryObservation(
         exists=True,
         length=3,
@@ -124,10 +129,10 @@ async def test_streams_beside_it_are_seen_when_asked_for(server: Server) -> None
         holding=1,
     )
     assert (await observe_group(server, KEYS)).retry is None
-    await server.execute("DEL", KEYS.handover)
-    await server.execute("SET", KEYS.handover, "x")
+    await server.execute("DEL", KEYS.offer_stream)
+    await server.execute("SET", KEYS.offer_stream, "x")
     with pytest.raises(WrongType):
-        await observe_group(server, KEYS, with_handover=True)
+        await observe_group(server, KEYS, with_offers=True)
 
 
 async def test_only_our_group_is_seen_among_a_thousand(server: Server) -> None:
@@ -144,12 +149,16 @@ async def test_only_our_group_is_seen_among_a_thousand(server: Server) -> None:
 async def test_each_of_many_looks_says_what_else_it_looks_at(server: Server) -> None:
     await server.execute("XGROUP", "CREATE", KEYS.retry, KEYS.group, "0", "MKSTREAM")
     await add(server, KEYS.retry)
-    looks = [Look(KEYS), Look(KEYS, with_retry=True), Look(KEYS, with_handover=True)]
+    looks = [
+        ObservationRequest(KEYS),
+        ObservationRequest(KEYS, with_retry=True),
+        ObservationRequest(KEYS, with_offers=True),
+    ]
     seen = await observe_groups(server, looks)
     assert list(seen) == looks
     found = [each for each in seen.values() if isinstance(each, StreamObservation)]
     assert [each.retry and each.retry.at_least for each in found] == [None, 1, None]
-    assert [each.has_handover for each in found] == [True, True, False]
+    assert [each.has_offer_stream for each in found] == [True, True, False]
 
 
 async def test_many_groups_are_seen_together_and_fail_one_by_one(server: Server) -> None:

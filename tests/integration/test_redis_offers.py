@@ -25,18 +25,18 @@ from tests.integration.recovering import (
     totals,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     connected,
     endpoint_of,
 )
-from tests.integration.stream_sweeping import a_ground, died, sweep
+from tests.integration.stream_scanning import a_ground, died, scan
 
 
 @pytest.fixture
 async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
     async with connected(endpoint_of(empty_redis)) as connection:
-        create = ("XGROUP", "CREATE", KEYS.handover, KEYS.group, 0, "MKSTREAM")
-        await connection.execute(*create, key=KEYS.handover)
+        create = ("XGROUP", "CREATE", KEYS.offer_stream, KEYS.group, 0, "MKSTREAM")
+        await connection.execute(*create, key=KEYS.offer_stream)
         yield connection
 
 
@@ -48,10 +48,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offers, "LONGEST_PAUSE", timedelta())
 
 
-async def sweep_once(server: Server, **recovery: Any) -> Findings:
-    """A sweep that finds the dead consumer's process ended."""
+async def scan_once(server: Server, **recovery: Any) -> Findings:
+    """A scan that finds the dead consumer's process ended."""
     ground = await a_ground(server, **{"strategy": "Release", **recovery})
-    return await sweep(ground, died(await server_time(server) + SOON))
+    return await scan(ground, died(await server_time(server) + SOON))
 
 
 async def claim(server: Server, *ids: EntryId, worker: str = "other") -> None:
@@ -61,33 +61,33 @@ async def claim(server: Server, *ids: EntryId, worker: str = "other") -> None:
 
 async def read_offers(server: Server) -> int:
     """Have a worker read what is on offer, and die; how many it was given."""
-    read = ("XREADGROUP", "GROUP", KEYS.group, "died", "STREAMS", KEYS.handover, ">")
-    answer = await server.execute(*read, key=KEYS.handover)
+    read = ("XREADGROUP", "GROUP", KEYS.group, "died", "STREAMS", KEYS.offer_stream, ">")
+    answer = await server.execute(*read, key=KEYS.offer_stream)
     return sum(len(found) for _, found in answer or ())
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_what_nobody_takes_is_offered_and_told_once_and_recovered_never(
+async def test_what_nobody_takes_is_offered_and_reported_once_and_recovered_never(
     server: Server,
 ) -> None:
     ids = await strand(server, 25)
-    first = await sweep_once(server)
+    first = await scan_once(server)
     assert first.offered == 25
     for _ in range(5):
-        again = await sweep_once(server)
+        again = await scan_once(server)
         assert again.offered == 0 and again.happenings() == []
         assert again.offers is not None and again.offers.untaken == 25
         assert again.report().offered == 25
     assert len(await recorded(server, LedgerKind.RELEASED)) == 25
     assert len(await ledger(server)) == 2  # the group's beginning, and the offer
-    assert len(await bodies(server, KEYS.handover)) == 1
+    assert len(await bodies(server, KEYS.offer_stream)) == 1
     assert (await totals(server))["released"] == 0
     assert set(await pending(server)) == set(ids)
 
 
 async def test_what_is_taken_is_counted_once_however_it_was_taken(server: Server) -> None:
     claimed, done, read_anew, left = await strand(server, 4)
-    await sweep_once(server)
+    await scan_once(server)
     await claim(server, claimed)
     await server.execute("XACK", KEYS.stream, KEYS.group, str(done), key=KEYS.stream)
     offered_at = await server_time(server)
@@ -95,15 +95,15 @@ async def test_what_is_taken_is_counted_once_however_it_was_taken(server: Server
         pass
     again = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(read_anew))
     await server.execute(*again, key=KEYS.stream)
-    counted = await sweep_once(server)
+    counted = await scan_once(server)
     assert counted.offers is not None
     assert (sum(counted.offers.taken.values()), counted.offers.untaken) == (3, 1)
     assert counted.offers.taken_at is not None
     assert (await totals(server))["released"] == 3
-    once_more = await sweep_once(server)
+    once_more = await scan_once(server)
     assert once_more.offers is not None and not once_more.offers.taken
     await claim(server, left)
-    await sweep_once(server)
+    await scan_once(server)
     assert (await totals(server))["released"] >= 4
     state = await server.execute("HKEYS", KEYS.state, key=KEYS.state)
     assert b"offer:1" not in state
@@ -112,9 +112,9 @@ async def test_what_is_taken_is_counted_once_however_it_was_taken(server: Server
 @pytest.mark.usefixtures("at_once")
 async def test_an_offer_that_was_read_and_lost_is_repeated_without_a_word(server: Server) -> None:
     await strand(server, 3)
-    await sweep_once(server)
+    await scan_once(server)
     assert await read_offers(server) == 1
-    repeated = await sweep_once(server)
+    repeated = await scan_once(server)
     assert repeated.offers is not None and repeated.offers.repeated == 1
     assert repeated.happenings() == []
     assert await read_offers(server) == 1
@@ -128,40 +128,40 @@ async def test_the_pause_before_a_repetition_doubles_up_to_a_bound(
     monkeypatch.setattr(offers, "FIRST_PAUSE", timedelta(seconds=8))
     monkeypatch.setattr(offers, "LONGEST_PAUSE", timedelta(seconds=20))
     await strand(server, 1)
-    await sweep_once(server)
+    await scan_once(server)
     pauses = []
     for number in (1, 2, 3, 4):
-        found = await sweep_once(server)
+        found = await scan_once(server)
         assert found.offers is not None
         assert (found.offers.repeated, found.offers.due is not None) == (1, True)
         assert found.offers.due is not None
         pauses.append(round((found.offers.due - found.offers.now).total_seconds()))
         name = f"offer:{number + 1}"
-        told = (await server.execute("HGET", KEYS.state, name, key=KEYS.state)).split(b" ")
-        told[1] = b"0"  # its time has come
-        await server.execute("HSET", KEYS.state, name, b" ".join(told), key=KEYS.state)
+        reported = (await server.execute("HGET", KEYS.state, name, key=KEYS.state)).split(b" ")
+        reported[1] = b"0"  # its time has come
+        await server.execute("HSET", KEYS.state, name, b" ".join(reported), key=KEYS.state)
     assert pauses == [16, 20, 20, 20]
 
 
 async def test_two_replicas_offer_an_entry_once(server: Server) -> None:
     await strand(server, 5)
-    cut = await server_time(server) + SOON
+    cutoff = await server_time(server) + SOON
     grounds = [await a_ground(server, strategy="Release") for _ in range(2)]
-    found = [await sweep(ground, died(cut)) for ground in grounds]
+    found = [await scan(ground, died(cutoff)) for ground in grounds]
     assert [one.offered for one in found] == [5, 0]
     assert len(await recorded(server, LedgerKind.RELEASED)) == 5
 
 
 async def test_more_offers_than_one_call_looks_at_are_all_counted(server: Server) -> None:
     ids = await strand(server, 950)
-    await sweep_once(server)
+    await scan_once(server)
     assert (await look(server)).offers == 10
     await claim(server, *ids[:330], *ids[900:])
-    found = await sweep_once(server)
+    found = await scan_once(server)
     assert found.offers is not None
     assert (sum(found.offers.taken.values()), found.offers.untaken) == (380, 570)
     await claim(server, *ids[330:900])
-    await sweep_once(server)
+    await scan_once(server)
     assert (await totals(server))["released"] == 950
 
 
@@ -169,12 +169,12 @@ async def test_offers_are_withdrawn_and_not_counted_when_the_strategy_changes(
     server: Server,
 ) -> None:
     ids = await strand(server, 3)
-    await sweep_once(server)
+    await scan_once(server)
     await claim(server, ids[0])
-    await sweep_once(server, strategy="Requeue")
-    await sweep_once(server, strategy="Requeue")
-    told = await totals(server)
-    assert (told["released"], told["requeued"]) == (1, 2)
+    await scan_once(server, strategy="Requeue")
+    await scan_once(server, strategy="Requeue")
+    reported = await totals(server)
+    assert (reported["released"], reported["requeued"]) == (1, 2)
     assert (await look(server)).offers == 0
 
 
@@ -183,25 +183,25 @@ async def test_the_state_does_not_grow_while_one_offer_is_left_and_others_are_ta
     server: Server,
 ) -> None:
     await strand(server, 1)
-    await sweep_once(server)
+    await scan_once(server)
     sizes = []
     for _ in range(6):
         found = await strand(server, 2)
-        await sweep_once(server)
+        await scan_once(server)
         await claim(server, *found)
-        await sweep_once(server)
+        await scan_once(server)
         sizes.append((await look(server)).offers)
     assert max(sizes[2:]) <= 2
 
 
 async def test_what_lost_its_body_while_it_was_on_offer_was_taken_by_nobody(server: Server) -> None:
     gone, _ = await strand(server, 2)
-    await sweep_once(server)
+    await scan_once(server)
     await server.execute("XDEL", KEYS.stream, str(gone), key=KEYS.stream)
-    await sweep_once(server)
-    found = await sweep_once(server)
+    await scan_once(server)
+    found = await scan_once(server)
     assert found.offers is not None and found.offers.untaken == 1
-    told = await totals(server)
-    assert (told["released"], told["payload_gone"]) == (0, 1)
+    reported = await totals(server)
+    assert (reported["released"], reported["payload_gone"]) == (0, 1)
     state = await server.execute("HKEYS", KEYS.state, key=KEYS.state)
     assert f"gone:{gone}".encode() not in state

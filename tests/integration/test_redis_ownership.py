@@ -17,7 +17,7 @@ from pelops.redis_streams.group.provisioning import (
     provision_group,
     release_group,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     an_owner,
     kinds_in_ledger,
     provision,
@@ -35,10 +35,10 @@ async def test_a_hold_that_is_a_third_used_up_is_renewed(server: Server) -> None
     assert first.hold is not None
     assert again.hold is not None
     assert again.verdict == ProvisionVerdict.SETTLED
-    assert again.hold.held_until > first.hold.held_until
+    assert again.hold.owned_until > first.hold.owned_until
 
 
-async def test_the_older_of_two_resources_acts_and_the_other_is_told_who_does(
+async def test_the_older_of_two_resources_acts_and_the_other_is_reported_who_does(
     server: Server, empty_redis: StandaloneServers
 ) -> None:
     older, younger = an_owner("a", age=timedelta(days=1)), an_owner("b", cluster="other")
@@ -119,7 +119,7 @@ async def test_a_released_group_stays_and_is_free_for_another(server: Server) ->
     assert await release_group(server, KEYS, OWNER)
     assert not await release_group(server, KEYS, OWNER)
     seen = await observe_group(server, KEYS)
-    assert (seen.is_provisioned, seen.hold) == (True, None)
+    assert (seen.is_provisioned, seen.ownership) == (True, None)
     taken = await provision_group(server, KEYS, start=EntryId.MIN, owner=an_owner("z"))
     assert taken.verdict == ProvisionVerdict.ADOPTED
 

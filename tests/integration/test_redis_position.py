@@ -21,7 +21,7 @@ from tests.integration.position_cases import (
     delivered_again,
     with_pending_3_and_5,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     add,
     an_owner,
     deliver,
@@ -228,18 +228,18 @@ async def test_the_largest_ids_are_compared_to_the_last_digit(server: Server) ->
 
 async def test_the_retry_and_the_handover_stream_are_made_when_asked_for(server: Server) -> None:
     await provision(server, KEYS)
-    missing = await observe_group(server, KEYS, with_retry=True, with_handover=True)
+    missing = await observe_group(server, KEYS, with_retry=True, with_offers=True)
     assert missing.retry is not None
-    assert (missing.retry.exists, missing.has_handover, missing.is_provisioned) == (
+    assert (missing.retry.exists, missing.has_offer_stream, missing.is_provisioned) == (
         *(False, False),
         False,
     )
     for _ in range(2):
         await provision_group(
-            server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True, with_handover=True
+            server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True, with_offers=True
         )
     await add(server, KEYS.retry, "1-0")
-    seen = await observe_group(server, KEYS, with_retry=True, with_handover=True)
+    seen = await observe_group(server, KEYS, with_retry=True, with_offers=True)
     assert seen.is_provisioned
     assert seen.retry is not None
     assert (seen.retry.length, seen.retry.lag, seen.retry.pending) == (1, 1, 0)

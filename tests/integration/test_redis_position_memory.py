@@ -6,7 +6,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import (
-    BOOKMARK_AT,
+    CHECKPOINT_AT,
     SEEN_ADDED,
     SEEN_AT,
     SEEN_DELIVERED,
@@ -19,7 +19,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_streams.group.observation import observe_group
 from pelops.redis_streams.group.position import remember_position
 from tests.integration.position_cases import KEYS, OWNER, acknowledge, with_pending_3_and_5
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     an_owner,
     kinds_in_ledger,
     provision,
@@ -49,22 +49,22 @@ async def test_a_position_is_remembered_with_its_lowest_pending_entry(server: Se
     assert seen.lowest_pending == EntryId(5)
 
 
-async def test_bookmarks_are_a_minute_apart(server: Server) -> None:
+async def test_checkpoints_are_a_minute_apart(server: Server) -> None:
     await with_pending_3_and_5(server)
     await acknowledge(server, 3)
     await remember_position(server, KEYS, OWNER)
     kinds = await kinds_in_ledger(server, KEYS)
-    assert kinds == [LedgerKind.GROUP_CREATED, LedgerKind.BOOKMARK]
+    assert kinds == [LedgerKind.GROUP_CREATED, LedgerKind.CHECKPOINT]
     await server.execute("HSET", KEYS.state, "bookmark:at_ms", "1")
     assert needs_remembering(await observe_group(server, KEYS))
     assert await remember_position(server, KEYS, OWNER)
-    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.BOOKMARK) == 2
+    assert (await kinds_in_ledger(server, KEYS)).count(LedgerKind.CHECKPOINT) == 2
     assert not needs_remembering(await observe_group(server, KEYS))
 
 
 @pytest.mark.parametrize(
     "field",
-    [SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT, BOOKMARK_AT],
+    [SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT, CHECKPOINT_AT],
 )
 async def test_a_damaged_memory_is_written_anew(server: Server, field: str) -> None:
     await with_pending_3_and_5(server)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
 from pelops.domain.ledger import LedgerKind
-from pelops.domain.recovery import Verdict
+from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import list_consumers, remove_consumer
 from tests.integration.recovering import (
@@ -27,7 +27,7 @@ from tests.integration.recovering import (
     targets,
     totals,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     connected,
     endpoint_of,
 )
@@ -48,12 +48,12 @@ async def test_what_a_dead_consumer_held_is_copied_to_the_end_and_acknowledged(
     for entry_id, copy in zip(ids, copies, strict=True):
         marks = [b"_original_id", str(entry_id).encode(), b"_retry_count", b"1"]
         assert after[copy] == [*before[entry_id], *marks]
-    told = await recorded(server, LedgerKind.REQUEUED)
-    assert [entry.entry_id for entry in told] == ids
-    assert [entry.new_id for entry in told] == copies
+    reported = await recorded(server, LedgerKind.REQUEUED)
+    assert [entry.entry_id for entry in reported] == ids
+    assert [entry.new_id for entry in reported] == copies
     assert await targets(server, LedgerKind.REQUEUED) == {KEYS.stream}
     assert (await totals(server))["requeued"] == 250
-    assert batches[0].first_moved == ids[0]
+    assert batches[0].first_recovered == ids[0]
 
 
 async def test_the_second_time_there_is_nothing_to_do(server: Server) -> None:
@@ -68,7 +68,7 @@ async def test_the_second_time_there_is_nothing_to_do(server: Server) -> None:
 async def test_a_copy_of_a_copy_keeps_the_first_id(server: Server) -> None:
     (first,) = await strand(server, 1)
     for _ in range(3):
-        await recover_all(server, order=an_order(is_charged=False))
+        await recover_all(server, order=an_order(counts_attempt=False))
         await read_new(server, KEYS, 1)
     (copy,) = await pending(server)
     fields = (await bodies(server, KEYS.stream))[copy]
@@ -79,12 +79,12 @@ async def test_a1_what_a_restarted_worker_read_again_stays_with_it(server: Serve
     """Rule A1: same owner, same name; only the cut tells."""
     ids = await strand(server, 4)
     await asyncio.sleep(0.005)  # the cut must lie between two different milliseconds
-    cut = await server_time(server)
+    cutoff = await server_time(server)
     claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(ids[0]), str(ids[2]))
     await server.execute(*claim, key=KEYS.stream)
-    (batch,) = await recover_all(server, cut=cut)
+    (batch,) = await recover_all(server, cutoff=cutoff)
     assert batch.moved == 2
-    assert batch.stays == ((ids[0], Verdict.TOO_YOUNG), (ids[2], Verdict.TOO_YOUNG))
+    assert batch.stays == ((ids[0], EntryVerdict.TOO_YOUNG), (ids[2], EntryVerdict.TOO_YOUNG))
     assert set(await pending(server)) == {ids[0], ids[2]}
 
 
@@ -97,7 +97,7 @@ async def test_a_cut_is_exact_to_the_millisecond(server: Server) -> None:
         moment = int(delivered.timestamp() * 1000) + number % 2
         claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "TIME", moment)
         await server.execute(*claim, key=KEYS.stream)
-    batches = await recover_all(server, cut=delivered + timedelta(milliseconds=1))
+    batches = await recover_all(server, cutoff=delivered + timedelta(milliseconds=1))
     assert sum(batch.moved for batch in batches) == 150
     assert set(await pending(server)) == set(ids[1::2])
 
@@ -117,9 +117,9 @@ async def test_invariant_3_three_replicas_that_race_move_each_entry_once(
     assert sum(batch.moved for batches in racers for batch in batches) == 10_000
     assert await server.execute("XLEN", KEYS.stream, key=KEYS.stream) == 20_000
     assert await pending(server) == {}
-    told = await recorded(server, LedgerKind.REQUEUED)
-    assert len({entry.entry_id for entry in told}) == len(told) == 10_000
-    assert len({entry.new_id for entry in told}) == 10_000
+    reported = await recorded(server, LedgerKind.REQUEUED)
+    assert len({entry.entry_id for entry in reported}) == len(reported) == 10_000
+    assert len({entry.new_id for entry in reported}) == 10_000
     assert (await totals(server))["requeued"] == 10_000
 
 
@@ -172,8 +172,8 @@ async def test_a_log_cut_anywhere_inside_the_effects_holds_all_or_nothing(tmp_pa
             servers.server.start()
             async with connected(endpoint_of(servers)) as server:
                 length = len(await bodies(server, KEYS.stream))
-                told = len(await recorded(server, LedgerKind.REQUEUED))
-                state = (length, len(await pending(server)), told)
+                reported = len(await recorded(server, LedgerKind.REQUEUED))
+                state = (length, len(await pending(server)), reported)
             assert state == ((100, 0, 50) if part == 100 else (50, 50, 0))
             servers.server.kill()
 

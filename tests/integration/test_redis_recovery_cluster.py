@@ -9,13 +9,13 @@ import pytest
 from local_cluster.redis_servers import ClusterServers
 from pelops.domain.locks import lock_key
 from pelops.domain.naming import derive_keys
-from pelops.domain.recovery import Action, Verdict
+from pelops.domain.recovery import Action, EntryVerdict
 from pelops.errors import SlotMigrating
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.actions import recover_entries
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan import finish_sweep
-from pelops.redis_streams.recovery.suspects import hand_over, settle_suspects
+from pelops.redis_streams.recovery.scan import finish_scan
+from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -34,7 +34,7 @@ from tests.integration.recovering import (
     snapshot,
     strand,
 )
-from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.redis_adapter import connected, endpoint_of
 
 LOCK = "lock:{$tag}:$id"
 ODD_NAMES = ["{t1}:orders", "a}b", "{}x", "a{b}{c}", "{{a}", "{", "}", "é{ü}", " {a b} ", "a:b%c"]
@@ -51,21 +51,21 @@ async def test_b7_entries_of_any_stream_are_recovered(server: Server, stream: st
     keys = derive_keys(stream, "g:1")
     ids = await strand(server, 4, keys)
     act = an_act(keys)
-    cut = await server_time(server, keys) + timedelta(minutes=1)
+    cutoff = await server_time(server, keys) + timedelta(minutes=1)
     locks = [lock_key(LOCK, keys, one) for one in ids[:2]]
     await server.execute("SET", locks[0], "held", key=locks[0])
     every = [(one, timedelta()) for one in ids[:2]]
     batch = await recover_entries(server, act, an_order(), every, locks=locks)
-    assert (batch.moved, batch.stays) == (1, ((ids[0], Verdict.LOCKED),))
-    plan, owner = a_plan(settlement(ids[2], Action.DEAD), cut=cut)
+    assert (batch.moved, batch.stays) == (1, ((ids[0], EntryVerdict.LOCKED),))
+    plan, owner = a_plan(settlement(ids[2], Action.DEAD), cutoff=cutoff)
     assert (await settle_suspects(server, act, plan, owner, reasons=REASONS)).dead == 1
-    plan, owner = a_plan(settlement(ids[3], Action.FREE), cut=cut)
-    assert (await hand_over(server, act, plan, owner, reason="offered")).copied == 1
+    plan, owner = a_plan(settlement(ids[3], Action.FREE), cutoff=cutoff)
+    assert (await offer_entries(server, act, plan, owner, reason="offered")).copied == 1
     await recover_all(server, act)
     assert await pending(server, keys) == {}
     assert (await look(server, keys)).stream.pending == 0
     assert await remove_consumer(server, act, DEAD)
-    assert await finish_sweep(server, keys, uid="uid-1", target=stream, report="") == "0"
+    assert await finish_scan(server, keys, uid="uid-1", target=stream, report="") == "0"
     assert len(await recorded(server, "requeued", keys)) == 3
 
 
@@ -74,15 +74,15 @@ async def test_b7_a_slot_that_is_being_migrated_refuses_and_nothing_happens(
 ) -> None:
     """Keys that are absent may be on either side: TRYAGAIN, until the move ends."""
     ids = await strand(server, 3)
-    cut = await server_time(server) + timedelta(minutes=1)
-    plan, owner = a_plan(settlement(ids[0]), cut=cut)
+    cutoff = await server_time(server) + timedelta(minutes=1)
+    plan, owner = a_plan(settlement(ids[0]), cutoff=cutoff)
     before = await snapshot(server)
     locks = [lock_key(LOCK, KEYS, one) for one in ids]
     every = [(one, timedelta()) for one in ids]
     with migrating(empty_cluster):
         for attempt in (
             recover_entries(server, an_act(), an_order(), every, locks=locks),
-            hand_over(server, an_act(), plan, owner, reason="offered"),
+            offer_entries(server, an_act(), plan, owner, reason="offered"),
         ):
             with pytest.raises(SlotMigrating, match="being migrated"):
                 await attempt

@@ -6,7 +6,7 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.domain.recovery import Verdict
+from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.actions import recover_entries
 from tests.integration.recovering import (
@@ -24,7 +24,7 @@ from tests.integration.recovering import (
     totals,
 )
 from tests.integration.recovery_moves import settle_one
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     provision,
 )
 
@@ -38,7 +38,7 @@ async def test_b3_an_entry_that_cannot_be_copied_does_not_stop_the_others(server
     batches = await recover_all(server)
     assert sum(batch.moved for batch in batches) == 3
     stays = {one: verdict for batch in batches for one, verdict in batch.stays}
-    assert stays[ids[1]] == stays[ids[2]] == Verdict.TOO_WIDE
+    assert stays[ids[1]] == stays[ids[2]] == EntryVerdict.TOO_WIDE
     assert set(await pending(server)) == {ids[1], ids[2]}
 
 
@@ -62,7 +62,7 @@ async def test_b6_large_bodies_are_moved_in_bounded_pieces(server: Server) -> No
     assert sum(batch.moved for batch in batches) == 100
     assert max(batch.moved for batch in batches) == 1
     verdicts = {verdict for batch in batches for _, verdict in batch.stays}
-    assert verdicts == {Verdict.NEXT_BATCH}
+    assert verdicts == {EntryVerdict.NEXT_BATCH}
 
 
 async def test_a_stream_that_takes_no_more_entries_gives_dead_letters(server: Server) -> None:
@@ -72,8 +72,8 @@ async def test_a_stream_that_takes_no_more_entries_gives_dead_letters(server: Se
     assert await pending(server) == {}
     letters = list((await bodies(server, KEYS.dead_letter)).values())
     assert [letter[:4] for letter in letters] == [[b"n", b"%d" % n, b"f", b"v"] for n in (1, 2, 3)]
-    told = await recorded(server, LedgerKind.DEAD_LETTERED)
-    assert [entry.entry_id for entry in told] == ids
+    reported = await recorded(server, LedgerKind.DEAD_LETTERED)
+    assert [entry.entry_id for entry in reported] == ids
     assert (await ledger(server))[-1].details["reason"] == "StreamExhausted"
     assert (await totals(server))["dead_lettered"] == 3
 
@@ -87,19 +87,19 @@ async def test_an_entry_whose_body_is_gone_is_recorded_and_acknowledged(server: 
     (letter,) = (await bodies(server, KEYS.dead_letter)).values()
     assert letter[:2] == [b"_original_id", str(ids[1]).encode()]
     assert b"PayloadGone" in letter
-    (told,) = await recorded(server, LedgerKind.PAYLOAD_GONE)
-    assert told.entry_id == ids[1]
+    (reported,) = await recorded(server, LedgerKind.PAYLOAD_GONE)
+    assert reported.entry_id == ids[1]
     assert (await totals(server))["payload_gone"] == 1
 
 
-async def test_a_dead_letter_of_the_wrong_kind_of_count_is_told_whole(server: Server) -> None:
+async def test_a_dead_letter_of_the_wrong_kind_of_count_is_reported_whole(server: Server) -> None:
     """The server's own count of deliveries may be anything."""
     (entry_id,) = await strand(server, 1)
     claim = ("XCLAIM", KEYS.stream, KEYS.group, DEAD, 0, str(entry_id), "RETRYCOUNT", 10**15)
     await server.execute(*claim, key=KEYS.stream)
     await recover_all(server)
-    (told,) = await recorded(server, LedgerKind.REQUEUED)
-    assert told.deliveries == 10**15
+    (reported,) = await recorded(server, LedgerKind.REQUEUED)
+    assert reported.deliveries == 10**15
 
 
 async def test_ids_that_are_named_twice_are_moved_once(server: Server) -> None:
@@ -125,10 +125,10 @@ async def test_a_lock_keeps_its_entry(server: Server) -> None:
     every = [(one, timedelta()) for one in ids]
     batch = await recover_entries(server, an_act(), an_order(), every, locks=locks)
     assert batch.moved == 2
-    assert batch.stays == ((ids[1], Verdict.LOCKED),)
+    assert batch.stays == ((ids[1], EntryVerdict.LOCKED),)
 
 
-async def test_a_damaged_total_or_crowd_does_not_stop_recovery(server: Server) -> None:
+async def test_a_damaged_total_or_co_failed_does_not_stop_recovery(server: Server) -> None:
     await strand(server, 2)
     damaged = ("total:requeued", "many", f"crowd:{DEAD}", "yesterday")
     await server.execute("HSET", KEYS.state, *damaged, key=KEYS.state)

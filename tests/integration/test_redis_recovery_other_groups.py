@@ -36,11 +36,11 @@ async def test_b5_copies_on_the_retry_stream_are_seen_by_no_other_group(server: 
     copies = await read_new(server, KEYS, 10, stream=KEYS.retry)
     assert len(copies) == 5
     back = an_act(source=KEYS.retry, target=KEYS.retry, allows_others=True)
-    await recover_all(server, back, an_order(is_charged=False))
+    await recover_all(server, back, an_order(counts_attempt=False))
     again = await read_new(server, KEYS, 10, stream=KEYS.retry)
-    told = await recorded(server, LedgerKind.REQUEUED)
-    assert [entry.root_id for entry in told] == ids * 2
-    assert [entry.new_id for entry in told] == [*copies, *again]
+    reported = await recorded(server, LedgerKind.REQUEUED)
+    assert [entry.root_id for entry in reported] == ids * 2
+    assert [entry.new_id for entry in reported] == [*copies, *again]
 
 
 async def test_a_group_ahead_of_its_stream_is_given_no_copy(server: Server) -> None:

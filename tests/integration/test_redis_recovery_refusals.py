@@ -6,11 +6,11 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.errors import (
-    ChunkChanged,
     NoSuchGroup,
     NotOurs,
     PermissionDenied,
     RedisUnavailable,
+    RetryBatchChanged,
     WrongType,
 )
 from pelops.redis_core.server import Server
@@ -27,7 +27,7 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import MOVES, Move, moves, refuses, settle_one
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     connected,
     endpoint_of,
 )
@@ -57,9 +57,9 @@ async def test_b3_a_key_of_another_type_stops_everything(
     key = getattr(KEYS, name)
     await server.execute("DEL", key, key=key)
     await server.execute("SET", key, "text", key=key)
-    with pytest.raises(WrongType) as told:
+    with pytest.raises(WrongType) as reported:
         await move(server)
-    assert (told.value.key, told.value.found) == (key, "string")
+    assert (reported.value.key, reported.value.found) == (key, "string")
     assert len(await pending(server)) == 2
     assert len(await bodies(server, KEYS.stream)) == 2
 
@@ -114,8 +114,8 @@ async def test_b4_settling_is_refused_before_it_writes(
 async def test_a_chunk_that_another_replica_released_stops_the_rest(server: Server) -> None:
     await strand(server, 3)
     await settle_one(server)
-    await refuses(server, settle_one, ChunkChanged, "another replica")
-    written = (await look(server)).chunk.written
+    await refuses(server, settle_one, RetryBatchChanged, "another replica")
+    written = (await look(server)).retry_batch.written
     await settle_one(server, written=written)
     assert len(await pending(server)) == 1
 
@@ -125,7 +125,7 @@ async def test_lost_scripts_are_sent_again(server: Server) -> None:
     await recover_all(server)
     await server.execute("SCRIPT", "FLUSH", "SYNC")
     await read_new(server, KEYS, 3)
-    batches = await recover_all(server, order=an_order(is_charged=False))
+    batches = await recover_all(server, order=an_order(counts_attempt=False))
     assert sum(batch.moved for batch in batches) == 3
 
 

@@ -16,11 +16,11 @@ from pelops.redis_streams.group.provisioning import provision_group
 from pelops.redis_streams.group.retention import (
     BATCH,
     Trimmed,
-    expire_letters,
+    expire_dead_letters,
     trim_retry_stream,
     trim_stream,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     an_owner,
     deliver,
     provision,
@@ -47,7 +47,7 @@ async def trim(server: Server, plan: RetentionPlan = KEEP_NOTHING) -> Trimmed:
     return await trim_stream(server, KEYS, OWNER, plan)
 
 
-async def test_a_stream_is_trimmed_to_about_its_length_and_that_is_told(server: Server) -> None:
+async def test_a_stream_is_trimmed_to_about_its_length_and_that_is_reported(server: Server) -> None:
     await provision(server, KEYS)
     await fill(server, KEYS.stream, 1000)
     await deliver_all(server)
@@ -206,7 +206,7 @@ async def test_only_who_acts_on_the_group_trims(server: Server) -> None:
     await provision(server, KEYS)
     for attempt in (
         trim_stream(server, KEYS, an_owner("other"), KEEP_NOTHING),
-        expire_letters(server, KEYS, an_owner("other"), kept=DAY),
+        expire_dead_letters(server, KEYS, an_owner("other"), kept=DAY),
     ):
         with pytest.raises(NotOurs):
             await attempt
@@ -218,7 +218,7 @@ async def test_a_key_of_another_type_stops_trimming(server: Server) -> None:
     await deliver_all(server)
     await server.execute("DEL", KEYS.ledger)
     await server.execute("SET", KEYS.ledger, "x")
-    for attempt in (trim(server), expire_letters(server, KEYS, OWNER, kept=DAY)):
+    for attempt in (trim(server), expire_dead_letters(server, KEYS, OWNER, kept=DAY)):
         with pytest.raises(WrongType):
             await attempt
     assert (await first_and_length(server))[1] == 1000

@@ -25,7 +25,7 @@ from pelops.redis_streams.group.retry_stream import (
     return_copies,
 )
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan import finish_sweep, read_fields
+from pelops.redis_streams.recovery.scan import finish_scan, read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -37,7 +37,7 @@ from tests.integration.recovering import (
     recover_all,
     targets,
 )
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     an_owner,
     connected,
     endpoint_of,
@@ -67,8 +67,8 @@ async def copy(server: Server, number: int, value: str | bytes = "v") -> list[En
 
 
 async def give_back(server: Server, **changes: Any) -> Returned:
-    told: dict[str, Any] = {"field_prefix": "_", "actor": "replica-1", "reason": "as asked"}
-    return await return_copies(server, KEYS, changes.pop("owner", OWNER), **(told | changes))
+    reported: dict[str, Any] = {"field_prefix": "_", "actor": "replica-1", "reason": "as asked"}
+    return await return_copies(server, KEYS, changes.pop("owner", OWNER), **(reported | changes))
 
 
 async def give_back_all(server: Server) -> int:
@@ -151,21 +151,21 @@ async def test_what_is_remembered_of_suspects_goes_with_them(server: Server) -> 
     await server.execute("HSET", KEYS.state, *state, key=KEYS.state)
     await give_back(server)
     new_second, new_third = await entries(server, KEYS.stream)
-    chunk, *tries = await read_fields(
+    retry_batch, *tries = await read_fields(
         server, KEYS, ["chunk", f"try:{new_second}", f"try:{new_third}", f"try:{second}"]
     )
-    assert chunk == f"{first} {new_second}"
+    assert retry_batch == f"{first} {new_second}"
     assert tries[:2] == ["3 1 0", "2 0 0"]
     # Of two streams, two entries of one millisecond may have the same ID.
     assert tries[2] is None or str(second) in (new_second, new_third)
-    # A sweep finds the chunk under way in both streams.
-    sight = await look(server, with_retry=True, is_retry_former=True)
-    assert sight.chunk.under_way == {first, parse_entry_id(new_second.encode())}
-    assert sight.retry is not None
-    assert (sight.retry.pending, sight.stream.pending) == (1, 0)
+    # A scan finds the chunk under way in both streams.
+    observation = await look(server, with_retry=True, is_retry_former=True)
+    assert observation.retry_batch.under_way == {first, parse_entry_id(new_second.encode())}
+    assert observation.retry is not None
+    assert (observation.retry.pending, observation.stream.pending) == (1, 0)
 
 
-async def test_tries_of_pending_copies_are_kept_by_sweeps_that_copy_to_the_stream(
+async def test_tries_of_pending_copies_are_kept_by_scans_that_copy_to_the_stream(
     server: Server,
 ) -> None:
     held, done = await copy(server, 2)
@@ -174,7 +174,9 @@ async def test_tries_of_pending_copies_are_kept_by_sweeps_that_copy_to_the_strea
     tries = [f"try:{held}", f"try:{done}"]
     await server.execute("HSET", KEYS.state, tries[0], "1 0 0", tries[1], "1 0 0", key=KEYS.state)
     others = (KEYS.retry,)
-    await finish_sweep(server, KEYS, uid="uid-1", target=KEYS.stream, scan="0", others=others)
+    await finish_scan(
+        server, KEYS, uid="uid-1", target=KEYS.stream, tries_cursor="0", others=others
+    )
     assert await read_fields(server, KEYS, tries) == ["1 0 0", None]
 
 
@@ -183,7 +185,7 @@ async def test_stuck_copies_of_a_former_retry_stream_move_to_the_stream(server: 
     stuck = await read_new(server, KEYS, 3, DEAD, KEYS.retry)
     (kept,) = await read_new(server, KEYS, 1, LIVE, KEYS.retry)
     act = an_act(source=KEYS.retry, former_retry=KEYS.retry)
-    batches = await recover_all(server, act, an_order(is_charged=False))
+    batches = await recover_all(server, act, an_order(counts_attempt=False))
     assert sum(batch.moved for batch in batches) == 3
     roots = [pairs[5] for pairs in (await entries(server, KEYS.stream)).values()]
     assert roots == [b"1-1", b"1-2", b"1-3"]
@@ -257,8 +259,8 @@ async def test_a_former_retry_stream_is_found_whatever_became_of_its_group(serve
     await server.execute("XGROUP", "DESTROY", KEYS.retry, KEYS.group, key=KEYS.retry)
     left = await seen_former(server)
     assert (left.exists, left.lag, left.pending) == (False, 3, 0)
-    sight = await look(server, with_retry=True, is_retry_former=True)
-    assert sight.retry is None
+    observation = await look(server, with_retry=True, is_retry_former=True)
+    assert observation.retry is None
     assert await give_back_all(server) == 3
     assert (await seen_former(server)).lag == 0
     await server.execute("DEL", KEYS.retry)

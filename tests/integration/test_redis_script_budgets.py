@@ -18,15 +18,15 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action
 from pelops.policy.group.retention import RetentionPlan
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
 from pelops.redis_streams.group.position import remember_position
 from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.group.retention import expire_letters, trim_stream
+from pelops.redis_streams.group.retention import expire_dead_letters, trim_stream
 from pelops.redis_streams.group.retry_stream import return_copies
-from pelops.redis_streams.recovery.consumers import see_progress
+from pelops.redis_streams.recovery.consumers import observe_progress
 from pelops.redis_streams.recovery.offers import review_offers
-from pelops.redis_streams.recovery.scan import finish_sweep
-from pelops.redis_streams.recovery.suspects import hand_over, settle_suspects
+from pelops.redis_streams.recovery.scan import finish_scan
+from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
 from pelops.worker.server.scripts import command_of, with_text, worker_script
 from tests.integration.recovering import (
     DEAD,
@@ -42,7 +42,7 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     an_owner,
     provision,
 )
@@ -93,48 +93,48 @@ async def _recover_behind_small_ones(server: Server) -> Callable[[], Awaitable[o
 
 async def _settle(server: Server) -> Callable[[], Awaitable[object]]:
     ids = await strand(server, MANY, value=LARGE)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cut=cut)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
     return lambda: settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
 
 
 async def _hand_over(server: Server) -> Callable[[], Awaitable[object]]:
     ids = await strand(server, MANY, value=LARGE)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
-    return lambda: hand_over(server, an_act(), plan, owner, reason="offered")
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
+    return lambda: offer_entries(server, an_act(), plan, owner, reason="offered")
 
 
-async def _open_sweep(server: Server) -> Callable[[], Awaitable[object]]:
+async def _open_scan(server: Server) -> Callable[[], Awaitable[object]]:
     """A chunk of copies that wait to be delivered."""
     await provision(server, KEYS)
     await add_many(server, KEYS, MANY, LARGE)
     found = await server.execute("XRANGE", KEYS.stream, "-", "+", key=KEYS.stream)
-    chunk = b" ".join(one[0] for one in found)
-    await server.execute("HSET", KEYS.state, "chunk", chunk, key=KEYS.state)
+    retry_batch = b" ".join(one[0] for one in found)
+    await server.execute("HSET", KEYS.state, "chunk", retry_batch, key=KEYS.state)
     return lambda: look(server)
 
 
-async def _finish_sweep(server: Server) -> Callable[[], Awaitable[object]]:
+async def _finish_scan(server: Server) -> Callable[[], Awaitable[object]]:
     """Tries of entries that were acknowledged and are still in the stream."""
     ids = await strand(server, MANY, value=LARGE)
     words = [word for one in ids for word in (f"try:{one}", "1 0 0")]
     await server.execute("HSET", KEYS.state, *words, key=KEYS.state)
     await server.execute("XACK", KEYS.stream, KEYS.group, *map(str, ids), key=KEYS.stream)
-    return lambda: finish_sweep(server, KEYS, uid="uid-1", target=KEYS.stream, scan="0")
+    return lambda: finish_scan(server, KEYS, uid="uid-1", target=KEYS.stream, tries_cursor="0")
 
 
 async def _observe(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     await add_many(server, KEYS, MANY, LARGE)
-    return lambda: observe_groups(server, [Look(KEYS, is_deep=True)])
+    return lambda: observe_groups(server, [ObservationRequest(KEYS, is_deep=True)])
 
 
 async def _observe_behind_small_ones(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     await add_many(server, KEYS, 15)
     await add_many(server, KEYS, MANY, LARGE)
-    return lambda: observe_groups(server, [Look(KEYS, is_deep=True)])
+    return lambda: observe_groups(server, [ObservationRequest(KEYS, is_deep=True)])
 
 
 async def _remember(server: Server) -> Callable[[], Awaitable[object]]:
@@ -161,13 +161,13 @@ async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     for _ in range(MANY):
         await server.execute("XADD", KEYS.dead_letter, "*", "f", LARGE, key=KEYS.dead_letter)
-    return lambda: expire_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
+    return lambda: expire_dead_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 
 async def _return(server: Server) -> Callable[[], Awaitable[object]]:
     """Copies in a retry stream that is no longer asked for."""
     await provision_group(
-        server, KEYS, start=EntryId.MIN, owner=an_owner(), with_retry=True, with_handover=True
+        server, KEYS, start=EntryId.MIN, owner=an_owner(), with_retry=True, with_offers=True
     )
     for each in range(MANY):
         marks = ("_original_id", f"1-{each + 1}", "_retry_count", 1)
@@ -178,14 +178,14 @@ async def _return(server: Server) -> Callable[[], Awaitable[object]]:
 
 
 async def _review(server: Server) -> Callable[[], Awaitable[object]]:
-    hand_over_all = await _hand_over(server)
-    await hand_over_all()
+    offer_all = await _hand_over(server)
+    await offer_all()
     return lambda: review_offers(server, an_act(), withdraws=False)
 
 
-async def _see_progress(server: Server) -> Callable[[], Awaitable[object]]:
+async def _observe_progress(server: Server) -> Callable[[], Awaitable[object]]:
     await strand(server, MANY, value=LARGE)
-    return lambda: see_progress(server, KEYS.stream, KEYS.group, DEAD)
+    return lambda: observe_progress(server, KEYS.stream, KEYS.group, DEAD)
 
 
 def _of_worker(name: str, **args: object) -> Case:
@@ -219,26 +219,26 @@ CASES: Final[dict[str, Case]] = {
     "recover_entries": _recover,
     "recover_entries behind small ones": _recover_behind_small_ones,
     "settle_suspects": _settle,
-    "hand_over": _hand_over,
-    "open_sweep": _open_sweep,
-    "finish_sweep": _finish_sweep,
+    "offer_entries": _hand_over,
+    "open_scan": _open_scan,
+    "finish_scan": _finish_scan,
     "observe_group": _observe,
     "observe_group behind small ones": _observe_behind_small_ones,
     "remember_position": _remember,
     "provision_group": _provision_anew,
     "trim_stream": _trim,
-    "expire_letters": _expire,
+    "expire_dead_letters": _expire,
     "return_copies": _return,
     "review_offers": _review,
-    "see_progress": _see_progress,
+    "observe_progress": _observe_progress,
     "acknowledge": _of_worker("acknowledge", deletes=False),
-    "keep": _of_worker("keep", trigger="heartbeat"),
+    "renew": _of_worker("renew", trigger="heartbeat"),
     "claim": _of_worker(
         "claim", me="me", trigger="idle", min_idle_ms=0, start="-", page=500, count=100
     ),
     "take_over": _of_worker("take_over", me="me", offer="1-1", owner=DEAD),
     "release": _of_worker(
-        "release", trigger="release", idle_limit_ms=1, may_age=True, may_offer=False
+        "release", trigger="release", processing_timeout_ms=1, may_age=True, may_offer=False
     ),
     "bury": _of_worker("bury", trigger="history"),
     "reject": _of_worker("reject", trigger="worker", reason="Rejected", why="useless"),
@@ -269,8 +269,8 @@ async def test_a_script_holds_the_server_no_longer_than_a_few_large_bodies_take(
 
 async def test_what_a_script_has_no_room_for_is_settled_by_the_next_one(server: Server) -> None:
     ids = await strand(server, 5, value=LARGE)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cut=cut)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.DEAD) for one in ids), cutoff=cutoff)
     done = await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
     assert (done.dead, done.stays) == (5, ())
     assert await server.execute("XLEN", KEYS.dead_letter, key=KEYS.dead_letter) == 5
@@ -280,27 +280,27 @@ async def test_what_one_worker_has_no_room_for_is_offered_to_the_next_reader(
     server: Server,
 ) -> None:
     ids = await strand(server, 3, value=LARGE)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
     await server.execute(
-        "XGROUP", "CREATE", KEYS.handover, KEYS.group, 0, "MKSTREAM", key=KEYS.handover
+        "XGROUP", "CREATE", KEYS.offer_stream, KEYS.group, 0, "MKSTREAM", key=KEYS.offer_stream
     )
-    await hand_over(server, an_act(), plan, owner, reason="offered")
+    await offer_entries(server, an_act(), plan, owner, reason="offered")
     taken: list[EntryId] = []
     for worker in ("a", "b", "c"):
-        read = ("XREADGROUP", "GROUP", KEYS.group, worker, "STREAMS", KEYS.handover, ">")
-        ((_, ((offer, fields),)),) = await server.execute(*read, key=KEYS.handover)
-        told = dict(zip(fields[::2], fields[1::2], strict=True))
+        read = ("XREADGROUP", "GROUP", KEYS.group, worker, "STREAMS", KEYS.offer_stream, ">")
+        ((_, ((offer, fields),)),) = await server.execute(*read, key=KEYS.offer_stream)
+        reported = dict(zip(fields[::2], fields[1::2], strict=True))
         call = worker_script("take_over").call(
             KEYS,
             {"source": KEYS.stream},
             group=KEYS.group,
             me=worker,
             offer=offer,
-            owner=told[b"consumer"],
-            before=told[b"before"],
+            owner=reported[b"consumer"],
+            before=reported[b"before"],
             max_bytes=BYTES,
-            ids=told[b"ids"].split(),
+            ids=reported[b"ids"].split(),
         )
         found = await server.execute(*with_text(command_of(call)), key=KEYS.stream)
         taken += [one for one, *_ in found]

@@ -28,18 +28,18 @@ from pelops.redis_core.declaration import (
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import forget_audit, read_audits, record_audit
-from pelops.redis_streams.group.observation import Look, observe_groups
-from pelops.redis_streams.group.position import hold_recovery, record_dropped, record_loss
+from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.position import delay_recovery, record_dropped, record_loss
 from pelops.redis_streams.group.provisioning import provision_group
 from pelops.redis_streams.group.retry_stream import note_retry_wait, return_copies
-from pelops.redis_streams.recovery.consumers import remove_consumer, see_progress
+from pelops.redis_streams.recovery.consumers import observe_progress, remove_consumer
 from pelops.redis_streams.recovery.offers import review_offers
-from pelops.redis_streams.recovery.scan import find_idle, finish_sweep
-from pelops.redis_streams.recovery.suspects import hand_over, settle_suspects
+from pelops.redis_streams.recovery.scan import find_idle, finish_scan
+from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
 from pelops.worker.server.adapter import Outgoing
-from pelops.worker.server.redis_adapter import RedisDoor
+from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.audits import a_summary
-from tests.integration import worker_door
+from tests.integration import worker_adapter
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -53,14 +53,14 @@ from tests.integration.recovering import (
     strand,
 )
 from tests.integration.recovery_moves import SOON
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     an_owner,
     connected,
     endpoint_of,
 )
 from tests.integration.test_redis_access import ACTS
 from tests.integration.test_worker_server_rights import act
-from tests.integration.worker_door import Behind, opened, worker_endpoint
+from tests.integration.worker_adapter import Behind, opened, worker_endpoint
 
 BY_SHA: Final = {
     load_script(name, package).sha: load_script(name, package).declared
@@ -142,22 +142,32 @@ async def _use_everything(server: Server) -> None:
     await server.execute("FLUSHALL")
     ids = await strand(server, 6)
     await provision_group(
-        server, KEYS, start=ids[0], owner=an_owner(), with_retry=True, with_handover=True
+        server, KEYS, start=ids[0], owner=an_owner(), with_retry=True, with_offers=True
     )
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.DEAD), cut=cut)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.DEAD), cutoff=cutoff)
     await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
-    sight = await look(server, with_retry=True)
-    plan, owner = a_plan(settlement(ids[2], Action.FREE), cut=cut, written=sight.chunk.written)
-    await hand_over(server, an_act(), plan, owner, reason="offered")
+    observation = await look(server, with_retry=True)
+    plan, owner = a_plan(
+        settlement(ids[2], Action.FREE), cutoff=cutoff, written=observation.retry_batch.written
+    )
+    await offer_entries(server, an_act(), plan, owner, reason="offered")
     await review_offers(server, an_act(), withdraws=False)
-    await see_progress(server, KEYS.stream, KEYS.group, DEAD)
-    assert [page async for page in find_idle(server, sight.stream, KEYS.group, idle=timedelta())]
+    await observe_progress(server, KEYS.stream, KEYS.group, DEAD)
+    assert [
+        page async for page in find_idle(server, observation.stream, KEYS.group, idle=timedelta())
+    ]
     await _delete_bodies(server, KEYS, str(ids[3]))
     await recover_all(server, an_act(target=KEYS.retry))
     await note_retry_wait(server, KEYS, an_owner(), forget=False)
-    await finish_sweep(
-        server, KEYS, uid="uid-1", target=KEYS.retry, others=(KEYS.stream,), scan="0", report="r"
+    await finish_scan(
+        server,
+        KEYS,
+        uid="uid-1",
+        target=KEYS.retry,
+        others=(KEYS.stream,),
+        tries_cursor="0",
+        report="r",
     )
     await return_copies(server, KEYS, an_owner(), field_prefix="_", actor="r-1", reason="asked")
     await review_offers(server, an_act(), withdraws=True)
@@ -166,11 +176,13 @@ async def _use_everything(server: Server) -> None:
         at_most=1, observed=await server_time(server), is_quiet=True, consumers={"c": 1}
     )
     await record_dropped(server, KEYS, an_owner(), dropped)
-    everything = Look(KEYS, with_retry=True, with_handover=True, is_deep=True, with_consumers=True)
+    everything = ObservationRequest(
+        KEYS, with_retry=True, with_offers=True, is_deep=True, with_consumers=True
+    )
     await observe_groups(server, [everything])
     now = await server_time(server)
     change = PositionChange(before=ids[1], after=ids[0], seen=None, message="went back")
-    await hold_recovery(server, KEYS, an_owner(), change, hold=timedelta(hours=1))
+    await delay_recovery(server, KEYS, an_owner(), change, hold=timedelta(hours=1))
     loss = Loss(at_least=1, at_most=2, position=ids[0], seen=now)
     await record_loss(server, KEYS, an_owner(), loss, first_id=ids[2])
     await record_audit(server, KEYS, AUDIT, a_summary(lost=1))
@@ -178,22 +190,22 @@ async def _use_everything(server: Server) -> None:
     await forget_audit(server, KEYS, AUDIT)
 
 
-async def _work_on_everything(redis: Behind, door: RedisDoor) -> None:
+async def _work_on_everything(redis: Behind, adapter: RedisAdapter) -> None:
     """Every script of the worker; `claim` only on servers that need it."""
-    keys = worker_door.KEYS
-    await redis.create(keys.stream, keys.handover)
-    await act(redis, door)
+    keys = worker_adapter.KEYS
+    await redis.create(keys.stream, keys.offer_stream)
+    await act(redis, adapter)
     (offered,) = await redis.add()
     await redis.deliver("dead")
-    cut = str(await redis.now_ms() + 1000)
-    await redis.add(1, keys.handover, consumer="dead", before=cut, ids=offered.decode())
+    cutoff = str(await redis.now_ms() + 1000)
+    await redis.add(1, keys.offer_stream, consumer="dead", before=cutoff, ids=offered.decode())
     while await redis.owners() != {offered: b"me"}:
-        await door.read(100, 1000)
+        await adapter.read(100, 1000)
     await _delete_bodies(redis.server, keys, offered.decode())
-    assert await door.read_history({}, 100) == []
+    assert await adapter.read_history({}, 100) == []
     await redis.run("DEL", keys.started)
     await redis.run("SET", keys.started, "precious")
-    found = await door.exchange(Outgoing(marks=offered))
+    found = await adapter.exchange(Outgoing(started_ids=offered))
     assert isinstance(found.problem, WrongType)
 
 
@@ -210,8 +222,8 @@ async def test_a_script_runs_what_its_header_declares_on_the_keys_that_it_names(
     ):
         await _use_everything(server)
         await server.execute("FLUSHALL")
-        async with opened(worker_endpoint(empty_redis)) as door:
-            await _work_on_everything(redis, door)
+        async with opened(worker_endpoint(empty_redis)) as adapter:
+            await _work_on_everything(redis, adapter)
     assert seen.undeclared == set()
     running = {one.name for one in BY_SHA.values() if any(one.runs())}
     assert running - seen.scripts <= {"claim"}

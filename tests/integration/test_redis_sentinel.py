@@ -17,7 +17,7 @@ from pelops.redis_core.server import Topology
 from pelops.redis_streams.group.observation import observe_group
 from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
 from tests.fake_sentinel import fake_sentinel
-from tests.integration.redis_door import an_owner, connected, endpoint_of
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 
 KEYS = derive_keys("orders:events", "processing")
@@ -73,7 +73,7 @@ async def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(
     async with connected(endpoint) as server:
         known.stop()
         master = empty_sentinel.master_address()[1]
-        empty_sentinel.server_at(master).restart()  # so that the door has to ask again
+        empty_sentinel.server_at(master).restart()  # so that the adapter has to ask again
         try:
             assert others[0].is_alive()
             assert (await observe_group(server, KEYS)).server_time  # it answers

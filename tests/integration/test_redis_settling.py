@@ -24,17 +24,17 @@ from tests.integration.recovery_moves import SOON, settle_one
 
 async def test_a_suspect_is_copied_with_its_charges_and_becomes_the_chunk(server: Server) -> None:
     ids = await strand(server, 2)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.FREE), cut=cut)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(settlement(ids[0]), settlement(ids[1], Action.FREE), cutoff=cutoff)
     done = await settle_suspects(server, an_act(), plan, owner, reasons=REASONS)
     copies = [one for one in await bodies(server, KEYS.stream) if one not in ids]
-    assert done.chunk == str(copies[0])
-    sight = await look(server)
-    assert sight.chunk.under_way == {copies[0]}
+    assert done.retry_batch == str(copies[0])
+    observation = await look(server)
+    assert observation.retry_batch.under_way == {copies[0]}
     await read_new(server, KEYS, 2)
     batches = await recover_all(server)
     suspects = [one for batch in batches for one in batch.suspects]
-    assert [(one.entry_id, one.charges, one.alone_failures) for one in suspects] == [
+    assert [(one.entry_id, one.attempts, one.isolated_failures) for one in suspects] == [
         (copy, 2, 1) for copy in copies
     ]
 
@@ -44,10 +44,10 @@ async def test_an_uncharged_copy_inherits_what_is_known_of_its_failures(server: 
     await strand(server, 1)
     await settle_one(server)
     await read_new(server, KEYS, 1)
-    await recover_all(server, order=an_order(is_charged=False))
+    await recover_all(server, order=an_order(counts_attempt=False))
     await read_new(server, KEYS, 1)
     (batch,) = await recover_all(server)
-    assert [(one.charges, one.alone_failures) for one in batch.suspects] == [(2, 1)]
+    assert [(one.attempts, one.isolated_failures) for one in batch.suspects] == [(2, 1)]
 
 
 async def test_a_dead_letter_holds_the_entry_and_what_is_known_of_it(server: Server) -> None:
@@ -55,18 +55,18 @@ async def test_a_dead_letter_holds_the_entry_and_what_is_known_of_it(server: Ser
     await settle_one(server, Action.DEAD)
     assert await pending(server) == {}
     (letter,) = (await bodies(server, KEYS.dead_letter)).values()
-    told = dict(zip(letter[::2], letter[1::2], strict=True))
-    assert told[b"n"] == b"1"
-    assert told[b"_original_id"] == str(entry_id).encode()
-    assert told[b"_consumer"] == DEAD.encode()
-    assert told[b"_reason"] == b"MaxRetriesExceeded"
-    assert told[b"_retry_count"] == b"2"
+    reported = dict(zip(letter[::2], letter[1::2], strict=True))
+    assert reported[b"n"] == b"1"
+    assert reported[b"_original_id"] == str(entry_id).encode()
+    assert reported[b"_consumer"] == DEAD.encode()
+    assert reported[b"_reason"] == b"MaxRetriesExceeded"
+    assert reported[b"_retry_count"] == b"2"
 
 
 async def test_more_suspects_than_a_script_takes_are_settled_in_pieces(server: Server) -> None:
     ids = await strand(server, 4_500)
-    cut = await server_time(server) + SOON
-    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cut=cut)
+    cutoff = await server_time(server) + SOON
+    plan, owner = a_plan(*(settlement(one, Action.FREE) for one in ids), cutoff=cutoff)
     done = await settle_suspects(server, an_act(batch=1_000), plan, owner, reasons=REASONS)
     assert done.copied == 4_500
     assert await pending(server) == {}

@@ -11,7 +11,7 @@ from pelops.errors import (
 )
 from pelops.redis_core.server import Flavour, Topology
 from pelops.redis_streams.group.observation import observe_group, observe_groups
-from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.redis_adapter import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 
 KEYS = derive_keys("orders:events", "processing")

@@ -204,8 +204,8 @@ def test_with_replicas_a_killed_master_of_a_cluster_is_replaced(version: str) ->
         killed = cluster.owner_of(slot)
 
         def is_replicated() -> bool:
-            told = killed.info("replication")
-            return f"offset={told['master_repl_offset']}," in told.get("slave0", "")
+            reported = killed.info("replication")
+            return f"offset={reported['master_repl_offset']}," in reported.get("slave0", "")
 
         wait_until(is_replicated, timeout_s=60, what="the replica has the key")
         killed.kill()

@@ -1,4 +1,4 @@
-"""Idle streams tell of their next entry, within one server."""
+"""Idle streams report their next entry, within one server."""
 
 import asyncio
 from collections.abc import Hashable
@@ -13,7 +13,7 @@ from pelops.redis_core import transport
 from pelops.redis_streams.scaling import wait as waiting
 from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     add,
 )
 from tests.integration.sleeping import Sleepers, blocked
@@ -26,7 +26,7 @@ def endless_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "BLOCK_MS", 90_000)
 
 
-async def test_one_of_many_idle_streams_is_told_once_and_the_others_sleep_on(
+async def test_one_of_many_idle_streams_is_reported_once_and_the_others_sleep_on(
     sleepers: Sleepers, empty_redis: StandaloneServers
 ) -> None:
     names = [f"stream-{number}" for number in range(300)]
@@ -58,7 +58,7 @@ async def test_an_entry_that_was_seen_wakes_nobody(sleepers: Sleepers) -> None:
     await sleepers.are_woken("other")
 
 
-async def test_each_of_several_that_wait_for_one_stream_is_told_of_what_is_new_to_it(
+async def test_each_of_several_that_wait_for_one_stream_is_reported_what_is_new_to_it(
     sleepers: Sleepers,
 ) -> None:
     first = await add(sleepers.server, "orders", "5-0")
@@ -89,7 +89,7 @@ async def test_newcomers_join_a_wait_that_is_under_way(
     await sleepers.are_woken("old")
 
 
-async def test_who_is_no_longer_watched_is_not_told(sleepers: Sleepers) -> None:
+async def test_who_is_no_longer_watched_is_not_reported(sleepers: Sleepers) -> None:
     sleepers.watch("gone", "here")
     await sleepers.are_watched(["gone", "here"])
     sleepers.waker.unwatch("gone")
@@ -108,7 +108,7 @@ async def test_to_watch_again_replaces_what_was_watched(sleepers: Sleepers) -> N
     await sleepers.are_woken("token")
 
 
-async def test_a_stream_that_is_removed_and_made_again_is_told(sleepers: Sleepers) -> None:
+async def test_a_stream_that_is_removed_and_made_again_is_reported(sleepers: Sleepers) -> None:
     seen = await add(sleepers.server, "orders")
     sleepers.watch("orders", after=seen)
     await sleepers.are_watched(["orders"])
@@ -117,7 +117,7 @@ async def test_a_stream_that_is_removed_and_made_again_is_told(sleepers: Sleeper
     await sleepers.are_woken("orders")
 
 
-async def test_a_mistake_of_one_who_is_told_ends_nothing(
+async def test_a_mistake_of_a_subscriber_ends_nothing(
     sleepers: Sleepers, caplog: pytest.LogCaptureFixture
 ) -> None:
     def wake(token: Hashable) -> None:

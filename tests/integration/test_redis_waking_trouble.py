@@ -1,4 +1,4 @@
-"""Idle streams tell of their next entry, whatever happens to servers, rights and slots."""
+"""Idle streams report their next entry, whatever happens to servers, rights and slots."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from pelops.redis_streams.scaling import wait as waiting
 from pelops.redis_streams.scaling import wake as waking
 from pelops.redis_streams.scaling.wake import Waker
 from tests.integration.expiring import until
-from tests.integration.redis_door import (
+from tests.integration.redis_adapter import (
     add,
     connected,
     endpoint_of,

@@ -100,10 +100,10 @@ def test_a_simulated_lag_is_what_redis_reports(
     with RawRedis(redis_86.server.port) as raw:
         for number in range(HISTORIES // 4):
             both = _Both(raw, f"{key_prefix}{number}", chance)
-            told = []
+            reported = []
             for _ in range(MOVES):
                 move = chance.choice(_moves(both))
                 move()
-                told.append(move.__name__)
+                reported.append(move.__name__)
                 simulated = (both.simulated.reported_lag, both.simulated.undelivered)
-                assert simulated == both.seen(), told
+                assert simulated == both.seen(), reported

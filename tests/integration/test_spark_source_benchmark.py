@@ -93,7 +93,7 @@ def test_what_a_worker_has_used_still_counts_when_it_has_ended(
     assert 0.4 < used.python < 1.5
 
 
-def test_cpu_is_told_for_a_million_entries() -> None:
+def test_cpu_is_reported_for_a_million_entries() -> None:
     before = CpuSeconds(redis=1.0, jvm=2.0, python=3.0)
     after = CpuSeconds(redis=1.5, jvm=2.5, python=4.0)
     used = after.since(before, entries=500_000)

@@ -36,7 +36,7 @@ GROUP = STREAM_CONSUMER_GROUP
 
 @dataclass
 class Followed:
-    """A cache that a watch keeps in step, and what was told of it."""
+    """A cache that a watch keeps in step, and what was informed of it."""
 
     cache: WorkloadCache = field(default_factory=WorkloadCache)
     concerned: list[tuple[Kind, Name]] = field(default_factory=list)

@@ -72,7 +72,7 @@ def test_other_libraries_work_everything_where_they_are_installed(
     check_run(empty_redis_86, name, python, "sleep")
 
 
-def test_a_worker_that_ends_early_is_no_result_and_its_last_words_are_told(
+def test_a_worker_that_ends_early_is_no_result_and_its_last_words_are_reported(
     empty_redis_86: StandaloneServers,
 ) -> None:
     broken = Contestant(argv=("benchmarks.worker_loops", "no-such-loop"), how="it fails")

@@ -10,14 +10,14 @@ from local_cluster.redis_servers import StandaloneServers
 from tests.worker_process import QUICK, WorkerProcesses, until
 
 
-@pytest.mark.parametrize(("told", "left"), [("true", 0), ("false", 5)])
+@pytest.mark.parametrize(("message", "left"), [("true", 0), ("false", 5)])
 def test_a_variable_has_a_worker_delete_what_it_acknowledged(
-    empty_redis_86: StandaloneServers, key_prefix: str, tmp_path: Path, told: str, left: int
+    empty_redis_86: StandaloneServers, key_prefix: str, tmp_path: Path, message: str, left: int
 ) -> None:
     workers = WorkerProcesses(empty_redis_86.url, f"{key_prefix}orders", tmp_path)
     try:
         ids = workers.add(5)
-        process = workers.start("one", QUICK, PELOPS_DELETE_ACKNOWLEDGED=told)
+        process = workers.start("one", QUICK, PELOPS_DELETE_ACKNOWLEDGED=message)
         until(lambda: len(workers.ids("one")) == 5)
         process.terminate()
         assert process.wait(20) == 0

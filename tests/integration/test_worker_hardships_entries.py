@@ -8,8 +8,8 @@ import pytest
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Retry
-from pelops.worker.server import reading as streams
-from tests.integration.worker_door import KEYS, Behind
+from pelops.worker.server import claims as streams
+from tests.integration.worker_adapter import KEYS, Behind
 from tests.serving_worker import Handling, serving, until
 
 # One server with CLAIM and one without.
@@ -111,11 +111,11 @@ async def test_streams_of_the_group_may_come_and_go_while_it_is_worked_on(
     async with serving(endpoint, handling.handle) as (worker, heard):
         await redis.add(1)
         for count in (4, 7):
-            await redis.create(KEYS.retry, KEYS.handover)
+            await redis.create(KEYS.retry, KEYS.offer_stream)
             await redis.add(1, KEYS.retry)
             await redis.add(1)
             await until(partial(has_done, count - 1))
-            await redis.run("DEL", KEYS.retry, KEYS.handover)
+            await redis.run("DEL", KEYS.retry, KEYS.offer_stream)
             await redis.add(1)
             await until(partial(has_done, count))
             await until(lambda: worker.is_ready)

@@ -10,7 +10,7 @@ import pytest
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Undecodable
-from tests.integration.worker_door import KEYS, Behind
+from tests.integration.worker_adapter import KEYS, Behind
 from tests.serving_worker import Handling, serving, until
 
 # One version is enough for this.

@@ -116,7 +116,7 @@ async def handle(entry):
         while (time.time() - began) * jump < 1800:
             await asyncio.sleep(0.01)
         say("seen", entry.id, entry.age_s >= 0, entry.remaining > 0)
-        await asyncio.sleep(1.2)  # longer than the idle limit
+        await asyncio.sleep(1.2)  # longer than the processing timeout
     say("handled", entry.id)
 worker.run()
 """,
@@ -205,8 +205,8 @@ def test_handlers_that_outlast_the_grace_or_a_second_sigterm_are_cancelled_and_h
     workers: WorkerProcesses, grace_s: str, signals: int
 ) -> None:
     port = free_port()
-    told = {"PELOPS_GRACE_SECONDS": grace_s, "PELOPS_HEALTH_PORT": str(port)}
-    one = workers.start("one", STUBBORN, **told)
+    reported = {"PELOPS_GRACE_SECONDS": grace_s, "PELOPS_HEALTH_PORT": str(port)}
+    one = workers.start("one", STUBBORN, **reported)
     ids = workers.add(5)
     until(lambda: len(workers.ids("one", "begun")) == 2 and ask(port, "readyz") == 200)
     for _ in range(signals):

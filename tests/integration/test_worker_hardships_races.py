@@ -13,16 +13,16 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.worker import Worker
 from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Outgoing
-from pelops.worker.server.place import Place
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.worker_door import KEYS, Behind
-from tests.serving_worker import Handling, Told, until
+from pelops.worker.server.place import WorkerPlace
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.worker_adapter import KEYS, Behind
+from tests.serving_worker import Handling, ReportedEvents, until
 
 # One version is enough for this.
 pytestmark = pytest.mark.parametrize("any_redis", ["8.6"], indirect=True)
 
 
-class SlowHistory(RedisDoor):
+class SlowHistory(RedisAdapter):
     """Its answers about the own history arrive late, when they are not true any more."""
 
     gate: asyncio.Event
@@ -40,31 +40,33 @@ class SlowHistory(RedisDoor):
 async def test_what_is_settled_while_the_history_is_read_does_not_run_again(
     redis: Behind, empty_redis: StandaloneServers, endpoint: RedisEndpoint
 ) -> None:
-    handling, heard = Handling(), Told()
-    door = SlowHistory(Place(endpoint=endpoint, keys=KEYS, consumer="one"))
-    door.gate = asyncio.Event()
-    door.gate.set()
-    async with serving_through(door, handling, heard):
+    handling, heard = Handling(), ReportedEvents()
+    adapter = SlowHistory(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))
+    adapter.gate = asyncio.Event()
+    adapter.gate.set()
+    async with serving_through(adapter, handling, heard):
         handling.gate.clear()
         await redis.add(3)
         await until(lambda: len(handling.begun) == 3)
-        door.gate.clear()
+        adapter.gate.clear()
         for line in empty_redis.cli("CLIENT", "LIST").splitlines():
             if "user=a-worker" in line:
                 empty_redis.cli("CLIENT", "KILL", "ID", line.split()[0].removeprefix("id="))
-        await until(lambda: door.has_answer)
+        await until(lambda: adapter.has_answer)
         handling.gate.set()
         await until(lambda: len(heard.done) == 3)
-        door.gate.set()
+        adapter.gate.set()
         more = await redis.add(1)
         await until(lambda: more[0].decode() in heard.done)
     assert len(handling.done) == 4
 
 
 @asynccontextmanager
-async def serving_through(door: RedisDoor, handling: Handling, heard: Told) -> AsyncIterator[None]:
-    """A worker with this door, which serves during the block."""
-    worker = Worker(lambda: door, observer=heard)
+async def serving_through(
+    adapter: RedisAdapter, handling: Handling, heard: ReportedEvents
+) -> AsyncIterator[None]:
+    """A worker with this adapter, which serves during the block."""
+    worker = Worker(lambda: adapter, observer=heard)
     worker.handler(handling.handle)
     work = asyncio.create_task(worker.serve())
     try:
@@ -74,7 +76,7 @@ async def serving_through(door: RedisDoor, handling: Handling, heard: Told) -> A
         assert await work == 0
 
 
-class LateDoor(RedisDoor):
+class LateAdapter(RedisAdapter):
     """Refuses acknowledgements once, and is then late with them."""
 
     gate: asyncio.Event
@@ -94,19 +96,19 @@ class LateDoor(RedisDoor):
 async def test_an_acknowledgement_that_had_to_wait_is_not_sent_for_what_another_has_by_then(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
-    handling, heard = Handling(), Told()
-    door = LateDoor(Place(endpoint=endpoint, keys=KEYS, consumer="one"))
-    door.gate = asyncio.Event()
-    async with serving_through(door, handling, heard):
+    handling, heard = Handling(), ReportedEvents()
+    adapter = LateAdapter(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))
+    adapter.gate = asyncio.Event()
+    async with serving_through(adapter, handling, heard):
         ids = await redis.add(3)
-        await until(lambda: door.is_late)
+        await until(lambda: adapter.is_late)
         await redis.run("XCLAIM", KEYS.stream, KEYS.group, "another", 0, *ids)
-        door.gate.set()
+        adapter.gate.set()
         await until(lambda: len(heard.lost) + len(heard.done) == 3)
         assert await redis.owners() == dict.fromkeys(ids, b"another")
 
 
-class SilentDoor(RedisDoor):
+class SilentAdapter(RedisAdapter):
     """Says that the process begins, and never hears an answer."""
 
     has_begun = False
@@ -120,6 +122,6 @@ class SilentDoor(RedisDoor):
 async def test_who_is_told_to_stop_does_not_wait_for_a_server_that_says_nothing(
     redis: Behind, endpoint: RedisEndpoint
 ) -> None:
-    door = SilentDoor(Place(endpoint=endpoint, keys=KEYS, consumer="one"))
-    async with serving_through(door, Handling(), Told()):
-        await until(lambda: door.has_begun)
+    adapter = SilentAdapter(WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="one"))
+    async with serving_through(adapter, Handling(), ReportedEvents()):
+        await until(lambda: adapter.has_begun)

@@ -12,9 +12,9 @@ import redis as redis_client
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Reject
-from tests.integration.redis_door import endpoint_of
+from tests.integration.redis_adapter import endpoint_of
 from tests.integration.redis_proxy import Proxy, proxied
-from tests.integration.worker_door import KEYS, Behind, behind, on_port
+from tests.integration.worker_adapter import KEYS, Behind, behind, on_port
 from tests.redis_fixtures import RunRedis
 from tests.serving_worker import Handling, serving, until
 
@@ -86,7 +86,7 @@ async def of_another_type(servers: StandaloneServers, redis: Behind) -> AsyncIte
 
 
 @pytest.mark.parametrize(
-    ("trouble", "told"),
+    ("trouble", "message"),
     [
         (read_only, "READONLY"),
         (busy, "BUSY"),
@@ -94,21 +94,21 @@ async def of_another_type(servers: StandaloneServers, redis: Behind) -> AsyncIte
         (of_another_type, "WrongType"),
     ],
 )
-async def test_what_is_refused_is_told_and_done_when_it_is_not_refused_any_more(
+async def test_what_is_refused_is_reported_and_done_when_it_is_not_refused_any_more(
     redis: Behind,
     empty_redis: StandaloneServers,
     endpoint: RedisEndpoint,
     trouble: Trouble,
-    told: str,
+    message: str,
 ) -> None:
     handling = Handling()
-    async with serving(endpoint, handling.handle, idle_limit_ms=60_000) as (worker, heard):
+    async with serving(endpoint, handling.handle, processing_timeout_ms=60_000) as (worker, heard):
         handling.gate.clear()
         ids = await redis.add(5)
         await until(lambda: len(handling.begun) == 5)
         async with trouble(empty_redis, redis):
             handling.gate.set()
-            await until(lambda: heard.was_refused(told) and not worker.is_ready)
+            await until(lambda: heard.was_refused(message) and not worker.is_ready)
             assert set(heard.done) <= set(handling.done)
         ids += await redis.add(5)
         await until(lambda: worker.is_ready and len(heard.done) == 10)
@@ -187,7 +187,7 @@ async def test_answers_that_are_lost_cost_repetitions_and_nothing_else(
 
     async with proxied(empty_redis.master().port) as proxy:
         through = on_port(endpoint, proxy.port)
-        async with serving(through, handle, idle_limit_ms=60_000) as (worker, heard):
+        async with serving(through, handle, processing_timeout_ms=60_000) as (worker, heard):
             await redis.add(1, n="bad")  # so that the server knows the script
             await until(lambda: heard.letters)
             proxy.lose_answers_to = {"XACK", "EVALSHA", "XREADGROUP"}
@@ -221,7 +221,7 @@ async def test_what_others_were_given_during_an_outage_is_not_acknowledged_after
     listener = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     through = on_port(endpoint, port)
-    async with serving(through, handling.handle, idle_limit_ms=60_000) as (_, heard):
+    async with serving(through, handling.handle, processing_timeout_ms=60_000) as (_, heard):
         handling.gate.clear()
         ids = await redis.add(3)
         await until(lambda: len(handling.begun) == 3)

@@ -12,9 +12,9 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.worker.server.adapter import NameTaken, Outgoing
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import endpoint_of
-from tests.integration.worker_door import KEYS, STREAM, behind, ids_of, opened
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.redis_adapter import endpoint_of
+from tests.integration.worker_adapter import KEYS, STREAM, behind, ids_of, opened
 from tests.worker_process import QUICK, WorkerProcesses, until
 
 SLOW = """
@@ -116,22 +116,24 @@ def _turns(workers: WorkerProcesses) -> int:
     return said.count(STANDS_BY) + said.count("works under the name")
 
 
-# The door.
+# The adapter.
 
 
-async def test_a_door_whose_name_is_taken_finishes_starts_nothing_and_begins_anew_in_its_turn(
+async def test_an_adapter_whose_name_is_taken_finishes_starts_nothing_and_begins_anew_in_its_turn(
     empty_redis: StandaloneServers,
 ) -> None:
     endpoint = endpoint_of(empty_redis)
     async with behind(empty_redis) as seen:
         await seen.create()
         first, second = await seen.add(2)
-        async with opened(endpoint, idle_limit_ms=1000) as one, opened(endpoint) as other:
+        async with opened(endpoint, processing_timeout_ms=1000) as one, opened(endpoint) as other:
             await one.begin()
             await one.read(10, 1000)
-            assert (await one.exchange(Outgoing(marks=first))).problem is None
+            assert (await one.exchange(Outgoing(started_ids=first))).problem is None
             assert (await other.begin()).left == {first}
-            found = await one.exchange(Outgoing(acks={STREAM: [first]}, marks=second, read=10))
+            found = await one.exchange(
+                Outgoing(acks={STREAM: [first]}, started_ids=second, read=10)
+            )
             assert isinstance(found.problem, NameTaken)
             assert found.acked == {STREAM: 1}
             with pytest.raises(NameTaken):
@@ -141,19 +143,19 @@ async def test_a_door_whose_name_is_taken_finishes_starts_nothing_and_begins_ane
             assert await one.release({STREAM: [second]}) == 0
             assert not await one.leave()
             assert ids_of(await other.read_history({}, 10)) == [second]
-            assert (await other.exchange(Outgoing(marks=second))).problem is None
+            assert (await other.exchange(Outgoing(started_ids=second))).problem is None
             before = one.epoch
             await _read_in_turn(one)
             assert one.epoch > before
             assert await one.read_history({}, 10) == []  # the other one had started it
-            assert isinstance((await other.exchange(Outgoing(marks=b""))).problem, NameTaken)
+            assert isinstance((await other.exchange(Outgoing(started_ids=b""))).problem, NameTaken)
 
 
-async def _read_in_turn(door: RedisDoor) -> None:
+async def _read_in_turn(adapter: RedisAdapter) -> None:
     async with asyncio.timeout(30):
         while True:
             with contextlib.suppress(NameTaken):
-                await door.read(10, 1)
+                await adapter.read(10, 1)
                 return
 
 
@@ -162,7 +164,9 @@ async def test_processes_that_begin_in_the_same_instant_can_be_told_apart(
 ) -> None:
     endpoint = endpoint_of(empty_redis)
     async with opened(endpoint) as one, opened(endpoint) as other:
-        begun = await asyncio.gather(*(door.begin() for _ in range(50) for door in (one, other)))
+        begun = await asyncio.gather(
+            *(adapter.begin() for _ in range(50) for adapter in (one, other))
+        )
     times = [boot.now_ms for boot in begun]
     assert all(one != other for one, other in pairwise(sorted(times)))
 
@@ -170,11 +174,11 @@ async def test_processes_that_begin_in_the_same_instant_can_be_told_apart(
 async def test_an_older_boot_record_that_a_failover_brought_back_makes_nobody_stand_by(
     empty_redis: StandaloneServers,
 ) -> None:
-    async with behind(empty_redis) as seen, opened(endpoint_of(empty_redis)) as door:
+    async with behind(empty_redis) as seen, opened(endpoint_of(empty_redis)) as adapter:
         await seen.create()
-        boot = await door.begin()
+        boot = await adapter.begin()
         await seen.run("HSET", KEYS.state, "boot:me", str(boot.now_ms - 1))
-        assert (await door.exchange(Outgoing(marks=b"1-1"))).problem is None
+        assert (await adapter.exchange(Outgoing(started_ids=b"1-1"))).problem is None
         await seen.run("DEL", KEYS.state)
-        assert (await door.exchange(Outgoing(marks=b"1-2"))).problem is None
-        assert await door.read(1, 1) == []
+        assert (await adapter.exchange(Outgoing(started_ids=b"1-2"))).problem is None
+        assert await adapter.read(1, 1) == []

@@ -45,8 +45,8 @@ def test_ten_lines_lead_from_nothing_to_a_worker(page: Page) -> None:
     lines = [line for block in blocks(heading) for line in block.splitlines() if line]
     assert len(lines) <= 10
 
-    told = [word.partition("=") for word in shlex.split(shell.splitlines()[0])[1:]]
-    variables = {name: value for name, _, value in told}
+    reported = [word.partition("=") for word in shlex.split(shell.splitlines()[0])[1:]]
+    variables = {name: value for name, _, value in reported}
     assert "PELOPS_REDIS_URL" in variables
     del variables["PELOPS_REDIS_URL"]  # the test's own server takes its place
     process = page.run(heading, **variables)
@@ -156,7 +156,7 @@ def test_entries_are_added_once_for_each_key_where_the_server_can(page: Page) ->
 
 
 @pytest.mark.parametrize(
-    ("handler", "variables", "code", "told"),
+    ("handler", "variables", "code", "reported"),
     [
         ("raise SystemExit(7)", {}, 7, "SystemExit"),
         ("raise KeyboardInterrupt", {}, 130, "KeyboardInterrupt"),
@@ -166,7 +166,7 @@ def test_entries_are_added_once_for_each_key_where_the_server_can(page: Page) ->
     ],
 )
 def test_a_worker_ends_with_the_exit_code_that_the_page_says(
-    page: Page, handler: str, variables: dict[str, str], code: int, told: str
+    page: Page, handler: str, variables: dict[str, str], code: int, reported: str
 ) -> None:
     page.create_group()
     page.add({"number": 1})
@@ -174,9 +174,9 @@ def test_a_worker_ends_with_the_exit_code_that_the_page_says(
     program = re.sub(r"print\(.*\)", handler, program)
     with socket.create_server(("", 0)) as listening:
         taken = listening.getsockname()[1]
-        told_to = {name: value.format(taken=taken) for name, value in variables.items()}
-        assert page.start(program, **told_to).wait(20) == code, page.output()
-    assert told in page.output()
+        reported_to = {name: value.format(taken=taken) for name, value in variables.items()}
+        assert page.start(program, **reported_to).wait(20) == code, page.output()
+    assert reported in page.output()
 
 
 def test_a_worker_that_may_not_read_tries_on(page: Page) -> None:

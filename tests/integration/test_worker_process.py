@@ -14,7 +14,7 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from tests.worker_process import GROUP, QUICK, ROOT, WorkerProcesses, until
 
-IDLE_LIMIT_MS = 1500  # long enough for a busy machine
+PROCESSING_TIMEOUT_MS = 1500  # long enough for a busy machine
 
 
 @pytest.fixture
@@ -22,7 +22,10 @@ def workers(
     program_redis: StandaloneServers, key_prefix: str, tmp_path: Path
 ) -> Iterator[WorkerProcesses]:
     started = WorkerProcesses(
-        program_redis.url, f"{key_prefix}orders", tmp_path, idle_limit_ms=IDLE_LIMIT_MS
+        program_redis.url,
+        f"{key_prefix}orders",
+        tmp_path,
+        processing_timeout_ms=PROCESSING_TIMEOUT_MS,
     )
     yield started
     started.close()
@@ -129,7 +132,9 @@ worker.run()
     until(lambda: any("begun" in line for line in workers.said("one").splitlines()))
     workers.start("two", QUICK)
     until(lambda: workers.pending() == {})
-    assert workers.ids("one") == first  # far longer than the idle limit, and not robbed
+    assert (
+        workers.ids("one") == first
+    )  # far longer than the processing timeout, and not recovered prematurely
     assert workers.ids("two") == []
 
 

@@ -12,10 +12,10 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
-from pelops.worker import Producer, WrongSettings
+from pelops.worker import Producer, WrongWorkerSettings
 from pelops.worker.producer import Adding, Value
-from tests.integration.redis_door import connected, endpoint_of
-from tests.integration.worker_door import on_port
+from tests.integration.redis_adapter import connected, endpoint_of
+from tests.integration.worker_adapter import on_port
 from tests.redis_fixtures import RunRedis
 
 STREAM = "orders"
@@ -223,7 +223,7 @@ async def test_one_refusal_is_raised_and_keeps_nobody_else_from_adding(
     assert [flat[1] for _, flat in await _entries(empty_redis)] == [b"3"]
 
 
-async def test_who_stops_waiting_does_not_keep_others_from_being_told(
+async def test_who_stops_waiting_does_not_keep_others_from_being_reported(
     empty_redis_86: StandaloneServers,
 ) -> None:
     async with producing(empty_redis_86) as producer:
@@ -236,7 +236,7 @@ async def test_who_stops_waiting_does_not_keep_others_from_being_told(
 
 
 @pytest.mark.parametrize("fields", [{}, {"a": None}, {"a": True}, {"a": [1]}])
-async def test_what_redis_cannot_hold_is_refused_without_telling_it(
+async def test_what_redis_cannot_hold_is_refused_without_reporting_it(
     empty_redis_86: StandaloneServers, fields: Any
 ) -> None:
     async with producing(empty_redis_86) as producer:
@@ -256,18 +256,18 @@ def test_limits_that_cannot_be_are_refused() -> None:
         {"max_length": 1, "max_age_s": 1.0},
     ]
     for limits in wrong:
-        with pytest.raises(WrongSettings, match="max_"):
+        with pytest.raises(WrongWorkerSettings, match="max_"):
             Adding(**limits)
 
 
 async def test_the_environment_says_where_to_add(empty_redis_86: StandaloneServers) -> None:
-    told = {
+    reported = {
         "PELOPS_REDIS_URL": f"redis://127.0.0.1:{empty_redis_86.master().port}",
         "PELOPS_STREAM": STREAM,
     }
-    async with Producer.from_env(told, max_length=10) as producer:
+    async with Producer.from_env(reported, max_length=10) as producer:
         await producer.add({"n": 1})
     assert len(await _entries(empty_redis_86)) == 1
-    for missing in told:
-        with pytest.raises(WrongSettings, match=missing):
-            Producer.from_env({**told, missing: ""})
+    for missing in reported:
+        with pytest.raises(WrongWorkerSettings, match=missing):
+            Producer.from_env({**reported, missing: ""})

@@ -11,8 +11,8 @@ from pelops.errors import PermissionDenied, RedisError, WrongType
 from pelops.redis_streams.access import Role, acl_rules, producer_rules
 from pelops.worker import Producer
 from pelops.worker.server.adapter import Outgoing
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.worker_door import (
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.worker_adapter import (
     KEYS,
     PASSWORD,
     STREAM,
@@ -38,14 +38,14 @@ async def seen(empty_redis: StandaloneServers) -> AsyncIterator[Behind]:
 
 
 @pytest.fixture
-async def way(seen: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
-    """A worker's door under these rights."""
-    async with opened(worker_endpoint(empty_redis)) as door:
-        yield door
+async def way(seen: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisAdapter]:
+    """A worker's adapter under these rights."""
+    async with opened(worker_endpoint(empty_redis)) as adapter:
+        yield adapter
 
 
 async def test_a_command_that_is_forbidden_is_named_with_what_grants_it(
-    way: RedisDoor, empty_redis: StandaloneServers
+    way: RedisAdapter, empty_redis: StandaloneServers
 ) -> None:
     empty_redis.acl_setuser(USER, "-xreadgroup")
     with pytest.raises(PermissionDenied) as refused:
@@ -55,11 +55,11 @@ async def test_a_command_that_is_forbidden_is_named_with_what_grants_it(
 
 
 async def test_a_key_that_is_forbidden_is_named(
-    way: RedisDoor, empty_redis: StandaloneServers
+    way: RedisAdapter, empty_redis: StandaloneServers
 ) -> None:
     empty_redis.acl_setuser(USER, "resetkeys", f"~{KEYS.stream}", f"~{KEYS.prefix}:r*")
-    empty_redis.acl_setuser(USER, f"~{KEYS.handover}", f"~{KEYS.state}")
-    answer = await way.exchange(Outgoing(marks=b"1-1"))
+    empty_redis.acl_setuser(USER, f"~{KEYS.offer_stream}", f"~{KEYS.state}")
+    answer = await way.exchange(Outgoing(started_ids=b"1-1"))
     assert isinstance(answer.problem, PermissionDenied)
     assert answer.problem.key == KEYS.started
     assert KEYS.started in str(answer.problem)
@@ -67,7 +67,7 @@ async def test_a_key_that_is_forbidden_is_named(
 
 
 async def test_a_command_that_only_a_script_runs_is_named(
-    way: RedisDoor, seen: Behind, empty_redis: StandaloneServers
+    way: RedisAdapter, seen: Behind, empty_redis: StandaloneServers
 ) -> None:
     (entry_id,) = await seen.add()
     await way.read(10, 1000)
@@ -78,9 +78,9 @@ async def test_a_command_that_only_a_script_runs_is_named(
     assert GRANT in str(answer.problem)
 
 
-@pytest.mark.parametrize("key", [KEYS.retry, KEYS.handover, KEYS.started])
+@pytest.mark.parametrize("key", [KEYS.retry, KEYS.offer_stream, KEYS.started])
 async def test_a_key_of_another_type_is_named_with_its_type(
-    way: RedisDoor, seen: Behind, key: str
+    way: RedisAdapter, seen: Behind, key: str
 ) -> None:
     await seen.run("SET", key, "somebody's")
     with pytest.raises(WrongType, match="rename that key") as refused:
@@ -90,18 +90,18 @@ async def test_a_key_of_another_type_is_named_with_its_type(
     await _use(way)
 
 
-async def _use(way: RedisDoor) -> None:
+async def _use(way: RedisAdapter) -> None:
     await way.read(10, 1)
-    answer = await way.exchange(Outgoing(marks=b""))
+    answer = await way.exchange(Outgoing(started_ids=b""))
     if answer.problem is not None:
         raise answer.problem
 
 
-async def test_readiness_tells_what_is_refused_until_it_is_mended(
+async def test_readiness_reports_what_is_refused_until_it_is_mended(
     seen: Behind, empty_redis: StandaloneServers
 ) -> None:
     handling = Handling()
-    async with serving(worker_endpoint(empty_redis), handling) as (worker, told):
+    async with serving(worker_endpoint(empty_redis), handling) as (worker, reported):
         await until(lambda: worker.is_ready)
         empty_redis.acl_setuser(USER, "-xreadgroup")
         await until(lambda: "xreadgroup" in worker.describe())
@@ -110,7 +110,7 @@ async def test_readiness_tells_what_is_refused_until_it_is_mended(
         grant(empty_redis)
         await until(lambda: worker.is_ready)
         (entry_id,) = await seen.add()
-        await until(lambda: told.done == [entry_id.decode()])
+        await until(lambda: reported.done == [entry_id.decode()])
 
 
 # Producers.

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from pelops.worker.server.adapter import Outgoing, Source
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.worker_door import (
+from pelops.worker.server.adapter import DeliverySource, Outgoing
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.worker_adapter import (
     KEYS,
     RETRY,
     STREAM,
@@ -15,108 +15,110 @@ from tests.integration.worker_door import (
 
 
 async def test_new_entries_come_with_all_their_fields_and_no_past(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     (entry_id,) = await redis.add(a="1", b="")
-    (delivered,) = await door.read(100, 1000)
-    assert (delivered.key, delivered.source) == (STREAM, Source.NEW)
+    (delivered,) = await adapter.read(100, 1000)
+    assert (delivered.key, delivered.source) == (STREAM, DeliverySource.NEW)
     assert delivered.entries == [[entry_id, [b"a", b"1", b"b", b""], 0, 0]]
 
 
 async def test_a_blocked_read_wakes_on_every_stream_of_the_group(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
-    await redis.create(KEYS.retry, KEYS.handover)
+    await redis.create(KEYS.retry, KEYS.offer_stream)
     for stream in (KEYS.stream, KEYS.retry):
-        reading = asyncio.create_task(door.read(100, 20_000))
+        reading = asyncio.create_task(adapter.read(100, 20_000))
         await redis.add(stream=stream)
         (delivered,) = await reading
         assert delivered.key == stream.encode()
 
 
 async def test_streams_that_do_not_exist_do_not_keep_the_others_from_being_read(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     await redis.add()
-    assert len(ids_of(await door.read(100, 1000))) == 1
-    assert await door.read(100, 1) == []
+    assert len(ids_of(await adapter.read(100, 1000))) == 1
+    assert await adapter.read(100, 1) == []
 
 
-async def test_a_read_of_an_empty_stream_ends_after_its_time(door: RedisDoor) -> None:
+async def test_a_read_of_an_empty_stream_ends_after_its_time(adapter: RedisAdapter) -> None:
     for _ in range(3):
-        assert await door.read(100, 20) == []
+        assert await adapter.read(100, 20) == []
 
 
 async def test_one_round_trip_acknowledges_marks_keeps_and_reads(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     first, second = await redis.add(2)
-    await door.read(100, 1000)
+    await adapter.read(100, 1000)
     (third,) = await redis.add()
-    await door.exchange(Outgoing(read=1))  # the server is known from now on
-    said = Outgoing(acks={STREAM: [first]}, marks=b"x y", keeps={STREAM: [second, third]}, read=9)
+    await adapter.exchange(Outgoing(read=1))  # the server is known from now on
+    said = Outgoing(
+        acks={STREAM: [first]}, started_ids=b"x y", keeps={STREAM: [second, third]}, read=9
+    )
     (fourth,) = await redis.add()
-    found = await door.exchange(said)
+    found = await adapter.exchange(said)
     assert (found.acked, found.lost, found.gone) == ({STREAM: 1}, {}, {})
     assert ids_of(found.delivered) == [fourth]
     assert await redis.run("HGET", KEYS.started, "me") == b"x y"
     assert sorted(await redis.owners()) == [second, third, fourth]
 
 
-async def test_an_acknowledgement_tells_how_many_had_been_pending(
-    redis: Behind, door: RedisDoor
+async def test_an_acknowledgement_reports_how_many_had_been_pending(
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     ids = await redis.add(3)
-    await door.read(100, 1000)
-    assert (await door.exchange(Outgoing(acks={STREAM: ids[:2]}))).acked == {STREAM: 2}
-    assert (await door.exchange(Outgoing(acks={STREAM: ids}))).acked == {STREAM: 1}
+    await adapter.read(100, 1000)
+    assert (await adapter.exchange(Outgoing(acks={STREAM: ids[:2]}))).acked == {STREAM: 2}
+    assert (await adapter.exchange(Outgoing(acks={STREAM: ids}))).acked == {STREAM: 1}
 
 
 async def test_what_another_was_given_is_neither_kept_nor_acknowledged_when_that_is_asked(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
-    mine, robbed, done = await redis.add(3)
-    await door.read(100, 1000)
-    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, robbed, "JUSTID")
+    mine, claimed, done = await redis.add(3)
+    await adapter.read(100, 1000)
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, claimed, "JUSTID")
     await redis.run("XACK", KEYS.stream, KEYS.group, done)
-    asked = {STREAM: [mine, robbed, done]}
-    assert (await door.exchange(Outgoing(keeps=asked))).lost == {STREAM: {robbed, done}}
-    found = await door.exchange(Outgoing(checked_acks=asked))
-    assert (found.acked, found.lost) == ({STREAM: 1}, {STREAM: {robbed, done}})
-    assert await redis.owners() == {robbed: b"other"}
+    asked = {STREAM: [mine, claimed, done]}
+    assert (await adapter.exchange(Outgoing(keeps=asked))).lost == {STREAM: {claimed, done}}
+    found = await adapter.exchange(Outgoing(checked_acks=asked))
+    assert (found.acked, found.lost) == ({STREAM: 1}, {STREAM: {claimed, done}})
+    assert await redis.owners() == {claimed: b"other"}
 
 
 async def test_a_heartbeat_resets_the_idle_time_and_not_the_delivery_count(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     ids = await redis.add(2)
-    await door.read(100, 1000)
+    await adapter.read(100, 1000)
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "me", 0, *ids, "IDLE", 60_000, "JUSTID")
-    await door.exchange(Outgoing(keeps={STREAM: [ids[0]]}))
+    await adapter.exchange(Outgoing(keeps={STREAM: [ids[0]]}))
     kept, other = await redis.pending()
     assert kept[2] < 60_000 <= other[2]
     assert kept[3] == 1
 
 
 async def test_thousands_of_entries_are_kept_and_acknowledged_together(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     await redis.run("EVAL", _ADD_MANY, 1, KEYS.stream, 9000)
-    ids = ids_of(await door.read(9000, 1000))
-    assert ids_of(await door.read_history({}, 9000)) == ids
-    assert (await door.exchange(Outgoing(keeps={STREAM: ids}))).lost == {}
-    assert (await door.exchange(Outgoing(checked_acks={STREAM: ids}))).acked == {STREAM: 9000}
+    ids = ids_of(await adapter.read(9000, 1000))
+    assert ids_of(await adapter.read_history({}, 9000)) == ids
+    assert (await adapter.exchange(Outgoing(keeps={STREAM: ids}))).lost == {}
+    assert (await adapter.exchange(Outgoing(checked_acks={STREAM: ids}))).acked == {STREAM: 9000}
 
 
 _ADD_MANY = "for i = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'f', 'v') end"
 
 
 async def test_a_process_learns_what_its_predecessor_had_started(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
-    assert (await door.begin()).left == frozenset()
-    await door.exchange(Outgoing(marks=b"1-1 2-2"))
-    boot = await door.begin()
+    assert (await adapter.begin()).left == frozenset()
+    await adapter.exchange(Outgoing(started_ids=b"1-1 2-2"))
+    boot = await adapter.begin()
     assert boot.left == {b"1-1", b"2-2"}
     assert await redis.run("HGET", KEYS.state, "boot:me") == str(boot.now_ms).encode()
     seconds, _ = await redis.run("TIME")
@@ -124,7 +126,7 @@ async def test_a_process_learns_what_its_predecessor_had_started(
 
 
 async def test_the_own_history_comes_page_by_page_and_is_refreshed(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     await redis.create(KEYS.retry)
     ids = await redis.add(5)
@@ -132,35 +134,35 @@ async def test_the_own_history_comes_page_by_page_and_is_refreshed(
     await redis.deliver("me")
     await redis.deliver("me", stream=KEYS.retry)
     await redis.deliver("other")
-    page = await door.read_history({}, 3)
+    page = await adapter.read_history({}, 3)
     assert {some.key: len(some.entries) for some in page} == {STREAM: 3, RETRY: 1}
-    assert all(some.source == Source.HISTORY for some in page)
+    assert all(some.source == DeliverySource.HISTORY for some in page)
     assert page[0].entries[0][0::3] == [ids[0], 1]
-    page = await door.read_history(last_ids(page), 3)
+    page = await adapter.read_history(last_ids(page), 3)
     assert ids_of(page) == ids[3:]
-    assert await door.read_history({**last_ids(page), RETRY: b"9999999999999-0"}, 3) == []
+    assert await adapter.read_history({**last_ids(page), RETRY: b"9999999999999-0"}, 3) == []
 
 
 async def test_the_evidence_of_a_crash_is_passed_over_and_not_refreshed(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     evidence, other = await redis.add(2)
     await redis.deliver("me")
     aging = (evidence, other, "IDLE", 60_000, "JUSTID")
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "me", 0, *aging)
-    assert ids_of(await door.read_history({}, 1, skip={evidence})) == [other]
-    assert await door.read_history({}, 9, skip={evidence, other}) == []
+    assert ids_of(await adapter.read_history({}, 1, skip={evidence})) == [other]
+    assert await adapter.read_history({}, 9, skip={evidence, other}) == []
     idle_ms = {entry_id: idle for entry_id, _, idle, _ in await redis.pending()}
     assert idle_ms[evidence] >= 60_000 > idle_ms[other]
 
 
 async def test_an_entry_whose_body_is_gone_is_recorded_when_the_history_shows_it(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     gone, there = await redis.add(2)
     await redis.deliver("me")
     await redis.run("XDEL", KEYS.stream, gone)
-    assert ids_of(await door.read_history({}, 100)) == [there]
+    assert ids_of(await adapter.read_history({}, 100)) == [there]
     (letter,), (event,) = await redis.letters(), await redis.ledger()
     assert (letter[b"_original_id"], letter[b"_reason"]) == (gone, b"PayloadGone")
     assert (event[b"kind"], event[b"consumer"]) == (b"payload-gone", b"me")
@@ -169,12 +171,12 @@ async def test_an_entry_whose_body_is_gone_is_recorded_when_the_history_shows_it
 
 
 async def test_an_entry_that_is_deleted_while_it_is_held_is_recorded_by_its_heartbeat(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     gone, there = await redis.add(2)
-    await door.read(100, 1000)
+    await adapter.read(100, 1000)
     await redis.run("XDEL", KEYS.stream, gone)
-    found = await door.exchange(Outgoing(keeps={STREAM: [gone, there]}))
+    found = await adapter.exchange(Outgoing(keeps={STREAM: [gone, there]}))
     assert (found.lost, found.gone) == ({}, {STREAM: {gone}})
     assert [letter[b"_original_id"] for letter in await redis.letters()] == [gone]
     assert [event[b"kind"] for event in await redis.ledger()] == [b"payload-gone"]
@@ -182,38 +184,38 @@ async def test_an_entry_that_is_deleted_while_it_is_held_is_recorded_by_its_hear
 
 
 async def test_offers_of_the_operator_are_taken_as_far_as_their_owner_still_has_them(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
-    await redis.create(KEYS.handover)
+    await redis.create(KEYS.offer_stream)
     offered, claimed, deleted, read_again = await redis.add(4)
     await redis.deliver("dead")
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, claimed, "JUSTID")
     await redis.run("XDEL", KEYS.stream, deleted)
     delivered_ms = await redis.now_ms()
-    while (cut_ms := await redis.now_ms()) <= delivered_ms:
+    while (cutoff_ms := await redis.now_ms()) <= delivered_ms:
         pass
     # A process that began anew under the same name holds this one.
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "dead", 0, read_again, "JUSTID")
     ids = b" ".join((offered, claimed, deleted, read_again)).decode()
-    await redis.add(2, KEYS.handover, consumer="dead", before=str(cut_ms), ids=ids)
-    (delivered,) = await door.read(100, 1000)
-    assert (delivered.key, delivered.source) == (STREAM, Source.HANDED_OVER)
+    await redis.add(2, KEYS.offer_stream, consumer="dead", before=str(cutoff_ms), ids=ids)
+    (delivered,) = await adapter.read(100, 1000)
+    assert (delivered.key, delivered.source) == (STREAM, DeliverySource.HANDED_OVER)
     assert [entry[0:2] + entry[3:] for entry in delivered.entries] == [[offered, [b"f", b"v"], 1]]
     owners = {offered: b"me", claimed: b"other", deleted: b"dead", read_again: b"dead"}
     assert await redis.owners() == owners
-    assert await redis.pending(KEYS.handover) == []
+    assert await redis.pending(KEYS.offer_stream) == []
 
 
 async def test_a_read_that_was_cancelled_shows_in_the_epoch_and_loses_nothing(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
-    before = door.epoch
-    reading = asyncio.create_task(door.read(100, 20_000))
+    before = adapter.epoch
+    reading = asyncio.create_task(adapter.read(100, 20_000))
     while b"cmd=xreadgroup" not in await redis.run("CLIENT", "LIST"):
         await asyncio.sleep(0.01)
     reading.cancel()
     await asyncio.gather(reading, return_exceptions=True)
     (entry_id,) = await redis.add()
-    seen = ids_of(await door.read_history({}, 100)) + ids_of(await door.read(100, 100))
+    seen = ids_of(await adapter.read_history({}, 100)) + ids_of(await adapter.read(100, 100))
     assert seen == [entry_id]
-    assert door.epoch > before
+    assert adapter.epoch > before

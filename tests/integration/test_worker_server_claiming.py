@@ -1,4 +1,4 @@
-"""Idle entries of others come to a worker, by CLAIM or by the door's own turns."""
+"""Idle entries of others come to a worker, by CLAIM or by the adapter's own turns."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,8 +7,8 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.worker.server.adapter import Delivered, Outgoing
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.worker_door import (
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.worker_adapter import (
     KEYS,
     RETRY,
     STREAM,
@@ -23,9 +23,9 @@ LONG_MS = 60_000
 
 
 @pytest.fixture
-async def door(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisDoor]:
-    async with opened(worker_endpoint(empty_redis), idle_limit_ms=LIMIT_MS) as door:
-        yield door
+async def adapter(redis: Behind, empty_redis: StandaloneServers) -> AsyncIterator[RedisAdapter]:
+    async with opened(worker_endpoint(empty_redis), processing_timeout_ms=LIMIT_MS) as adapter:
+        yield adapter
 
 
 async def age(redis: Behind, *ids: bytes, stream: str = KEYS.stream) -> None:
@@ -33,21 +33,21 @@ async def age(redis: Behind, *ids: bytes, stream: str = KEYS.stream) -> None:
     await redis.run("XCLAIM", stream, KEYS.group, "dead", 0, *ids, "IDLE", LONG_MS, "JUSTID")
 
 
-async def read_until(door: RedisDoor, count: int) -> list[Delivered]:
+async def read_until(adapter: RedisAdapter, count: int) -> list[Delivered]:
     found: list[Delivered] = []
     while len(ids_of(found)) < count:
-        found += await door.read(100, 1000)
+        found += await adapter.read(100, 1000)
     return found
 
 
 async def test_an_idle_entry_comes_with_its_past_and_is_ours(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     idle, young = await redis.add(2)
     await redis.deliver("dead")
     await age(redis, idle)
     await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, young, "JUSTID")
-    (delivered,) = await read_until(door, 1)
+    (delivered,) = await read_until(adapter, 1)
     ((entry_id, fields, idle_ms, deliveries),) = delivered.entries
     assert (delivered.key, entry_id, fields, deliveries) == (STREAM, idle, [b"f", b"v"], 1)
     assert idle_ms >= LONG_MS
@@ -55,42 +55,44 @@ async def test_an_idle_entry_comes_with_its_past_and_is_ours(
 
 
 async def test_entries_that_become_idle_while_a_read_waits_come_with_it(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     ids = await redis.add(3)
     await redis.deliver("dead")
-    assert ids_of(await read_until(door, 3)) == ids
+    assert ids_of(await read_until(adapter, 3)) == ids
 
 
-async def test_the_retry_stream_is_claimed_from_as_well(redis: Behind, door: RedisDoor) -> None:
+async def test_the_retry_stream_is_claimed_from_as_well(
+    redis: Behind, adapter: RedisAdapter
+) -> None:
     await redis.create(KEYS.retry)
     ids = await redis.add(2, KEYS.retry)
     await redis.deliver("dead", stream=KEYS.retry)
     await age(redis, *ids, stream=KEYS.retry)
-    (delivered,) = await read_until(door, 2)
+    (delivered,) = await read_until(adapter, 2)
     assert (delivered.key, ids_of([delivered])) == (RETRY, ids)
 
 
-async def test_a_round_trip_that_reads_also_claims(redis: Behind, door: RedisDoor) -> None:
+async def test_a_round_trip_that_reads_also_claims(redis: Behind, adapter: RedisAdapter) -> None:
     ids = await redis.add(2)
     await redis.deliver("dead")
     await age(redis, *ids)
     found: list[bytes] = []
     while len(found) < len(ids):
-        found += ids_of((await door.exchange(Outgoing(read=10))).delivered)
+        found += ids_of((await adapter.exchange(Outgoing(read=10))).delivered)
         await asyncio.sleep(0.01)
     assert found == ids
 
 
 async def test_more_than_a_page_of_pending_entries_is_passed_over_in_turns(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     ids = await redis.add(1200)
     await redis.deliver("alive", 1199)
     await redis.deliver("dead")
     await age(redis, ids[-1])
     refreshing = asyncio.create_task(_refresh(redis, ids[:-1]))
-    assert ids_of(await read_until(door, 1)) == [ids[-1]]
+    assert ids_of(await read_until(adapter, 1)) == [ids[-1]]
     refreshing.cancel()
 
 
@@ -107,20 +109,20 @@ async def test_large_bodies_are_claimed_a_few_at_a_time_and_all_of_them(
     await redis.deliver("dead")
     await age(redis, *ids)
     # The limit is longer than the test, so that nothing is claimed from ourselves again.
-    async with opened(worker_endpoint(empty_redis), idle_limit_ms=LONG_MS) as door:
-        first = await door.read(100, 1000)
-        rest = await read_until(door, len(ids) - len(ids_of(first))) if len(first) < 8 else []
+    async with opened(worker_endpoint(empty_redis), processing_timeout_ms=LONG_MS) as adapter:
+        first = await adapter.read(100, 1000)
+        rest = await read_until(adapter, len(ids) - len(ids_of(first))) if len(first) < 8 else []
     assert sorted(ids_of(first) + ids_of(rest)) == ids
 
 
 async def test_an_idle_entry_whose_body_is_gone_stays_until_it_is_recorded(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     gone, there = await redis.add(2)
     await redis.deliver("dead")
     await age(redis, gone, there)
     await redis.run("XDEL", KEYS.stream, gone)
-    assert ids_of(await read_until(door, 1)) == [there]
+    assert ids_of(await read_until(adapter, 1)) == [there]
     recorded = [letter[b"_original_id"] for letter in await redis.letters()]
     still_pending = gone in await redis.owners()
     assert (recorded == [gone]) != still_pending

@@ -8,8 +8,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.errors import NoSuchGroup, PermissionDenied, UnsupportedServer
 from pelops.redis_streams.access import Feature
 from pelops.worker.server.adapter import Outgoing
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.worker_door import (
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.worker_adapter import (
     KEYS,
     STREAM,
     Behind,
@@ -21,11 +21,11 @@ from tests.integration.worker_door import (
 
 
 async def test_a_rejected_entry_is_a_dead_letter_as_the_operators_are(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     (entry_id,) = await redis.add(user="1", _original_id="1-1", _retry_count="2")
-    await door.read(100, 1000)
-    assert await door.reject(STREAM, entry_id, reason="Unreadable", error="ValueError: no JSON")
+    await adapter.read(100, 1000)
+    assert await adapter.reject(STREAM, entry_id, reason="Unreadable", error="ValueError: no JSON")
     (letter,), (event,) = await redis.letters(), await redis.ledger()
     assert letter.pop(b"_delivered_ms") <= letter.pop(b"_dead_lettered_ms")
     assert letter == {
@@ -45,26 +45,26 @@ async def test_a_rejected_entry_is_a_dead_letter_as_the_operators_are(
     assert await redis.run("HGET", KEYS.state, "total:dead_lettered") == b"1"
 
 
-async def test_only_what_is_ours_is_rejected_and_once(redis: Behind, door: RedisDoor) -> None:
-    robbed, mine = await redis.add(2)
-    await door.read(100, 1000)
-    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, robbed, "JUSTID")
-    assert not await door.reject(STREAM, robbed, reason="r", error="e")
-    assert await door.reject(STREAM, mine, reason="r", error="e")
-    assert not await door.reject(STREAM, mine, reason="r", error="e")
+async def test_only_what_is_ours_is_rejected_and_once(redis: Behind, adapter: RedisAdapter) -> None:
+    claimed, mine = await redis.add(2)
+    await adapter.read(100, 1000)
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "other", 0, claimed, "JUSTID")
+    assert not await adapter.reject(STREAM, claimed, reason="r", error="e")
+    assert await adapter.reject(STREAM, mine, reason="r", error="e")
+    assert not await adapter.reject(STREAM, mine, reason="r", error="e")
     assert len(await redis.letters()) == 1
 
 
 @pytest.mark.parametrize("offers", [True, False])
 async def test_what_was_not_started_is_handed_back(
-    redis: Behind, door: RedisDoor, empty_redis: StandaloneServers, offers: bool
+    redis: Behind, adapter: RedisAdapter, empty_redis: StandaloneServers, offers: bool
 ) -> None:
     if offers:
-        await redis.create(KEYS.handover)
-    first, second, robbed = await redis.add(3)
-    await door.read(100, 1000)
-    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "third", 0, robbed, "JUSTID")
-    given = await door.release({STREAM: [first, second, robbed]})
+        await redis.create(KEYS.offer_stream)
+    first, second, claimed = await redis.add(3)
+    await adapter.read(100, 1000)
+    await redis.run("XCLAIM", KEYS.stream, KEYS.group, "third", 0, claimed, "JUSTID")
+    given = await adapter.release({STREAM: [first, second, claimed]})
     async with opened(worker_endpoint(empty_redis), "next") as other:
         taken = ids_of(await other.read(100, 1000 if given else 1))
     assert taken == [first, second][: given or 0]
@@ -73,37 +73,37 @@ async def test_what_was_not_started_is_handed_back(
 
 
 async def test_a_worker_that_owns_nothing_leaves_and_one_that_owns_something_stays(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
-    await redis.create(KEYS.handover)
-    await door.begin()
+    await redis.create(KEYS.offer_stream)
+    await adapter.begin()
     (entry_id,) = await redis.add()
-    await door.read(100, 1000)
-    assert not await door.leave()
+    await adapter.read(100, 1000)
+    assert not await adapter.leave()
     assert b"me" in await redis.consumers()
-    await door.exchange(Outgoing(acks={STREAM: [entry_id]}, marks=b""))
-    assert await door.leave()
-    assert await redis.consumers() | await redis.consumers(KEYS.handover) == set()
+    await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}, started_ids=b""))
+    assert await adapter.leave()
+    assert await redis.consumers() | await redis.consumers(KEYS.offer_stream) == set()
     assert await redis.run("HGET", KEYS.state, "boot:me") is None
     assert await redis.run("HEXISTS", KEYS.started, "me") == 0
     assert [event[b"kind"] for event in await redis.ledger()] == [b"consumer-removed"]
 
 
 async def test_a_worker_that_owns_a_copy_in_the_retry_stream_stays(
-    redis: Behind, door: RedisDoor
+    redis: Behind, adapter: RedisAdapter
 ) -> None:
     await redis.create(KEYS.retry)
     await redis.add(1, KEYS.retry)
-    await door.read(100, 1000)
-    assert not await door.leave()
+    await adapter.read(100, 1000)
+    assert not await adapter.leave()
 
 
 async def test_a_group_that_goes_is_waited_for_and_not_made(
-    redis: Behind, door: RedisDoor, empty_redis: StandaloneServers
+    redis: Behind, adapter: RedisAdapter, empty_redis: StandaloneServers
 ) -> None:
     await redis.create(KEYS.retry)
     for destroy in (("XGROUP", "DESTROY", KEYS.stream, KEYS.group), ("DEL", KEYS.stream)):
-        reading = asyncio.create_task(_read_until_refused(door))
+        reading = asyncio.create_task(_read_until_refused(adapter))
         while b"cmd=xreadgroup" not in await redis.run("CLIENT", "LIST"):
             await asyncio.sleep(0.01)
         await redis.run(*destroy)
@@ -111,23 +111,23 @@ async def test_a_group_that_goes_is_waited_for_and_not_made(
             await reading
         await redis.create()
         (entry_id,) = await redis.add()
-        assert await _read_until_served(door) == [entry_id]
+        assert await _read_until_served(adapter) == [entry_id]
 
 
-async def _read_until_refused(door: RedisDoor) -> None:
+async def _read_until_refused(adapter: RedisAdapter) -> None:
     while True:
         try:
-            await door.read(100, 20_000)
+            await adapter.read(100, 20_000)
         except NoSuchGroup:
             raise
         except Exception as error:
             assert "UNBLOCKED" in str(error)
 
 
-async def _read_until_served(door: RedisDoor) -> list[bytes]:
+async def _read_until_served(adapter: RedisAdapter) -> list[bytes]:
     while True:
         try:
-            return ids_of(await door.read(100, 20_000))
+            return ids_of(await adapter.read(100, 20_000))
         except NoSuchGroup:
             continue
 
@@ -144,19 +144,19 @@ async def test_acknowledged_entries_are_deleted_on_request_where_that_can_be_don
             async with opened(endpoint, deletes=True):
                 pass
         return
-    async with opened(endpoint, deletes=True) as door:
-        await door.read(100, 1000)
-        assert (await door.exchange(Outgoing(acks={STREAM: ids[:1]}))).acked == {STREAM: 1}
-        await door.exchange(Outgoing(checked_acks={STREAM: ids[1:]}))
+    async with opened(endpoint, deletes=True) as adapter:
+        await adapter.read(100, 1000)
+        assert (await adapter.exchange(Outgoing(acks={STREAM: ids[:1]}))).acked == {STREAM: 1}
+        await adapter.exchange(Outgoing(checked_acks={STREAM: ids[1:]}))
     assert await redis.run("XLEN", KEYS.stream) == 0
 
 
 async def test_what_the_rights_forbid_is_named(
-    redis: Behind, door: RedisDoor, empty_redis: StandaloneServers
+    redis: Behind, adapter: RedisAdapter, empty_redis: StandaloneServers
 ) -> None:
     (entry_id,) = await redis.add()
-    await door.read(100, 1000)
+    await adapter.read(100, 1000)
     empty_redis.acl_setuser("a-worker", "-xadd")
     with pytest.raises(PermissionDenied, match="xadd"):
-        await door.reject(STREAM, entry_id, reason="r", error="e")
+        await adapter.reject(STREAM, entry_id, reason="r", error="e")
     assert list(await redis.owners()) == [entry_id]

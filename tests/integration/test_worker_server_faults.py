@@ -1,4 +1,4 @@
-"""What a worker's door makes of lost answers, refusals, restarts and failovers."""
+"""What a worker's adapter makes of lost answers, refusals, restarts and failovers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,10 +8,10 @@ import pytest
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
 from pelops.errors import AuthenticationFailed, OutcomeUnknown, RedisError, RedisUnavailable
 from pelops.worker.server.adapter import Exchanged, Outgoing
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import endpoint_of
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.redis_adapter import endpoint_of
 from tests.integration.redis_proxy import Proxy, proxied
-from tests.integration.worker_door import (
+from tests.integration.worker_adapter import (
     KEYS,
     STREAM,
     Behind,
@@ -31,28 +31,28 @@ async def proxy(empty_redis: StandaloneServers) -> AsyncIterator[Proxy]:
 
 
 @pytest.fixture
-async def door(
+async def adapter(
     redis: Behind, empty_redis: StandaloneServers, proxy: Proxy
-) -> AsyncIterator[RedisDoor]:
-    async with opened(on_port(worker_endpoint(empty_redis), proxy.port)) as door:
-        yield door
+) -> AsyncIterator[RedisAdapter]:
+    async with opened(on_port(worker_endpoint(empty_redis), proxy.port)) as adapter:
+        yield adapter
 
 
-async def read_in_the_end(door: RedisDoor) -> list[bytes]:
+async def read_in_the_end(adapter: RedisAdapter) -> list[bytes]:
     """What comes once the server serves again."""
     while True:
         try:
-            found = ids_of(await door.read(100, 1000))
+            found = ids_of(await adapter.read(100, 1000))
         except RedisError:
             continue
         if found:
             return found
 
 
-async def say_in_the_end(door: RedisDoor, outgoing: Outgoing) -> Exchanged:
+async def say_in_the_end(adapter: RedisAdapter, outgoing: Outgoing) -> Exchanged:
     while True:
         try:
-            found = await door.exchange(outgoing)
+            found = await adapter.exchange(outgoing)
         except RedisError:
             continue
         if found.problem is None:
@@ -60,61 +60,61 @@ async def say_in_the_end(door: RedisDoor, outgoing: Outgoing) -> Exchanged:
 
 
 async def test_a_delivery_whose_answer_is_lost_is_found_in_the_history(
-    redis: Behind, door: RedisDoor, proxy: Proxy
+    redis: Behind, adapter: RedisAdapter, proxy: Proxy
 ) -> None:
-    await door.read(100, 1)
-    before = door.epoch
+    await adapter.read(100, 1)
+    before = adapter.epoch
     ids = await redis.add(2)
     proxy.lose_answers_to = {"XREADGROUP"}
     with pytest.raises(OutcomeUnknown):
-        await door.read(100, 1000)
+        await adapter.read(100, 1000)
     proxy.lose_answers_to = set()
-    assert ids_of(await door.read_history({}, 100)) == ids
-    assert door.epoch > before
+    assert ids_of(await adapter.read_history({}, 100)) == ids
+    assert adapter.epoch > before
 
 
 async def test_an_acknowledgement_whose_answer_is_lost_may_be_repeated(
-    redis: Behind, door: RedisDoor, proxy: Proxy
+    redis: Behind, adapter: RedisAdapter, proxy: Proxy
 ) -> None:
     (entry_id,) = await redis.add()
-    await door.read(100, 1000)
-    before = door.epoch
+    await adapter.read(100, 1000)
+    before = adapter.epoch
     proxy.lose_answers_to = {"XACK"}
     with pytest.raises(OutcomeUnknown):
-        await door.exchange(Outgoing(acks={STREAM: [entry_id]}))
+        await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}))
     proxy.lose_answers_to = set()
     assert await redis.pending() == []
-    assert (await door.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {STREAM: 0}
-    assert door.epoch > before
+    assert (await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {STREAM: 0}
+    assert adapter.epoch > before
 
 
 async def test_a_dead_letter_whose_answer_is_lost_is_not_written_twice(
-    redis: Behind, door: RedisDoor, proxy: Proxy
+    redis: Behind, adapter: RedisAdapter, proxy: Proxy
 ) -> None:
     (entry_id,) = await redis.add()
-    await door.read(100, 1000)
-    await door.begin()
+    await adapter.read(100, 1000)
+    await adapter.begin()
     proxy.lose_answers_to = {"EVAL", "EVALSHA"}
     with pytest.raises(OutcomeUnknown):
         while True:  # the first time the server may only say that it lacks the script
-            await door.reject(STREAM, entry_id, reason="r", error="e")
+            await adapter.reject(STREAM, entry_id, reason="r", error="e")
     proxy.lose_answers_to = {"EVAL"}
     with pytest.raises(OutcomeUnknown):
-        await door.reject(STREAM, entry_id, reason="r", error="e")
+        await adapter.reject(STREAM, entry_id, reason="r", error="e")
     proxy.lose_answers_to = set()
-    assert not await door.reject(STREAM, entry_id, reason="r", error="e")
+    assert not await adapter.reject(STREAM, entry_id, reason="r", error="e")
     assert len(await redis.letters()) == 1
 
 
 async def test_connections_that_are_cut_are_made_again(
-    redis: Behind, door: RedisDoor, proxy: Proxy
+    redis: Behind, adapter: RedisAdapter, proxy: Proxy
 ) -> None:
-    before = door.epoch
+    before = adapter.epoch
     await proxy.close()
     (entry_id,) = await redis.add()
-    assert await read_in_the_end(door) == [entry_id]
-    assert (await door.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {STREAM: 1}
-    assert door.epoch == before + 2
+    assert await read_in_the_end(adapter) == [entry_id]
+    assert (await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {STREAM: 1}
+    assert adapter.epoch == before + 2
 
 
 async def test_a_restart_that_forgets_scripts_and_connections_is_survived(
@@ -123,14 +123,14 @@ async def test_a_restart_that_forgets_scripts_and_connections_is_survived(
     servers = run_redis("8.6", options=ServerOptions(append_only="always"))
     async with behind(servers) as redis:
         await redis.create()
-        async with opened(endpoint_of(servers)) as door:
+        async with opened(endpoint_of(servers)) as adapter:
             await redis.add()
-            (held,) = ids_of(await door.read(100, 1000))
-            reading = asyncio.create_task(read_in_the_end(door))
+            (held,) = ids_of(await adapter.read(100, 1000))
+            reading = asyncio.create_task(read_in_the_end(adapter))
             servers.master().restart()
-            found = await say_in_the_end(door, Outgoing(keeps={STREAM: [held]}))
+            found = await say_in_the_end(adapter, Outgoing(keeps={STREAM: [held]}))
             assert found.lost == {}
-            assert (await say_in_the_end(door, Outgoing(acks={STREAM: [held]}))).acked
+            assert (await say_in_the_end(adapter, Outgoing(acks={STREAM: [held]}))).acked
             (entry_id,) = await redis.add()
             assert await reading == [entry_id]
 
@@ -138,36 +138,36 @@ async def test_a_restart_that_forgets_scripts_and_connections_is_survived(
 async def test_a_master_that_becomes_a_replica_did_not_do_it_and_is_asked_again(
     redis: Behind, empty_redis: StandaloneServers
 ) -> None:
-    async with opened(worker_endpoint(empty_redis)) as door:
+    async with opened(worker_endpoint(empty_redis)) as adapter:
         (held,) = await redis.add()
-        await door.read(100, 1000)
-        reading = asyncio.create_task(door.read(100, 20_000))
+        await adapter.read(100, 1000)
+        reading = asyncio.create_task(adapter.read(100, 20_000))
         while "xreadgroup" not in empty_redis.cli("CLIENT", "LIST"):
             await asyncio.sleep(0.01)
         empty_redis.cli("REPLICAOF", "127.0.0.1", "1")
         try:
             with pytest.raises(RedisUnavailable):
                 await reading
-            refused = await door.exchange(Outgoing(acks={STREAM: [held]}))
+            refused = await adapter.exchange(Outgoing(acks={STREAM: [held]}))
             assert isinstance(refused.problem, RedisUnavailable)
         finally:
             empty_redis.cli("REPLICAOF", "NO", "ONE")
-        assert (await door.exchange(Outgoing(acks={STREAM: [held]}))).acked == {STREAM: 1}
+        assert (await adapter.exchange(Outgoing(acks={STREAM: [held]}))).acked == {STREAM: 1}
         (entry_id,) = await redis.add()
-        assert await read_in_the_end(door) == [entry_id]
+        assert await read_in_the_end(adapter) == [entry_id]
 
 
-async def test_without_memory_acknowledgements_still_count_and_the_refusal_is_told(
+async def test_without_memory_acknowledgements_still_count_and_the_refusal_is_reported(
     redis: Behind, empty_redis: StandaloneServers
 ) -> None:
-    async with opened(worker_endpoint(empty_redis)) as door:
+    async with opened(worker_endpoint(empty_redis)) as adapter:
         ids = await redis.add(2)
-        await door.read(100, 1000)
+        await adapter.read(100, 1000)
         empty_redis.cli("CONFIG", "SET", "maxmemory", "1")
         try:
-            found = await door.exchange(Outgoing(acks={STREAM: ids[:1]}, marks=b"x"))
+            found = await adapter.exchange(Outgoing(acks={STREAM: ids[:1]}, started_ids=b"x"))
             with pytest.raises(RedisUnavailable, match="OOM"):
-                await door.reject(STREAM, ids[1], reason="r", error="e")
+                await adapter.reject(STREAM, ids[1], reason="r", error="e")
         finally:
             empty_redis.cli("CONFIG", "SET", "maxmemory", "0")
         assert found.acked == {STREAM: 1}
@@ -183,11 +183,11 @@ async def test_a_server_that_loads_its_data_is_waited_for(run_redis: RunRedis) -
         await redis.run("EVAL", _ADD_KEYS, 1, KEYS.stream)
         (entry_id,) = await redis.add()
         await redis.run("SAVE")
-        async with opened(endpoint_of(servers)) as door:
+        async with opened(endpoint_of(servers)) as adapter:
             servers.master().kill()
             restarting = asyncio.create_task(asyncio.to_thread(servers.master().start))
             refusals: list[str] = []
-            while not (found := await _tried(door, refusals)):
+            while not (found := await _tried(adapter, refusals)):
                 pass
             await restarting
             assert found == [entry_id]
@@ -204,9 +204,9 @@ for i = 1, 50 do redis.call('SET', '{orders:events}:' .. i, string.rep('x', 2000
 """
 
 
-async def _tried(door: RedisDoor, refusals: list[str]) -> list[bytes]:
+async def _tried(adapter: RedisAdapter, refusals: list[str]) -> list[bytes]:
     try:
-        return ids_of(await door.read(100, 1000))
+        return ids_of(await adapter.read(100, 1000))
     except RedisError as error:
         refusals.append(str(error))
         return []

@@ -1,4 +1,4 @@
-"""How long a worker's door waits: for large entries, silent servers, and those that are gone."""
+"""How long a worker's adapter waits: for large entries, silent servers, and those that are gone."""
 
 import asyncio
 from itertools import pairwise
@@ -10,10 +10,10 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import build_endpoint
 from pelops.errors import OutcomeUnknown, RedisUnavailable
 from pelops.worker.server.adapter import Outgoing
-from pelops.worker.server.place import Place
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import endpoint_of
-from tests.integration.worker_door import (
+from pelops.worker.server.place import WorkerPlace
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.redis_adapter import endpoint_of
+from tests.integration.worker_adapter import (
     KEYS,
     STREAM,
     Behind,
@@ -33,10 +33,12 @@ async def test_the_longer_a_server_is_gone_the_less_often_it_is_asked() -> None:
 
     listener = await asyncio.start_server(hang_up, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
-    door = RedisDoor(Place(endpoint=build_endpoint(url=f"redis://127.0.0.1:{port}"), **_ME))
+    adapter = RedisAdapter(
+        WorkerPlace(endpoint=build_endpoint(url=f"redis://127.0.0.1:{port}"), **_ME)
+    )
     for _ in range(6):
         with pytest.raises(RedisUnavailable):
-            await door.open()
+            await adapter.open()
     listener.close()
     waits = [later - earlier for earlier, later in pairwise(came_s)]
     assert waits[-1] > 2 * waits[0]
@@ -71,23 +73,23 @@ async def test_a_large_entry_takes_its_time_and_a_silent_server_does_not(
     listener = await asyncio.start_server(line.serve, "127.0.0.1", 0)
     endpoint = on_port(worker_endpoint(empty_redis), listener.sockets[0].getsockname()[1])
     body = "x" * 1_000_000
-    async with opened(endpoint, patience_s=0.4) as door:
+    async with opened(endpoint, patience_s=0.4) as adapter:
         (entry_id,) = await redis.add(body=body)
-        (delivered,) = await door.read(100, 1000)  # which takes far longer than its patience
+        (delivered,) = await adapter.read(100, 1000)  # which takes far longer than its patience
         assert delivered.entries[0][:2] == [entry_id, [b"body", body.encode()]]
         line.is_stalled = True
         with pytest.raises(OutcomeUnknown, match="no answer"):
-            await door.exchange(Outgoing(acks={STREAM: [entry_id]}))
+            await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}))
     listener.close()
 
 
 async def test_an_entry_of_a_hundred_megabytes_is_read_kept_and_rejected(
     empty_redis_86: StandaloneServers,
 ) -> None:
-    async with behind(empty_redis_86) as redis, opened(endpoint_of(empty_redis_86)) as door:
+    async with behind(empty_redis_86) as redis, opened(endpoint_of(empty_redis_86)) as adapter:
         await redis.create()
         await redis.run("XADD", KEYS.stream, "*", "body", b"x" * 100_000_000)
-        ((entry,),) = [some.entries for some in await door.read(100, 1000)]
+        ((entry,),) = [some.entries for some in await adapter.read(100, 1000)]
         assert len(entry[1][1]) == 100_000_000
-        assert (await door.exchange(Outgoing(keeps={STREAM: [entry[0]]}))).lost == {}
-        assert await door.reject(STREAM, entry[0], reason="TooLarge", error="e")
+        assert (await adapter.exchange(Outgoing(keeps={STREAM: [entry[0]]}))).lost == {}
+        assert await adapter.reject(STREAM, entry[0], reason="TooLarge", error="e")

@@ -1,4 +1,4 @@
-"""A worker's door to Sentinels, to a cluster whose slots move, and by TLS."""
+"""A worker's adapter to Sentinels, to a cluster whose slots move, and by TLS."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.connection import wire_to
 from pelops.worker.server.place import read_endpoint
-from pelops.worker.server.redis_adapter import RedisDoor
-from tests.integration.redis_door import endpoint_of
-from tests.integration.worker_door import (
+from pelops.worker.server.redis_adapter import RedisAdapter
+from tests.integration.redis_adapter import endpoint_of
+from tests.integration.worker_adapter import (
     KEYS,
     STREAM,
     Behind,
@@ -37,9 +37,9 @@ async def cluster(empty_cluster: ClusterServers) -> AsyncIterator[Behind]:
 
 
 @pytest.fixture
-async def door(cluster: Behind, empty_cluster: ClusterServers) -> AsyncIterator[RedisDoor]:
-    async with opened(worker_endpoint(empty_cluster)) as door:
-        yield door
+async def adapter(cluster: Behind, empty_cluster: ClusterServers) -> AsyncIterator[RedisAdapter]:
+    async with opened(worker_endpoint(empty_cluster)) as adapter:
+        yield adapter
 
 
 def another_node(servers: ClusterServers) -> int:
@@ -48,10 +48,10 @@ def another_node(servers: ClusterServers) -> int:
     return next(server.port for server in servers.masters() if server.port != owner)
 
 
-async def read_in_the_end(door: RedisDoor) -> list[bytes]:
+async def read_in_the_end(adapter: RedisAdapter) -> list[bytes]:
     while True:
         try:
-            found = ids_of(await door.read(100, 1000))
+            found = ids_of(await adapter.read(100, 1000))
         except RedisError:
             continue
         if found:
@@ -64,10 +64,12 @@ async def test_every_node_of_a_cluster_leads_to_the_group(
     endpoint = worker_endpoint(empty_cluster)
     for server in empty_cluster.masters():
         (entry_id,) = await cluster.add()
-        async with opened(on_port(endpoint, server.port)) as door:
-            await door.begin()
-            assert ids_of(await door.read(100, 1000)) == [entry_id]
-            assert (await door.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {STREAM: 1}
+        async with opened(on_port(endpoint, server.port)) as adapter:
+            await adapter.begin()
+            assert ids_of(await adapter.read(100, 1000)) == [entry_id]
+            assert (await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}))).acked == {
+                STREAM: 1
+            }
 
 
 async def test_a_worker_that_may_not_ask_for_slots_follows_where_it_is_sent(
@@ -76,8 +78,8 @@ async def test_a_worker_that_may_not_ask_for_slots_follows_where_it_is_sent(
     (entry_id,) = await cluster.add()
     empty_cluster.acl_setuser("a-worker", "-cluster|slots")
     endpoint = worker_endpoint(empty_cluster)
-    async with opened(on_port(endpoint, another_node(empty_cluster))) as door:
-        assert ids_of(await door.read(100, 1000)) == [entry_id]
+    async with opened(on_port(endpoint, another_node(empty_cluster))) as adapter:
+        assert ids_of(await adapter.read(100, 1000)) == [entry_id]
 
 
 async def test_any_key_of_a_cluster_can_be_written_to_by_a_wire_of_its_own(
@@ -92,37 +94,37 @@ async def test_any_key_of_a_cluster_can_be_written_to_by_a_wire_of_its_own(
 
 
 async def test_a_slot_that_moves_is_followed_by_waiting_reads_and_by_acknowledgements(
-    cluster: Behind, door: RedisDoor, empty_cluster: ClusterServers
+    cluster: Behind, adapter: RedisAdapter, empty_cluster: ClusterServers
 ) -> None:
     (held,) = await cluster.add()
-    assert ids_of(await door.read(100, 1000)) == [held]
-    reading = asyncio.create_task(read_in_the_end(door))
+    assert ids_of(await adapter.read(100, 1000)) == [held]
+    reading = asyncio.create_task(read_in_the_end(adapter))
     to = empty_cluster.server_at(another_node(empty_cluster))
     await asyncio.to_thread(empty_cluster.move_slot, KEYS.slot, to)
-    found = await door.exchange(Outgoing(keeps={STREAM: [held]}))
+    found = await adapter.exchange(Outgoing(keeps={STREAM: [held]}))
     assert (found.lost, found.problem) == ({}, None)
-    assert (await door.exchange(Outgoing(acks={STREAM: [held]}))).acked == {STREAM: 1}
+    assert (await adapter.exchange(Outgoing(acks={STREAM: [held]}))).acked == {STREAM: 1}
     (entry_id,) = await cluster.add()
     assert await reading == [entry_id]
 
 
 async def test_while_a_slot_moves_what_can_be_done_is_done_and_the_rest_did_not_happen(
-    cluster: Behind, door: RedisDoor, empty_cluster: ClusterServers
+    cluster: Behind, adapter: RedisAdapter, empty_cluster: ClusterServers
 ) -> None:
     first, second = await cluster.add(2)
-    await door.read(100, 1000)
+    await adapter.read(100, 1000)
     to = empty_cluster.server_at(another_node(empty_cluster))
     empty_cluster.begin_migration(KEYS.slot, to)
     try:
-        assert (await door.exchange(Outgoing(acks={STREAM: [first]}))).acked == {STREAM: 1}
+        assert (await adapter.exchange(Outgoing(acks={STREAM: [first]}))).acked == {STREAM: 1}
         empty_cluster.migrate_keys(KEYS.slot, to, KEYS.stream)
         # The stream is there already, which only ASK says.
-        assert (await door.exchange(Outgoing(acks={STREAM: [second]}))).acked == {STREAM: 1}
+        assert (await adapter.exchange(Outgoing(acks={STREAM: [second]}))).acked == {STREAM: 1}
         with pytest.raises(RedisUnavailable, match="being migrated"):
-            await door.leave()
+            await adapter.leave()
     finally:
         empty_cluster.finish_migration(KEYS.slot, to)
-    assert await door.leave()
+    assert await adapter.leave()
 
 
 async def test_a_failover_by_sentinels_is_followed(empty_sentinel: SentinelServers) -> None:
@@ -131,24 +133,24 @@ async def test_a_failover_by_sentinels_is_followed(empty_sentinel: SentinelServe
         for server in empty_sentinel.servers:
             rules = acl_rules(KEYS, Role.SDK_WORKER)
             server.cli("ACL", "SETUSER", "a-worker", "reset", "on", ">sesame", *rules)
-        async with opened(worker_endpoint(empty_sentinel)) as door:
+        async with opened(worker_endpoint(empty_sentinel)) as adapter:
             (held,) = await redis.add()
-            assert ids_of(await door.read(100, 1000)) == [held]
-            await door.exchange(Outgoing(keeps={STREAM: [held]}))
-            before = door.epoch
-            reading = asyncio.create_task(read_in_the_end(door))
+            assert ids_of(await adapter.read(100, 1000)) == [held]
+            await adapter.exchange(Outgoing(keeps={STREAM: [held]}))
+            before = adapter.epoch
+            reading = asyncio.create_task(read_in_the_end(adapter))
             await asyncio.to_thread(empty_sentinel.failover)
-            found = await _say_in_the_end(door, Outgoing(keeps={STREAM: [held]}))
+            found = await _say_in_the_end(adapter, Outgoing(keeps={STREAM: [held]}))
             assert found.lost == {}
             (entry_id,) = await redis.add()
             assert await reading == [entry_id]
-            assert door.epoch > before
+            assert adapter.epoch > before
 
 
-async def _say_in_the_end(door: RedisDoor, outgoing: Outgoing) -> Exchanged:
+async def _say_in_the_end(adapter: RedisAdapter, outgoing: Outgoing) -> Exchanged:
     while True:
         try:
-            found = await door.exchange(outgoing)
+            found = await adapter.exchange(outgoing)
         except RedisError:
             continue
         if found.problem is None:
@@ -167,10 +169,10 @@ async def test_certificates_come_from_the_files_that_the_variables_name(
         "PELOPS_REDIS_CERT_FILE": str(files.cert),
         "PELOPS_REDIS_KEY_FILE": str(files.key),
     }
-    async with behind(redis_tls) as redis, opened(read_endpoint(environment)) as door:
+    async with behind(redis_tls) as redis, opened(read_endpoint(environment)) as adapter:
         await redis.create()
         (entry_id,) = await redis.add()
-        assert ids_of(await door.read(100, 1000)) == [entry_id]
+        assert ids_of(await adapter.read(100, 1000)) == [entry_id]
 
 
 def test_variables_name_the_user_and_the_sentinels() -> None:

@@ -17,10 +17,10 @@ from local_cluster.redis_servers import (
 from pelops.errors import RedisError
 from pelops.redis_streams.access import Feature
 from pelops.worker import Entry, Worker
-from tests.integration.redis_door import endpoint_of
-from tests.integration.worker_door import KEYS, Behind, behind, grant, worker_endpoint
+from tests.integration.redis_adapter import endpoint_of
+from tests.integration.worker_adapter import KEYS, Behind, behind, grant, worker_endpoint
 from tests.redis_fixtures import RunRedis
-from tests.serving_worker import Told, serving, until
+from tests.serving_worker import ReportedEvents, serving, until
 
 
 class Traffic:
@@ -30,7 +30,7 @@ class Traffic:
         self.redis = redis
         self.added: list[bytes] = []  # to the knowledge of the producer
         self.handled: set[bytes] = set()
-        self.heard = Told()
+        self.heard = ReportedEvents()
         self.worker: Worker
         self._ends = asyncio.Event()
 
@@ -67,7 +67,7 @@ async def flowing(servers: RedisServers) -> AsyncIterator[Traffic]:
         await redis.create(KEYS.stream, KEYS.retry)
         traffic = Traffic(redis)
         endpoint = worker_endpoint(servers)
-        async with serving(endpoint, traffic.handle, idle_limit_ms=5000) as served:
+        async with serving(endpoint, traffic.handle, processing_timeout_ms=5000) as served:
             traffic.worker, traffic.heard = served
             producing = asyncio.create_task(traffic.produce())
             await traffic.flows()

@@ -20,7 +20,7 @@ from pelops.pipeline.archive.layout import WindowPlace
 from pelops.pipeline.engine.session import LazySession, as_lazy
 from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.settings import Settings, Target
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"
@@ -56,10 +56,10 @@ class Audited:
         self.keys = derive_keys(self.stream, GROUP)
         self.client: Any = redis.Redis(port=self.port)
         self.count = 0
-        self.settings = Settings(
+        self.settings = PipelineSettings(
             place=read_place({}, f"redis://127.0.0.1:{self.port}/0"),
             archive=str(archive),
-            targets=(Target(stream=self.stream, group=GROUP, stuck_after_ms=60_000),),
+            targets=(AuditTarget(stream=self.stream, group=GROUP, stuck_after_ms=60_000),),
         )
 
     def __enter__(self) -> Self:
@@ -123,7 +123,7 @@ class Audited:
         (summary,) = self.audit(**changes)
         return summary
 
-    def target(self, group: str) -> Target:
+    def target(self, group: str) -> AuditTarget:
         return replace(self.settings.targets[0], group=group)
 
     def json(self, name: str, number: int = 0, group: str = GROUP) -> dict[str, Any]:

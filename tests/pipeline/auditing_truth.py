@@ -1,7 +1,7 @@
 """A life of many entries, audited, and compared with the truth entry by entry.
 
 python -m tests.pipeline.auditing_truth --entries N: prints the comparison; ends with 1 when the
-audit tells of any entry something else with append-only files, or proves anything wrongly without.
+audit reports any entry something else with append-only files, or proves anything wrongly without.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pelops.pipeline.archive.layout import WindowPlace
 from pelops.pipeline.engine.session import open_session
 from pelops.pipeline.place import read_place
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.settings import Settings, Target
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
 from pelops.policy.audit.classification import Proof
-from tests.pipeline.evidence_door import FILES
+from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life
 
 # What the stream alone cannot tell apart.
@@ -55,7 +55,7 @@ class Compared:
     has_files: bool
     summaries: Sequence[AuditSummary]  # of each window
     counts: Counter[EntryStatus]  # of all windows, as far as later ones did not say otherwise
-    told: Mapping[bytes, EntryStatus]  # of each entry that the audits name, as the last of them
+    reported: Mapping[bytes, EntryStatus]  # of each entry that the audits name, as the last of them
     true: Mapping[bytes, EntryStatus]  # of every entry
     took_s: float
     added: int = 0  # by users
@@ -64,14 +64,14 @@ class Compared:
 
     def pairs(self) -> Counter[tuple[EntryStatus | None, EntryStatus]]:
         """How many entries were told to be the one, and are the other; None: only counted."""
-        return Counter((self.told.get(one), true) for one, true in self.true.items())
+        return Counter((self.reported.get(one), true) for one, true in self.true.items())
 
     def wrong(self) -> dict[bytes, tuple[EntryStatus | None, EntryStatus]]:
         """Entries of which the audit says something else; with files nothing else is allowed."""
-        pairs = ((one, (self.told.get(one), true)) for one, true in self.true.items())
+        pairs = ((one, (self.reported.get(one), true)) for one, true in self.true.items())
         return {one: pair for one, pair in pairs if not self._is_right(*pair)} | {
-            one: (told, EntryStatus.INDETERMINATE)
-            for one, told in self.told.items()
+            one: (reported, EntryStatus.INDETERMINATE)
+            for one, reported in self.reported.items()
             if one not in self.true
         }
 
@@ -81,22 +81,22 @@ class Compared:
         Nobody watched: what was gone before it was archived is indeterminate without files, or lost
         as far as counters prove it.
         """
-        expected = Counter(self.true.values() if self.has_files else self.told.values())
+        expected = Counter(self.true.values() if self.has_files else self.reported.values())
         if not self.has_files:
-            unnamed = [true for one, true in self.true.items() if one not in self.told]
+            unnamed = [true for one, true in self.true.items() if one not in self.reported]
             lost = self.counts[EntryStatus.LOST] - expected[EntryStatus.LOST]
             lost = min(max(lost, 0), unnamed.count(EntryStatus.LOST))
             expected[EntryStatus.LOST] += lost
             expected[EntryStatus.INDETERMINATE] += len(unnamed) - lost
         return [one for one in EntryStatus if self.counts[one] != expected[one]]
 
-    def _is_right(self, told: EntryStatus | None, true: EntryStatus) -> bool:
+    def _is_right(self, reported: EntryStatus | None, true: EntryStatus) -> bool:
         """Without files nothing is proven, and what nobody can tell is inferred or unknown."""
         if self.has_files:
-            return told is true
-        if told in UNSURE:
+            return reported is true
+        if reported in UNSURE:
             return true in UNSEEN
-        return told is true and told is not EntryStatus.ACKNOWLEDGED_PROVEN
+        return reported is true and reported is not EntryStatus.ACKNOWLEDGED_PROVEN
 
 
 async def audit_life(
@@ -114,10 +114,10 @@ async def audit_life(
     """
     with start_standalone("8.6", options=FILES) as servers:
         async with open_life(servers, seed=seed, size=size) as life:
-            settings = Settings(
+            settings = PipelineSettings(
                 place=read_place({}, f"redis://127.0.0.1:{life.port}/0"),
                 archive=str(directory / "with-files"),
-                targets=(Target(stream=STREAM, group=GROUP, stuck_after_ms=STUCK_MS),),
+                targets=(AuditTarget(stream=STREAM, group=GROUP, stuck_after_ms=STUCK_MS),),
                 aof_path=str(servers.server.directory / "appendonlydir"),
             )
             without = replace(settings, aof_path=None, archive=str(directory / "without"))
@@ -135,7 +135,7 @@ class _Audits:
     """Audits into one archive, one after the other."""
 
     spark: SparkSession
-    settings: Settings
+    settings: PipelineSettings
     summaries: list[AuditSummary] = field(default_factory=list)
     took_s: float = 0.0
 
@@ -149,27 +149,27 @@ class _Audits:
         self.took_s += time.monotonic() - began
 
     def compare(self, true: Mapping[bytes, EntryStatus]) -> Compared:
-        told: dict[bytes, EntryStatus] = {}
+        reported: dict[bytes, EntryStatus] = {}
         counts: Counter[EntryStatus] = Counter()
         for one in self.summaries:
-            told |= _told(self.settings, one.window)
+            reported |= _reported(self.settings, one.window)
             counts.update(one.counts)
             for entry_id, before, after in _settled(self.settings, one.window):
-                told[entry_id] = after
+                reported[entry_id] = after
                 counts.update({before: -1, after: 1})
         return Compared(
             has_files=self.settings.aof_path is not None,
             summaries=self.summaries,
             counts=counts,
-            told=told,
+            reported=reported,
             true=true,
             took_s=self.took_s,
             roots=sum(n for one in self.audits() for n in one["roots"].values()),
             broken=[
-                f"{told} of window {number}"
+                f"{reported} of window {number}"
                 for number, one in enumerate(self.audits())
-                for told in one["identities"]
-                if told["expected"] != told["found"]
+                for reported in one["identities"]
+                if reported["expected"] != reported["found"]
             ],
         )
 
@@ -185,7 +185,7 @@ def _audit_all(both: Sequence[_Audits]) -> None:
         audits.run()
 
 
-def _told(settings: Settings, window: Window) -> dict[bytes, EntryStatus]:
+def _reported(settings: PipelineSettings, window: Window) -> dict[bytes, EntryStatus]:
     """The status of every entry of a window that its archive names.
 
     Entries that are no exceptions are acknowledged: proven where the files say so.
@@ -193,19 +193,19 @@ def _told(settings: Settings, window: Window) -> dict[bytes, EntryStatus]:
     place = WindowPlace(root=settings.archive, stream=STREAM, number=window.number)
     if settings.aof_path is None:
         rows = _rows(place.part("entries"))
-        told = {one: EntryStatus.ACKNOWLEDGED_INFERRED for (one,) in rows}
+        reported = {one: EntryStatus.ACKNOWLEDGED_INFERRED for (one,) in rows}
     else:
         after = window.from_id.ms, window.from_id.seq
         rows = _rows(place.part(f"evidence/group={GROUP}"), "proof", after=after)
-        told = {one: _OF_PROOFS[proof] for one, proof in rows if proof in _OF_PROOFS}
+        reported = {one: _OF_PROOFS[proof] for one, proof in rows if proof in _OF_PROOFS}
     for part in ("exceptions", "unarchived"):
         rows = _rows(place.of_group(GROUP, part), "status")
-        told |= {one: EntryStatus(status) for one, status in rows}
-    return told
+        reported |= {one: EntryStatus(status) for one, status in rows}
+    return reported
 
 
 def _settled(
-    settings: Settings, window: Window
+    settings: PipelineSettings, window: Window
 ) -> Iterator[tuple[bytes, EntryStatus, EntryStatus]]:
     """Entries of earlier windows that were open until this one: what they were, and are."""
     place = WindowPlace(root=settings.archive, stream=STREAM, number=window.number)
@@ -236,20 +236,21 @@ def render_comparison(found: Compared) -> str:
         if true[status] or counts[status]
     ]
     differing = [
-        f"  told {told.value if told else 'as a number only'}, in truth {true.value}: {number}"
-        for (told, true), number in found.pairs().most_common()
-        if told is not true
+        f"  told {reported.value if reported else 'as a number only'}, in truth {true.value}: "
+        f"{number}"
+        for (reported, true), number in found.pairs().most_common()
+        if reported is not true
     ]
     wrong = found.wrong()
-    shown = [f"    {one.decode()}: {told}" for one, told in list(wrong.items())[:_SHOWN]]
+    shown = [f"    {one.decode()}: {reported}" for one, reported in list(wrong.items())[:_SHOWN]]
     columns = f"  {'':<22} {'true':>10} {'told':>10}"
     tail = f"  told wrongly: {len(wrong)}; statuses miscounted: {len(found.miscounted())}"
     return "\n".join([head, columns, *rows, *differing, tail, *shown])
 
 
-async def _tell(chosen: argparse.Namespace, directory: Path) -> int:
+async def _report(chosen: argparse.Namespace, directory: Path) -> int:
     place = read_place({}, "redis://127.0.0.1:1/0")
-    spark = open_session(Settings(place=place, archive=str(directory), memory_mib=2048))
+    spark = open_session(PipelineSettings(place=place, archive=str(directory), memory_mib=2048))
     given = {name: getattr(chosen, name) for name in ("entries", "seed", "size", "pauses")}
     code = 0
     try:
@@ -270,7 +271,7 @@ def main() -> int:
     parser.add_argument("--pauses", type=int, default=PAUSES, help="audits before the last one")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="pelops-truth-") as directory:
-        return asyncio.run(_tell(chosen, Path(directory)))
+        return asyncio.run(_report(chosen, Path(directory)))
 
 
 if __name__ == "__main__":

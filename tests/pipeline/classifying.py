@@ -23,5 +23,5 @@ def classify_entries(cases: Sequence[EntryFacts]) -> list[Outcome]:
     """The outcome of each."""
     frame = Frame.of(pa.Table.from_pylist([asdict(facts) for facts in cases], _SCHEMA))
     with on_driver():
-        told = frame.select(outcome_column().alias("outcome")).select("outcome.*")
-    return [Outcome(EntryStatus(status), Why(why)) for status, why in told.collect()]
+        reported = frame.select(outcome_column().alias("outcome")).select("outcome.*")
+    return [Outcome(EntryStatus(status), Why(why)) for status, why in reported.collect()]

@@ -14,7 +14,7 @@ from pelops.pipeline.engine.arrow.session import ArrowSession
 from pelops.pipeline.engine.functions import on_driver
 from pelops.pipeline.engine.session import LazySession
 from tests.pipeline.audited import Audited
-from tests.pipeline.evidence_door import FILES
+from tests.pipeline.evidence_adapter import FILES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,14 +9,14 @@ from typing import Any
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
-from pelops.domain.recovery import Action, Chunk
+from pelops.domain.recovery import Action, RetryBatch
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.recovery.actions import Act, Order, recover_owner
+from pelops.redis_streams.recovery.actions import RecoveryOrder, ScanContext, recover_owner
 from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
-from tests.integration.redis_door import an_owner
+from tests.integration.redis_adapter import an_owner
 from tests.pipeline.truth import End, Truth
 from tests.pipeline.wire import Wire, Word
 
@@ -28,7 +28,7 @@ class Driver:
     """A group, its stream and its retry stream, with all workers and the operator in one hand."""
 
     wire: Wire
-    server: Server  # the operator's door to the same server
+    server: Server  # the operator's adapter to the same server
     keys: GroupKeys
     main: Truth
     retry: Truth
@@ -128,30 +128,30 @@ class Driver:
         """The operator moves what a dead consumer holds."""
         target = self.retry if to_retry else self.main
         held = set(self.main.held.get(consumer, set()))
-        order = Order(owner=consumer, reason="it died", is_charged=charged)
-        cut = await server_time(self.server, self.keys) + _LATER
+        order = RecoveryOrder(owner=consumer, reason="it died", counts_attempt=charged)
+        cutoff = await server_time(self.server, self.keys) + _LATER
         act = self._act(target)
-        async for _ in recover_owner(self.server, act, order, cut=cut):
+        async for _ in recover_owner(self.server, act, order, cutoff=cutoff):
             pass
         self._note_moved(consumer, held, target)
 
     async def settle(self, consumer: str, place: int, action: Action) -> None:
         """The operator tries a suspect once more, or gives it up."""
-        cut = await server_time(self.server, self.keys) + _LATER
+        cutoff = await server_time(self.server, self.keys) + _LATER
         settled = Settlement(
             entry_id=parse_entry_id(self.main.ids[place]),
             action=action,
-            charges=self.main.failing[place],
-            alone_failures=1,
+            attempts=self.main.failing[place],
+            isolated_failures=1,
         )
         plan = AttemptPlan(
             owners=(),
             waiting=0,
-            chunk=Chunk(written="", under_way=frozenset()),
+            retry_batch=RetryBatch(written="", under_way=frozenset()),
             kept=frozenset(),
             resolved=frozenset(),
         )
-        owner = OwnerPlan(owner=consumer, cut=cut, settlements=(settled,), crowd=None)
+        owner = OwnerPlan(owner=consumer, cutoff=cutoff, settlements=(settled,), co_failed=None)
         reasons = Reasons(reason="MaxRetriesExceeded", error="its worker failed")
         act = self._act(self.main)
         await settle_suspects(
@@ -159,7 +159,7 @@ class Driver:
         )
         self._note_moved(consumer, {place}, self.main, is_dead=action is Action.DEAD)
 
-    def _act(self, target: Truth) -> Act:
+    def _act(self, target: Truth) -> ScanContext:
         is_own = target is self.retry
         return an_act(self.keys, target=target.stream, allows_others=is_own)
 

@@ -13,7 +13,7 @@ from typing import Final
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
 from pelops.domain.recovery import Action
-from tests.integration.redis_door import connected, endpoint_of
+from tests.integration.redis_adapter import connected, endpoint_of
 from tests.pipeline.driving import Driver
 from tests.pipeline.truth import End, Truth
 from tests.pipeline.wire import Wire, Word

@@ -9,10 +9,10 @@ from pelops.domain.audit import (
     EXPECTED_STATUSES,
     AuditFinding,
     AuditSummary,
+    AuditVerdict,
     EntryStatus,
-    Evidence,
+    EvidenceKind,
     RecoveryTimes,
-    Verdict,
     Window,
     build_summary,
     decide_verdict,
@@ -77,19 +77,19 @@ def summary(counts: dict[EntryStatus, int], **changes: object) -> AuditSummary:
         produced=produced,
         archived=produced,
         counts=counts,
-        verdict=Verdict.BALANCED,
+        verdict=AuditVerdict.BALANCED,
         sentence="Every entry is accounted for.",
     )
     return build_summary(replace(made, **changes))  # type: ignore[arg-type]
 
 
 def full_group() -> GroupReport:
-    told = summary(
+    reported = summary(
         COUNTS,
         open=3_326,
         stuck_earlier=6,
         archived=250_065,
-        verdict=Verdict.FINDINGS,
+        verdict=AuditVerdict.FINDINGS,
         sentence="245514 of 250067 entries were acknowledged (181204 proven, 64310 inferred), 412 "
         "are in flight, 37 are stuck, 2871 are not delivered yet, 214 are dead-lettered, 948 are "
         "requeued, 3 are pending without a body, 2 are lost, 66 are indeterminate.",
@@ -108,10 +108,10 @@ def full_group() -> GroupReport:
         oldest_stuck=timedelta(hours=2, minutes=13),
         recovery=RecoveryTimes(p50=timedelta(milliseconds=40), p99=timedelta(seconds=2)),
         retention_margin=0.93,
-        evidence=Evidence.LEDGER,
+        evidence=EvidenceKind.LEDGER,
     )
     return GroupReport(
-        summary=told,
+        summary=reported,
         earlier=tuple(_earlier(number) for number in range(406, 412)),
         checks=(
             CountCheck(name="produced", expected=250_067, found=250_067),
@@ -206,7 +206,7 @@ def quiet_group() -> GroupReport:
     """All looked at, nothing found."""
     return GroupReport(
         summary=summary(
-            {EntryStatus.ACKNOWLEDGED_PROVEN: 10}, group="mailing", evidence=Evidence.AOF
+            {EntryStatus.ACKNOWLEDGED_PROVEN: 10}, group="mailing", evidence=EvidenceKind.AOF
         ),
         timeline=Timeline(
             start=AT,
@@ -287,8 +287,8 @@ def report(*groups: GroupReport) -> Report:
 
 def _earlier(number: int) -> AuditSummary:
     counts = {**COUNTS, EntryStatus.LOST: 0, EntryStatus.STUCK: 412 - number}
-    told = summary(counts, verdict=Verdict.FINDINGS, sentence="Some are stuck.")
-    return replace(told, window=window(number, told.produced))
+    reported = summary(counts, verdict=AuditVerdict.FINDINGS, sentence="Some are stuck.")
+    return replace(reported, window=window(number, reported.produced))
 
 
 def many_groups(number: int = 200) -> tuple[GroupReport, ...]:
@@ -310,17 +310,17 @@ def _one_of_many(n: int) -> GroupReport:
     verdict = decide_verdict(
         [AuditFinding(kind=s.replace("_", "-"), count=c, sentence="") for s, c in bad.items()]
     )
-    told = summary(
+    reported = summary(
         counts,
         stream=f"shop:{n % 40:02d}:events",
         group=f"team-{n // 40}-consumers",
         verdict=verdict,
         sentence=f"{900 + n} of {sum(counts.values())} entries were acknowledged.",
-        evidence=Evidence.LEDGER,
+        evidence=EvidenceKind.LEDGER,
     )
     total = sum(bad.values())
     return GroupReport(
-        summary=told,
+        summary=reported,
         timeline=timeline(),
         stuck_ages=(),
         exceptions=Exceptions(count=total, counts={EntrySource.WINDOW: bad}, first=()),

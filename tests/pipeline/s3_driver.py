@@ -14,7 +14,7 @@ from pelops.pipeline.archive.storage import Storage
 from pelops.pipeline.engine.session import open_session
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import Settings
+from pelops.pipeline.settings import PipelineSettings
 from tests.pipeline.s3_store import endpoint
 
 AT_ONCE = 8
@@ -23,9 +23,9 @@ AT_ONCE = 8
 def create_at_once(storage: Storage, path: str) -> dict[str, Any]:
     """Many make one file; each tells what it would have it hold."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        told = list(pool.map(lambda by: storage.create_json(path, {"by": by}), range(AT_ONCE)))
+        reported = list(pool.map(lambda by: storage.create_json(path, {"by": by}), range(AT_ONCE)))
     return {
-        "made": [by for by, is_ours in enumerate(told) if is_ours],
+        "made": [by for by, is_ours in enumerate(reported) if is_ours],
         "found": storage.read_json(path),
         "same": storage.create_json(path, storage.read_json(path) or {}),
     }
@@ -58,7 +58,7 @@ def put_nothing(storage: Storage, path: str) -> str:
 
 
 def main(path: str) -> None:
-    settings = Settings(
+    settings = PipelineSettings(
         place=read_place({}, "redis://127.0.0.1:1/0"),
         archive=path,
         master="local[2]",

@@ -24,7 +24,7 @@ _IMPATIENT = {
 
 
 def endpoint() -> str:
-    """What a driver was told of the server."""
+    """What a driver was informed of the server."""
     return os.environ["PELOPS_AUDIT_S3_ENDPOINT"]
 
 

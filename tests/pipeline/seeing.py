@@ -10,7 +10,7 @@ from typing import Any, Final
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.evidence import Source, read_evidence
+from pelops.pipeline.evidence import EvidenceLocation, read_evidence
 from pelops.policy.audit.classification import EntryFacts, Proof
 from tests.integration.recovering import bodies, ledger
 from tests.pipeline.classifying import classify_entries
@@ -36,9 +36,9 @@ def check_with_files(seen: Seen) -> None:
         for one, facts in seen.facts.items()
     ]
     outcomes = zip(seen.facts, classify_entries(cases), strict=True)
-    told = {one: outcome.status for one, outcome in outcomes}
+    reported = {one: outcome.status for one, outcome in outcomes}
     true = dict(zip(seen.truth.ids, seen.truth.statuses(), strict=True))
-    wrong = {one: (told[one], true[one]) for one in true if told[one] != true[one]}
+    wrong = {one: (reported[one], true[one]) for one in true if reported[one] != true[one]}
     assert not wrong, f"{len(wrong)} of {len(true)}, such as {list(wrong.items())[:5]}"
 
 
@@ -46,15 +46,15 @@ def check_without_files(seen: Seen) -> None:
     """Nothing is proven wrongly: what is not as it is true is said to be inferred or unknown."""
     outcomes = classify_entries([seen.facts[one] for one in seen.truth.ids])
     statuses = seen.truth.statuses()
-    for one, true, told in zip(seen.truth.ids, statuses, outcomes, strict=True):
-        assert told.status is not EntryStatus.ACKNOWLEDGED_PROVEN
-        assert told.status is true or told.status in UNPROVEN, (one, told, true)
+    for one, true, reported in zip(seen.truth.ids, statuses, outcomes, strict=True):
+        assert reported.status is not EntryStatus.ACKNOWLEDGED_PROVEN
+        assert reported.status is true or reported.status in UNPROVEN, (one, reported, true)
 
 
 async def see(life: Life, truth: Truth, files: Path) -> Seen:
     """What the server, its ledger and its files show now. Nothing may happen meanwhile."""
     keys = life.driver.keys
-    evidence = read_evidence(Source(directory=files), [keys])
+    evidence = read_evidence(EvidenceLocation(directory=files), [keys])
     assert evidence.begins_empty
     proofs = _read_proofs(evidence.batches(truth.stream, keys.group))
     acts = await _read_acts(life, truth.stream)

@@ -1,6 +1,6 @@
 """A life of many entries, checked entry by entry: python -m tests.pipeline.tell_truth --entries N
 
-Prints what became of them and what reading the files cost; ends with 1 when the files tell of any
+Prints what became of them and what reading the files cost; ends with 1 when the files report any
 entry something else than the truth, or when without them anything is proven wrongly.
 """
 
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from local_cluster.redis_servers import start_standalone
-from pelops.pipeline.evidence import Source, read_evidence
-from tests.pipeline.evidence_door import FILES, VERSIONS
+from pelops.pipeline.evidence import EvidenceLocation, read_evidence
+from tests.pipeline.evidence_adapter import FILES, VERSIONS
 from tests.pipeline.mishaps import Life, live, open_life
 from tests.pipeline.seeing import check_with_files, check_without_files, see
 
 _ROUND: Final = 1000  # entries between two mishaps
 
 
-async def tell(version: str, entries: int, seed: int, directory: Path | None) -> None:
+async def report(version: str, entries: int, seed: int, directory: Path | None) -> None:
     """Live through it and check. Raises AssertionError, which names entries."""
     with start_standalone(version, options=FILES) as servers:
         async with open_life(servers, seed=seed, size=_ROUND) as life:
@@ -44,7 +44,7 @@ async def tell(version: str, entries: int, seed: int, directory: Path | None) ->
 def _show_cost(life: Life, files: Path) -> None:
     size = sum(one.stat().st_size for one in files.iterdir())
     began = time.process_time()
-    evidence = read_evidence(Source(directory=files), [life.driver.keys])
+    evidence = read_evidence(EvidenceLocation(directory=files), [life.driver.keys])
     print(
         f"read {size / 1e6:.0f} MB in {time.process_time() - began:.1f} CPU-seconds, "
         f"{evidence.acts} acts"
@@ -59,7 +59,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="directory for the truth as Parquet")
     chosen = parser.parse_args()
     try:
-        asyncio.run(tell(chosen.server, chosen.entries, chosen.seed, chosen.out))
+        asyncio.run(report(chosen.server, chosen.entries, chosen.seed, chosen.out))
     except AssertionError as wrong:
         print(wrong, file=sys.stderr)
         return 1

@@ -82,8 +82,8 @@ def test_a_link_that_leads_nowhere_is_no_archive(
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "unmounted")
     assert run("audit", audited, link) == 1
-    told = f"{link} is a link to {tmp_path / 'unmounted'}, which does not exist"
-    assert said(caplog) == [f"the archive path {link} cannot be used: {told}. {ADVICE}"]
+    message = f"{link} is a link to {tmp_path / 'unmounted'}, which does not exist"
+    assert said(caplog) == [f"the archive path {link} cannot be used: {message}. {ADVICE}"]
     (tmp_path / "unmounted").mkdir()
     assert run("audit", audited, link) == 0
 
@@ -113,8 +113,8 @@ def test_a_file_within_the_archive_is_named(
     file = audited.archive / "entries"
     file.touch()
     assert run("audit", audited, audited.archive) == 1
-    (told,) = said(caplog)
-    assert told.endswith(f"windows=0..23: Not a directory: {file} is a file")
+    (message,) = said(caplog)
+    assert message.endswith(f"windows=0..23: Not a directory: {file} is a file")
 
 
 def test_an_archive_that_may_not_be_written_says_whose_right_is_missing(

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pelops.pipeline.archive.footers import SCHEMA
+from pelops.pipeline.engine.arrow.parquet_output import FileOfFrames, render_parquet
 from pelops.pipeline.engine.arrow.session import ArrowSession
 from pelops.pipeline.engine.arrow.types import parse_schema
-from pelops.pipeline.engine.arrow.writing import FileOfFrames, render_parquet
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.functions import on_driver
 
@@ -39,7 +39,7 @@ def tuples(found: Any) -> list[tuple[Any, ...]]:
 def test_null_is_neither_true_nor_false() -> None:
     rows = frame("a boolean, b bigint", (True, 1), (False, None), (None, 3))
     a, b = F.col("a"), F.col("b")
-    told = rows.select(
+    reported = rows.select(
         (a & F.lit(False)).alias("and_false"),
         (a | F.lit(True)).alias("or_true"),
         (~a).alias("no"),
@@ -48,7 +48,7 @@ def test_null_is_neither_true_nor_false() -> None:
         b.eqNullSafe(F.lit(None)).alias("same"),
         F.coalesce("b", F.lit(7)).alias("or_7"),
     )
-    assert tuples(told) == [
+    assert tuples(reported) == [
         (False, True, False, True, True, False, 1),
         (False, True, True, None, None, True, 7),
         (False, True, None, False, False, False, 3),
@@ -131,7 +131,7 @@ def test_a_column_with_one_value_is_like_any_other() -> None:
     )
     assert str(rows.values["c"]) == "x"
     c = F.col("c")
-    told = rows.select(
+    reported = rows.select(
         "k",
         "c",
         (F.col("m") + F.col("n")).alias("sum"),
@@ -143,7 +143,7 @@ def test_a_column_with_one_value_is_like_any_other() -> None:
         c.isin("x", "y").alias("in"),
         F.timestamp_millis(F.col("m")).isNotNull().alias("time"),
     )
-    assert tuples(told) == [
+    assert tuples(reported) == [
         ("a", "x", 8, "x-x", None, 1, 1, 7, True, True),
         ("b", "x", 9, "x-x", None, 1, 2, 7, True, True),
         ("a", "x", 10, "x-x", None, 1, 3, 7, True, True),
@@ -165,16 +165,16 @@ def test_a_column_with_one_value_is_like_any_other() -> None:
 
 def test_a_condition_that_holds_everywhere_or_nowhere_leaves_the_type_as_it_is() -> None:
     rows = frame("n bigint", (1,), (2,))
-    told = rows.select(
+    reported = rows.select(
         F.when(F.lit(False), F.lit("a")).alias("never"),
         F.when(F.lit(True), F.lit(1)).otherwise(F.col("n")).alias("always"),
         F.when(F.lit(None).cast("boolean"), F.col("n")).otherwise(F.lit(5)).alias("unknown"),
         F.when(F.col("n") > 1, F.lit("b")).when(F.lit(True), F.lit("c")).alias("last"),
     )
-    assert [(one.name, one.dataType.simpleString()) for one in told.schema.fields] == [
+    assert [(one.name, one.dataType.simpleString()) for one in reported.schema.fields] == [
         ("never", "string"), ("always", "bigint"), ("unknown", "bigint"), ("last", "string")
     ]  # fmt: skip
-    assert tuples(told) == [(None, 1, 5, "c"), (None, 1, 5, "b")]
+    assert tuples(reported) == [(None, 1, 5, "c"), (None, 1, 5, "b")]
 
 
 def test_columns_of_one_name_are_refused() -> None:
@@ -185,11 +185,11 @@ def test_columns_of_one_name_are_refused() -> None:
         one.select("c")
 
 
-def test_groups_tell_of_their_rows() -> None:
+def test_groups_report_of_their_rows() -> None:
     rows = frame(
         "k string, n bigint, m bigint", ("a", 3, 1), ("b", None, 2), ("a", 1, 9), ("a", 2, 5)
     )
-    told = rows.groupBy("k").agg(
+    reported = rows.groupBy("k").agg(
         F.count("*").alias("rows"),
         F.count("n").alias("known"),
         F.sum("n").alias("sum"),
@@ -199,7 +199,7 @@ def test_groups_tell_of_their_rows() -> None:
         F.count_if(F.col("m") > 4).alias("many"),
         F.percentile(F.col("n"), F.lit(0.25)).alias("p25"),
     )
-    assert [row.asDict(recursive=True) for row in told.collect()] == [
+    assert [row.asDict(recursive=True) for row in reported.collect()] == [
         {
             "k": "a", "rows": 3, "known": 3, "sum": 6, "least": 1, "last": {"n": 1, "m": 9},
             "first": [3, 2], "many": 2, "p25": 1.5,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
-from pelops.domain.audit import Evidence, Verdict
+from pelops.domain.audit import AuditVerdict, EvidenceKind
 from pelops.pipeline.run import open_run, run_archive
-from pelops.pipeline.settings import Payload, Table
+from pelops.pipeline.settings import ArchivedPayload, UserTable
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 
@@ -25,8 +25,8 @@ def test_every_entry_of_a_window_has_one_status(audited: Audited) -> None:
         "stuck": 1,
         "undelivered": 40,
     }
-    assert summary.verdict is Verdict.FINDINGS
-    assert summary.evidence is Evidence.NONE
+    assert summary.verdict is AuditVerdict.FINDINGS
+    assert summary.evidence is EvidenceKind.NONE
     assert summary.open == 50
     rows = {(row["ms"], row["seq"]): row for row in audited.rows("exceptions")}
     assert len(rows) == 50
@@ -42,7 +42,7 @@ def test_a_group_that_has_acknowledged_everything_balances(audited: Audited) -> 
     audited.acknowledge(*audited.deliver(30))
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 30}
-    assert summary.verdict is Verdict.BALANCED
+    assert summary.verdict is AuditVerdict.BALANCED
     assert summary.sentence == "30 of 30 entries were acknowledged (inferred)."
 
 
@@ -87,16 +87,16 @@ def test_what_is_stuck_since_an_earlier_window_is_a_finding_of_each_audit(
     read = audited.deliver(5)
     audited.acknowledge(*read[2:])
     audited.let_idle(read[0], 10_000)
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
     audited.let_idle(read[0], 120_000)
     audited.add(1)
     summary = audited.audit_one()
     assert (summary.produced, summary.stuck_earlier, summary.open) == (1, 1, 3)
     assert {one.kind: one.count for one in summary.findings} == {"stuck-earlier": 1}
-    assert summary.verdict is Verdict.FINDINGS
+    assert summary.verdict is AuditVerdict.FINDINGS
     assert summary.sentence.endswith(" Of earlier windows 1 is stuck.")
     audited.acknowledge(read[0])
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
 
 
 def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited: Audited) -> None:
@@ -107,9 +107,9 @@ def test_a_group_that_is_audited_later_is_said_to_have_no_status_before(audited:
     for number in (1, 2):
         audited.add(1)
         audited.audit(targets=(audited.target(GROUP), audited.target("later")))
-        told = audited.json("audit.json", number, group="later")
-        assert told["audited_from"] == 1
-        assert [one for one in told["limits"] if "audited from window 1 on" in one]
+        reported = audited.json("audit.json", number, group="later")
+        assert reported["audited_from"] == 1
+        assert [one for one in reported["limits"] if "audited from window 1 on" in one]
         assert audited.json("audit.json", number)["audited_from"] == 0
 
 
@@ -123,7 +123,7 @@ def test_tables_that_a_window_without_keys_cannot_be_compared_with_are_named(
     run.watch.close()
     sent = tmp_path / "sent.csv"
     sent.write_text("key\no-1\n")
-    audited.audit(business_key="number", sent=Table(path=str(sent), format="csv", key="key"))
+    audited.audit(business_key="number", sent=UserTable(path=str(sent), format="csv", key="key"))
     limits = audited.json("audit.json")["limits"]
     assert [one for one in limits if "planned without a business key" in one]
     assert not [one for one in audited.json("audit.json", 1)["limits"] if "business key," in one]
@@ -143,7 +143,7 @@ def test_an_entry_that_was_in_flight_and_is_trimmed_after_it_was_acknowledged_is
     assert summary.open == 0
 
 
-def test_a_pending_entry_whose_body_was_deleted_is_told(audited: Audited) -> None:
+def test_a_pending_entry_whose_body_was_deleted_is_reported(audited: Audited) -> None:
     audited.create_group()
     ids = audited.add(6)
     audited.deliver(6)
@@ -180,7 +180,7 @@ def test_a_stream_that_was_made_anew_is_a_finding_and_not_a_crash(audited: Audit
     audited.count = 5
     audited.add(3)
     summary = audited.audit_one()
-    assert summary.verdict is Verdict.FAILING
+    assert summary.verdict is AuditVerdict.FAILING
     assert summary.findings[0].kind == "epoch-break"
     assert summary.produced == summary.archived == 3
     audited.count = 100
@@ -191,14 +191,14 @@ def test_a_stream_that_was_made_anew_is_a_finding_and_not_a_crash(audited: Audit
 def test_a_missing_group_fails_the_audit_and_not_the_run(audited: Audited) -> None:
     audited.add(5)
     summary = audited.audit_one()
-    assert summary.verdict is Verdict.FAILING
+    assert summary.verdict is AuditVerdict.FAILING
     assert summary.findings[0].kind == "group-missing"
     assert sum(summary.counts.values()) == 5
 
 
 def test_a_missing_stream_fails_the_audit_and_not_the_run(audited: Audited) -> None:
     summary = audited.audit_one()
-    assert (summary.verdict, summary.produced) == (Verdict.FAILING, 0)
+    assert (summary.verdict, summary.produced) == (AuditVerdict.FAILING, 0)
 
 
 def test_groups_of_one_stream_share_an_archive_and_nothing_else(audited: Audited) -> None:
@@ -229,7 +229,7 @@ def test_payloads_are_archived_only_when_asked_for_and_old_windows_go(audited: A
     columns = audited.session.read.parquet(audited.place().part("entries")).columns
     assert columns == ["ms", "seq", "bytes", "root_ms", "root_seq", "retry_count", "hash", "as_of"]
     audited.add(1, name=b"\xff\x00", empty="")
-    audited.audit_one(payload=Payload.FULL, retention=timedelta())
+    audited.audit_one(payload=ArchivedPayload.FULL, retention=timedelta())
     (row,) = audited.session.read.parquet(audited.place(1).part("entries")).collect()
     kept = {bytes(one["name"]): bytes(one["value"]) for one in row["fields"]}
     assert kept == {b"name": b"\xff\x00", b"empty": b""}

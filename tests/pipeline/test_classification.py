@@ -52,7 +52,7 @@ PASSED_SINCE = EntryFacts(was_reached=False, has_body=False)
         (replace(DELIVERED, loss_seen=True), EntryStatus.ACKNOWLEDGED_INFERRED),
     ],
 )
-def test_an_entry_has_the_status_that_its_facts_tell(
+def test_an_entry_has_the_status_that_its_facts_report(
     facts: EntryFacts, status: EntryStatus
 ) -> None:
     [outcome] = classify_entries([facts])
@@ -66,8 +66,8 @@ def test_nothing_is_proven_without_evidence() -> None:
             assert outcome.status is not EntryStatus.ACKNOWLEDGED_PROVEN
         if facts.proof is None and outcome.status is EntryStatus.LOST:
             assert not facts.has_body
-            told = outcome.why is Why.LOSS_SEEN and facts.loss_seen
-            assert told or (outcome.why is Why.GONE_UNDELIVERED and not facts.is_reached_after)
+            reported = outcome.why is Why.LOSS_SEEN and facts.loss_seen
+            assert reported or (outcome.why is Why.GONE_UNDELIVERED and not facts.is_reached_after)
 
 
 def test_spark_says_of_every_entry_what_arrow_says(spark: SparkSession) -> None:
@@ -76,9 +76,9 @@ def test_spark_says_of_every_entry_what_arrow_says(spark: SparkSession) -> None:
     rows = [tuple(getattr(facts, name) for name in names) for facts in cases]
     frame = spark.createDataFrame(rows, FACTS)
     assert frame.columns == names
-    told = frame.select("*", outcome_column().alias("outcome")).select(*names, "outcome.*")
+    reported = frame.select("*", outcome_column().alias("outcome")).select(*names, "outcome.*")
     known = dict(zip(rows, classify_entries(cases), strict=True))
-    for row in told.distinct().collect():
+    for row in reported.distinct().collect():
         *said, status, why = row
         assert known[tuple(said)] == (status, why), said
 

@@ -18,24 +18,24 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from local_cluster.processes import free_port
-from pelops.pipeline.checking import check_names
-from pelops.pipeline.engine.progress import progress_told
+from pelops.pipeline.engine.progress import progress_reported
 from pelops.pipeline.engine.session import as_lazy
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main, render_table
+from pelops.pipeline.name_check import check_names
 from pelops.pipeline.place import read_place
 from pelops.pipeline.reconcile.truth import read_table
 from pelops.pipeline.report.command import run_report
 from pelops.pipeline.run import find_targets, open_run
-from pelops.pipeline.settings import Table
-from pelops.pipeline.stages import Run
+from pelops.pipeline.settings import UserTable
+from pelops.pipeline.stages import PipelineRun
 from pelops.pipeline.triage.command import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.test_dying_drivers import end, start
 
 
 @contextmanager
-def running(audited: Audited) -> Iterator[Run]:
+def running(audited: Audited) -> Iterator[PipelineRun]:
     run = open_run(audited.spark, audited.settings)
     try:
         yield run
@@ -44,7 +44,7 @@ def running(audited: Audited) -> Iterator[Run]:
 
 
 def refusal(audited: Audited) -> str:
-    with running(audited) as run, pytest.raises(WrongSettings) as refused:
+    with running(audited) as run, pytest.raises(WrongPipelineSettings) as refused:
         check_names(run)
     assert not audited.archive.exists(), "nothing was planned for a name that is wrong"
     return str(refused.value)
@@ -84,8 +84,8 @@ def test_a_report_needs_no_redis(
     assert run_report(audited.spark, settings) == 0
     page = Path(capsys.readouterr().out.strip()).read_text(encoding="utf-8")
     assert audited.stream in page
-    [told] = [text for text in caplog.messages if text.startswith("dead letters of")]
-    assert "Connection refused" in told
+    [reported] = [text for text in caplog.messages if text.startswith("dead letters of")]
+    assert "Connection refused" in reported
 
 
 def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
@@ -97,9 +97,9 @@ def test_a_report_or_triage_of_a_misspelt_group_is_refused_and_leaves_the_page(
     assert run_report(audited.spark, audited.settings) == 0
     page = (audited.archive / "report" / "audit.html").read_bytes()
     wrong = replace(audited.settings, targets=(audited.target("wrokers"),))
-    with pytest.raises(WrongSettings, match="nothing of this was audited into"):
+    with pytest.raises(WrongPipelineSettings, match="nothing of this was audited into"):
         run_report(audited.spark, wrong)
-    with pytest.raises(WrongSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
+    with pytest.raises(WrongPipelineSettings, match=f"has no group 'wrokers'; it has '{GROUP}'"):
         run_triage(audited.spark, wrong)
     assert (audited.archive / "report" / "audit.html").read_bytes() == page
 
@@ -109,7 +109,7 @@ def test_dead_letters_of_a_group_that_is_gone_are_triaged(audited: Audited) -> N
     assert run_triage(audited.spark, audited.settings) == 0
 
 
-def test_what_is_wrong_with_the_server_is_told_before_spark_starts(
+def test_what_is_wrong_with_the_server_is_reported_before_spark_starts(
     audited: Audited, caplog: pytest.LogCaptureFixture
 ) -> None:
     audited.client.execute_command("ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@read")
@@ -125,14 +125,16 @@ def test_what_is_wrong_with_the_server_is_told_before_spark_starts(
     assert audited.session.range(1).count() == 1, "the session of others is still there"
 
 
-def test_a_spark_that_does_not_start_is_told_in_a_line(audited: Audited, tmp_path: Path) -> None:
+def test_a_spark_that_does_not_start_is_reported_in_a_line(
+    audited: Audited, tmp_path: Path
+) -> None:
     audited.create_group()
     log = tmp_path / "driver.log"
     assert start(audited, log, master="local[x]", spark_from=0).wait(timeout=240) == 1
-    told = log.read_text()
-    assert "Traceback" not in told
+    reported = log.read_text()
+    assert "Traceback" not in reported
     assert (
-        told.rstrip()
+        reported.rstrip()
         .splitlines()[-1]
         .endswith(
             "Spark failed: org.apache.spark.SparkException: Could not parse Master URL: 'local[x]'"
@@ -154,8 +156,8 @@ def test_a_group_that_comes_later_is_told_what_it_has_missed(
     audited.settings = replace(audited.settings, targets=both)
     with running(audited) as run:
         check_names(run)
-    [told] = caplog.messages
-    assert told.startswith("group 'mail' is in none of the windows that the archive has")
+    [reported] = caplog.messages
+    assert reported.startswith("group 'mail' is in none of the windows that the archive has")
 
 
 def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) -> None:
@@ -164,8 +166,8 @@ def test_what_is_open_is_told_when_nothing_was_added_either(audited: Audited) ->
     [read, *_] = audited.deliver(2)
     audited.let_idle(read, 90_000)
     audited.audit_one()
-    told = render_table(audited.audit_one())
-    [line] = [line for line in told.splitlines() if "open, of all windows" in line]
+    reported = render_table(audited.audit_one())
+    [line] = [line for line in reported.splitlines() if "open, of all windows" in line]
     assert line.split()[4:] == ["3,", "the", "oldest", "stuck", "one", "for", line.split()[10], "s"]
 
 
@@ -181,21 +183,21 @@ def test_a_table_that_is_not_there_is_refused_before_a_window_is_planned(
     audited: Audited,
 ) -> None:
     audited.create_group()
-    table = Table(path="/nowhere/sent.parquet", key="order")
+    table = UserTable(path="/nowhere/sent.parquet", key="order")
     audited.settings = replace(audited.settings, business_key="order", sent=table)
-    told = refusal(audited)
-    assert told.startswith("the table /nowhere/sent.parquet cannot be read: [PATH_NOT_FOUND]")
-    assert "\n" not in told
+    reported = refusal(audited)
+    assert reported.startswith("the table /nowhere/sent.parquet cannot be read: [PATH_NOT_FOUND]")
+    assert "\n" not in reported
 
 
 def test_a_database_without_its_driver_says_where_drivers_go(spark: SparkSession) -> None:
-    table = Table(path="jdbc:nosuch://db/shop?password=hunter2#sent", format="jdbc")
-    with pytest.raises(WrongSettings) as refused:
+    table = UserTable(path="jdbc:nosuch://db/shop?password=hunter2#sent", format="jdbc")
+    with pytest.raises(WrongPipelineSettings) as refused:
         read_table(spark, table)
-    told = str(refused.value)
-    assert told.startswith("the table sent of jdbc:nosuch://db/shop cannot be read: ")
-    assert "No suitable driver; the jar of its JDBC driver must be on Java's class path" in told
-    assert "hunter2" not in told
+    reported = str(refused.value)
+    assert reported.startswith("the table sent of jdbc:nosuch://db/shop cannot be read: ")
+    assert "No suitable driver; the jar of its JDBC driver must be on Java's class path" in reported
+    assert "hunter2" not in reported
 
 
 def test_a_table_of_a_database_is_read_by_jdbc(spark: SparkSession, tmp_path: Path) -> None:
@@ -205,17 +207,17 @@ def test_a_table_of_a_database_is_read_by_jdbc(spark: SparkSession, tmp_path: Pa
     url = f"jdbc:derby:{tmp_path}/shop"
     sent = spark.createDataFrame([("a", 5), ("b", 6)], "order_id string, sent_ms bigint")
     sent.write.format("jdbc").options(url=f"{url};create=true", dbtable="sent").save()
-    table = Table(path=f"{url}#sent", format="jdbc", key="order_id", at_ms="sent_ms")
+    table = UserTable(path=f"{url}#sent", format="jdbc", key="order_id", at_ms="sent_ms")
     rows = read_table(spark, table).collect()
     assert sorted((row["key"], row["at_ms"]) for row in rows) == [("a", 5), ("b", 6)]
 
 
-def test_progress_is_told_while_a_step_lasts_and_not_after(
+def test_progress_is_reported_while_a_step_lasts_and_not_after(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     gate = tmp_path / "open"
-    with progress_told(as_lazy(spark), every_s=0.05):
+    with progress_reported(as_lazy(spark), every_s=0.05):
         job = threading.Thread(target=count_behind, args=(spark.sparkContext, gate))
         job.start()
         while "working: 0 of 2 tasks of this step done" not in caplog.text:
@@ -254,10 +256,10 @@ def test_an_interrupted_run_says_so_in_a_line_and_is_taken_up_again(
     finally:
         if process.poll() is None:
             end(process)
-    told = log.read_text()
-    assert "Traceback" not in told
+    reported = log.read_text()
+    assert "Traceback" not in reported
     assert (
-        told.rstrip()
+        reported.rstrip()
         .splitlines()[-1]
         .endswith("interrupted: what is finished stays, and the same command goes on from there")
     )

@@ -22,7 +22,7 @@ from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.archive.storage import Storage
 from pelops.pipeline.archive.tables import table_names
 from pelops.pipeline.engine.session import LazySession
-from pelops.pipeline.lookup import Question, look_up
+from pelops.pipeline.lookup import LookupQuestion, look_up
 from tests.pipeline.audited import Audited
 
 STREAM = "shop:orders"
@@ -176,9 +176,11 @@ def test_many_small_windows_leave_few_files_and_are_still_looked_up(audited: Aud
         counted.append(files(audited.archive))
         audited.add(20)
     assert counted[SPAN + 1] < counted[SPAN] / 2, counted
-    (history,) = look_up(ArchiveFiles(str(audited.archive)), Question(entry=parse_entry_id(first)))
-    told = [(one.window, one.what) for one in history.events]
-    assert told == [
+    (history,) = look_up(
+        ArchiveFiles(str(audited.archive)), LookupQuestion(entry=parse_entry_id(first))
+    )
+    reported = [(one.window, one.what) for one in history.events]
+    assert reported == [
         (0, "added"),
         (0, "delivered to a"),
         (0, "found in flight"),

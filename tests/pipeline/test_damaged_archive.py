@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.run import open_run, run_archive
 from tests.pipeline.audited import GROUP, Audited
@@ -23,12 +23,12 @@ def test_markers_name_the_rows_of_each_file(audited: Audited) -> None:
     for stage, least in parts.items():
         files = audited.marker(stage)["files"]
         assert len(files) >= least, stage
-        for name, told in files.items():
+        for name, reported in files.items():
             part, _, file = f"{stage}/{name}".rpartition("/")
             if not part.endswith("statuses"):  # it lies by its date
                 path = Path(audited.place().part(part), file)
                 rows = pq.read_metadata(path).num_rows
-                assert told == {"rows": rows, "bytes": path.stat().st_size}
+                assert reported == {"rows": rows, "bytes": path.stat().st_size}
 
 
 @pytest.mark.parametrize("how", ["removed", "cut", "without its marker"])
@@ -48,7 +48,7 @@ def test_a_window_that_rests_on_a_damaged_one_is_never_balanced(audited: Audited
     audited.add(5)
     audited.acknowledge(*audited.deliver(25))
     summary = audited.audit_one()
-    assert summary.verdict is Verdict.FAILING
+    assert summary.verdict is AuditVerdict.FAILING
     (damage,) = [one for one in summary.findings if one.kind == "archive-damaged"]
     assert "audit again" in damage.sentence
     expected = f"group={GROUP}.json" if how == "without its marker" else file.name
@@ -67,15 +67,15 @@ def test_what_is_pending_though_no_window_left_it_open_is_found_and_looked_at(
     audited.add(1)
     again = audited.deliver(4)
     summary = audited.audit_one()
-    assert summary.verdict is Verdict.FINDINGS
+    assert summary.verdict is AuditVerdict.FINDINGS
     assert {one.kind: one.count for one in summary.findings} == {"unbalanced-pending": 4}
-    (told,) = [
+    (reported,) = [
         one for one in audited.json("audit.json", 1)["identities"] if one["name"] == "pending"
     ]
-    assert told == {"name": "pending", "expected": 4, "found": 0}
+    assert reported == {"name": "pending", "expected": 4, "found": 0}
     assert summary.open == 5
     audited.acknowledge(*again, *audited.deliver(1))
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
 
 
 def test_a_window_that_is_finished_later_is_not_finished_without_its_files(

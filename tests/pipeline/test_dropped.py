@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from tests.pipeline.audited import Audited
 
 
@@ -36,7 +36,7 @@ def test_entries_that_may_have_gone_with_their_consumers_are_not_said_to_be_ackn
     audited.deliver(3, "b")
     audited.deliver(1, "c")
     look(audited, ids[6], ids[2])
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
     audited.deliver(2, "b")
     drop(audited, 10, "a", "b")
     look(audited, ids[8], ids[6], at_ms=4_000_000_000_000)
@@ -47,7 +47,9 @@ def test_entries_that_may_have_gone_with_their_consumers_are_not_said_to_be_ackn
     assert kinds == {"indeterminate-later": 6, "pending-dropped": 6}
     settled = {row["seq"]: (row["status"], row["why"]) for row in audited.rows("settled", 1)}
     unknown = {
-        seq for seq, told in settled.items() if told == ("indeterminate", "consumer-deleted")
+        seq
+        for seq, reported in settled.items()
+        if reported == ("indeterminate", "consumer-deleted")
     }
     # What was delivered after it is not concerned.
     assert (unknown, settled.keys() - unknown) == ({2, 3, 4, 5, 7, 8}, {9, 0})
@@ -65,7 +67,7 @@ def test_what_was_dropped_within_a_window_is_not_known_to_be_acknowledged(
     audited.deliver(6, "b")
     drop(audited, 10, "b")
     summary = audited.audit_one()
-    assert summary.verdict is Verdict.FINDINGS
+    assert summary.verdict is AuditVerdict.FINDINGS
     assert audited.counts(summary) == {"acknowledged_inferred": 4, "indeterminate": 6}
     kinds = {one.kind: one.count for one in summary.findings}
     assert kinds == {"indeterminate": 6, "pending-dropped": 6}
@@ -86,4 +88,4 @@ def test_an_entry_whose_body_went_is_looked_at_until_its_worker_is_done(audited:
     assert (settled["seq"], settled["status"]) == (0, "acknowledged_inferred")
     audited.acknowledge(*ids[1:])
     third = audited.audit_one()
-    assert (third.verdict, third.open) == (Verdict.BALANCED, 0)
+    assert (third.verdict, third.open) == (AuditVerdict.BALANCED, 0)

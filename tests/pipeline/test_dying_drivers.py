@@ -20,7 +20,7 @@ from tests.pipeline.audited import GROUP, Audited
 
 REPOSITORY = Path(__file__).parents[2]
 STAGES = ("entries", "snapshot", "acts", "duplicates", f"group={slug(GROUP)}")
-# What tells of times of the run itself, and not of the window.
+# What reports times of the run itself, and not of the window.
 OF_THE_RUN = ("snapshot.json",)
 
 
@@ -154,9 +154,11 @@ def test_an_archive_without_room_is_a_clear_error_and_holds_nothing_half(
     finally:
         if process.poll() is None:
             end(process)
-    told = log.read_text().splitlines()
-    assert [line for line in told if "ERROR cannot write" in line and str(audited.archive) in line]
-    assert [line for line in told if "File too large" in line]
+    reported = log.read_text().splitlines()
+    assert [
+        line for line in reported if "ERROR cannot write" in line and str(audited.archive) in line
+    ]
+    assert [line for line in reported if "File too large" in line]
     left = list(Path(audited.place().path).iterdir())
     assert [one.name for one in left if one.name[0] != "."] == ["plan.json"]
     # With room again, the run goes on where that one ended, and tells what it found.

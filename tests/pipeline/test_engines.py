@@ -20,18 +20,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from pelops.pipeline.archive.footers import SCHEMA
-from pelops.pipeline.archive.planning import plan_windows
+from pelops.pipeline.archive.window_selection import plan_windows
 from pelops.pipeline.engine.functions import on_driver
 from pelops.pipeline.run import open_run
-from pelops.pipeline.settings import Payload
-from pelops.pipeline.stages import Work
+from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.stages import WindowWork
 from pelops.pipeline.window import audit_window
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 SEEDS: Final = range(int(os.environ.get("PELOPS_ENGINES_SEEDS", "1")))
 OTHER: Final = "other"
 _NULLABLE: Final = ("nullable", "containsNull", "valueContainsNull")
-# What tells of the time at which a window was worked on, and is the same file in both archives.
+# What reports the time at which a window was worked on, and is the same file in both archives.
 _OF_LOOKS: Final = ("snapshot.json", "plan.json")
 
 
@@ -66,13 +66,18 @@ def audit(audited: Audited, archive: Path, *, is_driver: bool) -> None:
     targets = (*audited.settings.targets, audited.target(OTHER))
     run = open_run(
         audited.spark,
-        replace(audited.settings, archive=str(archive), payload=Payload.FULL, business_key="order"),
+        replace(
+            audited.settings,
+            archive=str(archive),
+            payload=ArchivedPayload.FULL,
+            business_key="order",
+        ),
     )
     try:
         plan, _ = next(plan_windows(run, audited.stream, targets))
         place = replace(audited.place(plan.window.number), root=str(archive))
         with on_driver(is_driver):
-            audit_window(Work(run=run, plan=plan, place=place))
+            audit_window(WindowWork(run=run, plan=plan, place=place))
     finally:
         run.watch.close()
 
@@ -161,7 +166,7 @@ class Life:
             for act in (self.requeue, self.bury, self.release, self.retry, self.leave_stuck):
                 if self.held:
                     act(self.held.pop())
-            self.tell()
+            self.report()
         self.cut()
 
     def add(self) -> None:
@@ -211,13 +216,13 @@ class Life:
 
     def record(self, kind: str, entry: str, copy: str) -> None:
         self.events += 1
-        told = f"{copy or entry} {entry} 1 3 70"
+        message = f"{copy or entry} {entry} 1 3 70"
         self.audited.record(
-            kind, "reason", "slow", "consumer", "a", entry, told,
+            kind, "reason", "slow", "consumer", "a", entry, message,
             entry_id=f"{FIRST_MS + 100_000 + self.events}-0",
         )  # fmt: skip
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """What the operator records of the group as a whole."""
         self.events += 1
         last = f"{FIRST_MS + self.audited.count // 10}-0"

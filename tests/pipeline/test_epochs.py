@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import start_standalone
-from pelops.domain.audit import AuditSummary, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.pipeline.engine.session import LazySession
 from tests.pipeline.audited import Audited
 
@@ -15,7 +15,7 @@ from tests.pipeline.audited import Audited
 def audit_broken(audited: Audited, produced: int) -> AuditSummary:
     """An audit whose window does not go on where the last one ended."""
     (summary,) = audited.audit()
-    assert summary.verdict is Verdict.FAILING
+    assert summary.verdict is AuditVerdict.FAILING
     assert summary.findings[0].kind == "epoch-break"
     assert summary.produced == sum(summary.counts.values()) == produced
     return summary
@@ -73,7 +73,7 @@ def test_a_server_that_restarted_empty_and_was_filled_again_is_an_epoch_break(
         Audited(lazy_spark, servers, "refilled:", tmp_path / "archive") as audited,
     ):
         refill(audited, 20, kept=20)
-        assert audited.audit_one().verdict is Verdict.BALANCED
+        assert audited.audit_one().verdict is AuditVerdict.BALANCED
         servers.server.kill()
         servers.server.start()
         assert not audited.client.exists(audited.stream)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pipeline.evidence_door import KEYS, VERSIONS, Witnessed, witness
+from tests.pipeline.evidence_adapter import KEYS, VERSIONS, Witnessed, witness
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -23,7 +23,7 @@ def witnessed(running: Witnessed) -> Witnessed:
     return running
 
 
-def test_a_delivery_and_its_acknowledgement_are_told_with_consumer_and_times(
+def test_a_delivery_and_its_acknowledgement_are_reported_with_consumer_and_times(
     witnessed: Witnessed,
 ) -> None:
     witnessed.add(3)
@@ -121,7 +121,7 @@ def test_an_entry_trimmed_while_pending_may_still_be_acknowledged(witnessed: Wit
     "trim", [("XTRIM", "orders", "MINID", "~", "701-0"), ("XTRIM", "orders", "MAXLEN", "~", "300"),
              ("XADD", "orders", "maxlen", "~", "300", "2000-0", "f", "v")],
 )  # fmt: skip
-def test_an_approximate_trim_is_told_as_what_it_took(
+def test_an_approximate_trim_is_reported_as_what_it_took(
     witnessed: Witnessed, trim: tuple[str, ...]
 ) -> None:
     witnessed.add(1000)
@@ -151,8 +151,8 @@ def test_a_position_that_went_back_gives_again_what_is_still_there(witnessed: Wi
     witnessed.ask("XDEL", KEYS.stream, "1-0", "3-0")
     witnessed.group("SETID", "0-0")
     waiting = "undelivered"
-    told = ["read-without-record", waiting, "skipped", waiting, waiting]
-    assert list(witnessed.fates().values()) == told
+    reported = ["read-without-record", waiting, "skipped", waiting, waiting]
+    assert list(witnessed.fates().values()) == reported
 
 
 def test_an_acknowledgement_beside_a_record_in_the_ledger_is_the_operators(

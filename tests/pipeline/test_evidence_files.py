@@ -14,7 +14,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.pipeline.evidence import EvidenceUnusable
 from pelops.pipeline.evidence.commands import read_acts
 from pelops.pipeline.evidence.files import ListedFile, choose_chain
-from tests.pipeline.evidence_door import FILES, VERSIONS, Witnessed, witness
+from tests.pipeline.evidence_adapter import FILES, VERSIONS, Witnessed, witness
 
 KEPT = ServerOptions(append_only="no", config={**FILES.config, "aof-disable-auto-gc": "yes"})
 
@@ -31,7 +31,7 @@ def witnessed_86() -> Iterator[Witnessed]:
         yield one
 
 
-def test_the_files_of_a_new_server_tell_everything(witnessed: Witnessed) -> None:
+def test_the_files_of_a_new_server_report_everything(witnessed: Witnessed) -> None:
     witnessed.add(1)
     assert witnessed.evidence().begins_empty
     assert witnessed.rows()[1]["covered"]
@@ -46,7 +46,7 @@ def test_after_a_rewrite_what_happened_before_proves_nothing(witnessed: Witnesse
     assert covered == {5, 6}
 
 
-def test_a_base_of_commands_tells_how_things_stood_and_no_more(witnessed: Witnessed) -> None:
+def test_a_base_of_commands_reports_how_things_stood_and_no_more(witnessed: Witnessed) -> None:
     witnessed.ask("CONFIG", "SET", "aof-use-rdb-preamble", "no")
     _live_through_a_rewrite(witnessed)
     rows = witnessed.rows()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pelops.pipeline.archive.planning import last_plan
+from pelops.pipeline.archive.window_selection import last_plan
 from pelops.pipeline.evidence.stage import archive_evidence, read_proofs
 from pelops.pipeline.run import open_run
-from pelops.pipeline.stages import Work
+from pelops.pipeline.stages import WindowWork
 from tests.pipeline.audited import GROUP, Audited
 
 
@@ -33,7 +33,7 @@ def test_the_stage_holds_a_row_for_each_entry_and_stays_as_it_was_made(
         assert read_proofs(work, GROUP).where("proof IS NOT NULL").count() == 10
 
 
-def test_a_later_window_tells_of_its_own_entries_and_from_the_first_that_is_still_open(
+def test_a_later_window_reports_its_own_entries_and_from_the_first_that_is_still_open(
     witnessed: Audited,
 ) -> None:
     witnessed.create_group()
@@ -53,12 +53,12 @@ def test_a_later_window_tells_of_its_own_entries_and_from_the_first_that_is_stil
 
 
 @contextmanager
-def _work(audited: Audited) -> Iterator[Work]:
+def _work(audited: Audited) -> Iterator[WindowWork]:
     """The last window that was audited."""
     run = open_run(audited.spark, audited.settings)
     try:
         plan = last_plan(run, audited.stream)
         assert plan is not None
-        yield Work(run=run, plan=plan, place=audited.place(plan.window.number))
+        yield WindowWork(run=run, plan=plan, place=audited.place(plan.window.number))
     finally:
         run.watch.close()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict, Window
+from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.archive.snapshot import Snapshot
 from pelops.pipeline.archive.windows import EPOCH
-from pelops.pipeline.reconcile.owed import Owed, Removed, close_balance
+from pelops.pipeline.reconcile.group_share import GroupShare, Removed, close_balance
 from pelops.pipeline.reconcile.unarchived import count_undelivered
-from pelops.pipeline.redis_reader import GroupLook, StreamLook
+from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient
 
@@ -41,15 +41,15 @@ def test_a_first_audit_does_not_hide_what_was_deleted_before_it(audited: Audited
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 91, "payload_gone": 4}
     assert summary.produced == 95
-    # Nothing but an append-only file tells of the five that they were never delivered.
+    # Nothing but an append-only file reports the five that they were never delivered.
     assert kinds(summary) == {"payload-gone": 4, "removed-before-archive": 5}
-    assert (summary.verdict, summary.certainty) == (Verdict.FINDINGS, Certainty.UNKNOWN)
-    told = audited.json("audit.json")
-    assert told["removed_before"] == {"entries": 9, "unknown": 5}
-    assert [one for one in told["limits"] if "5 entries were added and removed before" in one]
+    assert (summary.verdict, summary.certainty) == (AuditVerdict.FINDINGS, Certainty.UNKNOWN)
+    reported = audited.json("audit.json")
+    assert reported["removed_before"] == {"entries": 9, "unknown": 5}
+    assert [one for one in reported["limits"] if "5 entries were added and removed before" in one]
 
 
-def test_append_only_files_tell_how_what_was_deleted_before_the_first_audit_ended(
+def test_append_only_files_report_how_what_was_deleted_before_the_first_audit_ended(
     witnessed: Audited,
 ) -> None:
     live_before_the_first_audit(witnessed)
@@ -62,7 +62,9 @@ def test_append_only_files_tell_how_what_was_deleted_before_the_first_audit_ende
     assert summary.certainty is Certainty.PROVEN
 
 
-def test_what_was_gone_when_a_group_was_set_back_is_told_and_not_lost(witnessed: Audited) -> None:
+def test_what_was_gone_when_a_group_was_set_back_is_reported_and_not_lost(
+    witnessed: Audited,
+) -> None:
     ids = witnessed.add(10)
     witnessed.create_group(at=ids[-1])
     witnessed.client.xdel(witnessed.stream, *witnessed.add(1))
@@ -113,9 +115,14 @@ def test_numbers_that_contradict_each_other_prove_nothing() -> None:
     def count(
         read: int | None, *, at: int = 15, known: int = 3, missing: int = 9, counts: bool = True
     ) -> int:
-        look = GroupLook(position=EntryId(at), pending=0, entries_read=read)
+        look = GroupSnapshot(position=EntryId(at), pending=0, entries_read=read)
         found = Snapshot(
-            before=look, after=look, stream=StreamLook(), pending=0, at_ms=0, counts_trimmed=counts
+            before=look,
+            after=look,
+            stream=StreamSnapshot(),
+            pending=0,
+            at_ms=0,
+            counts_trimmed=counts,
         )
         return count_undelivered(found, WINDOW, known=known, missing=missing)
 
@@ -133,7 +140,7 @@ def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audi
     audited.acknowledge(*audited.deliver(40))
     audited.client.xtrim(audited.stream, minid=ids[30], approximate=False)
     summary = audited.audit_one()
-    assert (summary.verdict, summary.certainty) == (Verdict.UNKNOWN, Certainty.UNKNOWN)
+    assert (summary.verdict, summary.certainty) == (AuditVerdict.UNKNOWN, Certainty.UNKNOWN)
     assert audited.counts(summary) == {"acknowledged_inferred": 10}
     assert kinds(summary) == {"removed-before-archive": 30}
     assert summary.sentence == (
@@ -142,7 +149,7 @@ def test_a_long_trimmed_stream_is_no_alarm_and_not_balanced_either(audited: Audi
     )
     audited.add(1)
     audited.acknowledge(*audited.deliver(1))
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
 
 
 def test_what_only_the_operator_trimmed_before_the_first_audit_was_acknowledged(
@@ -155,7 +162,7 @@ def test_what_only_the_operator_trimmed_before_the_first_audit_was_acknowledged(
     audited.record("trimmed", "count", 30, "below", ids[30], "first_id_after", ids[30])
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 40}
-    assert (summary.produced, summary.verdict) == (40, Verdict.BALANCED)
+    assert (summary.produced, summary.verdict) == (40, AuditVerdict.BALANCED)
     assert summary.window.from_id == EntryId.MIN
 
 
@@ -172,8 +179,8 @@ def test_what_was_removed_before_the_group_was_created_is_not_its_own() -> None:
     assert Removed(entries=10, max_deleted=EntryId(15)).after(EntryId(9), WINDOW.from_id) == 10
 
 
-def test_a_balance_holds_what_is_told_and_nothing_that_is_not() -> None:
-    owed = Owed(window=WINDOW, archived=10, removed=10)
+def test_a_balance_holds_what_is_reported_and_nothing_that_is_not() -> None:
+    owed = GroupShare(window=WINDOW, archived=10, removed=10)
     balance = close_balance(owed, 20, unaccounted=7)
     assert balance.unknown_before == 7
     assert balance.window == replace(WINDOW, from_id=EntryId.MIN, from_added=7)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from pelops.pipeline import window as window_run
 from pelops.pipeline.errors import ArchiveUnusable
 from tests.pipeline.audited import Audited
@@ -70,7 +70,7 @@ def test_an_archive_that_is_full_is_a_clear_error_and_goes_on_with_room(
     mount(audited.archive, "remount,size=8m")
     summary = audited.audit()[0]
     assert summary.produced == summary.archived == 30
-    assert summary.verdict is Verdict.BALANCED
+    assert summary.verdict is AuditVerdict.BALANCED
     left = [name for name in audited.files() if ".unfinished" in name or ".claim" in name]
     assert not left
 

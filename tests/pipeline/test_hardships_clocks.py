@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import Evidence
+from pelops.domain.audit import EvidenceKind
 from tests.faults.skewing import NoFaketime, skewed_start
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient
@@ -53,10 +53,10 @@ def test_a_clock_that_goes_back_stops_no_audit_and_hides_no_act(audited: Audited
     audited.deliver(6)
     # The server was two hours ahead, and the group quiet for a while before the audit.
     quiet = round((time.time() + AHEAD.total_seconds() - 600) * 1000)
-    told = ("entries_added", 10, "last_generated", ids[-1])
-    audited.record("bookmark", *told, entry_id=f"{quiet}-0")
+    reported = ("entries_added", 10, "last_generated", ids[-1])
+    audited.record("bookmark", *reported, entry_id=f"{quiet}-0")
     first = audited.audit_one(window=HOUR, name=NAME)
-    assert first.evidence is Evidence.LEDGER
+    assert first.evidence is EvidenceKind.LEDGER
     set_ahead(audited)
     # A failover put the clock right. The ledger goes on from its last ID, before that audit.
     audited.acknowledge(*ids[:6])
@@ -83,7 +83,7 @@ def set_ahead(audited: Audited) -> None:
     audited.client.hset(audited.keys.audit, f"totals:{NAME}", f"{at_ms} 0 0")
 
 
-def test_a_bookmark_of_the_future_closes_no_window_there(audited: Audited) -> None:
+def test_a_checkpoint_of_the_future_closes_no_window_there(audited: Audited) -> None:
     audited.create_group()
     audited.audit()
     ids = audited.add(5)

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from pelops.domain.audit import EntryStatus, Verdict
+from pelops.domain.audit import AuditVerdict, EntryStatus
 from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.settings import ArchivedPayload
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import be_patient
 
@@ -38,7 +38,7 @@ def test_a_full_payload_is_archived_to_the_byte(audited: Audited) -> None:
     ]
     for number, parts in enumerate(payloads, 1):
         add(audited, f"{number}-0", *parts)
-    summary = audited.audit_one(payload=Payload.FULL, business_key="a")
+    summary = audited.audit_one(payload=ArchivedPayload.FULL, business_key="a")
     assert audited.counts(summary) == {"undelivered": len(payloads)}
     frame = audited.session.read.parquet(audited.place().part("entries"))
     rows = {row["ms"]: row for row in frame.collect()}
@@ -75,22 +75,22 @@ def test_ids_at_every_end_are_audited_and_reported(audited: Audited) -> None:
     page = _report(audited)
     assert "NaN" not in page
     assert f"{YEAR_9999_MS}-7" in page
-    # The next window has a stream whose clock cannot go on, and bookmarks of another age.
+    # The next window has a stream whose clock cannot go on, and checkpoints of another age.
     audited.acknowledge(*ids)
     again = audited.audit_one(name="shop/nightly")
     assert again.produced == 0
-    assert again.verdict is Verdict.BALANCED
+    assert again.verdict is AuditVerdict.BALANCED
 
 
 def _keep_odd_ledger(audited: Audited, ids: list[str]) -> None:
-    """A ledger whose events lie at both ends of time, and tell of entries that do too."""
+    """A ledger whose events lie at both ends of time, and report entries that do too."""
     past = ("kind", "requeued", "stream", audited.stream, "consumer", "a")
     copy = f"{2**64 - 1}-{2**64 - 1}"
     audited.client.execute_command(
         "XADD", audited.keys.ledger, "0-1", *past, ids[2], f"{copy} {ids[2]} 1 1 40"
     )
-    told = ("entries_added", 3, "last_generated", ids[2])
-    audited.record("bookmark", *told, entry_id=f"{YEAR_9999_MS + 5}-0")
+    reported = ("entries_added", 3, "last_generated", ids[2])
+    audited.record("bookmark", *reported, entry_id=f"{YEAR_9999_MS + 5}-0")
     audited.record(
         "dead-lettered", "reason", "Poison", ids[5], f"9-9 {ids[5]} 3 4 70", entry_id=f"{MOST}-0"
     )
@@ -116,10 +116,10 @@ def test_entries_with_ids_that_no_column_holds_are_counted_as_indeterminate(
     summary = audited.audit_one()
     assert audited.counts(summary) == {"acknowledged_inferred": 3, "indeterminate": 2}
     assert summary.produced == 5
-    assert summary.verdict is Verdict.FINDINGS
+    assert summary.verdict is AuditVerdict.FINDINGS
     assert [one.count for one in summary.findings if one.kind == "ids-beyond-range"] == [2]
     assert "unarchived" not in {one.kind for one in summary.findings}
-    # The stream's clock cannot go back: nothing more can be added, and nothing is told twice.
+    # The stream's clock cannot go back: nothing more can be added, and nothing is reported twice.
     again = audited.audit_one()
     assert again.produced == 0
 
@@ -143,8 +143,8 @@ def test_entries_with_sequence_numbers_that_no_column_holds_are_counted_as_indet
     assert audited.counts(summary) == {
         "acknowledged_inferred": 4, "indeterminate": 3, "undelivered": 1,
     }  # fmt: skip
-    told = {one.kind: one.count for one in summary.findings}
-    assert told == {"ids-beyond-range": 3, "indeterminate": 3}
+    reported = {one.kind: one.count for one in summary.findings}
+    assert reported == {"ids-beyond-range": 3, "indeterminate": 3}
 
 
 def test_append_only_files_may_name_entries_that_no_column_holds(witnessed: Audited) -> None:
@@ -156,17 +156,17 @@ def test_append_only_files_may_name_entries_that_no_column_holds(witnessed: Audi
     witnessed.acknowledge(*witnessed.deliver(5)[:4])
     summary = witnessed.audit_one()
     assert witnessed.counts(summary) == {"acknowledged_proven": 3, "indeterminate": 3}
-    told = {one.kind: one.count for one in summary.findings}
-    assert told == {"ids-beyond-range": 3, "indeterminate": 3}
-    told = pq.read_table(witnessed.archive / "statuses", columns=["id"])
-    assert set(told["id"].to_pylist()) == set(ids)
+    reported = {one.kind: one.count for one in summary.findings}
+    assert reported == {"ids-beyond-range": 3, "indeterminate": 3}
+    reported = pq.read_table(witnessed.archive / "statuses", columns=["id"])
+    assert set(reported["id"].to_pylist()) == set(ids)
 
 
 def test_an_empty_stream_with_an_empty_group_is_balanced(audited: Audited) -> None:
     audited.create_group()
     audited.client.xgroup_createconsumer(audited.stream, GROUP, "idle")
     summary = audited.audit_one()
-    assert (summary.produced, summary.verdict) == (0, Verdict.BALANCED)
+    assert (summary.produced, summary.verdict) == (0, AuditVerdict.BALANCED)
     assert summary.sentence == "Nothing was added."
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pelops.pipeline.archive.layout import report_path, slug, stream_path
 from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run
-from pelops.pipeline.settings import Target
+from pelops.pipeline.settings import AuditTarget
 from tests.pipeline.audited import Audited
 
 ODD = "\U0001f600 new\nline\t%41 : {} / .. \\ * ? [a], ' \" <b>é</b> & $x"
@@ -35,9 +35,9 @@ OWN = ["..", ".", "", "_x", "a.json", "audit.html", "b.claim", "c.unfinished", "
 
 @pytest.mark.parametrize("name", OWN)
 def test_no_name_is_that_of_another_file_of_the_archive(name: str) -> None:
-    told = slug(name)
-    assert told and told != name
-    assert not told.endswith((".json", ".html", ".claim", ".unfinished"))
+    reported = slug(name)
+    assert reported and reported != name
+    assert not reported.endswith((".json", ".html", ".claim", ".unfinished"))
 
 
 @pytest.mark.parametrize("name", ["report", "statuses", "audit.html", "audit.json", ""])
@@ -61,10 +61,10 @@ def test_names_of_any_characters_are_audited_and_nothing_leaves_the_archive(
     audited: Audited, tmp_path: Path
 ) -> None:
     targets = [
-        Target(stream=f"{audited.prefix}{ODD}", group=ODD),
-        Target(stream=f"{audited.prefix}{LONG}", group=LONG),
+        AuditTarget(stream=f"{audited.prefix}{ODD}", group=ODD),
+        AuditTarget(stream=f"{audited.prefix}{LONG}", group=LONG),
         # As directories beside each other, one of these would be a file of the other.
-        *(Target(stream=audited.stream, group=group) for group in ("..", "a", "a.json")),
+        *(AuditTarget(stream=audited.stream, group=group) for group in ("..", "a", "a.json")),
     ]
     for target in targets:
         if not audited.client.exists(target.stream):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
-from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus
 from pelops.errors import WrongType
 from pelops.pipeline import window as window_run
 from pelops.pipeline.archive import snapshot
@@ -38,10 +38,10 @@ def test_a_stream_deleted_while_it_is_audited_is_a_finding(audited: Audited) -> 
         summary = audited.audit_one()
     assert summary.produced == summary.archived == 30
     # Nobody knows any more what was pending: nothing counts as acknowledged.
-    assert summary.verdict is Verdict.FAILING
+    assert summary.verdict is AuditVerdict.FAILING
     assert audited.counts(summary) == {"indeterminate": 30}
     again = audited.audit_one()
-    assert again.verdict is Verdict.FAILING
+    assert again.verdict is AuditVerdict.FAILING
     assert {one.kind for one in again.findings} >= {"epoch-break", "stream-missing"}
 
 
@@ -49,7 +49,7 @@ def test_a_stream_deleted_before_it_is_archived_is_a_finding(audited: Audited) -
     half_read(audited)
     with amid(window_run, "archive_entries", lambda: audited.client.delete(audited.stream)):
         summary = audited.audit_one()
-    assert (summary.produced, summary.archived, summary.verdict) == (30, 0, Verdict.FAILING)
+    assert (summary.produced, summary.archived, summary.verdict) == (30, 0, AuditVerdict.FAILING)
     assert audited.counts(summary) == {"indeterminate": 30}
 
 
@@ -79,7 +79,7 @@ def test_a_group_deleted_between_two_looks_makes_nothing_acknowledged(audited: A
         lambda: audited.client.xgroup_destroy(audited.stream, GROUP),
     ):
         summary = audited.audit_one()
-    assert summary.verdict is Verdict.FAILING
+    assert summary.verdict is AuditVerdict.FAILING
     assert audited.counts(summary) == {"indeterminate": 20, "undelivered": 10}
 
 
@@ -95,14 +95,14 @@ def test_trimming_while_it_is_archived_leaves_no_entry_without_a_status(audited:
     }  # fmt: skip
 
 
-def test_all_that_was_flushed_in_mid_run_is_told_and_the_next_run_begins_anew(
+def test_all_that_was_flushed_in_mid_run_is_reported_and_the_next_run_begins_anew(
     lazy_spark: LazySession, run_redis: RunRedis, tmp_path: Path
 ) -> None:
     with Audited(lazy_spark, run_redis(), "flushed:", tmp_path / "archive") as audited:
         half_read(audited)
         with amid(window_run, "take_snapshot", audited.client.flushall):
             summary = audited.audit_one(name="shop/nightly")
-        assert summary.verdict is Verdict.FAILING
+        assert summary.verdict is AuditVerdict.FAILING
         assert audited.counts(summary) == {"indeterminate": 30}
         # The stream that comes after it has more entries than the lost one ever had.
         audited.create_group()
@@ -112,7 +112,7 @@ def test_all_that_was_flushed_in_mid_run_is_told_and_the_next_run_begins_anew(
         assert summary.findings[0].kind == "epoch-break"
         assert summary.produced == summary.archived == 70
         audited.add(5)
-        assert audited.audit_one(name="shop/nightly").verdict is Verdict.BALANCED
+        assert audited.audit_one(name="shop/nightly").verdict is AuditVerdict.BALANCED
 
 
 @pytest.mark.parametrize("kept", ["always", None])
@@ -137,7 +137,7 @@ def test_a_server_that_restarts_in_mid_run_is_awaited(
             }  # fmt: skip
             assert audited.client.exists(audited.keys.audit)
         else:
-            assert summary.verdict is Verdict.FAILING
+            assert summary.verdict is AuditVerdict.FAILING
             assert summary.counts[EntryStatus.ACKNOWLEDGED_INFERRED] <= 10
 
 

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from pelops.pipeline import window as window_run
-from pelops.pipeline.archive import planning
+from pelops.pipeline.archive import window_selection
 from pelops.pipeline.engine.session import session_options
 from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import Settings
+from pelops.pipeline.settings import PipelineSettings
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import amid, be_patient
 
@@ -53,15 +53,15 @@ def kill_amid_reading(audited: Audited) -> list[int]:
 
 
 def pages(audited: Audited) -> int:
-    told = audited.client.info("commandstats").get("cmdstat_xrange", {"calls": 0})
-    return int(told["calls"])
+    reported = audited.client.info("commandstats").get("cmdstat_xrange", {"calls": 0})
+    return int(reported["calls"])
 
 
 @pytest.mark.full
 def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_doubled(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(planning, "_MOST_OF_A_PAGE", 50)
+    monkeypatch.setattr(window_selection, "_MOST_OF_A_PAGE", 50)
     be_patient(audited)
     audited.create_group()
     audited.add(ENTRIES)
@@ -79,5 +79,5 @@ def test_a_worker_killed_while_it_reads_is_replaced_and_no_entry_is_missed_or_do
 
 
 def test_a_task_that_dies_is_tried_again_where_nobody_chose_a_master(tmp_path: Path) -> None:
-    settings = Settings(place=read_place({}, "redis://127.0.0.1:1"), archive=str(tmp_path))
+    settings = PipelineSettings(place=read_place({}, "redis://127.0.0.1:1"), archive=str(tmp_path))
     assert session_options(settings)["spark.master"] == "local[*, 3]"

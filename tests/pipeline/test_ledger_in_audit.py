@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from pelops.domain.audit import EntryStatus, Evidence, Window
+from pelops.domain.audit import EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.archive.windows import EPOCH
@@ -32,7 +32,7 @@ def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
     audited.record("requeued", "consumer", "a", ids[0], f"{copy} {ids[0]} 1 1 40")
     audited.record("dead-lettered", "reason", "Poison", ids[1], f"9-9 {ids[1]} 3 4 70")
     summary = audited.audit_one()
-    assert summary.evidence is Evidence.LEDGER
+    assert summary.evidence is EvidenceKind.LEDGER
     assert audited.counts(summary) == {
         "acknowledged_inferred": 4,
         "requeued": 1,
@@ -52,7 +52,7 @@ def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
 
 def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
     return GroupHistory(
-        exists=True, archived=EntryId.MIN, rows=0, events=tuple(events), bookmarks=1
+        exists=True, archived=EntryId.MIN, rows=0, events=tuple(events), checkpoints=1
     )
 
 
@@ -62,29 +62,29 @@ def test_nothing_is_guessed_of_what_nobody_saw_go() -> None:
 
 
 def test_what_the_operator_saw_lost_is_lost_and_the_rest_stays_open() -> None:
-    told = {"at_least": "2", "at_most": "4", "after": "12-0", "before": "17-0"}
-    again = {**told, "at_least": "3"}
+    reported = {"at_least": "2", "at_most": "4", "after": "12-0", "before": "17-0"}
+    again = {**reported, "at_least": "3"}
     found = account_for_gone(
         Gone(missing=5, removed=15),
         WINDOW,
-        history((LedgerKind.DATA_LOSS, told), (LedgerKind.DATA_LOSS, again)),
+        history((LedgerKind.DATA_LOSS, reported), (LedgerKind.DATA_LOSS, again)),
         "orders",
     )
     assert found == {EntryStatus.LOST: 3, EntryStatus.INDETERMINATE: 2}
 
 
 def test_a_loss_whose_entries_were_archived_is_not_counted_among_those_that_were_not() -> None:
-    told = {"at_least": "3", "at_most": "3", "after": "12-0", "before": "17-0"}
+    reported = {"at_least": "3", "at_most": "3", "after": "12-0", "before": "17-0"}
     gone = Gone(missing=5, removed=15, seen=2)
-    found = account_for_gone(gone, WINDOW, history((LedgerKind.DATA_LOSS, told)), "orders")
+    found = account_for_gone(gone, WINDOW, history((LedgerKind.DATA_LOSS, reported)), "orders")
     assert found == {EntryStatus.LOST: 1, EntryStatus.INDETERMINATE: 4}
 
 
 def test_what_only_the_operator_trimmed_was_acknowledged() -> None:
-    told = {"stream": "orders", "count": "15", "first_id_after": "16-0"}
-    gone, trims = Gone(missing=5, removed=15), (LedgerKind.TRIMMED, told)
+    reported = {"stream": "orders", "count": "15", "first_id_after": "16-0"}
+    gone, trims = Gone(missing=5, removed=15), (LedgerKind.TRIMMED, reported)
     found = account_for_gone(gone, WINDOW, history(trims), "orders")
     assert found == {EntryStatus.ACKNOWLEDGED_INFERRED: 5}
-    of_copies = (LedgerKind.TRIMMED, {**told, "stream": "{orders}:workers:retry"})
+    of_copies = (LedgerKind.TRIMMED, {**reported, "stream": "{orders}:workers:retry"})
     found = account_for_gone(gone, WINDOW, history(of_copies), "orders")
     assert found == {EntryStatus.INDETERMINATE: 5}

@@ -13,21 +13,21 @@ from pelops.cli.main import main
 from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import PelopsError
 from pelops.pipeline.archive.reader import ArchiveFiles
-from pelops.pipeline.lookup import History, Question, look_up
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.lookup import EntryHistory, LookupQuestion, look_up
+from pelops.pipeline.settings import ArchivedPayload
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 
 COPY = f"{FIRST_MS + 500}-0"
 
 
-def look(audited: Audited, **asked: object) -> list[History]:
+def look(audited: Audited, **asked: object) -> list[EntryHistory]:
     for name in ("entry", "root"):
         if name in asked:
             asked[name] = parse_entry_id(str(asked[name]))
-    return look_up(ArchiveFiles(str(audited.archive)), Question(**asked))  # type: ignore[arg-type]
+    return look_up(ArchiveFiles(str(audited.archive)), LookupQuestion(**asked))  # type: ignore[arg-type]
 
 
-def said(history: History) -> list[tuple[int | None, str, str]]:
+def said(history: EntryHistory) -> list[tuple[int | None, str, str]]:
     return [(one.window, one.entry, one.what) for one in history.events]
 
 
@@ -56,7 +56,7 @@ def test_an_entry_is_followed_from_its_arrival_over_its_copy_to_its_end(
     (found,) = look(audited, entry=COPY)
     assert (found.stream, found.group, found.root) == (audited.stream, GROUP, ids[0])
     assert (found.status, found.evidence, found.window) == ("acknowledged_inferred", "inferred", 2)
-    told = said(found)
+    reported = said(found)
     for one in (
         (0, ids[0], "added"),
         (0, ids[0], "delivered to web-a"),
@@ -68,7 +68,7 @@ def test_an_entry_is_followed_from_its_arrival_over_its_copy_to_its_end(
         (1, COPY, "found in flight"),
         (2, COPY, "found acknowledged, inferred"),
     ):
-        assert told.count(one) == 1, one
+        assert reported.count(one) == 1, one
     (act,) = (one for one in found.events if one.what.startswith("requeued"))
     assert "worker died" in act.details
     assert "was pending at web-a" in act.details
@@ -99,7 +99,7 @@ def test_entries_are_found_by_a_field_where_the_archive_holds_it(audited: Audite
     ids = audited.add(10, order="first", note=b"\xff")
     with pytest.raises(PelopsError, match="holds no archive of this release"):
         look(audited, field=("order", "first"))
-    audited.audit(payload=Payload.HASH)
+    audited.audit(payload=ArchivedPayload.HASH)
     with pytest.raises(PelopsError, match="--payload full, or with --business-key order"):
         look(audited, field=("order", "first"))
     more = audited.add(2, order="second")
@@ -108,7 +108,7 @@ def test_entries_are_found_by_a_field_where_the_archive_holds_it(audited: Audite
     assert [one.root for one in found] == more
     assert {one.status for one in found} == {"undelivered"}
     last = audited.add(1, order="third")
-    audited.audit(payload=Payload.FULL)
+    audited.audit(payload=ArchivedPayload.FULL)
     assert [one.root for one in look(audited, field=("order", "third"))] == last
     assert look(audited, field=("order", "fourth")) == []
     assert [one.root for one in look(audited, entry=ids[3])] == [ids[3]]

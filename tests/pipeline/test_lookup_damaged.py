@@ -16,14 +16,14 @@ from pelops.domain.entry_id import parse_entry_id
 from pelops.pipeline.archive.layout import SPAN, stream_path
 from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.lookup import History, Question, look_up, render_histories
+from pelops.pipeline.lookup import EntryHistory, LookupQuestion, look_up, render_histories
 from tests.pipeline.audited import GROUP, Audited
 
 Damage = Callable[[Audited], Path]
 
 
-def look(audited: Audited, entry: str, group: str | None = None) -> list[History]:
-    asked = Question(entry=parse_entry_id(entry), group=group)
+def look(audited: Audited, entry: str, group: str | None = None) -> list[EntryHistory]:
+    asked = LookupQuestion(entry=parse_entry_id(entry), group=group)
     return look_up(ArchiveFiles(str(audited.archive)), asked)
 
 
@@ -94,10 +94,10 @@ def test_that_an_entry_is_not_there_is_not_said_of_a_damaged_archive(
         with pytest.raises(SystemExit) as ended:
             main(words)
         assert ended.value.code == 1
-        told = capsys.readouterr().err
-        assert "cannot be told whether" in told
-        assert f"the archive is damaged: {file} " in told
-        assert "Restore" in told
+        message = capsys.readouterr().err
+        assert "cannot be told whether" in message
+        assert f"the archive is damaged: {file} " in message
+        assert "Restore" in message
 
 
 def test_a_history_out_of_a_damaged_archive_says_that_it_may_lack_something(
@@ -109,12 +109,12 @@ def test_a_history_out_of_a_damaged_archive_says_that_it_may_lack_something(
     for window, entry in ((0, ids[0][0]), (1, ids[1][0])):
         (history,) = look(audited, entry)
         assert history.status == "acknowledged_inferred", window
-        (told,) = history.damage
-        assert told.startswith(f"{file} (5 rows) has ")
+        (message,) = history.damage
+        assert message.startswith(f"{file} (5 rows) has ")
         last = render_histories([history]).splitlines()[-1]
-        assert last == f"  the archive is damaged, so that events may be missing here: {told}"
+        assert last == f"  the archive is damaged, so that events may be missing here: {message}"
         main(["audit", "lookup", "--archive", str(audited.archive), "--id", entry, "--json"])
-        assert json.loads(capsys.readouterr().out)[0]["damage"] == [told]
+        assert json.loads(capsys.readouterr().out)[0]["damage"] == [message]
 
 
 def test_only_what_a_history_is_made_of_counts(audited: Audited) -> None:

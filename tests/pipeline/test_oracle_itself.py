@@ -15,8 +15,8 @@ from pelops.domain.audit import (
     EXPECTED_STATUSES,
     AuditFinding,
     AuditSummary,
+    AuditVerdict,
     EntryStatus,
-    Verdict,
     Window,
     build_summary,
 )
@@ -26,11 +26,11 @@ from tests.pipeline.oracle.findings import Judge, Record, Untrue, kinds_of
 from tests.pipeline.oracle.histories import Act, Files, History, Kind, make_history
 from tests.pipeline.oracle.known import KNOWN
 from tests.pipeline.oracle.lives import shrink
-from tests.pipeline.oracle.told import Root, Told
+from tests.pipeline.oracle.reported import Root, WindowReport
 from tests.pipeline.oracle.world import open_world
 
 _S = EntryStatus
-Change = Callable[[Told], Told]
+Change = Callable[[WindowReport], WindowReport]
 
 
 def test_a_history_is_the_same_for_the_same_number() -> None:
@@ -46,24 +46,24 @@ def test_every_act_is_in_some_history() -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_nothing_is_said_against_an_audit_that_knows_everything(seed: int) -> None:
     history = replace(make_history(seed), files=Files.WHOLE)
-    assert _judge(history, lambda told: told) == []
+    assert _judge(history, lambda reported: reported) == []
 
 
-def _count(told: Told, status: EntryStatus, number: int) -> Told:
-    counts = dict(told.summary.counts)
+def _count(reported: WindowReport, status: EntryStatus, number: int) -> WindowReport:
+    counts = dict(reported.summary.counts)
     counts[status] += number
-    return replace(told, summary=replace(told.summary, counts=counts))
+    return replace(reported, summary=replace(reported.summary, counts=counts))
 
 
-def _rename(told: Told, before: EntryStatus, after: EntryStatus) -> Told:
+def _rename(reported: WindowReport, before: EntryStatus, after: EntryStatus) -> WindowReport:
     """One entry that has the one status is said to have the other."""
-    one = next(entry for entry, status in told.named.items() if status is before)
-    changed = _count(_count(told, before, -1), after, 1)
-    return replace(changed, named={**told.named, one: after})
+    one = next(entry for entry, status in reported.named.items() if status is before)
+    changed = _count(_count(reported, before, -1), after, 1)
+    return replace(changed, named={**reported.named, one: after})
 
 
-def _say(told: Told, **changes: Any) -> Told:
-    return replace(told, summary=replace(told.summary, **changes))
+def _say(reported: WindowReport, **changes: Any) -> WindowReport:
+    return replace(reported, summary=replace(reported.summary, **changes))
 
 
 _LOSING = (
@@ -87,7 +87,7 @@ _PROVEN, _INFERRED = _S.ACKNOWLEDGED_PROVEN, _S.ACKNOWLEDGED_INFERRED
         ("count:lost:less", lambda one: _count(_count(one, _S.LOST, -1), _PROVEN, 1)),
         ("count:lost:more", lambda one: _count(_count(one, _S.LOST, 1), _PROVEN, -1)),
         ("produced", lambda one: _say(one, produced=one.summary.produced + 1)),
-        ("balanced:dropped+waiting-gone", lambda one: _say(one, verdict=Verdict.BALANCED)),
+        ("balanced:dropped+waiting-gone", lambda one: _say(one, verdict=AuditVerdict.BALANCED)),
         ("open:forgotten", lambda one: replace(one, open={})),
         ("open:count", lambda one: _say(one, open=one.summary.open + 1)),
         ("open:stuck-earlier", lambda one: _say(one, stuck_earlier=1)),
@@ -124,8 +124,10 @@ _BROKEN = (
 def test_what_a_stream_made_anew_began_with_is_still_open_in_later_windows() -> None:
     """The run after the break closes two windows: only the first of them begins anew."""
     history = replace(KNOWN["deleted before delivery"], acts=_BROKEN, files=Files.WHOLE)
-    assert _judge(history, lambda told: told) == []
-    assert "open:forgotten" in kinds_of(_judge(history, lambda told: replace(told, open={})))
+    assert _judge(history, lambda reported: reported) == []
+    assert "open:forgotten" in kinds_of(
+        _judge(history, lambda reported: replace(reported, open={}))
+    )
 
 
 def test_a_failing_history_becomes_as_small_as_it_can() -> None:
@@ -156,7 +158,7 @@ async def _live(history: History, change: Change) -> list[Untrue]:
             elif act.kind is Kind.AUDIT:
                 for group in world.groups:
                     record = records.setdefault(group, Record())
-                    judge = Judge(world, group, world.sight(group), record)
+                    judge = Judge(world, group, world.observation(group), record)
                     numbers = range(number, number + windows)
                     found += judge.judge([change(one) for one in _run(judge, numbers, ends)])
                 number, windows = number + windows, 1
@@ -165,10 +167,12 @@ async def _live(history: History, change: Change) -> list[Untrue]:
     return found
 
 
-def _run(judge: Judge, numbers: range, ends: dict[str, tuple[EntryId, int]]) -> Iterator[Told]:
+def _run(
+    judge: Judge, numbers: range, ends: dict[str, tuple[EntryId, int]]
+) -> Iterator[WindowReport]:
     """The windows of one run: all that is new lies in the first."""
     record = judge.record
-    is_broken = record.sight is not None and record.breaks != judge.world.breaks
+    is_broken = record.observation is not None and record.breaks != judge.world.breaks
     if is_broken:
         ends.pop(judge.group, None)
     for number in numbers:
@@ -177,7 +181,7 @@ def _run(judge: Judge, numbers: range, ends: dict[str, tuple[EntryId, int]]) -> 
 
 def _know(
     judge: Judge, number: int, ends: dict[str, tuple[EntryId, int]], *, begins_anew: bool
-) -> Told:
+) -> WindowReport:
     """An audit that reads the books."""
     stream, book, world = judge.stream, judge.book, judge.world
     begin, added = ends.get(judge.group, (EntryId.MIN, 0))
@@ -201,8 +205,8 @@ def _know(
     retried = {one: _INFERRED if status is _PROVEN else status for one, status in retried.items()}
     stuck = sum(1 for one in book.stuck if one < added)
     bad = [one for one in [*named.values(), *earlier.values()] if one not in EXPECTED_STATUSES]
-    verdict = Verdict.FINDINGS if bad or stuck else Verdict.BALANCED
-    verdict = Verdict.FAILING if begins_anew or not book.exists else verdict
+    verdict = AuditVerdict.FINDINGS if bad or stuck else AuditVerdict.BALANCED
+    verdict = AuditVerdict.FAILING if begins_anew or not book.exists else verdict
     roots = Counter(_best_root(judge, place) for place in places if place not in stream.copies)
     window = Window(
         number=number, from_id=begin, to_id=max(last, begin), from_added=added,
@@ -224,7 +228,7 @@ def _know(
         "removed_before_the_group": 0,
         "roots": {one.value: n for one, n in roots.items()},
     }
-    return Told(
+    return WindowReport(
         summary=summary, content=content, named=named,
         again={one: status for one, status in {**still, **settled}.items() if one not in named},
         exceptions={one: status for one, status in named.items() if status not in done},
@@ -246,9 +250,9 @@ def _best(judge: Judge, place: int) -> EntryStatus:
         Mark.REQUEUED: _S.REQUEUED,
         Mark.DEAD_LETTERED: _S.DEAD_LETTERED,
     }
-    for mark, told in known.items():
+    for mark, reported in known.items():
         if marks & mark:
-            return told
+            return reported
     if marks & Mark.LETTER_WITHOUT_BODY:
         return _S.PAYLOAD_GONE
     return status if judge.accepts(place, status) else _S.INDETERMINATE

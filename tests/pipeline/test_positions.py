@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-from pelops.domain.audit import Certainty, EntryStatus, Verdict
+from pelops.domain.audit import AuditVerdict, Certainty, EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.archive.snapshot import LastLook
-from pelops.pipeline.reconcile.owed import find_position_doubt
-from pelops.pipeline.redis_reader import GroupLook
+from pelops.pipeline.archive.snapshot import PreviousGroupState
+from pelops.pipeline.reconcile.group_share import find_position_doubt
+from pelops.pipeline.redis_reader import GroupSnapshot
 from tests.pipeline.audited import GROUP, Audited
 
 AT = EntryId(1000)
 DELETED = EntryId(500)
 
 
-def look(read: int | None = None, consumers: int = 1, given: int | None = 1000) -> GroupLook:
-    return GroupLook(position=AT, pending=0, entries_read=read, consumers=consumers, given_ms=given)
+def look(read: int | None = None, consumers: int = 1, given: int | None = 1000) -> GroupSnapshot:
+    return GroupSnapshot(
+        position=AT, pending=0, entries_read=read, consumers=consumers, given_ms=given
+    )
 
 
 def doubt(
-    found: GroupLook,
-    last: GroupLook | None = None,
+    found: GroupSnapshot,
+    last: GroupSnapshot | None = None,
     *,
     was_missing: bool = False,
     max_deleted: EntryId = DELETED,
     created_at: EntryId | None = None,
 ) -> str:
-    known = LastLook(group=last, was_missing=was_missing)
-    told = find_position_doubt(found, known, max_deleted=max_deleted, created_at=created_at)
-    return told or ""
+    known = PreviousGroupState(group=last, was_missing=was_missing)
+    reported = find_position_doubt(found, known, max_deleted=max_deleted, created_at=created_at)
+    return reported or ""
 
 
 def test_a_server_that_knows_how_much_was_read_leaves_no_doubt() -> None:
@@ -65,7 +67,7 @@ def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> N
     audited.create_group(at="$")
     summary = audited.audit_one()
     assert audited.counts(summary) == {"indeterminate": 20}
-    assert (summary.verdict, summary.certainty) == (Verdict.UNKNOWN, Certainty.UNKNOWN)
+    assert (summary.verdict, summary.certainty) == (AuditVerdict.UNKNOWN, Certainty.UNKNOWN)
     assert summary.sentence == "0 of 20 entries were acknowledged, 20 are indeterminate."
     (finding,) = summary.findings
     assert finding.kind == "indeterminate"
@@ -76,7 +78,7 @@ def test_a_group_that_never_read_has_acknowledged_nothing(audited: Audited) -> N
     audited.acknowledge(*audited.deliver(5))
     again = audited.audit_one()
     assert (again.verdict, audited.counts(again)) == (
-        Verdict.BALANCED, {"acknowledged_inferred": 5},
+        AuditVerdict.BALANCED, {"acknowledged_inferred": 5},
     )  # fmt: skip
 
 
@@ -88,7 +90,7 @@ def test_a_group_made_again_over_what_it_held_has_acknowledged_nothing(audited: 
     audited.create_group(at="$")
     summary = audited.audit_one()
     assert audited.counts(summary) == {"indeterminate": 20}
-    assert summary.verdict is Verdict.UNKNOWN
+    assert summary.verdict is AuditVerdict.UNKNOWN
 
 
 def test_a_group_made_again_between_two_audits_has_acknowledged_nothing(audited: Audited) -> None:
@@ -102,7 +104,7 @@ def test_a_group_made_again_between_two_audits_has_acknowledged_nothing(audited:
     summary = audited.audit_one()
     assert {one.kind: one.count for one in summary.findings} == {"indeterminate-later": 16}
     assert audited.counts(summary) == {"undelivered": 3}
-    assert (summary.verdict, summary.certainty) == (Verdict.UNKNOWN, Certainty.UNKNOWN)
+    assert (summary.verdict, summary.certainty) == (AuditVerdict.UNKNOWN, Certainty.UNKNOWN)
 
 
 def test_a_position_set_past_undelivered_entries_acknowledges_none_of_them(
@@ -111,7 +113,7 @@ def test_a_position_set_past_undelivered_entries_acknowledges_none_of_them(
     audited.create_group()
     audited.add(10)
     audited.acknowledge(*audited.deliver(10))
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
     audited.add(10)
     audited.client.xgroup_setid(audited.stream, GROUP, "$")
     summary = audited.audit_one()

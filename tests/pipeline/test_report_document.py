@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.audit import EntryStatus, Evidence, Verdict, parse_summary
+from pelops.domain.audit import AuditVerdict, EntryStatus, EvidenceKind, parse_summary
 from pelops.errors import InvalidSpec
 from pelops.pipeline.archive.layout import anchor_of
 from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
@@ -82,8 +82,8 @@ def test_counts_that_contradict_each_other_are_written_whatever_they_are() -> No
     document = _document(replace(quiet_group(), checks=(check,)))
     schema = build_schema()
     assert list(violations(document, schema, schema)) == []
-    (told,) = document["groups"][0]["checks"]
-    assert told == {"name": "roots", "expected": -3, "found": 0, "holds": False}
+    (reported,) = document["groups"][0]["checks"]
+    assert reported == {"name": "roots", "expected": -3, "found": 0, "holds": False}
 
 
 def test_a_later_release_may_add_fields() -> None:
@@ -123,15 +123,15 @@ def test_the_schema_knows_the_words_of_the_domain() -> None:
     assert set(known["EntryStatus"]["enum"]) == set(EntryStatus)
     summary = known["SummaryJson"]["properties"]
     assert summary["counts"]["propertyNames"] == {"$ref": "#/$defs/EntryStatus"}
-    assert set(known["Verdict"]["enum"]) == set(Verdict)
+    assert set(known["Verdict"]["enum"]) == set(AuditVerdict)
     assert summary["evidence"] == {"$ref": "#/$defs/Evidence"}
-    assert set(known["Evidence"]["enum"]) == set(Evidence)
+    assert set(known["Evidence"]["enum"]) == set(EvidenceKind)
 
 
 def test_the_summary_within_is_the_one_that_the_operator_reads() -> None:
     group = full_group()
-    (told,) = _document(group)["groups"]
-    assert parse_summary(json.dumps(told["summary"])) == group.summary
+    (reported,) = _document(group)["groups"]
+    assert parse_summary(json.dumps(reported["summary"])) == group.summary
 
 
 def test_equal_reports_give_equal_bytes() -> None:
@@ -147,9 +147,9 @@ def test_bytes_that_are_no_text_are_given_in_base64() -> None:
 
 
 def test_several_groups_share_the_worst_verdict_and_one_sentence() -> None:
-    told = report(full_group(), quiet_group())
-    assert verdict_of_all(told) is Verdict.FINDINGS
-    assert sentence_of_all(told).startswith(
+    reported = report(full_group(), quiet_group())
+    assert verdict_of_all(reported) is AuditVerdict.FINDINGS
+    assert sentence_of_all(reported).startswith(
         "2 groups, 250\u202f067 entries. 1 group needs a look: 2 lost, 3 without payload, "
     )
     quiet = report(quiet_group(), replace_name(quiet_group(), "other"))

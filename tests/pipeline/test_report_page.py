@@ -300,8 +300,8 @@ def _reports(text: str) -> list[Report]:
     evil, plain = hostile_group(text), quiet_group()
     line = line_of(evil, "page.html#group")
     return [
-        replace(told, audit=text, archive=text, pelops=text, stream=stream, unread=(text,))
-        for told in (report(evil), report(evil, plain), replace(report(plain), others=(line,)))
+        replace(message, audit=text, archive=text, pelops=text, stream=stream, unread=(text,))
+        for message in (report(evil), report(evil, plain), replace(report(plain), others=(line,)))
         for stream in (None, text)
     ]
 
@@ -348,7 +348,7 @@ def _luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("archived", "margin", "told"),
+    ("archived", "margin", "message"),
     [
         (30, None, "complete: nothing of this window was removed"),
         (30, 1.0, "complete: nothing of this window was removed"),
@@ -358,19 +358,19 @@ def _luminance(colour: str) -> float:
         (3, 0.5, "behind trimming: 27 entries of this window were removed before"),
     ],
 )
-def test_how_far_the_archive_is_ahead_of_trimming_is_told_in_words(
-    archived: int, margin: float | None, told: str
+def test_how_far_the_archive_is_ahead_of_trimming_is_reported_in_words(
+    archived: int, margin: float | None, message: str
 ) -> None:
     counts = {EntryStatus.ACKNOWLEDGED_PROVEN: 30}
     text = render_page(
         report(GroupReport(summary=summary(counts, archived=archived, retention_margin=margin)))
     )
-    assert told in text
+    assert message in text
     assert "-1257" not in text
 
 
 @pytest.mark.parametrize(
-    ("counts", "told"),
+    ("counts", "message"),
     [
         ({EntryStatus.ACKNOWLEDGED_PROVEN: 1}, "The one entry was acknowledged."),
         ({EntryStatus.ACKNOWLEDGED_INFERRED: 2}, "All 2 entries were acknowledged."),
@@ -387,9 +387,9 @@ def test_how_far_the_archive_is_ahead_of_trimming_is_told_in_words(
     ],
 )
 def test_what_is_not_acknowledged_is_said_to_be_what_it_is(
-    counts: dict[EntryStatus, int], told: str
+    counts: dict[EntryStatus, int], message: str
 ) -> None:
-    assert told in render_page(report(GroupReport(summary=summary(counts))))
+    assert message in render_page(report(GroupReport(summary=summary(counts))))
 
 
 def test_what_users_added_is_followed_to_its_last_copy() -> None:
@@ -400,7 +400,7 @@ def test_what_users_added_is_followed_to_its_last_copy() -> None:
     assert "The stream holds 100 copies of requeued entries beside them." in text
 
 
-def test_a_window_is_told_in_one_line() -> None:
+def test_a_window_is_reported_in_one_line() -> None:
     page = _page(full_group())
     assert (
         f"Window 412: 2025-10-09 08:53:20 to 09:08:20 UTC (15{THIN}min) · "

@@ -17,11 +17,11 @@ from pelops.pipeline.archive.layout import report_path, slug
 from pelops.pipeline.report.command import run_report, write_report
 from pelops.pipeline.report.schema import build_schema
 from pelops.pipeline.run import open_run, run_archive
-from pelops.pipeline.settings import Payload, Target
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 from pelops.pipeline.triage.command import run_triage
 from tests.pipeline.audited import GROUP, Audited
+from tests.pipeline.dead_letters import dead_letter
 from tests.pipeline.json_schema import violations
-from tests.pipeline.letters import dead_letter
 
 
 def _document(audited: Audited) -> dict[str, Any]:
@@ -47,13 +47,13 @@ def _trouble(audited: Audited) -> None:
     audited.deliver(12)
     audited.acknowledge(*ids[2:12])
     audited.let_idle(ids[0], 600_000)
-    told = f"1-1 {ids[0]} 1 4 1500"
-    audited.record("dead-lettered", "consumer", "a", "reason", "HandlerFailed", ids[1], told)
+    reported = f"1-1 {ids[0]} 1 4 1500"
+    audited.record("dead-lettered", "consumer", "a", "reason", "HandlerFailed", ids[1], reported)
     audited.acknowledge(ids[1])
     _bury(audited, 3)
 
 
-def test_the_report_tells_what_the_audit_found(
+def test_the_report_reports_what_the_audit_found(
     audited: Audited, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _trouble(audited)
@@ -124,14 +124,14 @@ def test_triage_writes_a_plan_that_can_be_read_and_keeps_payloads_to_itself(
 
 def test_triage_shows_payloads_where_they_may_be_archived(audited: Audited) -> None:
     _bury(audited, 1)
-    run_triage(audited.spark, replace(audited.settings, payload=Payload.FULL))
+    run_triage(audited.spark, replace(audited.settings, payload=ArchivedPayload.FULL))
     base = audited.archive / "report" / slug(audited.stream) / f"group={slug(GROUP)}"
     (cluster,) = json.loads((base / "clusters.json").read_text(encoding="utf-8"))["clusters"]
     ((field,),) = [one["fields"] for one in cluster["examples"]]
     assert field["name"]["text"] == "secret" and field["value"]["base64"] == "/zQy"
 
 
-def _other_stream(audited: Audited, name: str) -> Target:
+def _other_stream(audited: Audited, name: str) -> AuditTarget:
     """A stream of another name with a group of the same one, and two entries."""
     stream = f"{audited.prefix}{name}"
     for number in range(2):
@@ -174,7 +174,7 @@ def test_streams_of_one_archive_have_a_report_each_and_one_of_all(audited: Audit
     assert f'id="{anchor}"' in linked.read_text(encoding="utf-8")
 
 
-def test_a_report_that_cannot_be_read_is_told_and_is_no_reason_for_a_tick(
+def test_a_report_that_cannot_be_read_is_reported_and_is_no_reason_for_a_tick(
     audited: Audited,
 ) -> None:
     audited.create_group()
@@ -235,10 +235,10 @@ def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) 
     whole = audited.archive / "report" / "audit.json"
     before = whole.read_bytes()
 
-    def write(told: list[AuditSummary]) -> None:
+    def write(reported: list[AuditSummary]) -> None:
         run = open_run(audited.session, audited.settings)
         try:
-            write_report(run, told)
+            write_report(run, reported)
         finally:
             run.watch.close()
 
@@ -250,7 +250,7 @@ def test_nothing_new_leaves_the_reports_and_mends_that_of_all(audited: Audited) 
     assert _lines(_document(audited)) == [(audited.stream, summaries[0].verdict.value)]
 
 
-def test_a_window_that_was_archived_and_not_audited_yet_is_told(audited: Audited) -> None:
+def test_a_window_that_was_archived_and_not_audited_yet_is_reported(audited: Audited) -> None:
     audited.create_group()
     audited.add(5)
     audited.audit()
@@ -263,5 +263,5 @@ def test_a_window_that_was_archived_and_not_audited_yet_is_told(audited: Audited
     run_report(audited.session, audited.settings)
     (group,) = _document(audited)["groups"]
     assert group["summary"]["window"]["number"] == 0
-    told = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]
-    assert told == ["Window 1 was not audited for this group yet: this report ends before."]
+    reported = [one["sentence"] for one in group["unproven"] if one["why"] == "not-audited"]
+    assert reported == ["Window 1 was not audited for this group yet: this report ends before."]

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from pelops.domain.audit import (
     EXPECTED_STATUSES,
     AuditFinding,
+    AuditVerdict,
     Certainty,
     EntryStatus,
-    Verdict,
 )
 from pelops.pipeline.report.model import (
     Comparison,
@@ -80,7 +80,7 @@ TROUBLES: dict[str, dict[str, Any]] = {
 def test_a_finding_of_any_table_takes_the_tick_away(trouble: str) -> None:
     assert TICK in render_page(report(balanced()))
     group = balanced(**TROUBLES[trouble])
-    assert verdict_of(group) is Verdict.FINDINGS
+    assert verdict_of(group) is AuditVerdict.FINDINGS
     page = render_page(report(group))
     assert TICK not in page
     assert "Balanced" not in page.partition("<h1>")[2].partition("</h1>")[0]
@@ -106,25 +106,25 @@ def test_a_tick_and_a_finding_never_stand_on_one_page(
     )
     page = render_page(report(group))
     is_well = not (any(counts.values()) or listed or letters or kinds)
-    assert (TICK in page) == is_well == (verdict_of(group) is Verdict.BALANCED)
+    assert (TICK in page) == is_well == (verdict_of(group) is AuditVerdict.BALANCED)
     assert bool(list_findings(group)) != is_well
     several = render_page(report(quiet_group(), group))
     assert ("balanced group" in several) and ((TICK in several) == is_well)
 
 
 def test_entries_that_no_table_lists_are_counted_among_those_to_look_at() -> None:
-    told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.LOST: 1_876})
-    group = GroupReport(summary=told, exceptions=Exceptions(count=0, first=()))
+    reported = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.LOST: 1_876})
+    group = GroupReport(summary=reported, exceptions=Exceptions(count=0, first=()))
     page = render_page(report(group))
     assert "1\u202f876 entries are known by number alone" in page
     assert "none found: entries to look at" not in page
 
 
-def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
+def test_what_cannot_be_reported_is_unknown_and_has_no_tick() -> None:
     group = GroupReport(
         summary=summary({EntryStatus.ACKNOWLEDGED_PROVEN: 9, EntryStatus.INDETERMINATE: 1})
     )
-    assert verdict_of(group) is Verdict.UNKNOWN
+    assert verdict_of(group) is AuditVerdict.UNKNOWN
     assert [one.severity for one in list_findings(group)] == [Severity.UNKNOWN]
     page = render_page(report(group))
     assert TICK not in page
@@ -132,17 +132,19 @@ def test_what_cannot_be_told_is_unknown_and_has_no_tick() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "told"),
+    ("counts", "reported"),
     [
         ({EntryStatus.ACKNOWLEDGED_PROVEN: 5}, "Balanced, proven"),
         ({EntryStatus.ACKNOWLEDGED_INFERRED: 5}, "Balanced, inferred"),
     ],
 )
-def test_balanced_is_said_with_what_it_rests_on(counts: dict[EntryStatus, int], told: str) -> None:
+def test_balanced_is_said_with_what_it_rests_on(
+    counts: dict[EntryStatus, int], reported: str
+) -> None:
     group = GroupReport(summary=summary(counts))
     page = render_page(report(group))
-    assert told in page.replace("</span>", "")
-    assert f"<title>{told}: " in page
+    assert reported in page.replace("</span>", "")
+    assert f"<title>{reported}: " in page
     assert certainty_of(group) in {Certainty.PROVEN, Certainty.INFERRED}
 
 
@@ -161,20 +163,20 @@ def test_dead_letters_of_the_audit_and_those_that_are_there_now_count_once() -> 
     settled = Exceptions(
         count=1, counts={EntrySource.SETTLED: {EntryStatus.DEAD_LETTERED: 1}}, first=()
     )
-    for letters, told in ((1, 3), (3, 3), (40, 40)):
+    for letters, reported in ((1, 3), (3, 3), (40, 40)):
         group = GroupReport(
             summary=summary(counts),
             exceptions=settled,
             letters=DeadLetters(count=letters, clusters=()),
         )
         found = [one for one in list_findings(group) if one.severity is Severity.DEAD_LETTERED]
-        assert sum(one.count for one in found) == told
-        assert headline_of(report(group)) == f"{told} dead-lettered among 11 entries."
+        assert sum(one.count for one in found) == reported
+        assert headline_of(report(group)) == f"{reported} dead-lettered among 11 entries."
 
 
 def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:
-    told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.LOST: 1}, findings=())
-    (one,) = list_findings(GroupReport(summary=told))
+    reported = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 1, EntryStatus.LOST: 1}, findings=())
+    (one,) = list_findings(GroupReport(summary=reported))
     assert (one.kind, one.count) == ("lost", 1)
     assert one.sentence.startswith("Gone, and proven")
 
@@ -182,7 +184,7 @@ def test_a_finding_that_a_cut_list_has_lost_is_found_by_the_counts() -> None:
 def test_a_failure_is_worse_than_all_that_was_found() -> None:
     broken = summary(
         FINE,
-        verdict=Verdict.FAILING,
+        verdict=AuditVerdict.FAILING,
         findings=(AuditFinding(kind="files-missing", count=1, sentence="A file is gone."),),
     )
     (one,) = list_findings(GroupReport(summary=broken))
@@ -194,20 +196,20 @@ def test_a_shared_stream_counts_once() -> None:
     second = replace(first, summary=replace(first.summary, group="mailing"))
     other = replace(first, summary=replace(first.summary, stream="payments"))
     assert sentence_of_all(report(first, second)).startswith("2 groups, 920 entries: ")
-    told = sentence_of_all(report(first, second, other))
-    assert told.startswith("3 groups of 2 streams, 1\u202f840 entries: ")
+    reported = sentence_of_all(report(first, second, other))
+    assert reported.startswith("3 groups of 2 streams, 1\u202f840 entries: ")
 
 
 def test_a_report_that_cannot_be_read_takes_the_tick_away() -> None:
     whole = replace(report(balanced()), unread=("/archive/report/x/audit.json",))
-    assert verdict_of_all(whole) is Verdict.UNKNOWN
+    assert verdict_of_all(whole) is AuditVerdict.UNKNOWN
     assert TICK not in render_page(whole).partition("<main")[0]
 
 
 def test_other_streams_of_the_archive_count_for_the_verdict() -> None:
     bad = line_of(full_group(), "orders/audit.html#group")
     whole = replace(report(balanced()), others=(bad,))
-    assert verdict_of_all(whole) is Verdict.FINDINGS
+    assert verdict_of_all(whole) is AuditVerdict.FINDINGS
     page = render_page(whole)
     assert 'href="orders/audit.html#group"' in page
     assert page.index("order-processing") < page.index("balanced group")
@@ -215,5 +217,5 @@ def test_other_streams_of_the_archive_count_for_the_verdict() -> None:
 
 def test_an_audit_of_nothing_is_not_balanced() -> None:
     assert verdict_of_all(Report(audit="a", at=window().at, pelops="0", archive="")) is (
-        Verdict.UNKNOWN
+        AuditVerdict.UNKNOWN
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, Evidence
+from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, EvidenceKind
 from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.settings import ArchivedPayload
 from pelops.redis_streams.access import Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, Audited
 
@@ -32,7 +32,9 @@ def restricted(
         audited.client.execute_command("ACL", "SETUSER", user, "on", ">secret", *rules)
         audited.client.execute_command("ACL", "LOG", "RESET")
         place = read_place({}, f"redis://{user}:secret@127.0.0.1:{audited.port}/0")
-        audited.settings = replace(audited.settings, place=place, name=NAME, payload=Payload.FULL)
+        audited.settings = replace(
+            audited.settings, place=place, name=NAME, payload=ArchivedPayload.FULL
+        )
         yield audited
         audited.client.execute_command("ACL", "DELUSER", user)
 
@@ -43,7 +45,7 @@ def test_an_auditor_needs_no_other_right_and_writes_one_key(restricted: Audited)
     _live(audited)
     before = _keys(audited)
     summary = audited.audit_one()
-    assert summary.evidence is Evidence.LEDGER
+    assert summary.evidence is EvidenceKind.LEDGER
     assert summary.counts[EntryStatus.DEAD_LETTERED] == 1
     assert summary.counts[EntryStatus.REQUEUED] == 1
     audited.add(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from tests.pipeline.audited import GROUP, Audited
 
 
@@ -58,11 +58,11 @@ def test_copies_that_were_trimmed_before_the_audit_are_no_entries_of_users(
     summary = audited.audit_one()
     assert (summary.produced, summary.archived) == (40, 3)
     assert audited.counts(summary) == {"acknowledged_inferred": 30, "requeued": 10}
-    told = audited.json("audit.json", 1)
-    assert told["roots"] == {"acknowledged_inferred": 30}
-    assert told["copies"] == 10
+    reported = audited.json("audit.json", 1)
+    assert reported["roots"] == {"acknowledged_inferred": 30}
+    assert reported["copies"] == 10
     assert broken(audited, 1) == []
-    assert {one["name"] for one in told["identities"]} >= {"roots", "requeued", "pending"}
+    assert {one["name"] for one in reported["identities"]} >= {"roots", "requeued", "pending"}
 
 
 def test_a_chain_whose_middle_was_trimmed_ends_as_its_last_copy(audited: Audited) -> None:
@@ -80,8 +80,8 @@ def test_a_chain_whose_middle_was_trimmed_ends_as_its_last_copy(audited: Audited
     audited.record("dead-lettered", "reason", "Poison", again[0], letter)
     trim(audited, "MINID", again[1])
     audited.audit_one()
-    told = audited.json("audit.json", 1)
-    assert told["roots"] == {"dead_lettered": 1, "undelivered": 1}
+    reported = audited.json("audit.json", 1)
+    assert reported["roots"] == {"dead_lettered": 1, "undelivered": 1}
     assert broken(audited, 1) == []
     # The last copy goes before it is delivered: the root is lost, and not undelivered for ever.
     audited.client.xdel(audited.stream, again[1])
@@ -104,7 +104,7 @@ def test_an_entry_that_is_requeued_in_a_later_window_is_followed_from_there(
     assert (root["window"], root["status"]) == (0, "undelivered")
     assert audited.json("audit.json", 1)["roots"] == {}
     audited.acknowledge(*audited.deliver(1))
-    assert audited.audit_one().verdict is Verdict.BALANCED
+    assert audited.audit_one().verdict is AuditVerdict.BALANCED
     (root,) = audited.rows("roots", 2)
     assert root["status"] == "acknowledged_inferred"
 
@@ -131,8 +131,8 @@ def test_copies_that_left_the_retry_stream_before_the_archive_are_followed(
     watch(audited)
     summary = audited.audit_one()
     assert audited.counts(summary) == {"requeued": 3}
-    told = audited.json("audit.json")
+    reported = audited.json("audit.json")
     expected = {"acknowledged_inferred": 1, "in_flight": 1, "undelivered": 1}
-    assert (told["roots"], told["retried"], told["copies"]) == (expected, expected, 0)
+    assert (reported["roots"], reported["retried"], reported["copies"]) == (expected, expected, 0)
     assert summary.open == 2
     assert broken(audited) == []

@@ -1,4 +1,4 @@
-"""What a run is told, and how it says no."""
+"""What a run is reported, and how it says no."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from pelops.domain.audit import AuditSummary, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.pipeline import settings
 from pelops.pipeline.arguments import add_arguments
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main
 from pelops.pipeline.run import exit_code
 from pelops.pipeline.settings import (
-    Payload,
-    Settings,
+    ArchivedPayload,
+    PipelineSettings,
     StatusTable,
-    Table,
     TableFormat,
+    UserTable,
     read_settings,
 )
 from tests.audits import a_summary
@@ -40,13 +40,13 @@ ENVIRONMENT = {
 }
 
 
-def read(*arguments: str, **changes: str | None) -> Settings:
+def read(*arguments: str, **changes: str | None) -> PipelineSettings:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    told = {**ENVIRONMENT, **changes}
+    reported = {**ENVIRONMENT, **changes}
     return read_settings(
         parser.parse_args(arguments),
-        {name: text for name, text in told.items() if text is not None},
+        {name: text for name, text in reported.items() if text is not None},
     )
 
 
@@ -55,7 +55,7 @@ def test_the_environment_that_the_operator_sets_is_understood() -> None:
     (target,) = settings.targets
     assert (target.stream, target.group, target.stuck_after_ms) == ("orders", "mail", 5000)
     assert settings.archive == "s3a://bucket/prefix"
-    assert (settings.payload, settings.findings_exit) == (Payload.NONE, 0)
+    assert (settings.payload, settings.findings_exit) == (ArchivedPayload.NONE, 0)
     assert settings.unproven_exit == 0
     assert settings.window is not None and settings.window.total_seconds() == 900
 
@@ -66,13 +66,17 @@ def test_the_environment_that_the_operator_sets_is_understood() -> None:
         ((), [], 0),
         ((), [a_summary()], 0),
         (("--require", "proven"), [a_summary()], 4),
-        (("--require", "proven"), [a_summary(acknowledged_proven=10, verdict=Verdict.BALANCED)], 0),
-        ((), [a_summary(), a_summary(indeterminate=1, verdict=Verdict.UNKNOWN)], 4),
-        ((), [a_summary(indeterminate=1, verdict=Verdict.UNKNOWN), a_summary(lost=1)], 3),
-        ((), [a_summary(verdict=Verdict.FAILING)], 3),
+        (
+            ("--require", "proven"),
+            [a_summary(acknowledged_proven=10, verdict=AuditVerdict.BALANCED)],
+            0,
+        ),
+        ((), [a_summary(), a_summary(indeterminate=1, verdict=AuditVerdict.UNKNOWN)], 4),
+        ((), [a_summary(indeterminate=1, verdict=AuditVerdict.UNKNOWN), a_summary(lost=1)], 3),
+        ((), [a_summary(verdict=AuditVerdict.FAILING)], 3),
     ],
 )
-def test_the_exit_code_tells_balanced_from_unknown_from_findings(
+def test_the_exit_code_reports_balanced_from_unknown_from_findings(
     arguments: tuple[str, ...], summaries: list[AuditSummary], code: int
 ) -> None:
     by_hand = read(*arguments, PELOPS_AUDIT_FINDINGS_EXIT=None)
@@ -95,7 +99,7 @@ def test_arguments_win_over_variables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "reported"),
     [
         ({"PELOPS_AUDIT_GROUPS": "["}, "PELOPS_AUDIT_GROUPS"),
         ({"PELOPS_AUDIT_GROUPS": '[{"stream": "s"}]'}, "PELOPS_AUDIT_GROUPS"),
@@ -114,16 +118,16 @@ def test_arguments_win_over_variables() -> None:
         ({"PELOPS_AUDIT_STATUSES_TABLE": "a.b"}, "needs --statuses-format"),
     ],
 )
-def test_what_cannot_be_used_is_named(changes: dict[str, str | None], told: str) -> None:
-    with pytest.raises(WrongSettings, match=told):
+def test_what_cannot_be_used_is_named(changes: dict[str, str | None], reported: str) -> None:
+    with pytest.raises(WrongPipelineSettings, match=reported):
         read(**changes)
 
 
 def test_an_argument_that_cannot_be_used_is_named_as_it_was_given() -> None:
-    with pytest.raises(WrongSettings, match=r"^--redis-url: .* rediss://host"):
+    with pytest.raises(WrongPipelineSettings, match=r"^--redis-url: .* rediss://host"):
         read("--redis-url", "localhost:6379")
     table = ("--business-key", "order", "--table-format", "jdbc")
-    with pytest.raises(WrongSettings, match=r"write jdbc:\.\.\.#TABLE"):
+    with pytest.raises(WrongPipelineSettings, match=r"write jdbc:\.\.\.#TABLE"):
         read("--sent", "jdbc:postgresql://db/shop", *table)
 
 
@@ -133,16 +137,16 @@ def test_statuses_go_to_the_table_that_is_named() -> None:
     chosen = ("--statuses-format", "iceberg", "--statuses-table")
     table = StatusTable(format=TableFormat.ICEBERG, name="lake.shop.statuses")
     assert read(*chosen, "lake.shop.statuses").status_table == table
-    with pytest.raises(WrongSettings, match=r"is a path; .* CATALOG\.DATABASE\.TABLE"):
+    with pytest.raises(WrongPipelineSettings, match=r"is a path; .* CATALOG\.DATABASE\.TABLE"):
         read(*chosen, "/lake/statuses")
 
 
-def test_a_database_is_told_of_without_its_password() -> None:
+def test_a_database_is_reported_without_its_password() -> None:
     url = "jdbc:postgresql://me:hunter2@db/shop?password=hunter2#sent"
     table = read("--sent", url, "--business-key", "order", "--table-format", "jdbc").sent
     assert table is not None
     assert table.shown == "sent of db/shop"
-    assert Table(path="jdbc:derby:/data/shop;password=x#s", format="jdbc").shown == (
+    assert UserTable(path="jdbc:derby:/data/shop;password=x#s", format="jdbc").shown == (
         "s of jdbc:derby:/data/shop"
     )
 
@@ -161,7 +165,7 @@ def test_help_names_every_variable_that_is_read(
     assert {name for name in variables if name not in text} == set()
 
 
-def test_a_choice_is_told_in_the_words_that_can_be_given(
+def test_a_choice_is_reported_in_the_words_that_can_be_given(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(SystemExit):
@@ -177,7 +181,7 @@ def test_bad_settings_end_with_their_own_exit_code(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    ("variables", "arguments", "told"),
+    ("variables", "arguments", "reported"),
     [
         ({"SPARK_REMOTE": "sc://spark"}, (), "SPARK_REMOTE names a server of Spark Connect"),
         ({"SPARK_CONNECT_MODE_ENABLED": "1"}, (), "this program has a session of Spark Connect"),
@@ -189,12 +193,12 @@ def test_spark_connect_is_refused_before_java_starts(
     caplog: pytest.LogCaptureFixture,
     variables: dict[str, str],
     arguments: tuple[str, ...],
-    told: str,
+    reported: str,
 ) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PELOPS_REDIS_URL", "redis://redis:6379/0")
     wanted = ["--stream", "orders", "--group", "mail", "--archive", "/nowhere", *arguments]
     assert main(["report", *wanted]) == settings.UNUSABLE
-    assert told in caplog.text
+    assert reported in caplog.text
     assert "needs a classic session" in caplog.text

@@ -17,19 +17,19 @@ import pytest
 
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive import planning
+from pelops.pipeline.archive import window_selection
 from pelops.pipeline.archive.compaction import merge_unit
 from pelops.pipeline.archive.footers import SCHEMA
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.archive.planning import plan_windows
 from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.archive.storage import Storage
+from pelops.pipeline.archive.window_selection import plan_windows
 from pelops.pipeline.engine.functions import on_driver
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.lookup import Question, look_up
+from pelops.pipeline.lookup import LookupQuestion, look_up
 from pelops.pipeline.reconcile import entries, file_scan, passed
 from pelops.pipeline.run import open_run
-from pelops.pipeline.stages import Work
+from pelops.pipeline.stages import WindowWork
 from pelops.pipeline.window import audit_window
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.test_engines import columns, copy_looks, rows, rows_of, tables
@@ -42,8 +42,8 @@ OF_PASSED: Final = "passed-*.parquet"
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several files of entries, and of each several batches."""
-    monkeypatch.setattr(planning, "_LEAST_OF_A_TASK", 40)
-    monkeypatch.setattr(planning, "_TASKS", 4)
+    monkeypatch.setattr(window_selection, "_LEAST_OF_A_TASK", 40)
+    monkeypatch.setattr(window_selection, "_TASKS", 4)
     monkeypatch.setattr(file_scan, "_ROWS_AT_ONCE", 16)
 
 
@@ -54,7 +54,7 @@ def large(monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
 
 
 class History:
-    """Two groups, to whose entries all happens that a row can tell of."""
+    """Two groups, to whose entries all happens that a row can report."""
 
     def __init__(self, audited: Audited) -> None:
         self.audited = audited
@@ -118,8 +118,8 @@ class History:
         )
 
     def record(self, kind: str, entry: str, copy: str) -> None:
-        told = f"{copy} {entry} 1 3 70"
-        self.audited.record(kind, "reason", "slow", "consumer", "a", entry, told)
+        reported = f"{copy} {entry} 1 3 70"
+        self.audited.record(kind, "reason", "slow", "consumer", "a", entry, reported)
 
     def second(self) -> None:
         """What was open comes to an end, what is old is trimmed, and IDs reach the last ones."""
@@ -140,7 +140,7 @@ def audit(audited: Audited, archive: Path, way: str, patch: pytest.MonkeyPatch) 
         plan, _ = next(plan_windows(run, audited.stream, targets))
         place = replace(audited.place(plan.window.number), root=str(archive))
         with on_driver(way == "driver"):
-            audit_window(Work(run=run, plan=plan, place=place))
+            audit_window(WindowWork(run=run, plan=plan, place=place))
     finally:
         run.watch.close()
 
@@ -222,7 +222,7 @@ def test_files_of_a_large_window_are_sorted_and_alike_and_add_up(
 
     # A reader finds an entry in them.
     passed_id = pq.read_table(made[1]).column("id")[3].as_py()
-    asked = Question(entry=parse_entry_id(passed_id))
+    asked = LookupQuestion(entry=parse_entry_id(passed_id))
     (story,) = look_up(ArchiveFiles(str(audited.archive)), asked)
     assert (story.status, story.evidence) == ("acknowledged_inferred", "inferred")
 

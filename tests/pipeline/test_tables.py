@@ -19,8 +19,8 @@ from pelops.pipeline.archive.tables import table_names
 from pelops.pipeline.engine.functions import on_driver
 from pelops.pipeline.errors import ArchiveUnusable, StageFailed
 from pelops.pipeline.reconcile.statuses import BASES, COLUMNS, current_statuses, render_schema
-from pelops.pipeline.settings import StatusTable, TableFormat, Target
-from pelops.pipeline.stages import Run
+from pelops.pipeline.settings import AuditTarget, StatusTable, TableFormat
+from pelops.pipeline.stages import PipelineRun
 from pelops.policy.audit.classification import Why
 from tests.pipeline.audited import GROUP, Audited
 
@@ -41,7 +41,7 @@ def fill(audited: Audited) -> list[str]:
     return ids
 
 
-def both(audited: Audited) -> tuple[Target, ...]:
+def both(audited: Audited) -> tuple[AuditTarget, ...]:
     return tuple(audited.target(group) for group in (GROUP, ODD))
 
 
@@ -54,7 +54,7 @@ def of(rows: list[dict[str, object]], group: str) -> dict[str, int]:
     return dict(Counter(str(row["status"]) for row in rows if row["group"] == group))
 
 
-def told(audited: Audited, summary: AuditSummary) -> dict[str, int]:
+def reported(audited: Audited, summary: AuditSummary) -> dict[str, int]:
     return audited.counts(summary)
 
 
@@ -97,7 +97,7 @@ def test_statuses_hold_every_entry_of_every_group_with_what_it_rests_on(audited:
     ]
     rows = statuses(audited)
     assert {group: of(rows, group) for group in (GROUP, ODD)} == {
-        one.group: told(audited, one) for one in first
+        one.group: reported(audited, one) for one in first
     }
     by_id = {row["id"]: row for row in rows if row["group"] == GROUP}
     assert by_id[ids[0]]["evidence"] == by_id[ids[1]]["evidence"] == "ledger"
@@ -168,7 +168,7 @@ def test_windows_go_to_a_table_once_and_those_that_did_not_go_with_the_next_run(
     written: list[tuple[str, object, int]] = []
     takes = [False]
 
-    def write(_: Run, table: StatusTable, rows: DataFrame, key: dict[str, object]) -> None:
+    def write(_: PipelineRun, table: StatusTable, rows: DataFrame, key: dict[str, object]) -> None:
         if not takes[0]:
             raise StageFailed(f"no room in {table.name}")
         written.append((str(key["stream"]), key["as_of"], rows.count()))

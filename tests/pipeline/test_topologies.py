@@ -16,13 +16,13 @@ from local_cluster.redis_servers import (
     SentinelServers,
     StandaloneServers,
 )
-from pelops.domain.audit import AuditSummary, Evidence, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict, EvidenceKind
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.pipeline import window as window_run
 from pelops.pipeline.archive import snapshot
 from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import Target
+from pelops.pipeline.settings import AuditTarget
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import amid, half_read
@@ -54,7 +54,7 @@ def test_every_supported_server_is_audited(
         assert audited.counts(summary) == {
             "acknowledged_inferred": 9, "requeued": 1, "in_flight": 10, "undelivered": 11,
         }  # fmt: skip
-        assert summary.evidence is Evidence.LEDGER
+        assert summary.evidence is EvidenceKind.LEDGER
         assert NAME.encode() in audited.client.hgetall(audited.keys.audit)
 
 
@@ -83,12 +83,12 @@ def test_streams_on_every_shard_are_audited_under_the_least_rights(
 
         with amid(window_run, "take_snapshot", move):
             summaries = audited.audit(
-                targets=tuple(Target(stream=stream, group=GROUP) for stream in streams)
+                targets=tuple(AuditTarget(stream=stream, group=GROUP) for stream in streams)
             )
         assert [one.stream for one in summaries] == streams
         for number, summary in enumerate(summaries):
-            told = {"in_flight": 5, "undelivered": number}
-            assert audited.counts(summary) == {name: n for name, n in told.items() if n}
+            reported = {"in_flight": 5, "undelivered": number}
+            assert audited.counts(summary) == {name: n for name, n in reported.items() if n}
         for one in keys:
             assert NAME.encode() in client.hgetall(one.audit)
 
@@ -166,10 +166,10 @@ def test_failovers_between_windows_and_in_mid_run_change_nothing(watched: Audite
     assert second.open == 30
     watched.acknowledge(*watched.deliver(30))
     watched.client.wait(2, 10_000)
-    # Entries that a failover took away are told, and the audit goes on without them.
+    # Entries that a failover took away are reported, and the audit goes on without them.
     _lose_the_end(watched, 5)
     after = watched.audit_one()
-    assert (after.verdict, after.findings[0].kind) == (Verdict.FAILING, "epoch-break")
+    assert (after.verdict, after.findings[0].kind) == (AuditVerdict.FAILING, "epoch-break")
     assert watched.client.xlen(watched.stream) == 30 + len(added)
     assert NAME.encode() in watched.client.hgetall(watched.keys.audit)
 
@@ -183,7 +183,7 @@ def test_tls_with_a_certificate_and_the_rights_of_an_auditor(
 ) -> None:
     files, port = redis_tls.tls_files, redis_tls.master().port
     assert files is not None
-    told: Mapping[str, str] = {
+    reported: Mapping[str, str] = {
         "PELOPS_REDIS_URL": f"rediss://auditor:secret@localhost:{port}/0",
         "PELOPS_REDIS_CA_FILE": str(files.ca),
         "PELOPS_REDIS_CERT_FILE": str(files.cert),
@@ -194,7 +194,7 @@ def test_tls_with_a_certificate_and_the_rights_of_an_auditor(
         ssl_certfile=str(files.cert), ssl_keyfile=str(files.key),
     )  # fmt: skip
     with Audited(lazy_spark, redis_tls, key_prefix, tmp_path / "archive") as audited:
-        at(audited, client, **told)
+        at(audited, client, **reported)
         rules = acl_rules(audited.keys, Role.AUDITOR)
         redis_tls.acl_setuser("auditor", "on", ">secret", *rules)
         half_read(audited)

@@ -19,10 +19,10 @@ from pelops.pipeline.triage.plan import (
     plan_lines,
     plan_redrive,
     start_header,
-    triage_letters,
+    triage_dead_letters,
 )
 from pelops.policy.redrive.advice import RedriveAction
-from tests.pipeline.letters import FIRST_MS, dead_letter, foreign_letter, frame
+from tests.pipeline.dead_letters import FIRST_MS, dead_letter, foreign_letter, frame
 
 ORDER = [("order", b"4711"), ("body", b'{"id": 1, "lines": [{"sku": "a"}]}')]
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -38,7 +38,7 @@ def _mixed(both: SparkSession) -> Triage:
         for n in range(3)
     ]
     gone = [dead_letter(20, [], reason="PayloadGone", error="the body is gone")]
-    return triage_letters(frame(both, [*outage, *odd, *gone]))
+    return triage_dead_letters(frame(both, [*outage, *odd, *gone]))
 
 
 def test_letters_that_differ_in_numbers_only_are_one_cluster(both: SparkSession) -> None:
@@ -50,9 +50,9 @@ def test_letters_that_differ_in_numbers_only_are_one_cluster(both: SparkSession)
     assert first.shape == 'body={"id":number,"lines":[{"sku":text}]} order=number'
 
 
-def test_a_cluster_tells_when_it_was_seen_how_often_and_by_whom(both: SparkSession) -> None:
+def test_a_cluster_reports_when_it_was_seen_how_often_and_by_whom(both: SparkSession) -> None:
     letters = [dead_letter(n, ORDER, retry_count=str(n * 4)) for n in range(4)]
-    (cluster,) = triage_letters(frame(both, letters)).clusters
+    (cluster,) = triage_dead_letters(frame(both, letters)).clusters
     assert (cluster.first_seen_ms, cluster.last_seen_ms) == (FIRST_MS, FIRST_MS + 3000)
     assert cluster.consumers == 2
     assert len(cluster.retries) == MOST_RETRIES + 1
@@ -67,7 +67,7 @@ def test_a_cluster_tells_when_it_was_seen_how_often_and_by_whom(both: SparkSessi
 def test_the_oldest_letters_are_the_examples_and_show_a_bounded_part(both: SparkSession) -> None:
     wide = [(f"name{n}", b"\xff" * 5000) for n in range(100)]
     letters = [dead_letter(n, wide) for n in reversed(range(5))]
-    (cluster,) = triage_letters(frame(both, letters)).clusters
+    (cluster,) = triage_dead_letters(frame(both, letters)).clusters
     assert [one.entry_id.ms for one in cluster.examples] == [
         FIRST_MS + 1000 * n for n in range(EXAMPLES)
     ]
@@ -79,13 +79,13 @@ def test_the_oldest_letters_are_the_examples_and_show_a_bounded_part(both: Spark
 
 def test_fields_of_the_user_that_look_like_ours_are_the_users(both: SparkSession) -> None:
     payload = [("_reason", b"mine"), ("_original_id", b"7-7")]
-    (cluster,) = triage_letters(frame(both, [dead_letter(1, payload)])).clusters
+    (cluster,) = triage_dead_letters(frame(both, [dead_letter(1, payload)])).clusters
     assert cluster.signature.reason == "HandlerFailed"
     assert [name.head for name, _ in cluster.examples[0].fields] == [b"_reason", b"_original_id"]
 
 
 def test_a_letter_of_another_hand_is_its_own_root_and_is_inspected(both: SparkSession) -> None:
-    (cluster,) = triage_letters(frame(both, [foreign_letter(1, [("a", b"1")])])).clusters
+    (cluster,) = triage_dead_letters(frame(both, [foreign_letter(1, [("a", b"1")])])).clusters
     assert cluster.signature.reason == "Unknown"
     assert cluster.examples[0].root_id == cluster.examples[0].entry_id
     assert cluster.advice.action == RedriveAction.INSPECT
@@ -93,7 +93,7 @@ def test_a_letter_of_another_hand_is_its_own_root_and_is_inspected(both: SparkSe
 
 def test_another_field_prefix_is_understood(both: SparkSession) -> None:
     letters = frame(both, [dead_letter(1, ORDER, prefix="x-", reason="StreamExhausted")])
-    (cluster,) = triage_letters(letters, field_prefix="x-").clusters
+    (cluster,) = triage_dead_letters(letters, field_prefix="x-").clusters
     assert cluster.signature.reason == "StreamExhausted"
 
 
@@ -115,14 +115,14 @@ def test_marks_that_hold_nonsense_stop_nothing(
 ) -> None:
     marks: dict[str, Any] = {mark: value}
     letters = [dead_letter(1, ORDER, **marks), dead_letter(2, ORDER)]
-    found = triage_letters(frame(both, letters))
+    found = triage_dead_letters(frame(both, letters))
     assert sum(cluster.letters for cluster in found.clusters) == 2
     assert len(_plan(found)[1]) == 2
 
 
 def test_what_comes_back_after_a_redrive_is_inspected(both: SparkSession) -> None:
     again = [dead_letter(n, ORDER, error="TimeoutError: late", original_id="5-0") for n in range(2)]
-    (cluster,) = triage_letters(frame(both, again)).clusters
+    (cluster,) = triage_dead_letters(frame(both, again)).clusters
     assert (cluster.letters, cluster.returned) == (2, 1)
     assert cluster.advice.action == RedriveAction.INSPECT
 
@@ -130,7 +130,7 @@ def test_what_comes_back_after_a_redrive_is_inspected(both: SparkSession) -> Non
 def test_a_group_without_dead_letters_has_no_clusters_and_an_empty_plan(
     both: SparkSession,
 ) -> None:
-    found = triage_letters(frame(both, []))
+    found = triage_dead_letters(frame(both, []))
     header, planned = _plan(found)
     assert (found.letters, found.clusters, planned) == (0, (), [])
     assert header.actions == {"redrive": 0, "inspect": 0, "discard": 0}

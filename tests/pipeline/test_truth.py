@@ -10,7 +10,7 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.domain.audit import EntryStatus
-from tests.pipeline.evidence_door import FILES
+from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import MISHAPS, killed, live, open_life
 from tests.pipeline.seeing import check_with_files, check_without_files, see
 from tests.redis_fixtures import NEWEST_UNLESS_FULL
@@ -26,7 +26,7 @@ def server_with_files(request: pytest.FixtureRequest) -> Iterator[StandaloneServ
         yield servers
 
 
-async def test_the_files_tell_of_every_entry_what_became_of_it_and_nothing_else_proves(
+async def test_the_files_report_of_every_entry_what_became_of_it_and_nothing_else_proves(
     server_with_files: StandaloneServers,
 ) -> None:
     async with open_life(server_with_files, seed=7, size=SIZE) as life:

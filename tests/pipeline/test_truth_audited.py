@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from pelops.domain.audit import EntryStatus, Evidence
+from pelops.domain.audit import EntryStatus, EvidenceKind
 from tests.pipeline.auditing_truth import Compared, audit_life
 
 # As many as are promised: 130 CPU-seconds. `python -m tests.pipeline.auditing_truth` tells more.
@@ -28,7 +28,7 @@ async def test_an_audit_is_true_with_files_and_honest_without(
     compared = 0
     async for found in audit_life(spark, tmp_path, entries=entries, seed=11, size=SIZE, pauses=2):
         compared += 1
-        assert found.has_files == all(one.evidence is Evidence.AOF for one in found.summaries)
+        assert found.has_files == all(one.evidence is EvidenceKind.AOF for one in found.summaries)
         assert set(found.true.values()) == set(EntryStatus) - {EntryStatus.INDETERMINATE}
         assert found.wrong() == {}
         assert found.miscounted() == []
@@ -38,7 +38,7 @@ async def test_an_audit_is_true_with_files_and_honest_without(
 
 
 @pytest.mark.parametrize(
-    ("has_files", "told", "true"),
+    ("has_files", "reported", "true"),
     [
         (True, EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.ACKNOWLEDGED_PROVEN),
         (True, EntryStatus.INDETERMINATE, EntryStatus.LOST),
@@ -49,25 +49,25 @@ async def test_an_audit_is_true_with_files_and_honest_without(
         (False, None, EntryStatus.UNDELIVERED),
     ],
 )
-def test_the_comparison_finds_what_is_told_wrongly(
-    has_files: bool, told: EntryStatus | None, true: EntryStatus
+def test_the_comparison_finds_what_is_reported_wrongly(
+    has_files: bool, reported: EntryStatus | None, true: EntryStatus
 ) -> None:
-    assert list(_compared(has_files=has_files, told=told, true=true).wrong()) == [b"1-0"]
+    assert list(_compared(has_files=has_files, reported=reported, true=true).wrong()) == [b"1-0"]
 
 
-@pytest.mark.parametrize("told", [EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE])
-def test_without_files_a_loss_may_be_unseen_and_must_be_counted(told: EntryStatus) -> None:
-    compared = _compared(has_files=False, told=told, true=EntryStatus.LOST)
+@pytest.mark.parametrize("reported", [EntryStatus.ACKNOWLEDGED_INFERRED, EntryStatus.INDETERMINATE])
+def test_without_files_a_loss_may_be_unseen_and_must_be_counted(reported: EntryStatus) -> None:
+    compared = _compared(has_files=False, reported=reported, true=EntryStatus.LOST)
     assert compared.wrong() == {}
-    assert compared.miscounted() == [told]  # no summary counts it
+    assert compared.miscounted() == [reported]  # no summary counts it
 
 
-def _compared(*, has_files: bool, told: EntryStatus | None, true: EntryStatus) -> Compared:
+def _compared(*, has_files: bool, reported: EntryStatus | None, true: EntryStatus) -> Compared:
     return Compared(
         has_files=has_files,
         summaries=(),
         counts=Counter(),
-        told={} if told is None else {b"1-0": told},
+        reported={} if reported is None else {b"1-0": reported},
         true={b"1-0": true},
         took_s=0.0,
     )

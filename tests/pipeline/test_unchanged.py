@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from local_cluster.redis_servers import RedisServers
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run
@@ -55,7 +55,7 @@ def test_a_stream_on_which_nothing_has_changed_gets_no_new_window(quiet: Audited
     assert (first, windows(quiet)) == (quiet.audit_one(), 1)
     assert first.counts and first.window.number == 0
     assert quiet.files() == files
-    assert quiet.audit(window=timedelta(milliseconds=1)) == [], "and nothing is told twice"
+    assert quiet.audit(window=timedelta(milliseconds=1)) == [], "and nothing is reported twice"
 
 
 def test_the_page_is_left_as_it_is(quiet: Audited) -> None:
@@ -101,10 +101,10 @@ def test_whatever_changes_is_audited(quiet: Audited, change: str) -> None:
 
 def test_what_is_pending_is_audited_since_time_alone_makes_it_stuck(quiet: Audited) -> None:
     (read,) = quiet.deliver(1)
-    assert quiet.audit_one().verdict is Verdict.BALANCED
+    assert quiet.audit_one().verdict is AuditVerdict.BALANCED
     stuck_at_once = replace(quiet.settings.targets[0], stuck_after_ms=0)
     quiet.let_idle(read, 120_000)
-    assert quiet.audit_one().verdict is Verdict.FINDINGS
+    assert quiet.audit_one().verdict is AuditVerdict.FINDINGS
     assert windows(quiet) == 3
     quiet.acknowledge(read)
     quiet.audit()

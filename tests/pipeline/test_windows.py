@@ -1,4 +1,4 @@
-"""Bookmarks to windows."""
+"""Checkpoints to windows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.archive.windows import (
-    Bookmark,
+    Checkpoint,
     Replacement,
     Traces,
     beginning,
@@ -20,14 +20,14 @@ from pelops.pipeline.archive.windows import (
     find_break,
     find_replacement,
 )
-from pelops.pipeline.redis_reader import StreamLook
+from pelops.pipeline.redis_reader import StreamSnapshot
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
-def mark(hours: float, added: int) -> Bookmark:
-    return Bookmark(at_id=EntryId(1000 + added), added=added, at=START + hours * HOUR)
+def mark(hours: float, added: int) -> Checkpoint:
+    return Checkpoint(at_id=EntryId(1000 + added), added=added, at=START + hours * HOUR)
 
 
 def test_without_a_length_one_window_reaches_to_now() -> None:
@@ -46,7 +46,7 @@ def test_a_run_that_is_a_little_early_closes_its_window() -> None:
     assert not close_windows(mark(0, 0), [mark(0.5, 3)], span=HOUR, number=0)
 
 
-def test_a_bookmark_that_contradicts_the_others_is_left_out() -> None:
+def test_a_checkpoint_that_contradicts_the_others_is_left_out() -> None:
     marks = [mark(1, 8), mark(1.5, 6), mark(2, 9)]
     windows = close_windows(mark(0, 0), marks, span=HOUR / 2, number=0)
     assert [one.to_added for one in windows] == [8, 9]
@@ -54,10 +54,10 @@ def test_a_bookmark_that_contradicts_the_others_is_left_out() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 50), st.integers(0, 100)), max_size=20), st.floats(0.1, 9))
 def test_windows_join_without_a_gap_and_without_overlap(
-    told: list[tuple[float, int]], length: float
+    reported: list[tuple[float, int]], length: float
 ) -> None:
     begin = mark(0, 10)
-    windows = close_windows(begin, [mark(*one) for one in told], span=length * HOUR, number=7)
+    windows = close_windows(begin, [mark(*one) for one in reported], span=length * HOUR, number=7)
     ends = [begin.at_id, *(one.to_id for one in windows)]
     added = [begin.added, *(one.to_added for one in windows)]
     assert [one.from_id for one in windows] == ends[:-1]
@@ -66,8 +66,10 @@ def test_windows_join_without_a_gap_and_without_overlap(
     assert added == sorted(added)
 
 
-def seen(at: EntryId, added: int, *, first: EntryId | None = None, length: int = 0) -> StreamLook:
-    return StreamLook(last_generated=at, added=added, first=first, length=length, exists=True)
+def seen(
+    at: EntryId, added: int, *, first: EntryId | None = None, length: int = 0
+) -> StreamSnapshot:
+    return StreamSnapshot(last_generated=at, added=added, first=first, length=length, exists=True)
 
 
 def test_a_stream_that_went_back_is_another_one() -> None:
@@ -86,7 +88,7 @@ def test_a_stream_with_more_entries_than_were_added_was_made_anew() -> None:
 
 
 def test_an_archive_begins_before_the_first_entry_that_is_left() -> None:
-    look = StreamLook(length=3, added=10, first=EntryId(7, 0), last_generated=EntryId(9))
+    look = StreamSnapshot(length=3, added=10, first=EntryId(7, 0), last_generated=EntryId(9))
     begin = beginning(look, mark(0, 10))
     assert (begin.at_id, begin.added) == (EntryId(7, 0).before(), 7)
 
@@ -138,7 +140,7 @@ def test_an_entry_that_nothing_can_have_removed_shows_another_stream() -> None:
     assert find_replacement(KNOWN, older, traces(was_there=False)) == Replacement()
 
 
-def test_what_nothing_tells_apart_is_a_doubt() -> None:
+def test_what_nothing_reports_apart_is_a_doubt() -> None:
     assert "was trimmed beyond" in str(find_replacement(KNOWN, BEYOND, traces()).doubt)
     assert find_replacement(KNOWN, BEYOND, traces(ledger_is_left=True)) == Replacement()
     restarted = traces(restarted=True)

@@ -1,7 +1,8 @@
 """Workers that crash over some entries, and an operator that moves what they held by the plan.
 
-A stream, its group and its recovery in memory: what is fresh moves at once, charged once; suspects
-move by `plan_attempts`. Time goes in steps; in each, every worker does one unit of its work.
+A stream, its group and its recovery in memory: what is fresh moves at once, counted as failed once;
+suspects move by `plan_attempts`. Time goes in steps; in each, every worker does one unit of its
+work.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
-from pelops.domain.recovery import Action, Chunk, Suspect, read_ids, write_ids
+from pelops.domain.recovery import Action, RetryBatch, Suspect, read_ids, write_ids
 from pelops.policy.recovery.attempts import (
     AttemptPlan,
     Backoff,
@@ -26,7 +27,7 @@ from pelops.policy.recovery.attempts import (
 )
 
 BEGIN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-SWEEP_EVERY: Final = 5  # steps; and at once when somebody has died
+SCAN_EVERY: Final = 5  # steps; and at once when somebody has died
 AT_ONCE: Final = Backoff()
 STEP: Final = timedelta(milliseconds=10)
 
@@ -37,7 +38,7 @@ class Habit(StrEnum):
     ONE_BY_ONE = "one by one, each acknowledged"
     TEN_AT_ONCE = "ten at once, each acknowledged when it is done"
     WHOLE_BATCH = "one acknowledgement for everything that was read"
-    MARKING = "ten at once, marked when they start; what was charged runs alone"
+    MARKING = "ten at once, marked when they start; what failed before runs in isolation"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Process:
 class Ended:
     """The end of a consumer's last process."""
 
-    cut: datetime
+    cutoff: datetime
     death: Death
 
 
@@ -94,8 +95,8 @@ class World:
         self.holdings: dict[str, dict[EntryId, datetime]] = defaultdict(dict)  # delivered when
         self.marks: dict[str, set[EntryId]] = defaultdict(set)
         self.tries: dict[EntryId, tuple[int, int]] = {}
-        self.crowds: dict[str, datetime] = {}
-        self.chunk = ""
+        self.co_failed: dict[str, datetime] = {}
+        self.retry_batch = ""
         self.ended: dict[str, Ended] = {}
         self.acknowledged: set[int] = set()
         self.letters: list[int] = []
@@ -125,9 +126,9 @@ class World:
                     self._bury(process.consumer, death, place)
             if step in self.kill_times:
                 self._kill_one()
-            if self.has_died or step % SWEEP_EVERY == 0:
+            if self.has_died or step % SCAN_EVERY == 0:
                 self.has_died = False
-                self._sweep()
+                self._scan()
             if not self.pending and not self.waiting:
                 return step
         raise AssertionError(f"not done: {len(self.pending)} pending, {len(self.waiting)} waiting")
@@ -138,7 +139,7 @@ class World:
 
     def _bury(self, consumer: str, death: Death, place: int) -> None:
         self.has_died = True
-        self.ended[consumer] = Ended(cut=self.now + STEP / 2, death=death)
+        self.ended[consumer] = Ended(cutoff=self.now + STEP / 2, death=death)
         name = self._new_name(place) if self.scene.renames else consumer
         self.processes[place] = self._born_process(name)
 
@@ -181,7 +182,7 @@ class World:
     def _run_marked(self, process: Process) -> Death | None:
         charged = [one for one in process.held if self.bodies[one].retries > 0]
         batch = charged[:1] or process.held[:10]
-        # What a former process of this name had marked stays marked until it is moved.
+        # What a former process of this name had recorded as started stays marked until it is moved.
         former = self.marks[process.consumer] & self.pending.keys() - set(process.held)
         self.marks[process.consumer] = former | set(batch)
         death = self._run(process, batch, at_once=10)
@@ -211,82 +212,84 @@ class World:
 
     # -- the operator
 
-    def _sweep(self) -> None:
+    def _scan(self) -> None:
         owners = [owner for owner in sorted(self.ended) if self.holdings[owner]]
         crashes = [crash for owner in owners if (crash := self._recover(owner))]
-        chunk = self._see_chunk()
-        if not crashes and not chunk.written:
+        retry_batch = self._observe_retry_batch()
+        if not crashes and not retry_batch.written:
             return
         rules = Rules(max_retries=self.scene.max_retries, backoff=self.scene.backoff)
-        plan = plan_attempts(crashes, chunk, rules, now=self.now)
+        plan = plan_attempts(crashes, retry_batch, rules, now=self.now)
         for owner in plan.owners:
             plan = plan.after(self._settle(plan, owner))
 
-    def _see_chunk(self) -> Chunk:
+    def _observe_retry_batch(self) -> RetryBatch:
         waiting = set(self.waiting)
-        ids = read_ids(self.chunk)
+        ids = read_ids(self.retry_batch)
         under_way = frozenset(one for one in ids if one in self.pending or one in waiting)
-        return Chunk(written=self.chunk, under_way=under_way)
+        return RetryBatch(written=self.retry_batch, under_way=under_way)
 
     def _recover(self, owner: str) -> Crash | None:
         """Move what is fresh, as `recover_owner` does; what is left is suspect."""
         ended, suspects = self.ended[owner], []
         for entry_id, delivered in list(self.holdings[owner].items()):
-            if delivered >= ended.cut:
+            if delivered >= ended.cutoff:
                 continue
             entry = self.bodies[entry_id]
-            is_marked = entry_id in self.marks[owner]
-            is_charged = is_marked if self.scene.habit is Habit.MARKING else True
-            if is_charged and (entry.retries > 0 or is_marked):
-                charges, alone = self.tries.get(entry_id, (0, 0))
+            is_started = entry_id in self.marks[owner]
+            counts_attempt = is_started if self.scene.habit is Habit.MARKING else True
+            if counts_attempt and (entry.retries > 0 or is_started):
+                attempts, isolated = self.tries.get(entry_id, (0, 0))
                 suspects.append(
                     Suspect(
                         entry_id=entry_id,
                         owner=owner,
-                        charges=max(entry.retries, charges),
-                        alone_failures=alone,
+                        attempts=max(entry.retries, attempts),
+                        isolated_failures=isolated,
                         delivered=delivered,
                         deliveries=1,
-                        is_marked=is_marked,
+                        is_started=is_started,
                     )
                 )
-            elif not is_charged or self.now - delivered >= self.scene.backoff.after(1):
-                copy = self._move(entry_id, entry.retries + is_charged)
+            elif not counts_attempt or self.now - delivered >= self.scene.backoff.after(1):
+                copy = self._move(entry_id, entry.retries + counts_attempt)
                 if entry_id in self.tries:
                     self.tries[copy] = self.tries.pop(entry_id)
         if not suspects:
             return None
         return Crash(
             owner=owner,
-            cut=ended.cut,
+            cutoff=ended.cutoff,
             death=ended.death,
             suspects=tuple(suspects),
-            crowd=self.crowds.get(owner),
+            co_failed=self.co_failed.get(owner),
         )
 
     def _drop(self, entry_id: EntryId) -> None:
         del self.holdings[self.pending.pop(entry_id)][entry_id]
 
     def _settle(self, plan: AttemptPlan, owner: OwnerPlan) -> str:
-        """What `settle_suspects` does; the chunk afterwards."""
+        """What `settle_suspects` does; the retry batch afterwards."""
         members = set(plan.kept)
         for one in owner.settlements:
-            assert self.holdings[owner.owner][one.entry_id] < owner.cut
+            assert self.holdings[owner.owner][one.entry_id] < owner.cutoff
             self.tries.pop(one.entry_id, None)
             if one.action is Action.DEAD:
                 self._drop(one.entry_id)
                 self.letters.append(self.bodies[one.entry_id].root)
                 continue
-            copy = self._move(one.entry_id, one.charges)
-            self.tries[copy] = (one.charges, one.alone_failures)
+            copy = self._move(one.entry_id, one.attempts)
+            self.tries[copy] = (one.attempts, one.isolated_failures)
             if one.action is Action.RETRY:
                 members.add(copy)
-        if owner.crowd is not None:
-            self.crowds[owner.owner] = max(owner.crowd, self.crowds.get(owner.owner, BEGIN))
+        if owner.co_failed is not None:
+            self.co_failed[owner.owner] = max(
+                owner.co_failed, self.co_failed.get(owner.owner, BEGIN)
+            )
         for resolved in plan.resolved:
             self.tries.pop(resolved, None)
-        self.chunk = write_ids(members)
-        return self.chunk
+        self.retry_batch = write_ids(members)
+        return self.retry_batch
 
     def _move(self, entry_id: EntryId, retries: int) -> EntryId:
         self._drop(entry_id)

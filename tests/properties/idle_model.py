@@ -13,7 +13,7 @@ from typing import Final
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
-from pelops.domain.recovery import FINISHED, PARALLEL, Chunk, Progress, Suspect
+from pelops.domain.recovery import FINISHED, PARALLEL, Progress, RetryBatch, Suspect
 from pelops.policy.recovery.attempts import (
     AttemptPlan,
     Backoff,
@@ -24,8 +24,8 @@ from pelops.policy.recovery.attempts import (
 )
 from tests.properties.crash_model import AT_ONCE, STEP, Entry, Habit, Process, Scene, World
 
-SWEEP_EVERY: Final = 25  # steps
-FOLLOWED_FOR: Final = 25  # steps that one sweep goes on releasing
+SCAN_EVERY: Final = 25  # steps
+FOLLOWED_FOR: Final = 25  # steps that one scan goes on releasing
 FOR_EVER: Final = 10**9
 
 
@@ -58,7 +58,7 @@ class IdleScene:
     ahead: int = 40  # entries that a worker holds at most that goes on reading
     arrivals: int = 0  # one more entry every so many steps
     backoff: Backoff = AT_ONCE
-    tells_progress: bool = True  # the server does: not before Redis 7.2
+    reports_progress: bool = True  # the server does: not before Redis 7.2
     is_pod: bool = True  # the workers' names are those of pods
 
 
@@ -101,9 +101,9 @@ class IdleWorld(World):
         """Go on until nothing is left; how many limits it took, or an error after so many."""
         while self.step < limits * self.idle_scene.limit:
             self._tick()
-            if self.has_died or self.step % SWEEP_EVERY == 0:
+            if self.has_died or self.step % SCAN_EVERY == 0:
                 self.has_died = False
-                self._sweep()
+                self._scan()
             if not self.pending and not self.waiting:
                 return -(-self.step // self.idle_scene.limit)
         raise AssertionError(
@@ -192,17 +192,17 @@ class IdleWorld(World):
 
     # -- the operator
 
-    def _sweep(self) -> None:
+    def _scan(self) -> None:
         owners = [owner for owner in sorted(self.ended) if self.holdings[owner]]
         crashes = [crash for owner in owners if (crash := self._recover(owner))]
         crashes += self._recover_idle()
-        chunk = self._see_chunk()
-        if not crashes and not chunk.written:
+        retry_batch = self._observe_retry_batch()
+        if not crashes and not retry_batch.written:
             return
         scene = self.idle_scene
         rules = Rules(max_retries=scene.max_retries, backoff=scene.backoff)
         until = self.step + FOLLOWED_FOR
-        plan = plan_attempts(crashes, chunk, rules, now=self.now)
+        plan = plan_attempts(crashes, retry_batch, rules, now=self.now)
         following = plan.following
         for owner in plan.owners:
             plan = plan.after(self._settle(plan, owner))
@@ -218,9 +218,9 @@ class IdleWorld(World):
                 return True
         return False
 
-    def _see_chunk(self) -> Chunk:
-        seen = super()._see_chunk()
-        return Chunk(
+    def _observe_retry_batch(self) -> RetryBatch:
+        seen = super()._observe_retry_batch()
+        return RetryBatch(
             written=seen.written,
             under_way=seen.under_way,
             undelivered=seen.under_way.intersection(self.waiting),
@@ -229,11 +229,13 @@ class IdleWorld(World):
     def _settle(self, plan: AttemptPlan, owner: OwnerPlan) -> str:
         # Between the look and the script a worker may have acknowledged it.
         there = tuple(one for one in owner.settlements if one.entry_id in self.pending)
-        kept = OwnerPlan(owner=owner.owner, cut=owner.cut, settlements=there, crowd=owner.crowd)
+        kept = OwnerPlan(
+            owner=owner.owner, cutoff=owner.cutoff, settlements=there, co_failed=owner.co_failed
+        )
         super()._settle(plan, kept)
         words = (PARALLEL if plan.is_parallel else "", FINISHED if plan.has_finished else "")
-        self.chunk = " ".join(filter(None, (*words, self.chunk)))
-        return self.chunk
+        self.retry_batch = " ".join(filter(None, (*words, self.retry_batch)))
+        return self.retry_batch
 
     def _recover_idle(self) -> list[Crash]:
         found: list[Crash] = []
@@ -246,13 +248,13 @@ class IdleWorld(World):
                     continue
                 retries = self.bodies[entry_id].retries
                 if retries or self.idle_scene.max_retries == 0:
-                    charges, alone = self.tries.get(entry_id, (0, 0))
+                    attempts, alone = self.tries.get(entry_id, (0, 0))
                     suspects.append(
                         Suspect(
                             entry_id=entry_id,
                             owner=owner,
-                            charges=max(retries, charges),
-                            alone_failures=alone,
+                            attempts=max(retries, attempts),
+                            isolated_failures=alone,
                             delivered=delivered,
                             deliveries=1,
                         )
@@ -263,10 +265,10 @@ class IdleWorld(World):
                 found.append(
                     Crash(
                         owner=owner,
-                        cut=max(one.delivered for one in suspects) + timedelta(milliseconds=1),
+                        cutoff=max(one.delivered for one in suspects) + timedelta(milliseconds=1),
                         death=Death.CRASHED,
                         suspects=tuple(suspects),
-                        crowd=self.crowds.get(owner),
+                        co_failed=self.co_failed.get(owner),
                         is_idle=True,
                         unproven_since=self._unproven(owner)[0],
                         is_outdone=self._unproven(owner)[1],
@@ -285,13 +287,13 @@ class IdleWorld(World):
             if one is not own and one.given and not self.holdings[one.consumer]
         ]
         held = self.holdings[owner].values()
-        tells = self.idle_scene.tells_progress
-        asked = own.asked if tells else own.given
+        reports = self.idle_scene.reports_progress
+        asked = own.asked if reports else own.given
         progress = Progress(
             asked=asked or self.now,
-            inactive=self.now - own.given if tells and own.given else None,
+            inactive=self.now - own.given if reports and own.given else None,
             newest=self.now - max(held) if held else None,
-            others=min(others, default=None) if tells else None,
+            others=min(others, default=None) if reports else None,
         )
         is_proven = progress.has_finished(self.idle_scene.limit * STEP)
         return None if is_proven else asked, progress.have_others_finished(

@@ -1,11 +1,11 @@
-"""Timelines of pods: what is true of them, what is told, and what is decided.
+"""Timelines of pods: what is true of them, what is reported, and what is decided.
 
     what is true       when each process began and ended, on Redis' clock
-    what is told       what a kubelet wrote of it: late, in whole seconds, on a clock of its own
-    what is decided    the cut, from what is told alone
+    what is reported       what a kubelet wrote of it: late, in whole seconds, on a clock of its own
+    what is decided    the cutoff, from what is reported alone
 
-An entry of a live process was delivered after the process began, so a cut that is not later than
-the beginning of every live process robs nobody.
+An entry of a live process was delivered after the process began, so a cutoff that is not later than
+the beginning of every live process takes entries from nobody.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 
-from pelops.domain.liveness import Cut, PodEvidence
+from pelops.domain.liveness import Cutoff, PodEvidence
 from pelops.domain.workload import ContainerObservation, PodObservation
-from pelops.policy.recovery.liveness import decide_cut
+from pelops.policy.recovery.liveness import decide_cutoff
 from tests.builders import NOW, pod
 
 SKEW_S = 2.0
@@ -46,8 +46,8 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Told:
-    """What one kubelet tells of its containers."""
+class PodReports:
+    """What one kubelet reports its containers."""
 
     clock: float  # by how much the node's clock is ahead
     lag: float  # until the API server knows
@@ -59,10 +59,10 @@ class Told:
 
     def pod(self, at: float, **more: object) -> PodObservation:
         """The pod as the API server shows it at a time."""
-        told = at - self.lag
-        containers = [self.container("worker", self.worker, told)]
+        reported = at - self.lag
+        containers = [self.container("worker", self.worker, reported)]
         if self.sidecar:
-            containers.append(self.container("sidecar", self.sidecar, told))
+            containers.append(self.container("sidecar", self.sidecar, reported))
         begun = min(one.start for one in self.worker)
         usual = pod(containers=tuple(containers), created=self.stamp(begun - 0.5))
         return replace(usual, **more)  # type: ignore[arg-type]
@@ -74,16 +74,16 @@ class Told:
         if not known:
             return ContainerObservation(name=name, state="waiting")
         now, before = known[-1], (known[-2] if len(known) > 1 else None)
-        told = ContainerObservation(name=name, restarts=len(known) - 1)
+        reported = ContainerObservation(name=name, restarts=len(known) - 1)
         if before is not None:
-            told = replace(
-                told, last_finished=self.stamp(before.end), last_exit_code=before.exit_code
+            reported = replace(
+                reported, last_finished=self.stamp(before.end), last_exit_code=before.exit_code
             )
         if now.is_alive(at):
-            return replace(told, state="running", started=self.stamp(now.start))
+            return replace(reported, state="running", started=self.stamp(now.start))
         if now.back_off:
             return replace(
-                told,
+                reported,
                 state="waiting",
                 waiting_reason="CrashLoopBackOff",
                 back_off_s=now.back_off,
@@ -91,7 +91,7 @@ class Told:
                 last_exit_code=now.exit_code,
             )
         return replace(
-            told, state="terminated", finished=self.stamp(now.end), exit_code=now.exit_code
+            reported, state="terminated", finished=self.stamp(now.end), exit_code=now.exit_code
         )
 
 
@@ -112,22 +112,24 @@ def processes(draw: st.DrawFn, most: int = 4) -> tuple[Process, ...]:
 
 
 @st.composite
-def kubelets(draw: st.DrawFn) -> Told:
+def kubelets(draw: st.DrawFn) -> PodReports:
     sidecar = draw(st.one_of(st.just(()), processes()))
-    return Told(clock=draw(CLOCK), lag=draw(ms(0, 3)), worker=draw(processes()), sidecar=sidecar)
+    return PodReports(
+        clock=draw(CLOCK), lag=draw(ms(0, 3)), worker=draw(processes()), sidecar=sidecar
+    )
 
 
-def near(told: Told) -> st.SearchStrategy[float]:
+def near(reported: PodReports) -> st.SearchStrategy[float]:
     """A time at which the API server may know less than what is true, and any other."""
-    events = {at for one in told.worker for at in (one.start, one.end) if at < FOREVER}
+    events = {at for one in reported.worker for at in (one.start, one.end) if at < FOREVER}
     soon = st.builds(
         lambda at, after: max(0.0, at + after), st.sampled_from(sorted(events)), ms(-1, 5)
     )
     return soon | ms(0, 120)
 
 
-def decide(evidence: PodEvidence, look: float, *, container: str | None = "worker") -> Cut:
-    return decide_cut(
+def decide(evidence: PodEvidence, look: float, *, container: str | None = "worker") -> Cutoff:
+    return decide_cutoff(
         evidence,
         server_time=moment(look),
         skew=timedelta(seconds=SKEW_S),
@@ -135,10 +137,10 @@ def decide(evidence: PodEvidence, look: float, *, container: str | None = "worke
     )
 
 
-def assert_robs_nobody(cut: Cut, alive: list[Process], look: float) -> None:
-    if cut.at is None:
+def assert_no_premature_recovery(cutoff: Cutoff, alive: list[Process], look: float) -> None:
+    if cutoff.at is None:
         return
-    assert cut.at <= moment(look)
+    assert cutoff.at <= moment(look)
     for process in alive:
         if process.end > look:
-            assert cut.at <= moment(process.start), f"{cut} robs {process}"
+            assert cutoff.at <= moment(process.start), f"{cutoff} robs {process}"

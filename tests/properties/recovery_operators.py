@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import Action, Chunk, read_ids
-from pelops.errors import ChunkChanged, WouldDuplicate
+from pelops.domain.recovery import Action, RetryBatch, read_ids
+from pelops.errors import RetryBatchChanged, WouldDuplicate
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_streams.recovery import actions as recovery
 from pelops.redis_streams.recovery import suspects
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan import instant, open_sweep
+from pelops.redis_streams.recovery.scan import instant, open_scan
 from tests.properties.recovery_stage import CONSUMERS, GRID_MS, NAMES, RecoveryStage
 from tests.properties.stream_model import Rule
 
@@ -30,38 +30,38 @@ class Operators(RecoveryStage):
     @rule(
         owner=CONSUMERS,
         after=st.integers(-1, 12),
-        is_charged=st.booleans(),
+        counts_attempt=st.booleans(),
         stages=st.booleans(),
-        moves=st.booleans(),
+        recovers=st.booleans(),
         batch=st.sampled_from([1, 2, 3, 100]),
-        charge_from=st.none() | st.integers(0, 8),
-        held_before=st.none() | st.integers(0, 8),
+        count_from=st.none() | st.integers(0, 8),
+        delay_before=st.none() | st.integers(0, 8),
     )
     def recover_owner(
         self,
         owner: str,
         after: int,
-        is_charged: bool,
+        counts_attempt: bool,
         stages: bool,
-        moves: bool,
+        recovers: bool,
         batch: int,
-        charge_from: int | None,
-        held_before: int | None,
+        count_from: int | None,
+        delay_before: int | None,
     ) -> None:
-        """Rule A1: only what was delivered strictly before the cut."""
-        cut_ms = self._ms(after)
-        least_ms = 0 if held_before is None else self._ms(held_before)
+        """Rule A1: only what was delivered strictly before the cutoff."""
+        cutoff_ms = self._ms(after)
+        least_ms = 0 if delay_before is None else self._ms(delay_before)
         wanted = Rule(
             owner=owner,
-            is_free=lambda _, held: least_ms <= held.delivered_ms < cut_ms,
-            is_charged=is_charged,
-            charge_from_ms=0 if charge_from is None else self._ms(charge_from),
+            is_free=lambda _, held: least_ms <= held.delivered_ms < cutoff_ms,
+            counts_attempt=counts_attempt,
+            count_from_ms=0 if count_from is None else self._ms(count_from),
             stages_first=stages,
-            moves=moves,
+            recovers=recovers,
         )
-        order = self._order(wanted, held_before)
+        order = self._order(wanted, delay_before)
         moved, suspects = self.model.predict(wanted)
-        batches = self.door.wait(self._all_batches(order, instant(cut_ms), batch))
+        batches = self.adapter.wait(self._all_batches(order, instant(cutoff_ms), batch))
         assert {one.entry_id for part in batches for one in part.suspects} == suspects
         assert sum(part.moved + part.gone for part in batches) == len(moved)
         self._take(moved)
@@ -69,34 +69,34 @@ class Operators(RecoveryStage):
     @rule(
         owner=CONSUMERS,
         after=st.integers(-1, 12),
-        is_charged=st.booleans(),
+        counts_attempt=st.booleans(),
         locks=st.booleans(),
         data=st.data(),
     )
     def recover_ids(
-        self, owner: str, after: int, is_charged: bool, locks: bool, data: st.DataObject
+        self, owner: str, after: int, counts_attempt: bool, locks: bool, data: st.DataObject
     ) -> None:
         """What has been idle for so long, save what is locked; also IDs that mean nothing."""
         known = sorted({*self.model.pending, *self.model.bodies, EntryId(1, 1)})
         ids = data.draw(st.lists(st.sampled_from(known), max_size=8))
         locked = {one for one in ids if locks and one.seq % 2}
         for one in locked:
-            self.door.ask("SET", self._lock(one), "held", "PX", 5_000)
+            self.adapter.ask("SET", self._lock(one), "held", "PX", 5_000)
         newest_ms = self._ms(after) - GRID_MS // 2
         wanted = Rule(
             owner=owner,
             is_free=lambda one, held: (
                 held.delivered_ms < newest_ms and one in ids and one not in locked
             ),
-            is_charged=is_charged,
-            charge_from_ms=0,
+            counts_attempt=counts_attempt,
+            count_from_ms=0,
             stages_first=False,
-            moves=True,
+            recovers=True,
         )
         moved, suspects = self.model.predict(wanted)
-        done = self.door.wait(
+        done = self.adapter.wait(
             recovery.recover_entries(
-                self.door.server,
+                self.adapter.server,
                 self._act(),
                 self._order(wanted, None),
                 [(one, self._idle_since(newest_ms)) for one in ids],
@@ -111,31 +111,33 @@ class Operators(RecoveryStage):
         owner=CONSUMERS, after=st.integers(-1, 12), data=st.data(), batch=st.sampled_from([2, 100])
     )
     def settle(self, owner: str, after: int, data: st.DataObject, batch: int) -> None:
-        """What was decided on an outdated chunk is refused, and nothing is done."""
+        """What was decided on an outdated retry batch is refused, and nothing is done."""
         plan, owned = self._draw_plan(owner, after, data, [*Action])
-        items = [(one.entry_id, one.action, one.charges) for one in owned.settlements]
+        items = [(one.entry_id, one.action, one.attempts) for one in owned.settlements]
         moved = self.model.predict_settled(owner, self._ms(after), items)
         act = self._act(batch)
-        settle = suspects.settle_suspects(self.door.server, act, plan, owned, reasons=REASONS)
-        if plan.chunk.written == STALE:
-            with pytest.raises(ChunkChanged):
-                self.door.wait(settle)
+        settle = suspects.settle_suspects(self.adapter.server, act, plan, owned, reasons=REASONS)
+        if plan.retry_batch.written == STALE:
+            with pytest.raises(RetryBatchChanged):
+                self.adapter.wait(settle)
             return
-        done = self.door.wait(settle)
+        done = self.adapter.wait(settle)
         assert done.copied + done.dead == len(moved)
         copies = self._take(moved)
         retried = {one for one, action, _ in items if action is Action.RETRY}
         members = [copies[one] for one in moved if one in retried]
-        self.model.chunk = sorted([*plan.kept, *members])
+        self.model.retry_batch = sorted([*plan.kept, *members])
 
     @rule(owner=CONSUMERS, after=st.integers(-1, 12), data=st.data())
-    def hand_over(self, owner: str, after: int, data: st.DataObject) -> None:
+    def offer_entries(self, owner: str, after: int, data: st.DataObject) -> None:
         """An offer changes nothing in the stream or the group, and a delivery is offered once."""
         plan, owned = self._draw_plan(owner, after, data, [Action.RETRY, Action.FREE])
-        offer = suspects.hand_over(self.door.server, self._act(), plan, owned, reason="offered")
-        if plan.chunk.written == STALE:
-            with pytest.raises(ChunkChanged):
-                self.door.wait(offer)
+        offer = suspects.offer_entries(
+            self.adapter.server, self._act(), plan, owned, reason="offered"
+        )
+        if plan.retry_batch.written == STALE:
+            with pytest.raises(RetryBatchChanged):
+                self.adapter.wait(offer)
             return
         items = [(one.entry_id, Action.FREE, 0) for one in owned.settlements]
         there = [
@@ -147,17 +149,17 @@ class Operators(RecoveryStage):
             and self.model.offered.get(one) != held.delivered_ms
         ]
         self.model.offered |= {one: self.model.pending[one].delivered_ms for one in there}
-        assert self.door.wait(offer).copied == len(set(there))
+        assert self.adapter.wait(offer).copied == len(set(there))
         self.model.offers += len(set(there))
         tried = {one.entry_id for one in owned.settlements if one.action is Action.RETRY}
-        self.model.chunk = sorted({*plan.kept, *(tried & set(there))})
+        self.model.retry_batch = sorted({*plan.kept, *(tried & set(there))})
 
     @rule(consumer=st.sampled_from([*NAMES, "nobody"]))
     def remove(self, consumer: str) -> None:
         """Invariant 5: a consumer with pending entries is never deleted."""
         owns = bool(self.model.held_by(consumer))
         is_there = consumer in self.model.consumers
-        is_gone = self.door.wait(remove_consumer(self.door.server, self._act(), consumer))
+        is_gone = self.adapter.wait(remove_consumer(self.adapter.server, self._act(), consumer))
         assert is_gone == (is_there and not owns)
         if is_gone:
             self.model.consumers.discard(consumer)
@@ -167,53 +169,60 @@ class Operators(RecoveryStage):
     @rule(owner=CONSUMERS)
     def recover_beside_another_group(self, owner: str) -> None:
         """Rule B5: nobody else is given a copy. The check comes after the look."""
-        self.door.ask("XGROUP", "CREATE", self.keys.stream, "other", "0")
+        self.adapter.ask("XGROUP", "CREATE", self.keys.stream, "other", "0")
         wanted = Rule(
             owner=owner,
             is_free=lambda *_: True,
-            is_charged=True,
-            charge_from_ms=0,
+            counts_attempt=True,
+            count_from_ms=0,
             stages_first=False,
-            moves=True,
+            recovers=True,
         )
         with pytest.raises(WouldDuplicate):
-            cut = instant(self._ms(10_000))
-            self.door.wait(self._all_batches(self._order(wanted, None), cut, 100))
-        self.door.ask("XGROUP", "DESTROY", self.keys.stream, "other")
+            cutoff = instant(self._ms(10_000))
+            self.adapter.wait(self._all_batches(self._order(wanted, None), cutoff, 100))
+        self.adapter.ask("XGROUP", "DESTROY", self.keys.stream, "other")
 
     @rule()
     def look(self) -> None:
         """Copies that are not resolved are under way, and no others."""
-        sight = self.door.wait(
-            open_sweep(self.door.server, self.keys, uid="uid-1", due=timedelta(), with_retry=False)
+        observation = self.adapter.wait(
+            open_scan(
+                self.adapter.server, self.keys, uid="uid-1", due=timedelta(), with_retry=False
+            )
         )
-        assert not hasattr(sight, "swept_at")
+        assert not hasattr(observation, "scanned_at")
         waiting = {*self.model.pending, *self.model.undelivered()}
-        assert sight.chunk.under_way == {one for one in self.model.chunk if one in waiting}
+        assert observation.retry_batch.under_way == {
+            one for one in self.model.retry_batch if one in waiting
+        }
 
     def _idle_since(self, moment_ms: int) -> timedelta:
-        seconds, _ = self.door.ask("TIME")
+        seconds, _ = self.adapter.ask("TIME")
         return timedelta(milliseconds=int(seconds) * 1000 - moment_ms)
 
     def _lock(self, entry_id: EntryId) -> str:
         return f"lock:{{{self.keys.tag}}}:{entry_id}"
 
-    def _order(self, wanted: Rule, held_before: int | None) -> recovery.Order:
-        return recovery.Order(
+    def _order(self, wanted: Rule, delay_before: int | None) -> recovery.RecoveryOrder:
+        return recovery.RecoveryOrder(
             owner=wanted.owner,
             reason="it died",
-            is_charged=wanted.is_charged,
-            charge_from=_moment(wanted.charge_from_ms),
-            held_before=None if held_before is None else _moment(self._ms(held_before)),
+            counts_attempt=wanted.counts_attempt,
+            count_from=_moment(wanted.count_from_ms),
+            delay_before=None if delay_before is None else _moment(self._ms(delay_before)),
             stages_first=wanted.stages_first,
-            moves=wanted.moves,
+            recovers=wanted.recovers,
         )
 
     async def _all_batches(
-        self, order: recovery.Order, cut: datetime, batch: int
+        self, order: recovery.RecoveryOrder, cutoff: datetime, batch: int
     ) -> list[recovery.Recovered]:
         act = self._act(batch)
-        return [one async for one in recovery.recover_owner(self.door.server, act, order, cut=cut)]
+        return [
+            one
+            async for one in recovery.recover_owner(self.adapter.server, act, order, cutoff=cutoff)
+        ]
 
     def _draw_plan(
         self, owner: str, after: int, data: st.DataObject, actions: list[Action]
@@ -223,23 +232,23 @@ class Operators(RecoveryStage):
             Settlement,
             entry_id=st.sampled_from(some),
             action=st.sampled_from(actions),
-            charges=st.integers(1, 6),
-            alone_failures=st.integers(0, 2),
+            attempts=st.integers(1, 6),
+            isolated_failures=st.integers(0, 2),
         )
         drawn = data.draw(st.lists(one, max_size=6, unique_by=lambda item: item.entry_id))
         is_stale = data.draw(st.sampled_from([False, False, False, True]))
-        kept = frozenset(self.model.chunk)
-        present = self.door.ask("HGET", self.keys.state, "chunk") or b""
+        kept = frozenset(self.model.retry_batch)
+        present = self.adapter.ask("HGET", self.keys.state, "chunk") or b""
         assert set(read_ids(present.decode())) == kept
         written = STALE if is_stale else present.decode()
         owned = OwnerPlan(
-            owner=owner, cut=instant(self._ms(after)), settlements=tuple(drawn), crowd=None
+            owner=owner, cutoff=instant(self._ms(after)), settlements=tuple(drawn), co_failed=None
         )
         return (
             AttemptPlan(
                 owners=(owned,),
                 waiting=0,
-                chunk=Chunk(written=written, under_way=kept),
+                retry_batch=RetryBatch(written=written, under_way=kept),
                 kept=kept,
                 resolved=frozenset(),
             ),

@@ -20,7 +20,7 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery import actions as acting
-from tests.integration.redis_door import connected, endpoint_of, provision
+from tests.integration.redis_adapter import connected, endpoint_of, provision
 from tests.properties.stream_model import Act, StreamModel
 
 Answer = TypeVar("Answer")
@@ -30,8 +30,8 @@ CONSUMERS = st.sampled_from(NAMES)
 _NUMBERS = count()
 
 
-class Door:
-    """The operator's door to one server, for rules that are no coroutines."""
+class ServerAdapter:
+    """The operator's adapter to one server, for rules that are no coroutines."""
 
     def __init__(self, servers: RedisServers) -> None:
         self._loop = asyncio.new_event_loop()
@@ -55,9 +55,9 @@ class Door:
 class RecoveryStage(RuleBasedStateMachine):
     """A group and its model before anybody acts."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, adapter: ServerAdapter) -> None:
         super().__init__()
-        self.door = door
+        self.adapter = adapter
         self.keys: GroupKeys = derive_keys(f"stream-{next(_NUMBERS)}", "g")
         self.model = StreamModel(group="g")
         self.deliveries = 0
@@ -65,20 +65,20 @@ class RecoveryStage(RuleBasedStateMachine):
 
     @initialize()
     def provision(self) -> None:
-        self.door.wait(provision(self.door.server, self.keys))
-        seconds, _ = self.door.ask("TIME")
+        self.adapter.wait(provision(self.adapter.server, self.keys))
+        seconds, _ = self.adapter.ask("TIME")
         self.base_ms = int(seconds) * 1000 - 10**9
 
     def teardown(self) -> None:
         derived = [key for key in self.keys.derived()]
-        self.door.ask("DEL", self.keys.stream, *derived)
+        self.adapter.ask("DEL", self.keys.stream, *derived)
 
     def _ms(self, tick: int) -> int:
         return self.base_ms + tick * GRID_MS
 
     def _join(self, consumer: str) -> None:
         """Make a consumer, as reading does on some versions also when there is nothing."""
-        self.door.ask("XGROUP", "CREATECONSUMER", self.keys.stream, "g", consumer)
+        self.adapter.ask("XGROUP", "CREATECONSUMER", self.keys.stream, "g", consumer)
         self.model.consumers.add(consumer)
 
     def _age(self, consumer: str, entry_ids: list[EntryId]) -> int:
@@ -88,14 +88,14 @@ class RecoveryStage(RuleBasedStateMachine):
             self.deliveries += 1
             ids = [str(one) for one in entry_ids]
             claim: list[Part] = ["XCLAIM", self.keys.stream, "g", consumer, 0, *ids]
-            self.door.ask(*claim, "TIME", delivered_ms, "JUSTID")
+            self.adapter.ask(*claim, "TIME", delivered_ms, "JUSTID")
         return delivered_ms
 
     def _some_pending(self, data: st.DataObject) -> EntryId:
         return data.draw(st.sampled_from(sorted(self.model.pending)))
 
-    def _act(self, batch: int = 100) -> acting.Act:
-        return acting.Act(
+    def _act(self, batch: int = 100) -> acting.ScanContext:
+        return acting.ScanContext(
             keys=self.keys,
             source=self.keys.stream,
             target=self.keys.stream,
@@ -108,22 +108,22 @@ class RecoveryStage(RuleBasedStateMachine):
         )
 
     def _ledger(self) -> Iterator[LedgerEvent]:
-        for entry_id, pairs in self.door.ask("XRANGE", self.keys.ledger, "-", "+"):
+        for entry_id, pairs in self.adapter.ask("XRANGE", self.keys.ledger, "-", "+"):
             named = dict(zip(pairs[::2], pairs[1::2], strict=True))
             yield parse_ledger_event(parse_entry_id(entry_id), named)
 
     def _take(self, moved: dict[EntryId, Act]) -> dict[EntryId, EntryId]:
         """Take over what the ledger says that the last act made; where each entry went."""
         known = {act.entry_id for act in self.model.acts}
-        told = {
+        reported = {
             entry.entry_id: (entry.new_id, event.details["reason"])
             for event in self._ledger()
             for entry in event.entries
             if event.kind != "released" and entry.entry_id not in known
         }
-        assert told.keys() == moved.keys()
+        assert reported.keys() == moved.keys()
         for entry_id, act in moved.items():
-            new_id, reason = told[entry_id]
+            new_id, reason = reported[entry_id]
             assert new_id is not None
             self.model.apply(act, new_id, reason)
-        return {one: new for one, (new, _) in told.items() if new is not None}
+        return {one: new for one, (new, _) in reported.items() if new is not None}

@@ -28,7 +28,7 @@ class WorkersAndUsers(RecoveryStage):
 
     @rule(pairs=plain | marked)
     def add(self, pairs: Pairs) -> None:
-        entry_id = parse_entry_id(self.door.ask("XADD", self.keys.stream, "*", *pairs))
+        entry_id = parse_entry_id(self.adapter.ask("XADD", self.keys.stream, "*", *pairs))
         self.model.add(entry_id, pairs)
 
     @rule(pairs=wide)
@@ -40,7 +40,7 @@ class WorkersAndUsers(RecoveryStage):
     def deliver(self, consumer: str, number: int) -> None:
         self._join(consumer)
         read = ("XREADGROUP", "GROUP", "g", consumer, "COUNT", number, "STREAMS")
-        self.door.ask(*read, self.keys.stream, ">")
+        self.adapter.ask(*read, self.keys.stream, ">")
         given = self.model.undelivered()[:number]
         self.model.deliver(given, consumer, self._age(consumer, given))
 
@@ -48,7 +48,7 @@ class WorkersAndUsers(RecoveryStage):
     @precondition(lambda self: self.model.pending)
     def acknowledge(self, data: st.DataObject) -> None:
         entry_id = self._some_pending(data)
-        self.door.ask("XACK", self.keys.stream, "g", str(entry_id))
+        self.adapter.ask("XACK", self.keys.stream, "g", str(entry_id))
         self.model.acknowledge(entry_id)
 
     @rule(data=st.data(), consumer=CONSUMERS)
@@ -57,7 +57,7 @@ class WorkersAndUsers(RecoveryStage):
         entry_id = self._some_pending(data)
         if entry_id not in self.model.bodies:
             return  # Redis would drop it
-        self.door.ask("XCLAIM", self.keys.stream, "g", consumer, 0, str(entry_id))
+        self.adapter.ask("XCLAIM", self.keys.stream, "g", consumer, 0, str(entry_id))
         self.model.consumers.add(consumer)
         held = self.model.pending[entry_id]
         delivered_ms = self._age(consumer, [entry_id])
@@ -71,7 +71,7 @@ class WorkersAndUsers(RecoveryStage):
             return  # versions differ in what they count for an entry without a body
         self._join(consumer)
         read = ("XREADGROUP", "GROUP", "g", consumer, "STREAMS", self.keys.stream, "0")
-        self.door.ask(*read)
+        self.adapter.ask(*read)
         delivered_ms = self._age(consumer, own)
         for entry_id in own:
             held = self.model.pending[entry_id]
@@ -81,7 +81,7 @@ class WorkersAndUsers(RecoveryStage):
     @precondition(lambda self: self.model.bodies)
     def delete_body(self, data: st.DataObject) -> None:
         entry_id = data.draw(st.sampled_from(sorted(self.model.bodies)))
-        self.door.ask("XDEL", self.keys.stream, str(entry_id))
+        self.adapter.ask("XDEL", self.keys.stream, str(entry_id))
         del self.model.bodies[entry_id]
         if entry_id > self.model.position:
             self.model.deleted.add(entry_id)
@@ -92,5 +92,5 @@ class WorkersAndUsers(RecoveryStage):
         own = self.model.held_by(consumer)
         started = set(data.draw(st.lists(st.sampled_from(own), max_size=3))) if own else set()
         words = " ".join(map(str, started))
-        self.door.ask("HSET", self.keys.started, consumer, words)
+        self.adapter.ask("HSET", self.keys.started, consumer, words)
         self.model.marks[consumer] = started

@@ -1,4 +1,4 @@
-"""What Hypothesis may find in the world: any facts that the doors can observe."""
+"""What Hypothesis may find in the world: any facts that the adapters can observe."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pelops import errors
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import GroupObservation, StreamObservation
-from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
-from pelops.domain.state import GroupState, Loss, SweepReport, Totals, WentBack
+from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.state import GroupState, Loss, ScanReport, Totals, WentBack
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.policy.scaling.decision import NOT_DECIDED, ScalingDecision, decide_fixed
 from pelops.policy.status.diagnosis import diagnose
@@ -45,12 +45,12 @@ OWNER = st.builds(
     name=st.sampled_from(["order-processing", "orders"]),
     created=st.integers(-2, 2).map(lambda s: NOW + timedelta(seconds=s)),
 )
-UNTIL = st.integers(-3, 3).map(lambda n: NOW + n * HOLD)
+UNTIL = st.integers(-3, 3).map(lambda n: NOW + n * OWNERSHIP_LIFETIME)
 TOTAL = st.one_of(st.just(0), st.integers(-(2**63), 2**63 - 1))
 # Whoever may write to the state key in Redis may have written anything.
 WRITTEN = st.one_of(TEXT, LONG, st.sampled_from(["\udcff", "\ud800", "\0", ""]))
 REPORT = st.builds(
-    SweepReport,
+    ScanReport,
     reason=st.sampled_from(["", "", *Reason, "no word", "x" * 999]),
     message=WRITTEN,
     unmovable=st.sampled_from([0, 0, 1, 2**70]),
@@ -63,7 +63,7 @@ REPORT = st.builds(
 STATE = st.builds(
     GroupState,
     back=st.none()
-    | st.builds(WentBack, since=MOMENT, before=ENTRY_ID, after=ENTRY_ID, hold_until=MOMENT),
+    | st.builds(WentBack, since=MOMENT, before=ENTRY_ID, after=ENTRY_ID, delay_until=MOMENT),
     loss=st.none()
     | st.builds(Loss, at_least=COUNT, at_most=st.none() | COUNT, position=ENTRY_ID, seen=MOMENT),
     totals=st.builds(
@@ -75,9 +75,9 @@ STATE = st.builds(
         trimmed=TOTAL,
     ),
     report=REPORT,
-    swept_at=st.none() | MOMENT,
+    scanned_at=st.none() | MOMENT,
 )
-GROUP_HOLD = st.builds(GroupHold, owner=OWNER, held_until=st.one_of(UNTIL, MOMENT))
+OWNERSHIP_RECORD = st.builds(OwnershipRecord, owner=OWNER, owned_until=st.one_of(UNTIL, MOMENT))
 GROUP = st.builds(
     GroupObservation,
     last_delivered_id=ENTRY_ID,
@@ -100,7 +100,7 @@ STREAM = st.builds(
     dead_letters=COUNT,
     dead_letter_exists=st.booleans(),
     ledger_exists=st.booleans(),
-    hold=st.none() | GROUP_HOLD,
+    ownership=st.none() | OWNERSHIP_RECORD,
     state=STATE,
 )
 POD = st.builds(
@@ -169,8 +169,8 @@ RECOVERIES: list[dict[str, Any]] = [
     # The last template breaks a rule that only the API server checks.
     *({"locks": {"keyTemplate": template}} for template in ("lock:{$tag}:$id", "l:$id", "l:id")),
 ]
-# The status of an earlier turn, in which some alarms were told.
-TOLD = st.lists(st.sampled_from([*ALARMS]), unique=True).map(
+# The status of an earlier turn, in which some alarms were reported.
+REPORTED = st.lists(st.sampled_from([*ALARMS]), unique=True).map(
     lambda kinds: {
         "conditions": [
             {
@@ -206,7 +206,7 @@ def resources(draw: st.DrawFn) -> Any:
     spec["recovery"] = draw(st.sampled_from(RECOVERIES))
     spec["retention"] = draw(st.sampled_from([None, {"maxLength": 5}, {"maxAgeSeconds": 60}]))
     spec["suspend"] = draw(st.booleans())
-    return resource(**spec, status=draw(st.none() | TOLD))
+    return resource(**spec, status=draw(st.none() | REPORTED))
 
 
 @st.composite

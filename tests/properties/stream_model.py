@@ -56,11 +56,11 @@ class Rule:
     """What the operator asks for: which of an owner's entries, and how they are counted."""
 
     owner: str
-    is_free: Callable[[EntryId, Pending], bool]  # delivered before the cut, not locked, ...
-    is_charged: bool
-    charge_from_ms: int
+    is_free: Callable[[EntryId, Pending], bool]  # delivered before the cutoff, not locked, ...
+    counts_attempt: bool
+    count_from_ms: int
     stages_first: bool
-    moves: bool
+    recovers: bool
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class StreamModel:
     offers: int = 0
     offered: dict[EntryId, int] = field(default_factory=dict)  # when what is on offer was delivered
     removed: list[str] = field(default_factory=list)
-    chunk: list[EntryId] = field(default_factory=list)
+    retry_batch: list[EntryId] = field(default_factory=list)
     added: dict[EntryId, Pairs] = field(default_factory=dict)  # by producers
     acknowledged: set[EntryId] = field(default_factory=set)  # by workers
     given_up: set[EntryId] = field(default_factory=set)  # became dead letters
@@ -111,7 +111,7 @@ class StreamModel:
 
     def predict(self, rule: Rule) -> tuple[dict[EntryId, Act], set[EntryId]]:
         """What recovery moves, and what it answers as suspects."""
-        moves: dict[EntryId, Act] = {}
+        recovers: dict[EntryId, Act] = {}
         suspects: set[EntryId] = set()
         for entry_id in self.held_by(rule.owner):
             held = self.pending[entry_id]
@@ -119,36 +119,36 @@ class StreamModel:
                 continue
             pairs = self.bodies.get(entry_id)
             if pairs is None:
-                moves[entry_id] = self._act("payload-gone", entry_id, entry_id, 0)
+                recovers[entry_id] = self._act("payload-gone", entry_id, entry_id, 0)
                 continue
             own, root, retries = read_marks(entry_id, pairs)
-            is_mine, is_marked = self._judge(rule, entry_id, held)
-            if not rule.moves or (is_mine and (retries > 0 or is_marked or rule.stages_first)):
+            is_mine, is_started = self._judge(rule, entry_id, held)
+            if not rule.recovers or (is_mine and (retries > 0 or is_started or rule.stages_first)):
                 suspects.add(entry_id)
             elif len(own) <= 2 * WIDEST:
-                moves[entry_id] = self._act("requeued", entry_id, root, retries + is_mine)
-        return moves, suspects
+                recovers[entry_id] = self._act("requeued", entry_id, root, retries + is_mine)
+        return recovers, suspects
 
     def _judge(self, rule: Rule, entry_id: EntryId, held: Pending) -> tuple[bool, bool]:
         marks = self.marks.get(rule.owner)
-        is_mine = rule.is_charged and held.delivered_ms >= rule.charge_from_ms
+        is_mine = rule.counts_attempt and held.delivered_ms >= rule.count_from_ms
         is_mine = is_mine and (marks is None or entry_id in marks)
         return is_mine, is_mine and marks is not None
 
     def predict_settled(
-        self, owner: str, cut_ms: int, items: Collection[tuple[EntryId, Action, int]]
+        self, owner: str, cutoff_ms: int, items: Collection[tuple[EntryId, Action, int]]
     ) -> dict[EntryId, Act]:
         """What becomes of suspects that were decided about."""
-        moves: dict[EntryId, Act] = {}
-        for entry_id, action, charges in items:
+        recovers: dict[EntryId, Act] = {}
+        for entry_id, action, attempts in items:
             held, pairs = self.pending.get(entry_id), self.bodies.get(entry_id)
-            if held is None or held.owner != owner or held.delivered_ms >= cut_ms or not pairs:
+            if held is None or held.owner != owner or held.delivered_ms >= cutoff_ms or not pairs:
                 continue
             own, root, _ = read_marks(entry_id, pairs)
             kind = "dead-lettered" if action is Action.DEAD else "requeued"
             if len(own) <= 2 * WIDEST:
-                moves.setdefault(entry_id, self._act(kind, entry_id, root, charges))
-        return moves
+                recovers.setdefault(entry_id, self._act(kind, entry_id, root, attempts))
+        return recovers
 
     def _act(self, kind: str, entry_id: EntryId, root: EntryId, retries: int) -> Act:
         held = self.pending[entry_id]

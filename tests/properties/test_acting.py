@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import StreamObservation
-from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.policy.group.conflicts import Claim, decide_target_owner
 from pelops.policy.group.provisioning import (
     PATIENCE,
@@ -42,7 +42,9 @@ def applied(seen: StreamObservation, lacks: tuple[Lack, ...], by: OwnerRecord) -
         group=group() if Lack.GROUP in lacks else seen.group,
         dead_letter_exists=seen.dead_letter_exists or Lack.DEAD_LETTERS in lacks,
         ledger_exists=seen.ledger_exists or Lack.LEDGER in lacks,
-        hold=GroupHold(owner=by, held_until=NOW + HOLD) if Lack.HOLD in lacks else seen.hold,
+        ownership=OwnershipRecord(owner=by, owned_until=NOW + OWNERSHIP_LIFETIME)
+        if Lack.OWNERSHIP in lacks
+        else seen.ownership,
     )
 
 
@@ -70,9 +72,9 @@ def test_a_group_that_is_created_anew_skips_no_entry(
 def test_who_holds_a_group_is_never_told_that_it_conflicts(
     seen: StreamObservation, by: OwnerRecord, other: OwnerRecord, until: datetime
 ) -> None:
-    mine = GroupHold(owner=by, held_until=until)
+    mine = OwnershipRecord(owner=by, owned_until=until)
     assert decide_conflict(mine, by, NOW) is None
-    finding = decide_conflict(GroupHold(owner=other, held_until=until), by, NOW)
+    finding = decide_conflict(OwnershipRecord(owner=other, owned_until=until), by, NOW)
     if finding is not None:
         assert f"{other.namespace}/{other.name}" in finding.message
         assert finding.is_terminal
@@ -95,7 +97,10 @@ def test_of_two_resources_on_one_group_one_acts_whoever_came_first(
     gives_way = [
         mine.uid
         for mine, theirs in ((one, other), (other, one))
-        if decide_conflict(GroupHold(owner=theirs, held_until=NOW + HOLD), mine, NOW) is not None
+        if decide_conflict(
+            OwnershipRecord(owner=theirs, owned_until=NOW + OWNERSHIP_LIFETIME), mine, NOW
+        )
+        is not None
     ]
     assert len(gives_way) == 1
     loser = held[gives_way[0]]
@@ -110,18 +115,18 @@ def test_of_two_resources_on_one_group_one_acts_whoever_came_first(
 def test_a_hold_that_has_run_out_or_lies_far_ahead_binds_nobody(
     one: OwnerRecord, other: OwnerRecord, holds: int
 ) -> None:
-    left = holds * HOLD
-    if timedelta(0) < left <= 2 * HOLD:
+    left = holds * OWNERSHIP_LIFETIME
+    if timedelta(0) < left <= 2 * OWNERSHIP_LIFETIME:
         return
-    assert decide_conflict(GroupHold(owner=one, held_until=NOW + left), other, NOW) is None
+    assert decide_conflict(OwnershipRecord(owner=one, owned_until=NOW + left), other, NOW) is None
 
 
 @given(UNTIL)
 def test_an_own_hold_that_binds_nobody_is_written_again(until: datetime) -> None:
-    seen = stream(hold=GroupHold(owner=owner(), held_until=until))
+    seen = stream(ownership=OwnershipRecord(owner=owner(), owned_until=until))
     plan = plan_provisioning(resource().spec, seen, owner(), was_created=True)
-    binds = NOW < until <= NOW + 2 * HOLD
-    assert plan.lacks == (() if binds else (Lack.HOLD,))
+    binds = NOW < until <= NOW + 2 * OWNERSHIP_LIFETIME
+    assert plan.lacks == (() if binds else (Lack.OWNERSHIP,))
 
 
 @given(st.lists(CLAIM, min_size=1, max_size=6, unique_by=lambda claim: claim.uid))

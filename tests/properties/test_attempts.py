@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
-from pelops.domain.recovery import Action, Chunk, Suspect, read_ids, write_ids
+from pelops.domain.recovery import Action, RetryBatch, Suspect, read_ids, write_ids
 from pelops.policy.recovery.attempts import ONE_READ, Backoff, Crash, Rules, plan_attempts
 from tests.builders import NOW
 from tests.properties.crash_model import AT_ONCE, Habit, Scene, World
@@ -97,12 +97,12 @@ suspects = st.builds(
     Suspect,
     entry_id=st.builds(EntryId, st.integers(1, 30)),
     owner=st.just("w"),
-    charges=st.integers(0, 7) | st.just(999_999),
-    alone_failures=st.integers(0, 3),
+    attempts=st.integers(0, 7) | st.just(999_999),
+    isolated_failures=st.integers(0, 3),
     delivered=BEFORE_NOW,
     deliveries=st.integers(1, 9),
-    is_charged=st.booleans(),
-    is_marked=st.booleans(),
+    counts_attempt=st.booleans(),
+    is_started=st.booleans(),
     was_offered=st.booleans(),
 )
 rules = st.builds(
@@ -123,17 +123,17 @@ words = st.lists(
 
 
 @st.composite
-def scenes(draw: st.DrawFn, *, idles: bool = False) -> tuple[list[Crash], Chunk]:
-    """Several owners that hold different entries, and what is known of the last chunk."""
+def scenes(draw: st.DrawFn, *, idles: bool = False) -> tuple[list[Crash], RetryBatch]:
+    """Several owners that hold different entries, and what is known of the last retry batch."""
     all_suspects = draw(st.lists(suspects, max_size=20, unique_by=lambda one: one.entry_id))
     owners = draw(st.integers(1, 3))
     crashes = [
         Crash(
             owner=f"w{n}",
-            cut=NOW,
+            cutoff=NOW,
             death=draw(st.sampled_from(Death)),
             suspects=tuple(all_suspects[n::owners]),
-            crowd=draw(st.none() | BEFORE_NOW),
+            co_failed=draw(st.none() | BEFORE_NOW),
             is_idle=idles and draw(st.booleans()),
             unproven_since=draw(st.none() | BEFORE_NOW),
             is_outdone=draw(st.booleans()),
@@ -143,16 +143,16 @@ def scenes(draw: st.DrawFn, *, idles: bool = False) -> tuple[list[Crash], Chunk]
     written = draw(st.sampled_from(["", "parallel ", "parallel finished "])) + draw(words)
     members = sorted(read_ids(written))
     under_way = draw(st.sets(st.sampled_from(members))) if members else set()
-    return crashes, Chunk(written=written, under_way=frozenset(under_way))
+    return crashes, RetryBatch(written=written, under_way=frozenset(under_way))
 
 
 @given(scenes() | scenes(idles=True), rules)
 def test_each_suspect_is_settled_once_or_waits(
-    scene: tuple[list[Crash], Chunk], told: Rules
+    scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
     """Total; and nothing is done that was not asked about."""
-    crashes, chunk = scene
-    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    crashes, retry_batch = scene
+    plan = plan_attempts(crashes, retry_batch, reported, now=NOW)
     held = [one.entry_id for crash in crashes for one in crash.suspects]
     settled = [one.entry_id for owner in plan.owners for one in owner.settlements]
     assert len(settled) == len(set(settled))
@@ -165,32 +165,34 @@ def test_each_suspect_is_settled_once_or_waits(
 
 @given(scenes(idles=True), rules)
 def test_invariant_11_of_what_idled_only_what_failed_alone_in_its_read_is_given_up(
-    scene: tuple[list[Crash], Chunk], told: Rules
+    scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
-    crashes, chunk = scene
-    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    crashes, retry_batch = scene
+    plan = plan_attempts(crashes, retry_batch, reported, now=NOW)
     for crash, owner in zip(crashes, plan.owners, strict=True):
         for one in owner.settlements:
             if one.action is not Action.DEAD or not crash.fails_by_read:
                 continue
-            assert one.charges > told.max_retries
+            assert one.attempts > reported.max_retries
             (dead,) = (each for each in crash.suspects if each.entry_id == one.entry_id)
             beside = [
                 other
                 for other in crash.suspects
                 if other is not dead
-                and (other.charges > 0 or told.max_retries == 0)
-                and (other.is_charged and not other.was_offered)
-                and (crash.crowd is None or other.delivered >= crash.crowd)
+                and (other.attempts > 0 or reported.max_retries == 0)
+                and (other.counts_attempt and not other.was_offered)
+                and (crash.co_failed is None or other.delivered >= crash.co_failed)
                 and abs(other.delivered - dead.delivered) <= ONE_READ
             ]
             assert beside == []
 
 
 @given(scenes(idles=True), rules)
-def test_what_a_crash_left_is_released_alone(scene: tuple[list[Crash], Chunk], told: Rules) -> None:
-    crashes, chunk = scene
-    plan = plan_attempts(crashes, chunk, told, now=NOW)
+def test_what_a_crash_left_is_released_alone(
+    scene: tuple[list[Crash], RetryBatch], reported: Rules
+) -> None:
+    crashes, retry_batch = scene
+    plan = plan_attempts(crashes, retry_batch, reported, now=NOW)
     for crash, owner in zip(crashes, plan.owners, strict=True):
         releases = any(one.action is Action.RETRY for one in owner.settlements)
         if releases and not crash.fails_by_read:
@@ -200,10 +202,10 @@ def test_what_a_crash_left_is_released_alone(scene: tuple[list[Crash], Chunk], t
 
 @given(scenes(), rules)
 def test_no_chunk_is_released_while_one_is_under_way(
-    scene: tuple[list[Crash], Chunk], told: Rules
+    scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
-    crashes, chunk = scene
-    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    crashes, retry_batch = scene
+    plan = plan_attempts(crashes, retry_batch, reported, now=NOW)
     releasing = [
         owner
         for owner in plan.owners
@@ -214,37 +216,37 @@ def test_no_chunk_is_released_while_one_is_under_way(
 
 @given(scenes(), rules)
 def test_invariant_11_only_what_failed_alone_and_too_often_is_given_up(
-    scene: tuple[list[Crash], Chunk], told: Rules
+    scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
-    crashes, chunk = scene
-    plan = plan_attempts(crashes, chunk, told, now=NOW)
+    crashes, retry_batch = scene
+    plan = plan_attempts(crashes, retry_batch, reported, now=NOW)
     for crash, owner in zip(crashes, plan.owners, strict=True):
         for one in owner.settlements:
             if one.action is not Action.DEAD:
                 continue
-            assert one.charges > told.max_retries
-            assert one.alone_failures >= 1
+            assert one.attempts > reported.max_retries
+            assert one.isolated_failures >= 1
             beside = [
                 other
                 for other in crash.suspects
                 if other.entry_id != one.entry_id
-                and (other.charges > 0 or other.is_marked)
-                and (other.is_charged and not other.was_offered)
-                and (crash.crowd is None or other.delivered >= crash.crowd)
+                and (other.attempts > 0 or other.is_started)
+                and (other.counts_attempt and not other.was_offered)
+                and (crash.co_failed is None or other.delivered >= crash.co_failed)
             ]
             assert beside == []
 
 
 @given(scenes(), rules)
 def test_invariant_9_what_was_planned_is_not_planned_again(
-    scene: tuple[list[Crash], Chunk], told: Rules
+    scene: tuple[list[Crash], RetryBatch], reported: Rules
 ) -> None:
-    """Without what it settled, on the chunk that it left, the plan has only dead letters at most:
-    what it released is under way.
+    """Without what it settled, on the retry batch that it left, the plan has only dead letters at
+    most: what it released is under way.
     """
-    crashes, chunk = scene
-    first = plan_attempts(crashes, chunk, told, now=NOW)
-    assert plan_attempts(crashes, chunk, told, now=NOW) == first
+    crashes, retry_batch = scene
+    first = plan_attempts(crashes, retry_batch, reported, now=NOW)
+    assert plan_attempts(crashes, retry_batch, reported, now=NOW) == first
     settled = {one.entry_id for owner in first.owners for one in owner.settlements}
     released = {
         EntryId(1_000 + one.entry_id.ms)
@@ -256,13 +258,13 @@ def test_invariant_9_what_was_planned_is_not_planned_again(
         replace(
             crash,
             suspects=tuple(one for one in crash.suspects if one.entry_id not in settled),
-            crowd=max(filter(None, (crash.crowd, owner.crowd)), default=None),
+            co_failed=max(filter(None, (crash.co_failed, owner.co_failed)), default=None),
         )
         for crash, owner in zip(crashes, first.owners, strict=True)
     ]
     members = first.kept | released
-    after = Chunk(written=write_ids(members), under_way=members)
-    second = plan_attempts(left, after, told, now=NOW)
+    after = RetryBatch(written=write_ids(members), under_way=members)
+    second = plan_attempts(left, after, reported, now=NOW)
     again = [one for owner in second.owners for one in owner.settlements]
     if released:
         assert not any(one.action is Action.RETRY for one in again)

@@ -21,7 +21,7 @@ from pelops.redis_streams.audit.records import (
     record_audit,
 )
 from tests.audits import a_summary, a_window
-from tests.properties.recovery_stage import Door
+from tests.properties.recovery_stage import ServerAdapter
 
 KEYS: Final = derive_keys("{audit-scripts}:orders", "g")
 NAMES: Final = ("a/one", "a/two")
@@ -50,11 +50,11 @@ class Model:
 
 
 @pytest.fixture(scope="module", params=["redis_86", "redis_70", "valkey"])
-def door(request: pytest.FixtureRequest) -> Iterator[Door]:
+def adapter(request: pytest.FixtureRequest) -> Iterator[ServerAdapter]:
     servers: StandaloneServers = request.getfixturevalue(request.param)
-    door = Door(servers)
-    yield door
-    door.close()
+    adapter = ServerAdapter(servers)
+    yield adapter
+    adapter.close()
 
 
 @given(steps=STEPS)
@@ -62,26 +62,26 @@ def door(request: pytest.FixtureRequest) -> Iterator[Door]:
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 def test_what_was_recorded_is_what_a_careful_clerk_would_have_written(
-    door: Door, steps: list[tuple[object, ...]]
+    adapter: ServerAdapter, steps: list[tuple[object, ...]]
 ) -> None:
-    door.ask("DEL", KEYS.audit)
+    adapter.ask("DEL", KEYS.audit)
     models: dict[str, Model] = {}
     for step in steps:
-        _take(door, models, step)
-        _compare(door, models)
-    door.ask("DEL", KEYS.audit)
+        _take(adapter, models, step)
+        _compare(adapter, models)
+    adapter.ask("DEL", KEYS.audit)
 
 
-def _take(door: Door, models: dict[str, Model], step: tuple[object, ...]) -> None:
+def _take(adapter: ServerAdapter, models: dict[str, Model], step: tuple[object, ...]) -> None:
     what, name = str(step[0]), str(step[1])
     if what == "forget":
-        gone = door.wait(forget_audit(door.server, KEYS, name))
+        gone = adapter.wait(forget_audit(adapter.server, KEYS, name))
         assert gone is (models.pop(name, None) is not None)
     elif what == "acknowledge":
         if name in models:
             model = models[name]
             model.acknowledged = model.lost
-            door.wait(acknowledge_audit(door.server, KEYS, name, model.lost))
+            adapter.wait(acknowledge_audit(adapter.server, KEYS, name, model.lost))
     else:
         _, _, number, lost, archived = step
         assert isinstance(number, int) and isinstance(lost, int)
@@ -93,13 +93,13 @@ def _take(door: Door, models: dict[str, Model], step: tuple[object, ...]) -> Non
         if not is_old:
             model.windows[number] = lost
             model.archived = archived or model.archived
-        answer = door.wait(record_audit(door.server, KEYS, name, summary, archived=position))
+        answer = adapter.wait(record_audit(adapter.server, KEYS, name, summary, archived=position))
         assert answer == (None if is_old else model.lost)
 
 
-def _compare(door: Door, models: dict[str, Model]) -> None:
+def _compare(adapter: ServerAdapter, models: dict[str, Model]) -> None:
     for name in NAMES:
-        record = door.wait(read_audits(door.server, [KEYS], name))[KEYS]
+        record = adapter.wait(read_audits(adapter.server, [KEYS], name))[KEYS]
         model = models.get(name)
         if model is None:
             assert record is None
@@ -109,9 +109,9 @@ def _compare(door: Door, models: dict[str, Model]) -> None:
         assert (record.summary.window.number, record.lost) == (newest, model.lost)
         assert record.summary.lost == model.windows[newest]
         assert record.acknowledged == model.acknowledged
-    words = (door.ask("HMGET", KEYS.audit, "archived")[0] or b"").decode().split()
-    told = dict(zip(words[::2], words[1::2], strict=True))
-    assert told == {
+    words = (adapter.ask("HMGET", KEYS.audit, "archived")[0] or b"").decode().split()
+    reported = dict(zip(words[::2], words[1::2], strict=True))
+    assert reported == {
         name: "-" if model.archived is None else f"{model.archived}-0"
         for name, model in models.items()
     }

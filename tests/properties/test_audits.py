@@ -18,8 +18,8 @@ from pelops.domain.audit import (
     AuditFinding,
     AuditRecord,
     AuditSummary,
+    AuditVerdict,
     EntryStatus,
-    Verdict,
     build_summary,
     parse_summary,
     render_summary_text,
@@ -61,7 +61,7 @@ def summaries(draw: st.DrawFn) -> AuditSummary:
             counts=counts,
             findings=tuple(draw(findings)),
             sentence=draw(TEXT),
-            verdict=draw(st.sampled_from(Verdict)),
+            verdict=draw(st.sampled_from(AuditVerdict)),
             retention_margin=draw(st.none() | st.floats(-10, 10)),
         )
     )

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pelops.api.group.scaling import BehaviorSpec, PolicySelect, PolicyType, ScalingPolicy
 from pelops.policy.scaling.behavior import (
     Change,
-    History,
     Recommendation,
+    ScalingHistory,
     apply_behavior,
     recommend,
     record_change,
@@ -38,7 +38,7 @@ def test_stabilisation_equals_its_words(
 ) -> None:
     behavior = BehaviorSpec.model_validate(spec)
     everything: list[tuple[int, int]] = []
-    history, now = History(), 0
+    history, now = ScalingHistory(), 0
     for after_s, wanted, current in looks:
         now += after_s
         if not everything:
@@ -76,7 +76,7 @@ def test_policies_equal_their_words(
     spec: dict[str, Any], writes: list[tuple[int, int]], wanted: int
 ) -> None:
     behavior = BehaviorSpec.model_validate(spec)
-    history, counts, now = History(), [(0, 0)], 0
+    history, counts, now = ScalingHistory(), [(0, 0)], 0
     for after_s, count in writes:
         now += after_s
         history = record_change(history, count - counts[-1][1], now=float(now))
@@ -126,4 +126,4 @@ def _limit(policy: ScalingPolicy, counts: list[tuple[int, int]], now: int, *, is
 
 
 def test_a_change_is_what_was_written() -> None:
-    assert record_change(History(), -3, now=5.0).changes == (Change(at=5.0, by=-3),)
+    assert record_change(ScalingHistory(), -3, now=5.0).changes == (Change(at=5.0, by=-3),)

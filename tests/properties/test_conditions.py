@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.api.group.status import Condition as WireCondition
+from pelops.api.group.status import StatusCondition as WireCondition
 from pelops.api.group.status import StreamConsumerGroupStatus
 from pelops.controller.group.status import compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
@@ -80,7 +80,7 @@ def test_ready_says_what_the_first_failing_condition_says(seen: Facts) -> None:
 
 
 @given(facts())
-def test_alarms_are_told_only_while_they_hold_and_change_nothing_else(seen: Facts) -> None:
+def test_alarms_are_reported_only_while_they_hold_and_change_nothing_else(seen: Facts) -> None:
     conditions = decide_conditions(seen)
     alarms = [condition for condition in conditions if condition.type in {*ALARMS}]
     assert all(alarm.is_true for alarm in alarms)
@@ -107,7 +107,7 @@ def test_no_number_that_moves_changes_a_condition(
             state,
             totals=Totals(requeued=data.draw(COUNT), trimmed=data.draw(COUNT)),
             report=replace(state.report, waiting=data.draw(COUNT)),
-            swept_at=data.draw(MOMENT),
+            scanned_at=data.draw(MOMENT),
         ),
     )
     before, after = (decide_conditions(replace(seen, stream=s)) for s in (stream, moved))
@@ -156,10 +156,10 @@ def test_a_transition_time_changes_only_when_the_status_flips(
 def test_a_replica_that_does_not_scale_wants_the_status_of_the_one_that_does(seen: Facts) -> None:
     first = rendered(seen)
     known = _with_status(seen, first)
-    told = rendered(known, PreviousStatus(status=first, generation=1))
-    other = replace(_with_status(seen, told), scaling=None)
-    wished = rendered(other, PreviousStatus(status=told, generation=1))
-    assert compare(wished, told) is Difference.NONE
+    reported = rendered(known, PreviousStatus(status=first, generation=1))
+    other = replace(_with_status(seen, reported), scaling=None)
+    wished = rendered(other, PreviousStatus(status=reported, generation=1))
+    assert compare(wished, reported) is Difference.NONE
 
 
 def _with_status(seen: Facts, status: dict[str, Any]) -> Facts:

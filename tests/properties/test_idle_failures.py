@@ -1,4 +1,4 @@
-"""Attempts while workers live: what idles past the limit, and who is to blame for it."""
+"""Attempts while workers live: what idles past the limit, and which entry is the cause."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pytest
 from tests.properties.idle_model import Failing, IdleScene, IdleWorld
 
 RETRIES = 3
-SOME = RETRIES + 5  # limits: the first failure and the retries, and up to a sweep more for each
+SOME = RETRIES + 5  # limits: the first failure and the retries, and up to a scan more for each
 
 
-def check(limits: int, seeds: int = 3, **told: Any) -> None:
+def check(limits: int, seeds: int = 3, **reported: Any) -> None:
     """Exactly the poisons are given up, within so many limits."""
     for seed in range(seeds):
-        scene = IdleScene(**told)
+        scene = IdleScene(**reported)
         world = IdleWorld(scene, seed)
         world.live(limits)
         assert world.innocents == []
@@ -29,24 +29,24 @@ def check(limits: int, seeds: int = 3, **told: Any) -> None:
 def test_what_is_swallowed_is_given_up_after_some_limits_however_many_there_are(
     poisons: int, count: int, workers: int
 ) -> None:
-    told = {"poisons": poisons, "count": count, "workers": workers}
-    check(SOME, 1, failing=Failing.SWALLOWS, entries=200, limit=1_000, **told)
+    reported = {"poisons": poisons, "count": count, "workers": workers}
+    check(SOME, 1, failing=Failing.SWALLOWS, entries=200, limit=1_000, **reported)
 
 
 def test_many_hundred_entries_are_given_up_after_as_few_limits() -> None:
-    """More than one plan or one sweep releases."""
+    """More than one plan or one scan releases."""
     check(SOME, 1, failing=Failing.SWALLOWS, entries=500, poisons=500, limit=1_500)
 
 
-@pytest.mark.parametrize("tells_progress", [True, False])
-def test_what_is_swallowed_among_traffic_is_given_up_as_soon(tells_progress: bool) -> None:
+@pytest.mark.parametrize("reports_progress", [True, False])
+def test_what_is_swallowed_among_traffic_is_given_up_as_soon(reports_progress: bool) -> None:
     check(
         SOME,
         failing=Failing.SWALLOWS,
         entries=400,
         poisons=40,
         arrivals=10,
-        tells_progress=tells_progress,
+        reports_progress=reports_progress,
     )
 
 

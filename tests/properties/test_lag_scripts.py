@@ -22,14 +22,14 @@ from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.lag import repair_lag
-from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
 from pelops.redis_streams.group.provisioning import provision_group
-from tests.integration.redis_door import an_owner, connected, endpoint_of
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{lag-scripts}:orders", "ours")
 OWNER: Final = an_owner()
 SERVERS: Final = [("redis_86", 80), ("redis_70", 40), ("valkey", 40)]
-LOOKS: Final = (Look(KEYS), Look(KEYS, is_deep=True))
+LOOKS: Final = (ObservationRequest(KEYS), ObservationRequest(KEYS, is_deep=True))
 BOUNDS: Final = (64, 800)  # entries ahead that each of these looks counts at most
 
 PICK = st.integers(0, 200)
@@ -171,7 +171,7 @@ def test_a_lag_that_is_called_exact_is(
 
 
 @pytest.mark.parametrize(("servers", "count"), SERVERS)
-def test_what_can_be_counted_is_exact_also_where_the_server_was_told_a_wrong_number(
+def test_what_can_be_counted_is_exact_also_where_the_server_was_reported_a_wrong_number(
     request: pytest.FixtureRequest, servers: str, count: int
 ) -> None:
     with examples(request.getfixturevalue(servers)) as run:

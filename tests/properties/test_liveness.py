@@ -1,7 +1,7 @@
-"""No timeline of a pod, however unlucky, lets a live process be robbed.
+"""No timeline of a pod, however unlucky, lets a live process be recovered prematurely.
 
 An entry that was read again before a failover may have been delivered at any time: then there must
-be no cut at all.
+be no cutoff at all.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pelops.domain.liveness import LivenessReason, PodEvidence
-from pelops.policy.recovery.liveness import decide_cut
+from pelops.policy.recovery.liveness import decide_cutoff
 from tests.properties.pod_timelines import (
     CLOCK,
     SKEW_S,
+    PodReports,
     Process,
-    Told,
-    assert_robs_nobody,
+    assert_no_premature_recovery,
     decide,
     kubelets,
     moment,
@@ -30,55 +30,60 @@ from tests.properties.pod_timelines import (
 
 @settings(max_examples=500)
 @given(kubelets(), st.data())
-def test_a_container_that_restarts_is_never_robbed_whatever_its_sidecar_does(
-    told: Told, data: st.DataObject
+def test_a_container_that_restarts_is_never_recovered_prematurely_whatever_its_sidecar_does(
+    reported: PodReports, data: st.DataObject
 ) -> None:
     """Invariant 2, and A3."""
-    look = data.draw(near(told), label="look")
+    look = data.draw(near(reported), label="look")
     seen: dict[str, datetime] = {}
-    live = told.pod(look)
+    live = reported.pod(look)
     if data.draw(st.booleans(), label="the start was watched"):
-        begun = [one.start for one in told.worker if one.start <= look - told.lag]
-        seen = {"worker": moment(begun[-1] + told.lag)} if begun else {}
+        begun = [one.start for one in reported.worker if one.start <= look - reported.lag]
+        seen = {"worker": moment(begun[-1] + reported.lag)} if begun else {}
     evidence = PodEvidence(consumer="w-1", live=live, first_seen=seen)
-    named = "worker" if not told.sidecar or data.draw(st.booleans(), label="named") else None
-    assert_robs_nobody(decide(evidence, look, container=named), list(told.worker), look)
+    named = "worker" if not reported.sidecar or data.draw(st.booleans(), label="named") else None
+    assert_no_premature_recovery(
+        decide(evidence, look, container=named), list(reported.worker), look
+    )
 
 
 @settings(max_examples=200)
 @given(kubelets(), ms(0, 0.2), st.data())
-def test_a_worker_that_writes_when_it_began_is_never_robbed(
-    told: Told, until_first_read: float, data: st.DataObject
+def test_a_worker_that_writes_when_it_began_is_never_recovered_prematurely(
+    reported: PodReports, until_first_read: float, data: st.DataObject
 ) -> None:
-    look = data.draw(near(told), label="look")
-    begun = [one for one in told.worker if one.start + until_first_read <= look]
+    look = data.draw(near(reported), label="look")
+    begun = [one for one in reported.worker if one.start + until_first_read <= look]
     boot = moment(begun[-1].start + until_first_read) if begun else None
-    evidence = PodEvidence(consumer="w-1", live=told.pod(look), boot=boot)
-    cut = decide(evidence, look)
-    readers = [replace(one, start=one.start + until_first_read) for one in told.worker]
-    assert_robs_nobody(cut, readers, look)
-    if cut.reason is LivenessReason.BOOTED:
-        assert cut.at == boot
+    evidence = PodEvidence(consumer="w-1", live=reported.pod(look), boot=boot)
+    cutoff = decide(evidence, look)
+    readers = [replace(one, start=one.start + until_first_read) for one in reported.worker]
+    assert_no_premature_recovery(cutoff, readers, look)
+    if cutoff.reason is LivenessReason.BOOTED:
+        assert cutoff.at == boot
 
 
 @settings(max_examples=200)
 @given(kubelets(), ms(0, 5), st.data())
 def test_what_was_read_again_before_a_failover_is_never_moved(
-    told: Told, seen_after: float, data: st.DataObject
+    reported: PodReports, seen_after: float, data: st.DataObject
 ) -> None:
-    look, failover = data.draw(near(told), label="look"), data.draw(near(told), label="failover")
-    evidence = PodEvidence(consumer="w-1", live=told.pod(look))
-    cut = decide_cut(
+    look, failover = (
+        data.draw(near(reported), label="look"),
+        data.draw(near(reported), label="failover"),
+    )
+    evidence = PodEvidence(consumer="w-1", live=reported.pod(look))
+    cutoff = decide_cutoff(
         evidence,
         server_time=moment(look),
         skew=timedelta(seconds=SKEW_S),
         master_since=moment(failover + seen_after),
         container="worker",
     )
-    assert_robs_nobody(cut, list(told.worker), look)
-    holders = [one for one in told.worker if one.start <= failover < one.end and one.end > look]
+    assert_no_premature_recovery(cutoff, list(reported.worker), look)
+    holders = [one for one in reported.worker if one.start <= failover < one.end and one.end > look]
     if failover <= look and holders:
-        assert cut.at is None
+        assert cutoff.at is None
 
 
 @settings(max_examples=200)
@@ -87,11 +92,11 @@ def test_all_that_a_container_held_is_free_while_it_waits_in_a_crash_loop(
     clock: float, lag: float, end: float, pause: float, later: float
 ) -> None:
     worker = (Process(start=0, end=end, back_off=pause), Process(start=end + pause))
-    told = Told(clock=clock, lag=lag, worker=worker)
+    reported = PodReports(clock=clock, lag=lag, worker=worker)
     look = end + lag + 0.001 + min(later, pause - lag - 0.1)
-    cut = decide(PodEvidence(consumer="w-1", live=told.pod(look)), look)
-    assert cut.at is not None
-    assert cut.at >= moment(end)
+    cutoff = decide(PodEvidence(consumer="w-1", live=reported.pod(look)), look)
+    assert cutoff.at is not None
+    assert cutoff.at >= moment(end)
 
 
 @settings(max_examples=200)
@@ -100,9 +105,9 @@ def test_all_but_the_last_seconds_is_free_after_a_restart(
     clock: float, lag: float, end: float, pause: float, later: float
 ) -> None:
     worker = (Process(start=0, end=end, back_off=pause), Process(start=end + pause))
-    told = Told(clock=clock, lag=lag, worker=worker)
+    reported = PodReports(clock=clock, lag=lag, worker=worker)
     look = end + pause + later
-    cut = decide(PodEvidence(consumer="w-1", live=told.pod(look)), look)
-    assert cut.at is not None
+    cutoff = decide(PodEvidence(consumer="w-1", live=reported.pod(look)), look)
+    assert cutoff.at is not None
     late = timedelta() if pause else timedelta(seconds=2 * SKEW_S + 1)
-    assert cut.at >= moment(end) - late
+    assert cutoff.at >= moment(end) - late

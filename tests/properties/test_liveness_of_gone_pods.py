@@ -1,4 +1,5 @@
-"""However a pod goes, neither it nor a successor of its name is robbed while it lives."""
+"""However a pod goes, neither it nor a successor of its name is recovered prematurely while it
+lives."""
 
 from __future__ import annotations
 
@@ -16,9 +17,9 @@ from tests.properties.pod_timelines import (
     CLOCK,
     FOREVER,
     SKEW_S,
+    PodReports,
     Process,
-    Told,
-    assert_robs_nobody,
+    assert_no_premature_recovery,
     decide,
     kubelets,
     moment,
@@ -33,7 +34,7 @@ NOTICED_S = 55.0  # how long a node that is cut off counts as Ready at most
 class Removal:
     """How a pod went: what is left of it, and what is true."""
 
-    told: Told
+    reported: PodReports
     at: float  # when the object was removed
     last: PodObservation | None  # as it was seen last
     processes: list[Process] = field(default_factory=list)
@@ -45,7 +46,9 @@ class Removal:
         unready_from = begin + NOTICED_S
         if unready_from < end:
             if look >= end:
-                return NodeObservation(name="n1", is_ready=True, ready_since=self.told.stamp(end))
+                return NodeObservation(
+                    name="n1", is_ready=True, ready_since=self.reported.stamp(end)
+                )
             return NodeObservation(name="n1", is_ready=look < unready_from)
         return NodeObservation(name="n1", is_ready=True)
 
@@ -53,8 +56,12 @@ class Removal:
 @st.composite
 def removals(draw: st.DrawFn) -> Removal:
     """A pod that went: asked to end, forced, collected, or cut off with its node."""
-    told = draw(kubelets())
-    asked, hears, grace = draw(near(told)), draw(ms(0, 1)), draw(st.sampled_from([0.5, 5.0, 30.0]))
+    reported = draw(kubelets())
+    asked, hears, grace = (
+        draw(near(reported)),
+        draw(ms(0, 1)),
+        draw(st.sampled_from([0.5, 5.0, 30.0])),
+    )
     how = draw(st.sampled_from(["graceful", "forced", "cut off", "collected", "failed"]))
     cut_off = (FOREVER, FOREVER)
     if how in ("cut off", "collected", "failed"):
@@ -64,29 +71,31 @@ def removals(draw: st.DrawFn) -> Removal:
     if cut_off[0] <= heard < cut_off[1]:
         heard = cut_off[1] + hears
     ended = heard + draw(ms(0, grace))
-    true = [replace(one, end=min(one.end, ended)) for one in told.worker if one.start < heard] or [
-        Process(start=0, end=ended)
+    true = [
+        replace(one, end=min(one.end, ended)) for one in reported.worker if one.start < heard
+    ] or [Process(start=0, end=ended)]
+    sidecar = [
+        replace(one, end=min(one.end, ended)) for one in reported.sidecar if one.start < heard
     ]
-    sidecar = [replace(one, end=min(one.end, ended)) for one in told.sidecar if one.start < heard]
-    # What the API server heard before the cut.
+    # What the API server heard before the cutoff.
     after = replace(
-        told, worker=tuple(replace(one, back_off=0.0) for one in true), sidecar=tuple(sidecar)
+        reported, worker=tuple(replace(one, back_off=0.0) for one in true), sidecar=tuple(sidecar)
     )
     if how == "graceful":
-        removed = max(ended, asked) + told.lag + draw(ms(0.01, 2))
-        asked_at = told.stamp(asked - told.clock)
+        removed = max(ended, asked) + reported.lag + draw(ms(0.01, 2))
+        asked_at = reported.stamp(asked - reported.clock)
         last = after.pod(FOREVER / 2, phase="Failed", is_deleting=True, deletion_requested=asked_at)
         if draw(st.booleans()):
             # The last events were lost.
             earlier = draw(ms(0, 120))
-            last = last if earlier > removed else told.pod(min(earlier, asked))
+            last = last if earlier > removed else reported.pod(min(earlier, asked))
     else:
         removed = asked
         known = min(asked, cut_off[0])
         # Others may write a phase as well; only the collector's is known by its mark.
-        runs = any(one.state == "running" for one in told.pod(known).containers)
+        runs = any(one.state == "running" for one in reported.pod(known).containers)
         is_written = how == "collected" or (how == "failed" and runs)
-        last = told.pod(
+        last = reported.pod(
             known,
             phase="Failed" if is_written else "Running",
             is_deleting=True,
@@ -95,7 +104,7 @@ def removals(draw: st.DrawFn) -> Removal:
         )
     last = replace(last, grace_period_s=grace)
     return Removal(
-        told=told,
+        reported=reported,
         at=removed,
         last=draw(st.sampled_from([last, last, None])),
         processes=true,
@@ -126,29 +135,29 @@ def looks(removal: Removal, noticed: float) -> st.SearchStrategy[float]:
 
 @settings(max_examples=500)
 @given(removals(), ms(0, 5), st.data())
-def test_a_pod_that_is_gone_is_never_robbed(
+def test_a_pod_that_is_gone_is_never_recovered_prematurely(
     removal: Removal, noticed: float, data: st.DataObject
 ) -> None:
     look = data.draw(looks(removal, noticed), label="look")
     evidence = PodEvidence(
         consumer="w-1", live=None, formers=(former(removal, look, noticed=noticed),)
     )
-    assert_robs_nobody(decide(evidence, look), removal.processes, look)
+    assert_no_premature_recovery(decide(evidence, look), removal.processes, look)
 
 
 @settings(max_examples=500)
 @given(removals(), kubelets(), ms(0, 5), ms(0, 30), st.data())
-def test_neither_a_pod_nor_its_successor_of_the_same_name_is_robbed(
-    removal: Removal, told: Told, noticed: float, until_next: float, data: st.DataObject
+def test_neither_a_pod_nor_its_successor_of_the_same_name_is_recovered_prematurely(
+    removal: Removal, reported: PodReports, noticed: float, until_next: float, data: st.DataObject
 ) -> None:
     begin = removal.at + until_next
     next_one = replace(
-        told,
+        reported,
         worker=tuple(
-            replace(one, start=one.start + begin, end=one.end + begin) for one in told.worker
+            replace(one, start=one.start + begin, end=one.end + begin) for one in reported.worker
         ),
         sidecar=tuple(
-            replace(one, start=one.start + begin, end=one.end + begin) for one in told.sidecar
+            replace(one, start=one.start + begin, end=one.end + begin) for one in reported.sidecar
         ),
     )
     look = data.draw(looks(removal, noticed), label="look")
@@ -158,12 +167,12 @@ def test_neither_a_pod_nor_its_successor_of_the_same_name_is_robbed(
         consumer="w-1", live=live, formers=(former(removal, look, noticed=noticed),)
     )
     alive = removal.processes + [one for one in next_one.worker if one.start <= look]
-    cut = decide(evidence, look)
-    assert_robs_nobody(cut, alive, look)
+    cutoff = decide(evidence, look)
+    assert_no_premature_recovery(cutoff, alive, look)
     if removal.last is not None and has_ended(removal.last) and live is not None:
         # And what the former one held is free, but for what was delivered just before.
-        assert cut.at is not None
-        assert cut.at >= min(live.created or NOW, moment(look)) - timedelta(seconds=SKEW_S)
+        assert cutoff.at is not None
+        assert cutoff.at >= min(live.created or NOW, moment(look)) - timedelta(seconds=SKEW_S)
 
 
 @settings(max_examples=200)
@@ -172,9 +181,9 @@ def test_all_that_a_pod_held_is_free_when_it_was_deleted_as_usual(
     clock: float, lag: float, asked: float, takes: float, removal: float, noticed: float
 ) -> None:
     worker = (Process(start=0, end=asked + takes, exit_code=143),)
-    told = Told(clock=clock, lag=lag, worker=worker)
-    last = told.pod(FOREVER / 2, phase="Succeeded", is_deleting=True)
+    reported = PodReports(clock=clock, lag=lag, worker=worker)
+    last = reported.pod(FOREVER / 2, phase="Succeeded", is_deleting=True)
     look = asked + takes + lag + removal + noticed
     gone = FormerPod(name="w-1", uid="pod-1", absent_since=moment(look - noticed), last=last)
-    cut = decide(PodEvidence(consumer="w-1", live=None, formers=(gone,)), look)
-    assert cut.at == moment(look)
+    cutoff = decide(PodEvidence(consumer="w-1", live=None, formers=(gone,)), look)
+    assert cutoff.at == moment(look)

@@ -1,4 +1,4 @@
-"""Properties of the waits between sweeps: none is nothing, none is longer than usual."""
+"""Properties of the waits between scans: none is nothing, none is longer than usual."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COUNTS = st.integers(0, 3)
 WAITS = st.timedeltas(timedelta(), timedelta(days=2))
 LEFT = st.builds(
     Unfinished,
-    chunk=st.sampled_from(["", "1-1", "1-1 2-1"]),
+    retry_batch=st.sampled_from(["", "1-1", "1-1 2-1"]),
     waiting=COUNTS,
     under_way=COUNTS,
     young=COUNTS,
@@ -35,12 +35,12 @@ def test_a_wait_is_more_than_nothing_and_never_longer_than_usual(
         assert timedelta() < decide_wait(left, standstill, usual, rank=rank) <= usual
 
 
-@given(left=LEFT, usual=USUAL, rank=RANKS, sweeps=st.integers(2, 15))
+@given(left=LEFT, usual=USUAL, rank=RANKS, scans=st.integers(2, 15))
 def test_while_nothing_changes_waits_never_become_shorter(
-    left: Unfinished, usual: timedelta, rank: int, sweeps: int
+    left: Unfinished, usual: timedelta, rank: int, scans: int
 ) -> None:
     standstill, waits = None, []
-    for _ in range(sweeps):
+    for _ in range(scans):
         standstill = count_standstill(standstill, left)
         waits.append(decide_wait(left, standstill, usual, rank=rank))
     assert waits == sorted(waits)

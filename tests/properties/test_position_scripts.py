@@ -25,7 +25,7 @@ from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.position import remember_position
 from pelops.redis_streams.group.provisioning import provision_group
 from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream
-from tests.integration.redis_door import an_owner, connected, endpoint_of
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{position-scripts}:orders", "ours")
 OWNER: Final = an_owner()

@@ -14,7 +14,7 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent
 from tests.properties.recovery_operators import Operators
-from tests.properties.recovery_stage import Door
+from tests.properties.recovery_stage import ServerAdapter
 from tests.properties.recovery_workers import WorkersAndUsers
 from tests.properties.stream_model import LETTER_FIELDS, Act, Letter
 
@@ -32,32 +32,32 @@ class RecoveryMachine(WorkersAndUsers, Operators):
     @invariant()
     def the_stream_holds_what_the_model_holds(self) -> None:
         """The user's pairs byte for byte; a copy for each acknowledgement."""
-        found = self.door.ask("XRANGE", self.keys.stream, "-", "+")
+        found = self.adapter.ask("XRANGE", self.keys.stream, "-", "+")
         bodies = {parse_entry_id(one): tuple(pairs) for one, pairs in found}
         assert bodies == self.model.bodies
 
     @invariant()
     def the_group_holds_what_the_model_holds(self) -> None:
-        """Invariant 4: the position is the workers' own. What the cut protects stays."""
-        (reply,) = self.door.ask("XINFO", "GROUPS", self.keys.stream)
+        """Invariant 4: the position is the workers' own. What the cutoff protects stays."""
+        (reply,) = self.adapter.ask("XINFO", "GROUPS", self.keys.stream)
         group = dict(zip(reply[::2], reply[1::2], strict=True))
         assert parse_entry_id(group[b"last-delivered-id"]) == self.model.position
-        found = self.door.ask("XPENDING", self.keys.stream, "g", "-", "+", 1_000)
+        found = self.adapter.ask("XPENDING", self.keys.stream, "g", "-", "+", 1_000)
         pending = {parse_entry_id(one): (owner.decode(), number) for one, owner, _, number in found}
         assert pending == {
             one: (held.owner, held.deliveries) for one, held in self.model.pending.items()
         }
-        consumers = self.door.ask("XINFO", "CONSUMERS", self.keys.stream, "g")
+        consumers = self.adapter.ask("XINFO", "CONSUMERS", self.keys.stream, "g")
         assert {reply[1].decode() for reply in consumers} == self.model.consumers
 
     @invariant()
     def dead_letters_are_whole(self) -> None:
-        found = self.door.ask("XRANGE", self.keys.dead_letter, "-", "+")
+        found = self.adapter.ask("XRANGE", self.keys.dead_letter, "-", "+")
         letters = [_parse_letter(pairs) for _, pairs in found]
         assert sorted(letters, key=repr) == sorted(self.model.letters, key=repr)
 
     @invariant()
-    def the_ledger_tells_each_act_once(self) -> None:
+    def the_ledger_records_each_act_once(self) -> None:
         """And the totals are the ledger's."""
         acts, removed, offers = [], [], 0
         for event in self._ledger():
@@ -68,7 +68,7 @@ class RecoveryMachine(WorkersAndUsers, Operators):
         assert removed == self.model.removed
         assert offers == self.model.offers
         kinds = ("requeued", "released", "dead_lettered", "payload_gone")
-        totals = self.door.ask("HMGET", self.keys.state, *(f"total:{kind}" for kind in kinds))
+        totals = self.adapter.ask("HMGET", self.keys.state, *(f"total:{kind}" for kind in kinds))
         counted = [sum(act.kind == kind.replace("_", "-") for act in acts) for kind in kinds]
         counted[1] = 0  # an offer is counted when it is taken
         assert [int(total or 0) for total in totals] == counted
@@ -89,9 +89,9 @@ def _parse_acts(event: LedgerEvent) -> list[Act]:
 
 
 def _parse_letter(pairs: list[bytes]) -> Letter:
-    own, told = tuple(pairs[: -2 * len(LETTER_FIELDS)]), pairs[-2 * len(LETTER_FIELDS) :]
-    assert [name.decode() for name in told[::2]] == [f"_{name}" for name in LETTER_FIELDS]
-    fields = dict(zip(LETTER_FIELDS, told[1::2], strict=True))
+    own, reported = tuple(pairs[: -2 * len(LETTER_FIELDS)]), pairs[-2 * len(LETTER_FIELDS) :]
+    assert [name.decode() for name in reported[::2]] == [f"_{name}" for name in LETTER_FIELDS]
+    fields = dict(zip(LETTER_FIELDS, reported[1::2], strict=True))
     return Letter(
         pairs=own,
         root=parse_entry_id(fields["original_id"]),
@@ -105,10 +105,10 @@ def _parse_letter(pairs: list[bytes]) -> Letter:
 def test_recovery_does_what_the_model_says(any_redis: StandaloneServers) -> None:
     """Invariants 1, 3, 4, 5, 9 and rules A1, B2, B3, B5, whatever happens in whatever order."""
     with ExitStack() as ended:
-        door = Door(any_redis)
-        ended.callback(door.close)
+        adapter = ServerAdapter(any_redis)
+        ended.callback(adapter.close)
         run_state_machine_as_test(
-            partial(RecoveryMachine, door),  # type: ignore[arg-type]  # anything that makes one
+            partial(RecoveryMachine, adapter),  # type: ignore[arg-type]  # anything that makes one
             settings=settings(
                 max_examples=40,
                 stateful_step_count=25,

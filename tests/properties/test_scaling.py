@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.workload import WorkloadObservation
-from pelops.policy.scaling.behavior import History, Recommendation
+from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
 from pelops.policy.scaling.decision import (
     ScalingMemory,
     decide_replicas,
@@ -152,9 +152,9 @@ def test_zero_is_only_for_a_group_that_certainly_owes_nothing(
     memory, now = lived(spec, turns)
     decision = decide_replicas(spec, seen, backlog, memory, now=now)[0]
     if decision.replicas == 0 and decision.current > 0:
-        assert backlog.is_nothing_owed
+        assert backlog.is_empty
     if decision.replicas == 0 and backlog.exists:
-        assert backlog.is_nothing_owed
+        assert backlog.is_empty
 
 
 @settings(max_examples=300)
@@ -212,7 +212,7 @@ def test_more_work_never_wants_fewer_workers(
     )
     meter = knowing(arrivals=speed[0], per_replica=speed[1], is_proven=speed[2])
     memory = ScalingMemory(
-        meter=meter, history=History(recommendations=recommended), nothing_owed_since=900.0
+        meter=meter, history=ScalingHistory(recommendations=recommended), empty_since=900.0
     )
 
     def decide(undelivered: int, held: int) -> int:

@@ -1,4 +1,4 @@
-"""When a status is worth a write: numbers alone are told rarely, everything else at once."""
+"""When a status is worth a write: numbers alone are reported rarely, everything else at once."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_one_field_more_or_less_is_seen(status: dict[str, Any], data: st.DataObj
         return
     field = data.draw(st.sampled_from(sorted(live[part])))
     del live[part][field]
-    moves = field in MOVING.get(part, set())
-    assert compare(status, live) is (Difference.NUMBERS if moves else Difference.FACTS)
+    recovers = field in MOVING.get(part, set())
+    assert compare(status, live) is (Difference.NUMBERS if recovers else Difference.FACTS)
 
 
 @given(facts(), facts())

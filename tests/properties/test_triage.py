@@ -63,8 +63,8 @@ def test_texts_that_differ_in_a_uuid_are_equal(one: str, other: str) -> None:
 @given(one=words, other=words)
 def test_texts_that_differ_in_what_is_quoted_are_equal(one: str, other: str) -> None:
     for mark in "'\"`":
-        told = [normalize_words(f"no key {mark}{word}{mark} there") for word in (one, other)]
-        assert told == ["no key ? there"] * 2
+        reported = [normalize_words(f"no key {mark}{word}{mark} there") for word in (one, other)]
+        assert reported == ["no key ? there"] * 2
 
 
 @pytest.mark.parametrize(

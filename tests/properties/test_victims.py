@@ -7,7 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.policy.scaling.measurement import PodHolding
+from pelops.policy.scaling.measurement import PodPending
 from pelops.policy.scaling.victims import MOST_WRITES, rank
 from tests.builders import later
 
@@ -15,11 +15,11 @@ COSTS = st.none() | st.integers(-3, 3) | st.integers(-(2**31) + 1, 2**31 - 2)
 
 
 @st.composite
-def fleets(draw: st.DrawFn, most: int = 30) -> list[PodHolding]:
+def fleets(draw: st.DrawFn, most: int = 30) -> list[PodPending]:
     """Pods with what they hold, their ages and the costs of earlier scale-ins."""
     count = draw(st.integers(0, most))
     return [
-        PodHolding(
+        PodPending(
             pod=f"pod-{number}",
             uid=str(number),
             pending=draw(st.integers(0, 3)),
@@ -30,17 +30,17 @@ def fleets(draw: st.DrawFn, most: int = 30) -> list[PodHolding]:
     ]
 
 
-def marked(fleet: list[PodHolding], costs: dict[str, int]) -> list[PodHolding]:
+def marked(fleet: list[PodPending], costs: dict[str, int]) -> list[PodPending]:
     return [replace(one, cost=costs.get(one.pod, one.cost)) for one in fleet]
 
 
-def by_cost(fleet: list[PodHolding]) -> list[PodHolding]:
+def by_cost(fleet: list[PodPending]) -> list[PodPending]:
     """As a ReplicaSet orders them; of equal costs the worst choice: who holds most goes first."""
     return sorted(fleet, key=lambda one: (one.cost or 0, -one.pending))
 
 
 @given(fleets(), st.integers(-2, 35))
-def test_who_goes_never_holds_more_than_who_stays(fleet: list[PodHolding], leaving: int) -> None:
+def test_who_goes_never_holds_more_than_who_stays(fleet: list[PodPending], leaving: int) -> None:
     ordered = by_cost(marked(fleet, rank(fleet, leaving)))
     if 0 < leaving < len(fleet):
         going, staying = ordered[:leaving], ordered[leaving:]
@@ -49,7 +49,7 @@ def test_who_goes_never_holds_more_than_who_stays(fleet: list[PodHolding], leavi
 
 @given(fleets(), st.integers(0, 35))
 def test_of_those_that_hold_as_much_no_older_one_goes(
-    fleet: list[PodHolding], leaving: int
+    fleet: list[PodPending], leaving: int
 ) -> None:
     ordered = by_cost(marked(fleet, rank(fleet, leaving)))
     if not 0 < leaving < len(fleet):
@@ -61,7 +61,7 @@ def test_of_those_that_hold_as_much_no_older_one_goes(
 
 
 @given(fleets(most=160), st.integers(-2, 170))
-def test_writes_are_few(fleet: list[PodHolding], leaving: int) -> None:
+def test_writes_are_few(fleet: list[PodPending], leaving: int) -> None:
     costs = rank(fleet, leaving)
     assert len(costs) <= MOST_WRITES
     assert len(costs) <= max(0, min(leaving, len(fleet) - leaving))
@@ -70,7 +70,7 @@ def test_writes_are_few(fleet: list[PodHolding], leaving: int) -> None:
 
 
 @given(fleets(most=160), st.integers(0, 170))
-def test_what_is_named_needs_no_second_naming(fleet: list[PodHolding], leaving: int) -> None:
+def test_what_is_named_needs_no_second_naming(fleet: list[PodPending], leaving: int) -> None:
     assert rank(marked(fleet, rank(fleet, leaving)), leaving) == {}
 
 
@@ -81,7 +81,7 @@ def test_however_many_leave_no_pod_goes_that_holds_entries_while_few_do(
     busy = data.draw(st.sets(st.integers(0, count - 1), max_size=MOST_WRITES))
     leaving = data.draw(st.integers(1, count - len(busy)))
     fleet = [
-        PodHolding(pod=str(n), uid=str(n), pending=int(n in busy), cost=data.draw(COSTS))
+        PodPending(pod=str(n), uid=str(n), pending=int(n in busy), cost=data.draw(COSTS))
         for n in range(count)
     ]
     assert not any(one.pending for one in by_cost(marked(fleet, rank(fleet, leaving)))[:leaving])

@@ -21,8 +21,8 @@ def complaint(action: Callable[[], Any]) -> str:
     lines = [line for line in str(raised.value).splitlines() if "pyspark_redis_streams" in line]
     inside = [line for line in lines if line.strip().startswith("File")]
     assert len(inside) == 1, "one frame shows where the error comes from, not how it came about"
-    [told] = [line for line in lines if line.startswith("pyspark_redis_streams.errors.")]
-    return told.removeprefix("pyspark_redis_streams.errors.")
+    [reported] = [line for line in lines if line.startswith("pyspark_redis_streams.errors.")]
+    return reported.removeprefix("pyspark_redis_streams.errors.")
 
 
 def read(spark: SparkSession, streams: Streams, **options: Any) -> Callable[[], Any]:
@@ -31,44 +31,46 @@ def read(spark: SparkSession, streams: Streams, **options: Any) -> Callable[[], 
 
 
 def test_a_misspelt_option(spark: SparkSession, streams: Streams) -> None:
-    told = complaint(read(spark, streams, pageSise=5))
-    assert told == "OptionError: unknown option 'pagesise': did you mean 'pageSize'?"
+    reported = complaint(read(spark, streams, pageSise=5))
+    assert reported == "OptionError: unknown option 'pagesise': did you mean 'pageSize'?"
 
 
 def test_an_option_of_another_type(spark: SparkSession, streams: Streams) -> None:
-    told = complaint(read(spark, streams, pageSize="many"))
-    assert told.startswith("OptionError: option 'pageSize' is 'many' but must be a whole number")
+    reported = complaint(read(spark, streams, pageSize="many"))
+    assert reported.startswith(
+        "OptionError: option 'pageSize' is 'many' but must be a whole number"
+    )
 
 
 def test_a_missing_stream(spark: SparkSession, streams: Streams) -> None:
-    told = complaint(read(spark, streams))
-    assert told.startswith(f"StreamMissing: stream '{streams.name()}' does not exist")
+    reported = complaint(read(spark, streams))
+    assert reported.startswith(f"StreamMissing: stream '{streams.name()}' does not exist")
 
 
 def test_a_pattern_without_streams(spark: SparkSession, streams: Streams) -> None:
     reader = spark.read.format("redis_streams").options(**streams.options)
-    told = complaint(lambda: reader.option("streamPattern", "nothing-*").load().collect())
-    assert told.startswith("StreamMissing: option 'streamPattern' is 'nothing-*'")
+    reported = complaint(lambda: reader.option("streamPattern", "nothing-*").load().collect())
+    assert reported.startswith("StreamMissing: option 'streamPattern' is 'nothing-*'")
 
 
 def test_a_missing_group(spark: SparkSession, streams: Streams) -> None:
     streams.fill(1)
     streams.client.xgroup_create(streams.name(), "mail", "0")
-    told = complaint(read(spark, streams, view="pending", group="billing"))
-    assert told.startswith("GroupMissing: option 'group' is 'billing'")
-    assert told.endswith("it has mail")
+    reported = complaint(read(spark, streams, view="pending", group="billing"))
+    assert reported.startswith("GroupMissing: option 'group' is 'billing'")
+    assert reported.endswith("it has mail")
 
 
 def test_a_key_of_another_type(spark: SparkSession, streams: Streams) -> None:
     streams.client.set(streams.name(), "x")
-    told = complaint(read(spark, streams))
-    assert told.startswith("NotAStream: XINFO STREAM")
+    reported = complaint(read(spark, streams))
+    assert reported.startswith("NotAStream: XINFO STREAM")
 
 
 def test_a_column_of_a_base_name(spark: SparkSession, streams: Streams) -> None:
     reader = spark.read.format("redis_streams").options(**streams.options)
-    told = complaint(lambda: reader.schema("id INT").load(streams.name()).collect())
-    assert told.startswith("SchemaError: column 'id' is declared as int")
+    reported = complaint(lambda: reader.schema("id INT").load(streams.name()).collect())
+    assert reported.startswith("SchemaError: column 'id' is declared as int")
 
 
 def test_a_key_of_another_type_is_named(spark: SparkSession, streams: Streams) -> None:
@@ -79,8 +81,8 @@ def test_a_key_of_another_type_is_named(spark: SparkSession, streams: Streams) -
 def test_a_key_of_another_type_that_is_written_to(spark: SparkSession, streams: Streams) -> None:
     streams.client.set(streams.name(), "x")
     writer = spark.range(1).write.format("redis_streams").options(**streams.options)
-    told = complaint(lambda: writer.mode("append").save(streams.name()))
-    assert told.startswith(f"NotAStream: EVAL {streams.name()} at localhost:")
+    reported = complaint(lambda: writer.mode("append").save(streams.name()))
+    assert reported.startswith(f"NotAStream: EVAL {streams.name()} at localhost:")
 
 
 @pytest.mark.parametrize(
@@ -96,9 +98,9 @@ def test_a_key_of_another_type_that_is_written_to(spark: SparkSession, streams: 
 def test_columns_that_cannot_be_read_as_a_declaration(
     spark: SparkSession, streams: Streams, columns: str, words: str
 ) -> None:
-    told = complaint(read(spark, streams, columns=columns))
-    assert told.startswith("OptionError: option 'columns' ")
-    assert words in told
+    reported = complaint(read(spark, streams, columns=columns))
+    assert reported.startswith("OptionError: option 'columns' ")
+    assert words in reported
 
 
 @pytest.mark.parametrize(
@@ -113,20 +115,22 @@ def test_a_schema_that_entries_cannot_fill(
 ) -> None:
     streams.fill(1)
     reader = spark.read.format("redis_streams").options(**streams.options)
-    told = complaint(lambda: reader.schema(schema).load(streams.name()).collect())
-    assert told.startswith("SchemaError: ")
-    assert words in told
+    reported = complaint(lambda: reader.schema(schema).load(streams.name()).collect())
+    assert reported.startswith("SchemaError: ")
+    assert words in reported
 
 
 def test_a_text_of_a_longest_length(spark: SparkSession, streams: Streams) -> None:
-    told = complaint(read(spark, streams, columns="qty VARCHAR(5)"))
-    assert told.startswith("SchemaError: column 'qty' is declared as varchar(5)")
+    reported = complaint(read(spark, streams, columns="qty VARCHAR(5)"))
+    assert reported.startswith("SchemaError: column 'qty' is declared as varchar(5)")
 
 
 def test_columns_and_a_schema(spark: SparkSession, streams: Streams) -> None:
     reader = spark.read.format("redis_streams").options(**streams.options, columns="qty INT")
-    told = complaint(lambda: reader.schema("id STRING").load(streams.name()).collect())
-    assert told == "SchemaError: option 'columns' is given, and a schema as well: give one of them"
+    reported = complaint(lambda: reader.schema("id STRING").load(streams.name()).collect())
+    assert (
+        reported == "SchemaError: option 'columns' is given, and a schema as well: give one of them"
+    )
 
 
 def test_a_column_that_is_never_null_may_say_so(spark: SparkSession, streams: Streams) -> None:
@@ -136,23 +140,25 @@ def test_a_column_that_is_never_null_may_say_so(spark: SparkSession, streams: St
     assert frame.count() == 3
 
 
-def test_a_streaming_read_that_is_refused_tells_only_why(
+def test_a_streaming_read_that_is_refused_reports_only_why(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:
     reader = spark.readStream.format("redis_streams").options(**streams.options)
     frame = reader.option("maxEntriesPerTriger", 5).schema("id STRING").load(streams.name())
     writing = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     query = writing.trigger(availableNow=True).start()
-    told = complaint(query.awaitTermination)
-    assert told.startswith("OptionError: unknown option 'maxentriespertriger'")
+    reported = complaint(query.awaitTermination)
+    assert reported.startswith("OptionError: unknown option 'maxentriespertriger'")
     assert "another exception" not in str(query.exception())
 
 
 def test_a_bad_value(spark: SparkSession, streams: Streams) -> None:
     streams.add({"qty": "many"}, ids=["5-1"])
-    told = complaint(read(spark, streams, columns="qty INT", mode="FAILFAST"))
-    assert told.startswith(f"BadValue: entry 5-1 of stream '{streams.name()}' does not fit column")
-    assert told.endswith("'qty' (int); option 'mode' is FAILFAST")
+    reported = complaint(read(spark, streams, columns="qty INT", mode="FAILFAST"))
+    assert reported.startswith(
+        f"BadValue: entry 5-1 of stream '{streams.name()}' does not fit column"
+    )
+    assert reported.endswith("'qty' (int); option 'mode' is FAILFAST")
 
 
 def test_an_id_that_is_too_large_names_its_own_stream(
@@ -160,16 +166,16 @@ def test_an_id_that_is_too_large_names_its_own_stream(
 ) -> None:
     both = f"{streams.fill(5, name='a')},{streams.add({'n': 1}, name='b', ids=[f'5-{2**63}'])}"
     reader = spark.read.format("redis_streams").options(**streams.options, streams=both)
-    told = complaint(lambda: reader.schema("seq BIGINT NOT NULL").load().collect())
-    assert f"stream '{streams.name('b')}' has IDs whose seq is 2^63 or more" in told
+    reported = complaint(lambda: reader.schema("seq BIGINT NOT NULL").load().collect())
+    assert f"stream '{streams.name('b')}' has IDs whose seq is 2^63 or more" in reported
 
 
 def test_a_command_that_is_not_permitted(spark: SparkSession, run_redis: RunRedis) -> None:
     with Streams(run_redis(), "") as streams:
         streams.fill(10)
         streams.servers.acl_setuser("reader", "on", ">pass", "~*", "+@read", "-xrange", "+xinfo")
-        told = complaint(read(spark, streams, username="reader", password="pass"))
-        assert told.startswith("NotPermitted: XRANGE orders at localhost:")
+        reported = complaint(read(spark, streams, username="reader", password="pass"))
+        assert reported.startswith("NotPermitted: XRANGE orders at localhost:")
         wrong = complaint(read(spark, streams, username="reader", password="wrong"))
         assert "does not let this user in" in wrong
         assert "wrong" not in wrong.replace("WRONGPASS", "").replace("wrong number", "")
@@ -179,10 +185,10 @@ def test_a_server_that_is_away(spark: SparkSession, run_redis: RunRedis) -> None
     servers = run_redis()
     streams = Streams(servers, "")
     servers.stop()
-    told = complaint(read(spark, streams))
-    assert told.startswith("ServerUnavailable: XINFO STREAM")
-    assert "tried 4 times" in told
-    assert "'numRetries'" in told
+    reported = complaint(read(spark, streams))
+    assert reported.startswith("ServerUnavailable: XINFO STREAM")
+    assert "tried 4 times" in reported
+    assert "'numRetries'" in reported
 
 
 def load_from(reader: DataFrameReader, port: int) -> None:
@@ -192,16 +198,16 @@ def load_from(reader: DataFrameReader, port: int) -> None:
 def test_what_the_servers_arrangement_has_against_the_options(
     spark: SparkSession, streams: Streams, redis_cluster: ClusterServers
 ) -> None:
-    told = complaint(read(spark, streams, topology="cluster"))
-    assert told.endswith("check option 'topology': the server is not part of a cluster")
-    assert told.startswith("ServerError: CLUSTER SLOTS")
+    reported = complaint(read(spark, streams, topology="cluster"))
+    assert reported.endswith("check option 'topology': the server is not part of a cluster")
+    assert reported.startswith("ServerError: CLUSTER SLOTS")
     assert "check option 'db'" in complaint(read(spark, streams, db=99))
     ports = [server.port for server in redis_cluster.servers]
     reader = spark.read.format("redis_streams")
     refusals = [complaint(partial(load_from, reader, port)) for port in ports]
-    moved = [told for told in refusals if "does not exist" not in told]
+    moved = [reported for reported in refusals if "does not exist" not in reported]
     assert len(moved) == len(ports) - 1
-    assert all("set option 'topology' to 'cluster'" in told for told in moved)
+    assert all("set option 'topology' to 'cluster'" in reported for reported in moved)
 
 
 def test_tls_that_does_not_come_about(

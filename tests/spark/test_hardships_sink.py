@@ -63,7 +63,7 @@ def numbers(client: redis.Redis, stream: str = "orders") -> list[int]:
 
 
 @pytest.mark.parametrize("kept", ["always", None])
-def test_a_server_that_restarts_amid_a_write_has_each_row_once_or_it_is_told(
+def test_a_server_that_restarts_amid_a_write_has_each_row_once_or_it_is_reported(
     run_redis: RunRedis, kept: str | None
 ) -> None:
     servers = run_redis(options=ServerOptions(append_only=kept))
@@ -85,7 +85,7 @@ def test_a_server_that_restarts_amid_a_write_has_each_row_once_or_it_is_told(
         assert numbers(client) == list(range(ROWS))
 
 
-def test_rows_that_are_gone_when_the_write_ends_are_told(run_redis: RunRedis) -> None:
+def test_rows_that_are_gone_when_the_write_ends_are_reported(run_redis: RunRedis) -> None:
     servers = run_redis()
     options = options_of({"port": str(servers.master().port)})
     with redis.Redis(port=servers.master().port) as client:
@@ -187,8 +187,8 @@ def test_large_rows_are_appended_in_small_calls_and_wide_ones_refused_before_any
 
 
 def _calls(streams: Streams) -> int:
-    told: Any = streams.client.info("commandstats")
-    return int(told.get("cmdstat_eval", {"calls": 0})["calls"])
+    reported: Any = streams.client.info("commandstats")
+    return int(reported.get("cmdstat_eval", {"calls": 0})["calls"])
 
 
 def test_a_server_without_memory_is_a_clear_error_and_holds_no_part_of_a_call(

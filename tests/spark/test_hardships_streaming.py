@@ -120,7 +120,7 @@ def test_what_goes_between_planning_and_reading_ends_the_query(
     assert sum(one.numInputRows for one in again.recentProgress) == (5 if rest else 0)
 
 
-def test_entries_that_go_before_the_first_micro_batch_is_run_again_are_told(
+def test_entries_that_go_before_the_first_micro_batch_is_run_again_are_reported(
     spark: SparkSession, streams: Streams, tmp_path: Path
 ) -> None:
     streams.fill(50)

@@ -1,4 +1,4 @@
-"""Offsets: loss is told exactly, and a limit is shared in full."""
+"""Offsets: loss is reported exactly, and a limit is shared in full."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,8 +42,8 @@ def test_an_empty_stream_that_was_never_read_has_lost_nothing() -> None:
 
 
 def test_offsets_survive_a_checkpoint() -> None:
-    told = {"a": {"id": "5-1", "added": 7}, "b": {"id": "5-2", "added": 8, "estimate": True}}
-    assert {name: place.render() for name, place in parse_offsets(told).items()} == told
+    reported = {"a": {"id": "5-1", "added": 7}, "b": {"id": "5-2", "added": 8, "estimate": True}}
+    assert {name: place.render() for name, place in parse_offsets(reported).items()} == reported
 
 
 @given(st.dictionaries(st.text(max_size=3), st.integers(0, 1000), max_size=6), st.integers(1, 500))

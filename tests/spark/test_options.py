@@ -206,10 +206,10 @@ def test_nodes_are_written_as_for_the_operator() -> None:
 
 
 def test_an_audit_passes_the_sentinels_on_as_they_are() -> None:
-    told = {
+    reported = {
         "PELOPS_REDIS_SENTINEL_MASTER": "m", "PELOPS_REDIS_SENTINEL_NODES": "[::1]:5,b,[fd00::2]",
     }  # fmt: skip
-    place = read_place(told)
+    place = read_place(reported)
     assert place.endpoint.sentinel is not None
     assert parse(Use.READ, **place.options).server.sentinels == place.endpoint.sentinel.nodes
 

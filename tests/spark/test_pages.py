@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pelops.redis_core.entry_id import EntryId, parse_entry_id
-from pyspark_redis_streams.batch.pages import EntryRange, Pace, PageReader
+from pyspark_redis_streams.batch.pages import EntryRange, PageLimits, PageReader
 from pyspark_redis_streams.errors import DataLoss, ServerUnavailable
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from tests.redis_fixtures import RunRedis
 from tests.spark.streams import FIRST_MS, Streams
 
@@ -17,18 +17,21 @@ ReadPages = Callable[..., Iterator[list[str]]]
 
 
 @pytest.fixture
-def door(streams: Streams) -> Iterator[Door]:
-    with open_door(streams) as door:
-        yield door
+def connections(streams: Streams) -> Iterator[ServerConnections]:
+    with open_adapter(streams) as connections:
+        yield connections
 
 
-def open_door(streams: Streams) -> Door:
-    return Door(parse_read_options(streams.options | {"stream": "any"}, Use.READ).server)
+def open_adapter(streams: Streams) -> ServerConnections:
+    return ServerConnections(
+        parse_read_options(streams.options | {"stream": "any"}, Use.READ).server
+    )
 
 
 def read(
-    door: Door, streams: Streams, *, page_size: int = 10, keeps_last: bool = True,
-    fails: bool = True, until: EntryId | None = None, rate: int | None = None,
+    connections: ServerConnections, streams: Streams, *,
+    page_size: int = 10, keeps_last: bool = True, fails: bool = True,
+    until: EntryId | None = None, rate: int | None = None,
 ) -> Iterator[list[str]]:  # fmt: skip
     ids = streams.ids()
     wanted = EntryRange(
@@ -37,8 +40,8 @@ def read(
         last=until or parse_entry_id(ids[-1]),
         keeps_last=keeps_last,
     )
-    pace = Pace(page_size=page_size, entries_per_second=rate, fail_on_data_loss=fails)
-    for page in PageReader(door, wanted, pace).pages():
+    pace = PageLimits(page_size=page_size, entries_per_second=rate, fail_on_data_loss=fails)
+    for page in PageReader(connections, wanted, pace).pages():
         yield [entry[0].decode() for entry in page]
 
 
@@ -50,58 +53,70 @@ def flat(pages: Iterator[list[str]]) -> list[str]:
 @pytest.mark.parametrize("keeps_last", [True, False])
 @pytest.mark.parametrize("number", [1, 2, 25, 200])
 def test_pages_hold_each_entry_once(
-    door: Door, streams: Streams, page_size: int, keeps_last: bool, number: int
+    connections: ServerConnections, streams: Streams, page_size: int, keeps_last: bool, number: int
 ) -> None:
     streams.fill(number)
-    found = flat(read(door, streams, page_size=page_size, keeps_last=keeps_last))
+    found = flat(read(connections, streams, page_size=page_size, keeps_last=keeps_last))
     assert found == (streams.ids() if keeps_last else streams.ids()[:-1])
 
 
-def test_large_entries_come_in_small_pages(door: Door, streams: Streams) -> None:
+def test_large_entries_come_in_small_pages(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.add(*[{"a": "x" * 400_000} for _ in range(100)])
-    sizes = [len(page) for page in read(door, streams, page_size=1000)]
+    sizes = [len(page) for page in read(connections, streams, page_size=1000)]
     assert sum(sizes) == 100
     assert max(sizes[1:]) <= 3
 
 
-def test_entries_of_many_fields_come_in_small_pages(door: Door, streams: Streams) -> None:
+def test_entries_of_many_fields_come_in_small_pages(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.add(*[{f"field {number}": "1" for number in range(500)} for _ in range(200)])
-    sizes = [len(page) for page in read(door, streams, page_size=1000)]
+    sizes = [len(page) for page in read(connections, streams, page_size=1000)]
     assert sum(sizes) == 200
     assert max(sizes[1:]) <= 20
 
 
-def test_entries_added_behind_the_range_are_not_read(door: Door, streams: Streams) -> None:
+def test_entries_added_behind_the_range_are_not_read(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
     before = streams.ids()
-    pages = read(door, streams)
+    pages = read(connections, streams)
     first = next(pages)
     streams.fill(50, first_ms=FIRST_MS + 1000)
     assert first + flat(pages) == before
 
 
-def test_trimming_beyond_the_reader_is_data_loss(door: Door, streams: Streams) -> None:
+def test_trimming_beyond_the_reader_is_data_loss(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
-    pages = read(door, streams)
+    pages = read(connections, streams)
     next(pages)
     streams.client.xtrim(streams.name(), maxlen=5, approximate=False)
     with pytest.raises(DataLoss, match=r"lost entries from .* it was trimmed"):
         flat(pages)
 
 
-def test_trimming_behind_the_reader_is_no_loss(door: Door, streams: Streams) -> None:
+def test_trimming_behind_the_reader_is_no_loss(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
     before = streams.ids()
-    pages = read(door, streams)
+    pages = read(connections, streams)
     found = next(pages) + next(pages)
     streams.client.xtrim(streams.name(), maxlen=35, approximate=False)
     assert found + flat(pages) == before
 
 
-def test_deleting_single_entries_is_no_loss(door: Door, streams: Streams) -> None:
+def test_deleting_single_entries_is_no_loss(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
     before = streams.ids()
-    pages = read(door, streams)
+    pages = read(connections, streams)
     found = next(pages)
     deleted = [before[30], *before[45:50]]
     streams.client.xdel(streams.name(), *deleted)
@@ -110,19 +125,19 @@ def test_deleting_single_entries_is_no_loss(door: Door, streams: Streams) -> Non
 
 @pytest.mark.parametrize("command", [("DEL",), ("UNLINK",)])
 def test_a_deleted_stream_is_data_loss(
-    door: Door, streams: Streams, command: tuple[str, ...]
+    connections: ServerConnections, streams: Streams, command: tuple[str, ...]
 ) -> None:
     streams.fill(50)
-    pages = read(door, streams)
+    pages = read(connections, streams)
     next(pages)
     streams.run(*command, streams.name())
     with pytest.raises(DataLoss, match="is gone: it was deleted or flushed"):
         flat(pages)
 
 
-def test_a_stream_made_anew_is_data_loss(door: Door, streams: Streams) -> None:
+def test_a_stream_made_anew_is_data_loss(connections: ServerConnections, streams: Streams) -> None:
     streams.fill(50)
-    pages = read(door, streams)
+    pages = read(connections, streams)
     next(pages)
     streams.client.delete(streams.name())
     streams.fill(5)
@@ -131,10 +146,10 @@ def test_a_stream_made_anew_is_data_loss(door: Door, streams: Streams) -> None:
 
 
 def test_a_tail_lost_in_a_failover_is_data_loss_although_new_entries_came(
-    door: Door, streams: Streams
+    connections: ServerConnections, streams: Streams
 ) -> None:
     streams.fill(50)
-    pages = read(door, streams)
+    pages = read(connections, streams)
     next(pages)
     # A replica that had 30 of 50 entries became master, and producers went on.
     streams.client.delete(streams.name())
@@ -144,10 +159,12 @@ def test_a_tail_lost_in_a_failover_is_data_loss_although_new_entries_came(
         flat(pages)
 
 
-def test_what_is_left_is_read_when_loss_is_no_error(door: Door, streams: Streams) -> None:
+def test_what_is_left_is_read_when_loss_is_no_error(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
     before = streams.ids()
-    pages = read(door, streams, fails=False)
+    pages = read(connections, streams, fails=False)
     found = next(pages)
     streams.client.xtrim(streams.name(), maxlen=5, approximate=False)
     found += flat(pages)
@@ -156,9 +173,11 @@ def test_what_is_left_is_read_when_loss_is_no_error(door: Door, streams: Streams
     assert len(found) == len(set(found))
 
 
-def test_a_dropped_connection_is_no_matter(door: Door, streams: Streams) -> None:
+def test_a_dropped_connection_is_no_matter(
+    connections: ServerConnections, streams: Streams
+) -> None:
     streams.fill(50)
-    pages = read(door, streams)
+    pages = read(connections, streams)
     found = []
     for page in pages:
         found += page
@@ -167,10 +186,10 @@ def test_a_dropped_connection_is_no_matter(door: Door, streams: Streams) -> None
 
 
 def test_a_server_that_restarts_is_awaited(run_redis: RunRedis) -> None:
-    with Streams(run_redis(), "") as streams, open_door(streams) as door:
+    with Streams(run_redis(), "") as streams, open_adapter(streams) as connections:
         streams.fill(50)
         before = streams.ids()
-        pages = read(door, streams)
+        pages = read(connections, streams)
         found = next(pages)
         streams.run("SAVE")
         streams.servers.master().restart()
@@ -180,9 +199,9 @@ def test_a_server_that_restarts_is_awaited(run_redis: RunRedis) -> None:
 def test_a_server_that_stays_away_is_named(run_redis: RunRedis) -> None:
     servers = run_redis()
     streams = Streams(servers, "")
-    with open_door(streams) as door:
+    with open_adapter(streams) as connections:
         streams.fill(50)
-        pages = read(door, streams)
+        pages = read(connections, streams)
         next(pages)
         servers.master().kill()
         with pytest.raises(ServerUnavailable, match=r"XRANGE orders at .* tried 4 times"):

@@ -1,4 +1,4 @@
-"""Streaming reads: how far a micro-batch goes, and that what is lost is told."""
+"""Streaming reads: how far a micro-batch goes, and that what is lost is reported."""
 
 import json
 from pathlib import Path
@@ -127,23 +127,23 @@ def test_the_lag_of_each_stream_is_told_to_a_listener(
     spark: SparkSession, query: Query, streams: Streams
 ) -> None:
     one, other = streams.fill(60, name="one"), streams.fill(20, name="other")
-    told: list[tuple[str, dict[str, int]]] = []
-    has_told_all = Event()
+    reported: list[tuple[str, dict[str, int]]] = []
+    has_reported_all = Event()
 
     def report(name: str, lag: dict[str, int]) -> None:
-        told.append((name, lag))
+        reported.append((name, lag))
         if not sum(lag.values()):
-            has_told_all.set()
+            has_reported_all.set()
 
     listener = LagListener(report)
     spark.streams.addListener(listener)
     try:
         running = query.start(streams=f"{one},{other}", maxEntriesPerTrigger=40)
         running.awaitTermination()
-        assert has_told_all.wait(timeout=60)
+        assert has_reported_all.wait(timeout=60)
     finally:
         spark.streams.removeListener(listener)
-    assert told[:2] == [
+    assert reported[:2] == [
         (str(running.id), {one: 30, other: 10}), (str(running.id), {one: 0, other: 0})
     ]  # fmt: skip
 

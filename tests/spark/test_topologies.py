@@ -23,7 +23,7 @@ from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.errors import DataLoss, NotPermitted, OptionError, ServerError
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.views.entries import EntriesReader
 from tests.fake_sentinel import fake_sentinel
 from tests.redis_fixtures import RunRedis
@@ -146,13 +146,13 @@ def test_a_sentinel_that_is_down_is_passed_over_and_others_are_learned(
     with client_of(empty_sentinel.master().port) as client:
         wanted = fill(client, "orders", 20)
     settings = parse_read_options(QUICK | options | {"stream": "orders"}, Use.READ).server
-    with Door(settings) as door:
-        assert door.ask("orders", "XLEN", "orders") == len(wanted)
+    with ServerConnections(settings) as connections:
+        assert connections.ask("orders", "XLEN", "orders") == len(wanted)
         known.stop()
-        door.forget()  # so that it has to ask again
+        connections.forget()  # so that it has to ask again
         try:
             assert others[0].is_alive()
-            assert door.ask("orders", "XLEN", "orders") == len(wanted)
+            assert connections.ask("orders", "XLEN", "orders") == len(wanted)
         finally:
             known.start()
 
@@ -188,10 +188,13 @@ def test_certificates_that_cannot_be_used_are_an_error_of_their_options(
     files = redis_tls.tls_files
     assert files is not None
     (tmp_path / "none.pem").write_text("none")
-    for option, told in (("tlsCaFile", "'tlsCaFile' names"), ("tlsCertFile", "'tlsKeyFile' name")):
+    for option, reported in (
+        ("tlsCaFile", "'tlsCaFile' names"),
+        ("tlsCertFile", "'tlsKeyFile' name"),
+    ):
         options = {"tlsCaFile": str(files.ca), option: str(tmp_path / "none.pem")}
         refusal = tls_refusal(redis_tls, **options)
-        assert refusal.startswith("OptionError: ") and told in refusal
+        assert refusal.startswith("OptionError: ") and reported in refusal
     assert "no readable PEM pair" in tls_refusal(redis_tls, tlsCertFile=str(files.cert))
 
 
@@ -240,7 +243,7 @@ def test_a_password_is_needed_where_one_is_set(
     assert Read(passwordEnv="THE_PASSWORD", **options).rows() == [("orders", "1-1")]
 
 
-def test_entries_lost_in_a_failover_are_told(run_redis: RunRedis) -> None:
+def test_entries_lost_in_a_failover_are_reported(run_redis: RunRedis) -> None:
     servers = run_redis()
     options = {"stream": "orders", "port": str(servers.master().port), "batchRows": "50"}
     with client_of(servers.master().port) as client:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import Dropped, GroupState, Loss, LossCause, SweepReport, WentBack
+from pelops.domain.state import DroppedConsumers, GroupState, Loss, LossCause, ScanReport, WentBack
 from pelops.policy.status.alarms import decide_alarms
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
@@ -17,10 +17,10 @@ from pelops.policy.status.reasons import ALARMS
 from tests.builders import NOW, facts, later, resource, stream
 
 LOSS = Loss(at_least=3, at_most=5, position=EntryId(7), seen=NOW)
-BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), hold_until=later(seconds=300))
-REPORT = SweepReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
-DROPPED = Dropped(at_most=11, consumer="jane", consumers=1, observed=NOW)
-NOT_TAKEN = SweepReport(offered=3, is_not_taken=True)
+BACK = WentBack(since=NOW, before=EntryId(9), after=EntryId(4), delay_until=later(seconds=300))
+REPORT = ScanReport(unmovable=2, unmovable_example="8-1", unmatched=("w-2", "w-1"))
+DROPPED = DroppedConsumers(at_most=11, consumer="jane", consumers=1, observed=NOW)
+NOT_TAKEN = ScanReport(offered=3, is_not_taken=True)
 EVERYTHING = GroupState(
     loss=LOSS, back=BACK, dropped=DROPPED, report=replace(REPORT, is_not_taken=True)
 )
@@ -131,7 +131,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         "XACK orders:events order-processing 8-1",
     ),
     "an entry without an example": (
-        remembering(GroupState(report=SweepReport(unmovable=1))),
+        remembering(GroupState(report=ScanReport(unmovable=1))),
         "UnmovableEntries",
         "XACK orders:events order-processing ID",
     ),
@@ -159,7 +159,7 @@ CASES: dict[str, tuple[Facts, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_an_alarm_tells_that(case: tuple[Facts, str, str]) -> None:
+def test_an_alarm_reports_that(case: tuple[Facts, str, str]) -> None:
     seen, kind, words = case
     alarm = next(alarm for alarm in decide_alarms(seen) if alarm.type == kind)
     assert (alarm.status, alarm.reason) == ("True", kind)
@@ -170,9 +170,9 @@ def test_all_is_quiet_when_nothing_is_to_be_looked_at() -> None:
     assert decide_alarms(facts()) == []
 
 
-def test_an_alarm_ends_with_what_it_told() -> None:
-    told = before(EVERYTHING)
-    assert decide_alarms(facts(resource=told)) == []
+def test_an_alarm_ends_with_what_it_reported() -> None:
+    reported = before(EVERYTHING)
+    assert decide_alarms(facts(resource=reported)) == []
 
 
 def test_without_recovery_an_old_report_raises_no_alarm() -> None:
@@ -181,18 +181,18 @@ def test_without_recovery_an_old_report_raises_no_alarm() -> None:
 
 
 def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
-    told = decide_alarms(remembering(EVERYTHING, evicts_any_key=True, resource=RELEASE))
+    reported = decide_alarms(remembering(EVERYTHING, evicts_any_key=True, resource=RELEASE))
     unseen = facts(resource=before(EVERYTHING), stream=None)
     # Those of the retry stream come from a look at it, and have tests of their own.
-    assert [alarm.type for alarm in told] == [
+    assert [alarm.type for alarm in reported] == [
         kind for kind in ALARMS if not kind.startswith("RetryStream")
     ]
-    assert decide_alarms(unseen) == told
+    assert decide_alarms(unseen) == reported
     assert decide_alarms(facts(stream=None)) == []
 
 
 def test_a_written_example_of_any_length_does_not_spoil_the_message() -> None:
-    report = SweepReport(unmovable=1, unmovable_example="\ud800" + "x" * 9000)
+    report = ScanReport(unmovable=1, unmovable_example="\ud800" + "x" * 9000)
     (alarm,) = decide_alarms(remembering(GroupState(report=report)))
     assert len(alarm.message.encode()) < 1024
 

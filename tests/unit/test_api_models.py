@@ -11,10 +11,10 @@ import pytest
 from pydantic import ValidationError
 
 from pelops.api import (
-    Condition,
     ConditionStatus,
     GroupStatus,
     ScalingSpec,
+    StatusCondition,
     StreamConsumerGroup,
     StreamConsumerGroupStatus,
 )
@@ -125,7 +125,7 @@ def test_the_status_that_was_written_is_read_back() -> None:
     status = StreamConsumerGroupStatus(
         observed_generation=3,
         conditions=(
-            Condition(
+            StatusCondition(
                 type="Ready",
                 status=ConditionStatus.TRUE,
                 reason="AllWell",

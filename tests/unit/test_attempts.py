@@ -1,4 +1,5 @@
-"""Attempts: who is charged, who is tried again beside whom, and who is given up."""
+"""Attempts: which entries they count for, which are retried together, and which are
+dead-lettered."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
-from pelops.domain.recovery import Chunk, Suspect, write_ids
+from pelops.domain.recovery import RetryBatch, Suspect, write_ids
 from pelops.policy.recovery.attempts import (
-    MOST_CHARGES,
+    MOST_ATTEMPTS,
     AttemptPlan,
     Backoff,
     Crash,
@@ -26,33 +27,33 @@ AGO = timedelta(minutes=1)
 MS = timedelta(milliseconds=1)
 
 
-def suspect(number: int, charges: int = 1, **changes: Any) -> Suspect:
+def suspect(number: int, attempts: int = 1, **changes: Any) -> Suspect:
     """An entry that failed before, delivered a minute ago."""
-    told = {"alone_failures": 0, "delivered": NOW - AGO, "deliveries": 1, **changes}
-    return Suspect(entry_id=EntryId(number), owner="w", charges=charges, **told)
+    reported = {"isolated_failures": 0, "delivered": NOW - AGO, "deliveries": 1, **changes}
+    return Suspect(entry_id=EntryId(number), owner="w", attempts=attempts, **reported)
 
 
 def crash(*suspects: Suspect, death: Death = Death.CRASHED, **changes: Any) -> Crash:
     """A worker that died over these."""
-    told = {"owner": "w", "cut": NOW, **changes}
-    return Crash(death=death, suspects=suspects, **told)
+    reported = {"owner": "w", "cutoff": NOW, **changes}
+    return Crash(death=death, suspects=suspects, **reported)
 
 
-def chunk(*numbers: int, under_way: Sequence[int] = ()) -> Chunk:
-    """A chunk of these, of which some are not resolved."""
-    return Chunk(
+def retry_batch(*numbers: int, under_way: Sequence[int] = ()) -> RetryBatch:
+    """A retry batch of these, of which some are not resolved."""
+    return RetryBatch(
         written=write_ids(map(EntryId, numbers)), under_way=frozenset(map(EntryId, under_way))
     )
 
 
-def plan(*crashes: Crash, on: Chunk | None = None, rules: Rules = RULES) -> AttemptPlan:
-    return plan_attempts(crashes, on or chunk(), rules, now=NOW)
+def plan(*crashes: Crash, on: RetryBatch | None = None, rules: Rules = RULES) -> AttemptPlan:
+    return plan_attempts(crashes, on or retry_batch(), rules, now=NOW)
 
 
-def told(made: AttemptPlan) -> list[tuple[int, str, int, int]]:
+def reported(made: AttemptPlan) -> list[tuple[int, str, int, int]]:
     """What is done: number, action, charges, failures alone."""
     return [
-        (one.entry_id.ms, one.action.value, one.charges, one.alone_failures)
+        (one.entry_id.ms, one.action.value, one.attempts, one.isolated_failures)
         for owner in made.owners
         for one in owner.settlements
     ]
@@ -64,11 +65,11 @@ def test_without_suspects_there_is_nothing_to_do() -> None:
 
 
 def test_an_entry_that_fails_for_the_first_time_is_charged_and_tried_at_once() -> None:
-    first = [suspect(number, charges=0) for number in range(1, 101)]
-    made = plan(crash(*first), on=chunk(500, under_way=[500]))
-    assert told(made) == [(number, "free", 1, 0) for number in range(1, 101)]
+    first = [suspect(number, attempts=0) for number in range(1, 101)]
+    made = plan(crash(*first), on=retry_batch(500, under_way=[500]))
+    assert reported(made) == [(number, "free", 1, 0) for number in range(1, 101)]
     assert made.waiting == 0
-    assert made.owners[0].crowd is None
+    assert made.owners[0].co_failed is None
 
 
 @pytest.mark.parametrize(("suspects", "released"), [(1, 1), (2, 2), (4, 2), (100, 10), (101, 11)])
@@ -76,130 +77,132 @@ def test_suspects_are_released_in_chunks_of_the_root_of_their_number(
     suspects: int, released: int
 ) -> None:
     made = plan(crash(*(suspect(number) for number in range(1, suspects + 1))))
-    assert told(made) == [
+    assert reported(made) == [
         (number, "retry", 2, int(suspects == 1)) for number in range(1, released + 1)
     ]
     assert made.waiting == suspects - released
 
 
 def test_the_next_chunk_waits_for_the_last() -> None:
-    made = plan(crash(suspect(1), suspect(2)), on=chunk(8, 9, under_way=[9]))
-    assert told(made) == []
+    made = plan(crash(suspect(1), suspect(2)), on=retry_batch(8, 9, under_way=[9]))
+    assert reported(made) == []
     assert made.waiting == 2
     assert made.kept == {EntryId(9)}
     assert made.resolved == {EntryId(8)}
 
 
 def test_a_chunk_of_which_nothing_is_under_way_is_resolved() -> None:
-    made = plan(crash(suspect(1)), on=chunk(8, 9))
-    assert told(made) == [(1, "retry", 2, 1)]
+    made = plan(crash(suspect(1)), on=retry_batch(8, 9))
+    assert reported(made) == [(1, "retry", 2, 1)]
     assert made.kept == frozenset()
     assert made.resolved == {EntryId(8), EntryId(9)}
 
 
 def test_a_chunk_that_failed_again_is_not_under_way() -> None:
-    made = plan(crash(suspect(8), suspect(9)), on=chunk(8, 9, under_way=[8, 9]))
-    assert [number for number, *_ in told(made)] == [8, 9]
+    made = plan(crash(suspect(8), suspect(9)), on=retry_batch(8, 9, under_way=[8, 9]))
+    assert [number for number, *_ in reported(made)] == [8, 9]
     assert (made.kept, made.resolved) == (frozenset(), frozenset())
 
 
 def test_at_the_last_attempt_suspects_run_one_at_a_time() -> None:
-    made = plan(crash(*(suspect(number, charges=2) for number in range(1, 101))))
-    assert told(made) == [(1, "retry", 3, 0)]
+    made = plan(crash(*(suspect(number, attempts=2) for number in range(1, 101))))
+    assert reported(made) == [(1, "retry", 3, 0)]
 
 
 def test_those_that_failed_least_come_first_and_then_the_oldest() -> None:
-    made = plan(crash(suspect(1, charges=2), suspect(3), suspect(2), suspect(4)))
-    assert told(made) == [(2, "retry", 2, 0), (3, "retry", 2, 0)]
+    made = plan(crash(suspect(1, attempts=2), suspect(3), suspect(2), suspect(4)))
+    assert reported(made) == [(2, "retry", 2, 0), (3, "retry", 2, 0)]
 
 
 def test_one_owner_at_a_time_releases_a_chunk() -> None:
     one = crash(suspect(5), suspect(6))
     other = crash(suspect(1), suspect(2), owner="x")
-    assert [number for number, *_ in told(plan(one, other))] == [1, 2]
+    assert [number for number, *_ in reported(plan(one, other))] == [1, 2]
 
 
-@pytest.mark.parametrize("charges", [3, 4, 10, MOST_CHARGES])
-def test_what_failed_alone_beyond_its_retries_is_a_dead_letter(charges: int) -> None:
-    counted = min(charges + 1, MOST_CHARGES)
-    assert told(plan(crash(suspect(1, charges=charges)))) == [(1, "dead", counted, 1)]
+@pytest.mark.parametrize("attempts", [3, 4, 10, MOST_ATTEMPTS])
+def test_what_failed_alone_beyond_its_retries_is_a_dead_letter(attempts: int) -> None:
+    counted = min(attempts + 1, MOST_ATTEMPTS)
+    assert reported(plan(crash(suspect(1, attempts=attempts)))) == [(1, "dead", counted, 1)]
 
 
 def test_a_dead_letter_waits_for_nothing() -> None:
     rules = Rules(max_retries=3, backoff=Backoff(initial=timedelta(hours=1)))
-    made = plan(crash(suspect(1, charges=3)), on=chunk(9, under_way=[9]), rules=rules)
-    assert told(made) == [(1, "dead", 4, 1)]
+    made = plan(crash(suspect(1, attempts=3)), on=retry_batch(9, under_way=[9]), rules=rules)
+    assert reported(made) == [(1, "dead", 4, 1)]
 
 
 def test_before_its_retries_are_used_up_nothing_is_a_dead_letter() -> None:
-    assert told(plan(crash(suspect(1, charges=2)))) == [(1, "retry", 3, 1)]
+    assert reported(plan(crash(suspect(1, attempts=2)))) == [(1, "retry", 3, 1)]
 
 
 def test_invariant_11_what_failed_beside_other_suspects_is_never_a_dead_letter() -> None:
-    made = plan(crash(suspect(1, charges=9), suspect(2, charges=9)))
-    assert told(made) == [(1, "retry", 10, 0)]
+    made = plan(crash(suspect(1, attempts=9), suspect(2, attempts=9)))
+    assert reported(made) == [(1, "retry", 10, 0)]
 
 
 def test_beside_what_never_failed_a_suspect_failed_alone() -> None:
-    neighbours = (suspect(number, charges=0) for number in range(2, 50))
-    made = plan(crash(suspect(1, charges=3), *neighbours))
-    assert (1, "dead", 4, 1) in told(made)
+    neighbours = (suspect(number, attempts=0) for number in range(2, 50))
+    made = plan(crash(suspect(1, attempts=3), *neighbours))
+    assert (1, "dead", 4, 1) in reported(made)
 
 
-def test_suspects_that_failed_together_are_remembered_as_a_crowd() -> None:
+def test_suspects_that_failed_together_are_remembered_as_a_co_failed() -> None:
     later = suspect(2, delivered=NOW - AGO / 2)
     (owner,) = plan(crash(suspect(1), later)).owners
-    assert owner.crowd == NOW - AGO / 2 + MS
+    assert owner.co_failed == NOW - AGO / 2 + MS
 
 
-def test_the_last_of_a_crowd_did_not_fail_alone() -> None:
-    last = crash(suspect(2, charges=5), crowd=NOW - AGO + MS)
+def test_the_last_of_a_co_failed_did_not_fail_alone() -> None:
+    last = crash(suspect(2, attempts=5), co_failed=NOW - AGO + MS)
     made = plan(last)
-    assert told(made) == [(2, "retry", 6, 0)]
-    assert made.owners[0].crowd is None
+    assert reported(made) == [(2, "retry", 6, 0)]
+    assert made.owners[0].co_failed is None
 
 
 def test_beside_what_had_failed_before_and_waits_a_suspect_failed_alone() -> None:
     """A process of the same name took the suspect after the former one had left its crowd."""
-    since = crash(suspect(1, charges=5), suspect(2, charges=5, delivered=NOW), crowd=NOW - AGO + MS)
+    since = crash(
+        suspect(1, attempts=5), suspect(2, attempts=5, delivered=NOW), co_failed=NOW - AGO + MS
+    )
     made = plan(since)
-    assert told(made) == [(2, "dead", 6, 1), (1, "retry", 6, 0)]
+    assert reported(made) == [(2, "dead", 6, 1), (1, "retry", 6, 0)]
 
 
 def test_what_was_killed_from_outside_must_fail_alone_twice() -> None:
-    killed = crash(suspect(1, charges=7), death=Death.KILLED)
-    assert told(plan(killed)) == [(1, "retry", 8, 1)]
-    again = crash(suspect(1, charges=8, alone_failures=1), death=Death.KILLED)
-    assert told(plan(again)) == [(1, "dead", 9, 2)]
+    killed = crash(suspect(1, attempts=7), death=Death.KILLED)
+    assert reported(plan(killed)) == [(1, "retry", 8, 1)]
+    again = crash(suspect(1, attempts=8, isolated_failures=1), death=Death.KILLED)
+    assert reported(plan(again)) == [(1, "dead", 9, 2)]
 
 
 @pytest.mark.parametrize("backoff", [Backoff(), Backoff(initial=timedelta(minutes=2))])
 def test_nothing_else_that_failed_runs_before_it_has_been_tried_alone_again(
     backoff: Backoff,
 ) -> None:
-    on_trial = crash(suspect(9, charges=7), death=Death.KILLED)
+    on_final_attempt = crash(suspect(9, attempts=7), death=Death.KILLED)
     others = crash(suspect(1), suspect(2), owner="x")
-    marked = crash(suspect(3, charges=2, is_marked=True), owner="y")
-    made = plan(on_trial, others, marked, rules=Rules(max_retries=3, backoff=backoff))
-    assert told(made) == ([] if backoff.initial else [(9, "retry", 8, 1)])
+    marked = crash(suspect(3, attempts=2, is_started=True), owner="y")
+    made = plan(on_final_attempt, others, marked, rules=Rules(max_retries=3, backoff=backoff))
+    assert reported(made) == ([] if backoff.initial else [(9, "retry", 8, 1)])
     assert made.waiting == (4 if backoff.initial else 3)
 
 
 def test_what_a_worker_had_marked_is_freed_without_waiting_for_others() -> None:
-    """It runs what was charged alone, by itself."""
-    marked = [suspect(number, charges=0, is_marked=True) for number in (1, 2)]
-    made = plan(crash(*marked), on=chunk(9, under_way=[9]))
-    assert told(made) == [(1, "free", 1, 0), (2, "free", 1, 0)]
+    """It runs what failed before in isolation, by itself."""
+    marked = [suspect(number, attempts=0, is_started=True) for number in (1, 2)]
+    made = plan(crash(*marked), on=retry_batch(9, under_way=[9]))
+    assert reported(made) == [(1, "free", 1, 0), (2, "free", 1, 0)]
 
 
 def test_what_was_marked_beside_others_at_last_runs_one_at_a_time() -> None:
     """Two processes of one name may have failed between two looks."""
-    marked = [suspect(number, charges=3, is_marked=True) for number in (1, 2)]
-    assert told(plan(crash(*marked))) == [(1, "retry", 4, 0)]
+    marked = [suspect(number, attempts=3, is_started=True) for number in (1, 2)]
+    assert reported(plan(crash(*marked))) == [(1, "retry", 4, 0)]
 
 
 def test_what_was_marked_alone_is_given_up_after_its_retries() -> None:
-    assert told(plan(crash(suspect(1, charges=3, is_marked=True)))) == [(1, "dead", 4, 1)]
+    assert reported(plan(crash(suspect(1, attempts=3, is_started=True)))) == [(1, "dead", 4, 1)]
 
 
 # -- entries that idled past their limit, while their process goes on
@@ -210,21 +213,21 @@ def idled(*suspects: Suspect, **changes: Any) -> Crash:
     return crash(*suspects, is_idle=True, **changes)
 
 
-def reads(*charges: int) -> list[Suspect]:
+def reads(*attempts: int) -> list[Suspect]:
     """One suspect of each of so many reads, a second apart."""
     return [
-        suspect(number, charges=count, delivered=NOW - AGO + number * 1000 * MS)
-        for number, count in enumerate(charges, start=1)
+        suspect(number, attempts=count, delivered=NOW - AGO + number * 1000 * MS)
+        for number, count in enumerate(attempts, start=1)
     ]
 
 
 def chunk_of(made: AttemptPlan) -> list[list[int]]:
-    """The numbers of each chunk that may follow."""
+    """The numbers of each retry batch that may follow."""
     return [[one.entry_id.ms for one in owner.settlements] for owner in made.following]
 
 
 def test_each_suspect_of_a_read_of_its_own_failed_alone() -> None:
-    assert told(plan(idled(*reads(3, 3, 4)))) == [
+    assert reported(plan(idled(*reads(3, 3, 4)))) == [
         (1, "dead", 4, 1),
         (2, "dead", 4, 1),
         (3, "dead", 5, 1),
@@ -233,109 +236,111 @@ def test_each_suspect_of_a_read_of_its_own_failed_alone() -> None:
 
 def test_invariant_11_what_one_read_delivered_failed_together() -> None:
     """Its worker may hang in one of them, or never have received any."""
-    together = [suspect(number, charges=9) for number in (1, 2)]
+    together = [suspect(number, attempts=9) for number in (1, 2)]
     made = plan(idled(*together))
-    assert told(made) == [(1, "retry", 10, 0)]
+    assert reported(made) == [(1, "retry", 10, 0)]
     assert chunk_of(made) == [[2]]
-    assert made.owners[0].crowd == NOW - AGO + MS
+    assert made.owners[0].co_failed == NOW - AGO + MS
 
 
 def test_what_was_delivered_within_milliseconds_counts_as_one_read() -> None:
-    close = [suspect(number, charges=9, delivered=NOW - AGO + number * MS) for number in (1, 2, 3)]
-    assert told(plan(idled(*close))) == [(1, "retry", 10, 0)]
+    close = [suspect(number, attempts=9, delivered=NOW - AGO + number * MS) for number in (1, 2, 3)]
+    assert reported(plan(idled(*close))) == [(1, "retry", 10, 0)]
 
 
 def test_the_last_of_a_read_did_not_fail_alone() -> None:
-    last = idled(suspect(2, charges=5), crowd=NOW - AGO + MS)
-    assert told(plan(last)) == [(2, "retry", 6, 0)]
+    last = idled(suspect(2, attempts=5), co_failed=NOW - AGO + MS)
+    assert reported(plan(last)) == [(2, "retry", 6, 0)]
 
 
 def test_chunks_of_what_idled_follow_each_other_when_they_are_delivered() -> None:
     made = plan(idled(*(suspect(number) for number in range(1, 10))))
-    assert [number for number, *_ in told(made)] == [1, 2, 3]
+    assert [number for number, *_ in reported(made)] == [1, 2, 3]
     assert chunk_of(made) == [[4, 5, 6], [7, 8], [9]]
     assert made.is_parallel
-    delivered = Chunk(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
-    assert told(plan(idled(suspect(1)), on=delivered)) == [(1, "retry", 2, 1)]
-    waiting = Chunk(
+    delivered = RetryBatch(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
+    assert reported(plan(idled(suspect(1)), on=delivered)) == [(1, "retry", 2, 1)]
+    waiting = RetryBatch(
         written="parallel 20-0",
         under_way=frozenset({EntryId(20)}),
         undelivered=frozenset({EntryId(20)}),
     )
-    assert told(plan(idled(suspect(1)), on=waiting)) == []
+    assert reported(plan(idled(suspect(1)), on=waiting)) == []
 
 
 def test_what_a_crash_left_runs_while_nothing_else_does() -> None:
-    delivered = Chunk(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
-    assert told(plan(crash(suspect(1)), on=delivered)) == []
-    strict = chunk(20, under_way=[20])
-    assert told(plan(idled(suspect(1)), on=strict)) == []
+    delivered = RetryBatch(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
+    assert reported(plan(crash(suspect(1)), on=delivered)) == []
+    strict = retry_batch(20, under_way=[20])
+    assert reported(plan(idled(suspect(1)), on=strict)) == []
 
 
 def test_whichever_has_waited_longer_has_its_turn() -> None:
     older, newer = suspect(1), suspect(2, delivered=NOW - AGO / 2)
-    assert [one for one, *_ in told(plan(crash(older), idled(newer, owner="x")))] == [1]
-    assert [one for one, *_ in told(plan(idled(older), crash(newer, owner="x")))] == [1]
-    delivered = Chunk(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
-    assert told(plan(crash(older), idled(newer, owner="x"), on=delivered)) == []
+    assert [one for one, *_ in reported(plan(crash(older), idled(newer, owner="x")))] == [1]
+    assert [one for one, *_ in reported(plan(idled(older), crash(newer, owner="x")))] == [1]
+    delivered = RetryBatch(written="parallel 20-0", under_way=frozenset({EntryId(20)}))
+    assert reported(plan(crash(older), idled(newer, owner="x"), on=delivered)) == []
 
 
 def test_a_process_that_reads_on_is_doubted_while_others_finish() -> None:
     """It may hang, with more than one read in hand."""
     doubted = idled(*reads(3, 6, 7), unproven_since=NOW, is_outdone=True)
     made = plan(doubted)
-    assert [one[:3] for one in told(made) if one[1] == "dead"] == [(3, "dead", 8)]
+    assert [one[:3] for one in reported(made) if one[1] == "dead"] == [(3, "dead", 8)]
     nobody = idled(*reads(3, 6), unproven_since=NOW)
-    assert [action for _, action, *_ in told(plan(nobody))] == ["dead", "dead"]
+    assert [action for _, action, *_ in reported(plan(nobody))] == ["dead", "dead"]
 
 
 def test_others_finish_when_something_of_the_chunk_was_acknowledged() -> None:
     doubted = idled(*reads(3, 3), unproven_since=NOW)
-    made = plan(doubted, on=chunk(20, 21, under_way=[21]))
-    assert "dead" not in [action for _, action, *_ in told(made)]
+    made = plan(doubted, on=retry_batch(20, 21, under_way=[21]))
+    assert "dead" not in [action for _, action, *_ in reported(made)]
     assert made.has_finished
-    remembered = Chunk(written="parallel finished 21-0", under_way=frozenset({EntryId(21)}))
-    assert "dead" not in [action for _, action, *_ in told(plan(doubted, on=remembered))]
+    remembered = RetryBatch(written="parallel finished 21-0", under_way=frozenset({EntryId(21)}))
+    assert "dead" not in [action for _, action, *_ in reported(plan(doubted, on=remembered))]
 
 
 def test_the_only_suspect_of_a_process_that_reads_no_more_is_not_doubted() -> None:
     hung = idled(*reads(3), unproven_since=NOW - AGO + 1000 * MS, is_outdone=True)
-    assert told(plan(hung)) == [(1, "dead", 4, 1)]
+    assert reported(plan(hung)) == [(1, "dead", 4, 1)]
 
 
 def test_without_retries_the_only_suspect_of_a_process_is_not_doubted() -> None:
     """Nor is that of a consumer without a pod, of which nothing is ever proven."""
     none = Rules(max_retries=0)
-    alone = idled(*reads(0), unproven_since=NOW, is_outdone=True)
-    assert told(plan(alone, rules=none)) == [(1, "dead", 1, 1)]
+    isolated = idled(*reads(0), unproven_since=NOW, is_outdone=True)
+    assert reported(plan(isolated, rules=none)) == [(1, "dead", 1, 1)]
     several = idled(*reads(0, 0), unproven_since=NOW, is_outdone=True)
-    assert "dead" not in [action for _, action, *_ in told(plan(several, rules=none))]
+    assert "dead" not in [action for _, action, *_ in reported(plan(several, rules=none))]
 
 
 def test_a_worker_that_marks_reads_ahead_and_its_reads_say_nothing() -> None:
-    first, second = (suspect(n, charges=3, is_marked=True, delivered=NOW - n * AGO) for n in (1, 2))
-    assert told(plan(idled(first, second))) == [(1, "retry", 4, 0)]
+    first, second = (
+        suspect(n, attempts=3, is_started=True, delivered=NOW - n * AGO) for n in (1, 2)
+    )
+    assert reported(plan(idled(first, second))) == [(1, "retry", 4, 0)]
 
 
-@pytest.mark.parametrize("changes", [{"is_charged": False}, {"was_offered": True}])
+@pytest.mark.parametrize("changes", [{"counts_attempt": False}, {"was_offered": True}])
 def test_what_did_not_fail_now_is_freed_as_it_was(changes: dict[str, bool]) -> None:
     rules = Rules(max_retries=3, backoff=Backoff(initial=timedelta(hours=1)))
-    made = plan(crash(suspect(1, charges=7, alone_failures=2, **changes)), rules=rules)
-    assert told(made) == [(1, "free", 7, 2)]
+    made = plan(crash(suspect(1, attempts=7, isolated_failures=2, **changes)), rules=rules)
+    assert reported(made) == [(1, "free", 7, 2)]
 
 
 def test_without_retries_even_the_first_failure_is_staged_and_alone_it_is_the_last() -> None:
     none = Rules(max_retries=0)
-    assert told(plan(crash(suspect(1, charges=0)), rules=none)) == [(1, "dead", 1, 1)]
-    made = plan(crash(suspect(1, charges=0), suspect(2, charges=0)), rules=none)
-    assert told(made) == [(1, "retry", 1, 0)]
+    assert reported(plan(crash(suspect(1, attempts=0)), rules=none)) == [(1, "dead", 1, 1)]
+    made = plan(crash(suspect(1, attempts=0), suspect(2, attempts=0)), rules=none)
+    assert reported(made) == [(1, "retry", 1, 0)]
 
 
 def test_a_suspect_waits_for_its_backoff() -> None:
     rules = Rules(max_retries=5, backoff=Backoff(initial=timedelta(seconds=25)))
-    due, early = suspect(1), suspect(2, charges=2)  # 50 s and 100 s
+    due, early = suspect(1), suspect(2, attempts=2)  # 50 s and 100 s
     made = plan(crash(due, early), rules=rules)
-    assert told(made) == [(1, "retry", 2, 0)]
+    assert reported(made) == [(1, "retry", 2, 0)]
     assert made.waiting == 1
 
 
@@ -348,7 +353,7 @@ def test_the_backoff_grows_up_to_its_longest(failures: int, seconds: int) -> Non
 
 
 def test_the_rest_of_a_plan_stands_on_the_chunk_that_its_first_part_left() -> None:
-    made = plan(crash(suspect(1)), on=chunk(8, 9, under_way=[9])).after("4-0 9-0 banana")
-    assert made.chunk.written == "4-0 9-0 banana"
+    made = plan(crash(suspect(1)), on=retry_batch(8, 9, under_way=[9])).after("4-0 9-0 banana")
+    assert made.retry_batch.written == "4-0 9-0 banana"
     assert made.kept == {EntryId(4), EntryId(9)}
     assert made.resolved == frozenset()

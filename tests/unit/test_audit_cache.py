@@ -35,14 +35,14 @@ class AuditCache(AuditIndex):
 
 
 @pytest.fixture
-def told() -> list[set[Name]]:
+def reported() -> list[set[Name]]:
     return []
 
 
 @pytest.fixture
-def cache(told: list[set[Name]]) -> AuditCache:
+def cache(reported: list[set[Name]]) -> AuditCache:
     cache = AuditCache()
-    cache.objects.listen(STREAM_CONSUMER_GROUP, lambda _, names: told.append(names))
+    cache.objects.listen(STREAM_CONSUMER_GROUP, lambda _, names: reported.append(names))
     cache.put(STREAM_AUDIT, audit_manifest())
     return cache
 
@@ -82,16 +82,16 @@ def test_only_names_that_an_audit_can_have_made_are_its() -> None:
 
 
 def test_a_group_is_told_when_something_else_is_said_of_it_and_only_then(
-    cache: AuditCache, told: list[set[Name]]
+    cache: AuditCache, reported: list[set[Name]]
 ) -> None:
     cache.put(STREAM_AUDIT, with_loss(2, 2))
-    assert told == [{ORDERS}]
+    assert reported == [{ORDERS}]
     assert [notice.lost for notice in cache.notices(ORDERS)] == [2]
     cache.put(STREAM_AUDIT, with_loss(2, 3))
-    assert told == [{ORDERS}]
+    assert reported == [{ORDERS}]
     assert cache.notices(("elsewhere", "order-processing")) == ()
     cache.remove(STREAM_AUDIT, NIGHTLY, "uid-a")
-    assert told == [{ORDERS}, {ORDERS}]
+    assert reported == [{ORDERS}, {ORDERS}]
     assert cache.notices(ORDERS) == ()
 
 

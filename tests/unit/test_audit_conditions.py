@@ -9,7 +9,7 @@ import pytest
 from pelops.api.audit.status import AuditRunStatus
 from pelops.controller.audit.status import render_audit_status
 from pelops.controller.runtime.kind import PreviousStatus
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.policy.audit.conditions import decide_audit_conditions
@@ -23,13 +23,13 @@ from tests.audits import CLOSED, a_summary
 OUTAGE = Finding(reason=Reason.REDIS_UNREACHABLE, message="Redis does not answer")
 
 
-def told(seen: AuditFacts, **later: float) -> dict[str, Condition]:
+def reported(seen: AuditFacts, **later: float) -> dict[str, Condition]:
     now = after(**(later or {"minutes": 5}))
     return {one.type: one for one in decide_audit_conditions(seen, now=now)}
 
 
 def reason(seen: AuditFacts, kind: ConditionType, **later: float) -> str | None:
-    found = told(seen, **later).get(kind)
+    found = reported(seen, **later).get(kind)
     return found.reason if found else None
 
 
@@ -48,30 +48,30 @@ def test_an_audit_that_runs_and_finds_nothing_has_one_condition() -> None:
         ({"plan_problem": Finding(reason=Reason.GROUP_MISSING, message="")}, "GroupMissing"),
     ],
 )
-def test_what_keeps_it_from_running_as_asked_is_told_by_ready(
+def test_what_keeps_it_from_running_as_asked_is_reported_by_ready(
     changes: dict[str, Any], expected: str
 ) -> None:
-    ready = told(facts(**changes))["Ready"]
+    ready = reported(facts(**changes))["Ready"]
     assert (ready.status, ready.reason) == ("False", expected)
 
 
 def test_a_suspended_audit_is_ready_and_says_so() -> None:
-    found = told(facts(audit=an_audit(suspend=True)))
+    found = reported(facts(audit=an_audit(suspend=True)))
     assert found["Ready"].reason == found["Suspended"].reason == "Suspended"
     assert found["Ready"].status == "True"
 
 
-def test_a_loss_is_told_with_what_to_do_until_it_is_acknowledged() -> None:
-    message = told(facts([a_group(lost=3)]))["LossDetected"].message
+def test_a_loss_is_reported_with_what_to_do_until_it_is_acknowledged() -> None:
+    message = reported(facts([a_group(lost=3)]))["LossDetected"].message
     assert "3 of orders:events" in message
     assert "saudit -n shop nightly pelops.dev/acknowledge=LossDetected" in message
-    assert "LossDetected" not in told(facts([a_group(lost=3, acknowledged=3)]))
+    assert "LossDetected" not in reported(facts([a_group(lost=3, acknowledged=3)]))
 
 
-def test_many_groups_are_told_in_a_message_of_bounded_length() -> None:
+def test_many_groups_are_reported_in_a_message_of_bounded_length() -> None:
     groups = [a_group(lost=1, stream=f"s-{number}") for number in range(200)]
-    assert told(facts(groups))["LossDetected"].message.count("1 of s-") == 5
-    assert "and 195 more" in told(facts(groups))["LossDetected"].message
+    assert reported(facts(groups))["LossDetected"].message.count("1 of s-") == 5
+    assert "and 195 more" in reported(facts(groups))["LossDetected"].message
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_archive_is_behind_when_trimming_is_near(
 ) -> None:
     ends = StreamEnds(added=added, length=length)
     margin = find_margin(a_summary(), ends)
-    found = "ArchiveBehindRetention" in told(facts([a_group(ends=ends)]))
+    found = "ArchiveBehindRetention" in reported(facts([a_group(ends=ends)]))
     assert found is is_behind
     assert (margin is None) == (added < 10)
 
@@ -104,9 +104,9 @@ def test_an_archive_that_was_behind_when_the_run_began_stays_so_until_the_next()
     assert not reason(facts([group]), ConditionType.ARCHIVE_BEHIND_RETENTION)
 
 
-def test_entries_that_went_unseen_are_told_as_gone() -> None:
+def test_entries_that_went_unseen_are_reported_as_gone() -> None:
     group = a_group(ends=StreamEnds(added=100, length=50))
-    message = told(facts([group]))["ArchiveBehindRetention"].message
+    message = reported(facts([group]))["ArchiveBehindRetention"].message
     assert "entries of orders:events are gone that were not archived" in message
 
 
@@ -131,7 +131,7 @@ def test_entries_that_went_unseen_are_told_as_gone() -> None:
         ),
     ],
 )
-def test_a_run_that_did_not_do_its_work_is_told(
+def test_a_run_that_did_not_do_its_work_is_reported(
     runs: dict[str, Any], minutes: float, expected: str | None
 ) -> None:
     seen = facts([a_group()], runs=some_runs(**runs))
@@ -141,7 +141,7 @@ def test_a_run_that_did_not_do_its_work_is_told(
 @pytest.mark.parametrize(
     ("status", "success", "expected"),
     [
-        (None, None, None),  # nothing was told yet
+        (None, None, None),  # nothing was reported yet
         ({"last_start_time": 0}, None, None),  # the last run is still the last
         ({"last_start_time": -2}, None, -2),
         ({"last_start_time": -2}, -1, None),  # it ended well
@@ -164,14 +164,14 @@ def test_a_run_after_which_another_began_has_failed_unless_it_ended_well(
     assert found == (None if expected is None else at(expected))
 
 
-def test_a_failing_verdict_is_told_in_its_own_words() -> None:
-    group = a_group(a_summary(verdict=Verdict.FAILING, sentence="The stream was replaced."))
-    failing = told(facts([group]))["AuditFailing"]
+def test_a_failing_verdict_is_reported_in_its_own_words() -> None:
+    group = a_group(a_summary(verdict=AuditVerdict.FAILING, sentence="The stream was replaced."))
+    failing = reported(facts([group]))["AuditFailing"]
     assert failing.reason == "NotAccounted"
     assert "The stream was replaced." in failing.message
 
 
-def test_what_cannot_be_read_is_told() -> None:
+def test_what_cannot_be_read_is_reported() -> None:
     group = a_group(record=None, problem=Finding(reason=Reason.INVALID_SPEC, message="no JSON"))
     assert reason(facts([group]), ConditionType.AUDIT_FAILING) == "SummaryUnreadable"
 
@@ -194,23 +194,23 @@ def mounting(*paths: object) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_an_archive_on_no_volume_is_told_before_the_first_run(
+def test_an_archive_on_no_volume_is_reported_before_the_first_run(
     spec: dict[str, Any], is_doubted: bool
 ) -> None:
-    ready = told(facts(audit=an_audit(**spec)))["Ready"]
+    ready = reported(facts(audit=an_audit(**spec)))["Ready"]
     assert ready.reason == "Scheduled"
     assert ("No volume of spec.template is mounted at /a/b" in ready.message) is is_doubted
 
 
-def test_a_key_that_is_no_stream_is_told_before_the_first_run() -> None:
+def test_a_key_that_is_no_stream_is_reported_before_the_first_run() -> None:
     problem = Finding(reason=Reason.WRONG_TYPE, message="The key holds a string.")
     group = a_group(record=None, ends=None, stream_problem=problem)
-    failing = told(facts([group], runs=Runs(exists=True)))["AuditFailing"]
+    failing = reported(facts([group], runs=Runs(exists=True)))["AuditFailing"]
     assert failing.reason == "NotAccounted"
     assert "The key holds a string." in failing.message
 
 
-def test_a_run_that_ended_well_without_recording_is_told_unless_there_was_nothing() -> None:
+def test_a_run_that_ended_well_without_recording_is_reported_unless_there_was_nothing() -> None:
     group = a_group(record=None)
     assert reason(facts([group]), ConditionType.AUDIT_FAILING) == "RunIncomplete"
     empty = replace(group, ends=StreamEnds(added=0, length=0))

@@ -101,20 +101,20 @@ def test_settings_that_cannot_be_used_are_not_tried_again() -> None:
 
 def test_the_environment_says_everything_and_holds_no_secret() -> None:
     access = WorkerAccess(url_secret="redis", secret="redis", secret_keys=frozenset({"ca.crt"}))
-    told = env(job(access, archive={"s3": BUCKET}, payload="None"))
-    assert told["PELOPS_AUDIT_NAME"] == "shop/nightly"
-    assert told["PELOPS_AUDIT_ARCHIVE"] == "s3a://audits/shop"
-    assert told["PELOPS_AUDIT_PAYLOAD"] == "none"
-    assert told["PELOPS_AUDIT_WINDOW_SECONDS"] == "900"
-    assert told["PELOPS_AUDIT_S3_REGION"] == "eu-1"
-    assert told["PELOPS_AUDIT_FINDINGS_EXIT"] == "0"
-    assert told["PELOPS_REDIS_URL"] == {"secretKeyRef": {"name": "redis", "key": "url"}}
-    assert told["AWS_SECRET_ACCESS_KEY"] == {
+    reported = env(job(access, archive={"s3": BUCKET}, payload="None"))
+    assert reported["PELOPS_AUDIT_NAME"] == "shop/nightly"
+    assert reported["PELOPS_AUDIT_ARCHIVE"] == "s3a://audits/shop"
+    assert reported["PELOPS_AUDIT_PAYLOAD"] == "none"
+    assert reported["PELOPS_AUDIT_WINDOW_SECONDS"] == "900"
+    assert reported["PELOPS_AUDIT_S3_REGION"] == "eu-1"
+    assert reported["PELOPS_AUDIT_FINDINGS_EXIT"] == "0"
+    assert reported["PELOPS_REDIS_URL"] == {"secretKeyRef": {"name": "redis", "key": "url"}}
+    assert reported["AWS_SECRET_ACCESS_KEY"] == {
         "secretKeyRef": {"name": "keys", "key": "secretAccessKey"}
     }
-    assert told["PELOPS_AUDIT_MEMORY_MIB"]["resourceFieldRef"]["resource"] == "limits.memory"
-    assert "PELOPS_AUDIT_AOF_PATH" not in told and "PELOPS_AUDIT_STREAM_PATTERN" not in told
-    (group,) = json.loads(told["PELOPS_AUDIT_GROUPS"])
+    assert reported["PELOPS_AUDIT_MEMORY_MIB"]["resourceFieldRef"]["resource"] == "limits.memory"
+    assert "PELOPS_AUDIT_AOF_PATH" not in reported and "PELOPS_AUDIT_STREAM_PATTERN" not in reported
+    (group,) = json.loads(reported["PELOPS_AUDIT_GROUPS"])
     assert group == {
         "resource": "order-processing",
         "stream": "orders:events",
@@ -125,7 +125,7 @@ def test_the_environment_says_everything_and_holds_no_secret() -> None:
     }
 
 
-def test_the_job_understands_all_that_it_is_told() -> None:
+def test_the_job_understands_all_that_it_is_reported() -> None:
     s3 = {**BUCKET, "endpoint": "https://minio:9000"}
     made = job(
         archive={"s3": s3},
@@ -247,5 +247,5 @@ def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> No
     ]
     given = {name for spec in audits for name in env(job(**spec)) if "PELOPS_REDIS" not in name}
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
-    told = {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
-    assert {name for name in told if "PELOPS_REDIS" not in name} == given
+    reported = {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
+    assert {name for name in reported if "PELOPS_REDIS" not in name} == given

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from pelops.domain.audit import AuditSummary, EntryStatus, Evidence, Verdict, Window
+from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.archive.windows import EPOCH
 from pelops.pipeline.reconcile.consistency import Identity, list_broken
-from pelops.pipeline.reconcile.summary import Told, build_group_summary
+from pelops.pipeline.reconcile.summary import GroupFacts, build_group_summary
 from pelops.policy.audit.classification import Why
 
 WINDOW = Window(
@@ -30,9 +30,9 @@ def summary(counts: dict[EntryStatus, int], **changes: Any) -> AuditSummary:
         "oldest_stuck_ms": None,
         "recovery_ms": None,
         "retention_margin": None,
-        "evidence": Evidence.AOF,
+        "evidence": EvidenceKind.AOF,
     }
-    return build_group_summary(Told(**(given | changes)))
+    return build_group_summary(GroupFacts(**(given | changes)))
 
 
 def test_entries_that_were_delivered_and_dropped_are_not_said_to_have_been_gone_before() -> None:
@@ -49,15 +49,17 @@ def test_entries_that_were_delivered_and_dropped_are_not_said_to_have_been_gone_
 
 
 def test_what_may_have_gone_with_a_consumer_is_never_balanced() -> None:
-    told = summary({EntryStatus.ACKNOWLEDGED_INFERRED: 100}, dropped=15)
-    assert told.verdict is Verdict.FINDINGS
-    assert "with at most 15 entries pending" in told.findings[0].sentence
+    reported = summary({EntryStatus.ACKNOWLEDGED_INFERRED: 100}, dropped=15)
+    assert reported.verdict is AuditVerdict.FINDINGS
+    assert "with at most 15 entries pending" in reported.findings[0].sentence
 
 
 def test_what_is_dead_lettered_after_its_window_is_a_finding() -> None:
-    told = summary({EntryStatus.ACKNOWLEDGED_PROVEN: 100}, settled={EntryStatus.DEAD_LETTERED: 2})
-    assert told.verdict is Verdict.FINDINGS
-    assert told.findings[0].kind == "dead-lettered-later"
+    reported = summary(
+        {EntryStatus.ACKNOWLEDGED_PROVEN: 100}, settled={EntryStatus.DEAD_LETTERED: 2}
+    )
+    assert reported.verdict is AuditVerdict.FINDINGS
+    assert reported.findings[0].kind == "dead-lettered-later"
 
 
 def test_an_identity_that_does_not_hold_is_a_finding_with_both_numbers() -> None:
@@ -70,9 +72,9 @@ def test_an_identity_that_does_not_hold_is_a_finding_with_both_numbers() -> None
     assert finding.sentence == "7 entries are pending, and 5 are open"
 
 
-def test_one_entry_is_told_in_the_singular() -> None:
+def test_one_entry_is_reported_in_the_singular() -> None:
     counts = {status: 1 for status in EntryStatus}
-    told = summary(
+    reported = summary(
         counts,
         archived=0,
         lost={Why.DROPPED: 1},
@@ -82,16 +84,18 @@ def test_one_entry_is_told_in_the_singular() -> None:
         retried={EntryStatus.LOST: 1},
         removed_before=1,
     )
-    for finding in told.findings:
+    for finding in reported.findings:
         assert finding.count == 1
         assert not re.search(r"\b1 (entries|are|were|have)\b", finding.sentence)
         assert "{" not in finding.sentence
-    assert not re.search(r"\b1 (entries|are|were|have)\b", told.sentence)
+    assert not re.search(r"\b1 (entries|are|were|have)\b", reported.sentence)
 
 
-def test_several_entries_are_told_in_the_plural() -> None:
-    told = summary({EntryStatus.STUCK: 2, EntryStatus.LOST: 3}, archived=0, lost={Why.SKIPPED: 3})
-    assert [one.sentence for one in told.findings] == [
+def test_several_entries_are_reported_in_the_plural() -> None:
+    reported = summary(
+        {EntryStatus.STUCK: 2, EntryStatus.LOST: 3}, archived=0, lost={Why.SKIPPED: 3}
+    )
+    assert [one.sentence for one in reported.findings] == [
         "2 entries are pending for longer than the limit",
         "3 entries are lost: 3 were passed without a delivery: the group's position was moved, or "
         "they were gone by then",

@@ -13,10 +13,10 @@ from pelops.domain.audit import (
     SUMMARY_LIMIT,
     AuditFinding,
     AuditRecord,
+    AuditVerdict,
     Certainty,
     EntryStatus,
     RecoveryTimes,
-    Verdict,
     build_summary,
     check_audit_name,
     decide_verdict,
@@ -125,21 +125,21 @@ def test_fields_of_a_later_release_do_no_harm() -> None:
 
 def test_the_worst_verdict_is_that_of_all() -> None:
     assert worst_verdict([]) is None
-    assert worst_verdict([Verdict.BALANCED, Verdict.UNKNOWN]) is Verdict.UNKNOWN
-    assert worst_verdict([Verdict.UNKNOWN, Verdict.FINDINGS]) is Verdict.FINDINGS
-    assert worst_verdict([Verdict.FAILING, Verdict.FINDINGS]) is Verdict.FAILING
+    assert worst_verdict([AuditVerdict.BALANCED, AuditVerdict.UNKNOWN]) is AuditVerdict.UNKNOWN
+    assert worst_verdict([AuditVerdict.UNKNOWN, AuditVerdict.FINDINGS]) is AuditVerdict.FINDINGS
+    assert worst_verdict([AuditVerdict.FAILING, AuditVerdict.FINDINGS]) is AuditVerdict.FAILING
 
 
 def finding(kind: str) -> AuditFinding:
     return AuditFinding(kind=kind, count=1, sentence="One.")
 
 
-def test_what_only_cannot_be_told_is_neither_balanced_nor_a_finding_to_look_at() -> None:
+def test_what_only_cannot_be_reported_is_neither_balanced_nor_a_finding_to_look_at() -> None:
     unknown, lost = finding("indeterminate"), finding("lost")
-    assert decide_verdict([]) is Verdict.BALANCED
-    assert decide_verdict([unknown]) is Verdict.UNKNOWN
-    assert decide_verdict([unknown, lost]) is Verdict.FINDINGS
-    assert decide_verdict([unknown], [finding("epoch-break")]) is Verdict.FAILING
+    assert decide_verdict([]) is AuditVerdict.BALANCED
+    assert decide_verdict([unknown]) is AuditVerdict.UNKNOWN
+    assert decide_verdict([unknown, lost]) is AuditVerdict.FINDINGS
+    assert decide_verdict([unknown], [finding("epoch-break")]) is AuditVerdict.FAILING
 
 
 @pytest.mark.parametrize(
@@ -157,9 +157,9 @@ def test_an_audit_is_as_certain_as_its_counts(counts: dict[str, Any], certainty:
 
 
 def test_an_audit_is_no_more_certain_than_what_it_settled_of_earlier_windows() -> None:
-    told = a_summary(acknowledged_proven=10, certainty=Certainty.INFERRED)
-    assert told.certainty is Certainty.INFERRED
-    assert parse_summary(render_summary_text(told)) == told
+    reported = a_summary(acknowledged_proven=10, certainty=Certainty.INFERRED)
+    assert reported.certainty is Certainty.INFERRED
+    assert parse_summary(render_summary_text(reported)) == reported
     certainties = [Certainty.PROVEN, Certainty.UNKNOWN, Certainty.INFERRED]
     assert worst_certainty(certainties) is Certainty.UNKNOWN
 
@@ -181,7 +181,7 @@ def test_a_name_that_could_be_another_field_is_refused(name: str) -> None:
         check_audit_name(name)
 
 
-def test_what_a_person_has_acknowledged_is_not_told_again() -> None:
+def test_what_a_person_has_acknowledged_is_not_reported_again() -> None:
     record = AuditRecord(summary=a_summary(lost=1), lost=5, acknowledged=3)
     assert record.unacknowledged == 2
     assert replace(record, acknowledged=9).unacknowledged == 0

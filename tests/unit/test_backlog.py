@@ -1,11 +1,11 @@
-"""What a group owes, judged from a look at its streams."""
+"""The backlog of a group, judged from a look at its streams."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from pelops.domain.observation import RetryObservation
-from pelops.domain.state import GroupState, SweepReport, Totals
+from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.demand import judge_backlog
 from tests.builders import NOW, empty_redis, group, stream
 
@@ -14,13 +14,13 @@ def test_what_is_owed_is_of_the_stream_and_of_its_retry_stream() -> None:
     retry = RetryObservation(exists=True, pending=2, lag=3)
     seen = stream(group=group(pending=5, lag=7), retry=retry, dead_letters=4)
     backlog = judge_backlog(seen, recovers=True)
-    assert (backlog.undelivered, backlog.held, backlog.owed) == (10, 7, 17)
+    assert (backlog.undelivered, backlog.held, backlog.deliverable) == (10, 7, 17)
     assert (backlog.at, backlog.is_exact, backlog.dead_letters) == (NOW, True, 4)
-    assert not backlog.is_nothing_owed
+    assert not backlog.is_empty
 
 
 def test_a_group_at_its_end_owes_nothing() -> None:
-    assert judge_backlog(stream(), recovers=True).is_nothing_owed
+    assert judge_backlog(stream(), recovers=True).is_empty
 
 
 def test_an_unknown_lag_is_at_least_what_was_counted() -> None:
@@ -31,36 +31,36 @@ def test_an_unknown_lag_is_at_least_what_was_counted() -> None:
 
 def test_an_unknown_lag_of_nothing_counted_is_no_zero() -> None:
     backlog = judge_backlog(stream(group=group(lag=None)), recovers=True)
-    assert backlog.owed == 0
-    assert not backlog.is_nothing_owed
+    assert backlog.deliverable == 0
+    assert not backlog.is_empty
 
 
 def test_an_unknown_lag_of_the_retry_stream_is_no_zero() -> None:
     seen = stream(retry=RetryObservation(exists=True, lag=None))
-    assert not judge_backlog(seen, recovers=True).is_nothing_owed
+    assert not judge_backlog(seen, recovers=True).is_empty
 
 
 def test_a_missing_group_is_no_zero() -> None:
     backlog = judge_backlog(empty_redis(), recovers=True)
     assert not backlog.exists
-    assert not backlog.is_nothing_owed
+    assert not backlog.is_empty
 
 
 def test_entries_that_wait_for_recovery_are_no_work() -> None:
-    state = GroupState(report=SweepReport(waiting=30))
+    state = GroupState(report=ScanReport(waiting=30))
     seen = stream(group=group(pending=40), state=state)
     backlog = judge_backlog(seen, recovers=True)
     assert (backlog.held, backlog.waiting) == (10, 30)
 
 
 def test_an_old_report_never_hides_more_than_is_pending() -> None:
-    state = GroupState(report=SweepReport(waiting=30))
+    state = GroupState(report=ScanReport(waiting=30))
     backlog = judge_backlog(stream(group=group(pending=4), state=state), recovers=True)
     assert (backlog.held, backlog.waiting) == (0, 4)
 
 
 def test_without_recovery_all_that_is_pending_may_be_in_work() -> None:
-    state = GroupState(report=SweepReport(waiting=30))
+    state = GroupState(report=ScanReport(waiting=30))
     backlog = judge_backlog(stream(group=group(pending=40), state=state), recovers=False)
     assert (backlog.held, backlog.waiting) == (40, 0)
 

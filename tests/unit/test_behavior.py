@@ -10,8 +10,8 @@ from pelops.api.group.scaling import BehaviorSpec
 from pelops.policy.scaling.behavior import (
     Allowed,
     Change,
-    History,
     Recommendation,
+    ScalingHistory,
     apply_behavior,
     apply_tolerance,
     recommend,
@@ -35,7 +35,7 @@ def allow(
 ) -> Allowed:
     """What is allowed now, after recommendations and changes so many seconds ago."""
     rules = behavior(**(spec or {}))
-    history = History(
+    history = ScalingHistory(
         recommendations=tuple(Recommendation(at=NOW - ago, replicas=n) for ago, n in before),
         changes=tuple(Change(at=NOW - ago, by=by) for ago, by in changes),
     )
@@ -169,7 +169,7 @@ def test_behavior_is_that_of_the_kubernetes_documentation(
     assert found.replicas == allowed
 
 
-def test_what_limited_the_number_is_told() -> None:
+def test_what_limited_the_number_is_reported() -> None:
     assert allow(100, current=1).by == "the policies of behavior.scaleUp"
     assert allow(10, current=80, spec=DOWN_4_OR_10_PERCENT, before=LONG_AGO).by == (
         "the policies of behavior.scaleDown"
@@ -203,7 +203,7 @@ def test_small_differences_are_tolerated(case: tuple[float, int, dict[str, Any],
 
 
 def test_what_nothing_looks_back_to_is_forgotten() -> None:
-    history = History()
+    history = ScalingHistory()
     for second in range(10_000):
         history = recommend(
             record_change(history, 1, now=float(second)),
@@ -217,11 +217,11 @@ def test_what_nothing_looks_back_to_is_forgotten() -> None:
 
 
 def test_a_number_that_stays_is_remembered_once() -> None:
-    history = History()
+    history = ScalingHistory()
     for second in range(50):
         history = recommend(history, 4, current=4, behavior=behavior(), now=float(second))
     assert history.recommendations == (Recommendation(at=49.0, replicas=4),)
 
 
 def test_a_write_that_moved_nothing_is_no_change() -> None:
-    assert record_change(History(), 0, now=NOW) == History()
+    assert record_change(ScalingHistory(), 0, now=NOW) == ScalingHistory()

@@ -14,9 +14,9 @@ from benchmarks.pod_watch import consumer_of, ends_shown, is_running, pid_of
 from benchmarks.raw_redis import pack
 from benchmarks.recovery import WAYS, Speeds, in_turn
 from benchmarks.replies import ReplyStream
+from benchmarks.scan_load import Load
+from benchmarks.scanning_replica import worker_names
 from benchmarks.server_time import Call, longest_of, total_ms
-from benchmarks.sweep_load import Load
-from benchmarks.sweeping_replica import worker_names
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_ratios_compare_measurements_of_one_round() -> None:
         ratios([1, 2], [1])
 
 
-def test_our_speed_is_told_in_multiples_of_another_way_round_by_round() -> None:
+def test_our_speed_is_reported_in_multiples_of_another_way_round_by_round() -> None:
     speeds = Speeds()
     speeds.by_way["operator"] += [100, 90]
     speeds.by_way["loop"] += [2, 3]
@@ -73,10 +73,10 @@ def test_an_entry_that_was_not_moved_in_time_leaves_no_number_to_be_proud_of() -
 
 
 def test_one_stall_among_few_calls_is_no_99th_percentile_and_still_the_longest_call() -> None:
-    few = [Call("open_sweep", 0.1)] * 9 + [Call("open_sweep", 30)]
+    few = [Call("open_scan", 0.1)] * 9 + [Call("open_scan", 30)]
     many = [Call("find_idle", 0.2)] * 98 + [Call("find_idle", 5)] * 2
-    assert longest_of([*few, *many], 99) == {"find_idle": 5, "open_sweep": 0.1}
-    assert longest_of([*few, *many]) == {"find_idle": 5, "open_sweep": 30}
+    assert longest_of([*few, *many], 99) == {"find_idle": 5, "open_scan": 0.1}
+    assert longest_of([*few, *many]) == {"find_idle": 5, "open_scan": 30}
     assert longest_of([Call("find_idle", 7)], 99) == {"find_idle": 7}
     assert total_ms(few) == pytest.approx(30.9)
 
@@ -152,6 +152,6 @@ def test_a_pod_that_is_being_deleted_or_has_not_started_is_no_victim() -> None:
     assert not is_running({"metadata": {}, "status": {}})
 
 
-def test_a_pod_tells_its_process_and_its_consumer() -> None:
+def test_a_pod_reports_its_process_and_its_consumer() -> None:
     assert pid_of(a_pod({"running": {}})) == 4711
     assert consumer_of(a_pod({"running": {}})) == "w-1:u-1"

@@ -177,7 +177,7 @@ def test_a_node_that_is_gone_is_not_unready(cache: WorkloadCache) -> None:
     assert known(cache, WORKERS).unready_nodes == set()
 
 
-def test_a_node_tells_whether_it_is_there_and_vouched_to_be_off(cache: WorkloadCache) -> None:
+def test_a_node_reports_whether_it_is_there_and_vouched_to_be_off(cache: WorkloadCache) -> None:
     assert cache.node("node-1") is None
     assert not cache.are_all_nodes_ready()
     cache.put(NODE, node("node-1", "True"))
@@ -196,7 +196,7 @@ def test_a_node_tells_whether_it_is_there_and_vouched_to_be_off(cache: WorkloadC
     assert cache.are_all_nodes_ready()
 
 
-def test_an_autoscaler_is_told_of_until_it_turns_to_another_target(cache: WorkloadCache) -> None:
+def test_an_autoscaler_is_reported_until_it_turns_to_another_target(cache: WorkloadCache) -> None:
     cache.put(AUTOSCALER, autoscaler("hpa", "workers"))
     assert known(cache, WORKERS).autoscaler == "hpa"
     moved = autoscaler("hpa", "returns-workers", version=2)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from pelops.policy.scaling.rates import FIRST_PATIENCE_S, Capacity, Work, learn_capacity
+from pelops.policy.scaling.rates import FIRST_PATIENCE_S, Capacity, WorkDone, learn_capacity
 
 
-def work(**changes: object) -> Work:
+def work(**changes: object) -> WorkDone:
     """A second in which two of eight workers were busy, and finished 100 entries."""
-    usual = Work(
+    usual = WorkDone(
         seconds=1.0,
         finished=100,
         ready=8,
@@ -40,7 +40,7 @@ def test_idle_workers_do_not_make_the_others_look_slow() -> None:
     assert learn(capacity, 600, ready=20).per_replica == pytest.approx(50, rel=0.25)
 
 
-def test_entries_that_wait_for_pods_that_do_not_read_yet_tell_nothing_of_them() -> None:
+def test_entries_that_wait_for_pods_that_do_not_read_yet_report_nothing_of_them() -> None:
     capacity = learn(Capacity(), 10, is_saturated=True)
     assert capacity.per_replica == pytest.approx(50)
     assert learn(capacity, 30, finished=0, busy=0.0, busy_most=0, is_saturated=True) == capacity

@@ -35,7 +35,7 @@ def test_cleanup(case: tuple[dict[str, Any], CleanupAction]) -> None:
     assert decision.action is action
 
 
-def test_what_is_left_behind_is_told_with_its_cause() -> None:
+def test_what_is_left_behind_is_reported_with_its_cause() -> None:
     decision = decide_cleanup(
         deletes_group=True,
         deleted_at=NOW,

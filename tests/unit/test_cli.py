@@ -20,13 +20,13 @@ def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().out
 
 
-def test_keys_are_told_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_keys_are_reported_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     keys = json.loads(run(capsys, "keys", *NAMES))
     assert keys["ledger"] == "{orders:events}:order-processing:ledger"
     assert keys["slot"] == 7863
 
 
-def test_an_acl_is_told_as_a_line_for_redis_cli(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_acl_is_reported_as_a_line_for_redis_cli(capsys: pytest.CaptureFixture[str]) -> None:
     line = run(capsys, "acl", *NAMES, "--role", "worker", "--user", "orders")
     assert line.startswith("ACL SETUSER orders on >PASSWORD resetkeys resetchannels -@all ~orders")
     assert line.endswith("+xreadgroup +xack\n")
@@ -59,7 +59,7 @@ def test_features_add_their_commands(capsys: pytest.CaptureFixture[str]) -> None
     assert "+unlink" in run(capsys, "acl", *NAMES, "--feature", "delete-policy")
 
 
-def test_the_environment_is_told_as_yaml(
+def test_the_environment_is_reported_as_yaml(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "resource.yaml"
@@ -121,7 +121,7 @@ def test_a_producer_is_granted_its_stream_without_a_group(
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
-    told = capsys.readouterr()
-    assert (ended.value.code, told.out) == (1, "")
-    assert told.err.startswith("pelops: ")
-    assert words in told.err
+    reported = capsys.readouterr()
+    assert (ended.value.code, reported.out) == (1, "")
+    assert reported.err.startswith("pelops: ")
+    assert words in reported.err

@@ -40,29 +40,29 @@ def follow_cards(cache: Cache, owner: Kind) -> None:
 
 def listen(cache: Cache) -> list[tuple[Kind, Kind, set[Name]]]:
     """What is announced from now on: the kind that is due, the kind that changed, the names."""
-    told: list[tuple[Kind, Kind, set[Name]]] = []
+    reported: list[tuple[Kind, Kind, set[Name]]] = []
     for owner in (SHELF, BOOK):
-        cache.listen(owner, lambda kind, names, owner=owner: told.append((owner, kind, names)))  # type: ignore[misc]
-    return told
+        cache.listen(owner, lambda kind, names, owner=owner: reported.append((owner, kind, names)))  # type: ignore[misc]
+    return reported
 
 
 def test_one_object_makes_resources_of_several_kinds_due() -> None:
     cache = Cache()
     follow_cards(cache, SHELF)
     follow_cards(cache, BOOK)
-    told = listen(cache)
+    reported = listen(cache)
     cache.hear(CARD, build("atlas"), False)
-    assert told == [(SHELF, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
+    assert reported == [(SHELF, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
 
 
 def test_whoever_writes_goes_on_and_all_others_are_due() -> None:
     cache = Cache()
     follow_cards(cache, SHELF)
     follow_cards(cache, BOOK)
-    told = listen(cache)
+    reported = listen(cache)
     assert cache.put_answer(CARD, build("atlas"), writer=BOOK) == {ATLAS}
     assert cache.remove_deleted(CARD, ATLAS, writer=SHELF) == {ATLAS}
-    assert told == [(SHELF, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
+    assert reported == [(SHELF, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
 
 
 def test_a_mistake_in_one_kind_hides_nothing_from_the_others(
@@ -71,11 +71,11 @@ def test_a_mistake_in_one_kind_hides_nothing_from_the_others(
     cache = Cache()
     cache.follow(SHELF, Concern(kind=CARD, find=break_down))
     follow_cards(cache, BOOK)
-    told = listen(cache)
+    reported = listen(cache)
     with caplog.at_level(logging.ERROR):
         cache.hear(CARD, build("atlas"), False)
         cache.hear(CARD, build("atlas"), True)
-    assert told == [(BOOK, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
+    assert reported == [(BOOK, CARD, {ATLAS}), (BOOK, CARD, {ATLAS})]
     assert ATLAS not in cache.objects(CARD)
     assert [one.getMessage() for one in caplog.records] == [
         "cannot find the shelfs that the Card shop/atlas concerns"

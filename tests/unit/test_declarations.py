@@ -147,7 +147,7 @@ def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "reported"),
     [
         ("-- USER     operator for recovery\n", "", "in this order"),
         ("-- USER", "-- SINCE    1\n-- USER", "unknown"),
@@ -166,6 +166,6 @@ def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
         ("rest...", "rest?", "no fields"),
     ],
 )
-def test_a_header_that_cannot_be_followed_is_an_error(old: str, new: str, told: str) -> None:
-    with pytest.raises(BadDeclaration, match=told):
+def test_a_header_that_cannot_be_followed_is_an_error(old: str, new: str, reported: str) -> None:
+    with pytest.raises(BadDeclaration, match=reported):
         changed(old, new)

@@ -23,7 +23,7 @@ from pelops.api.audit.stream_audit import StreamAudit
 from tests.audits import a_summary
 
 SUMMARY = a_summary(requeued=3, dead_lettered=2)
-TOLD: dict[str, Any] = {
+REPORTED: dict[str, Any] = {
     "produced": SUMMARY.produced,
     "deadLettered": 2,
     "stuck": 0,
@@ -36,7 +36,7 @@ GOOD = AuditOutcome(
     entries=SUMMARY.produced,
     copies=3,
     letters=2,
-    told=TOLD,
+    reported=REPORTED,
     page=f"<!doctype html><p>{escape(SUMMARY.sentence)}</p>",
 )
 BALANCE, MOVES, LOSSES, STATUS, PAGE = range(5)
@@ -60,9 +60,9 @@ def test_all_holds_when_all_is_well() -> None:
         ({"summary": a_summary(requeued=3, dead_lettered=2, lost=1)}, {LOSSES, STATUS, PAGE}),
         ({"summary": a_summary(requeued=3, dead_lettered=2, stuck=1)}, {LOSSES, STATUS, PAGE}),
         ({"summary": a_summary(requeued=2, dead_lettered=2, undelivered=1)}, {MOVES, LOSSES}),
-        ({"told": {}}, {STATUS}),
-        ({"told": TOLD | {"verdict": "balanced!"}}, {STATUS}),
-        ({"told": TOLD | {"deadLettered": 1}}, {STATUS}),
+        ({"reported": {}}, {STATUS}),
+        ({"reported": REPORTED | {"verdict": "balanced!"}}, {STATUS}),
+        ({"reported": REPORTED | {"deadLettered": 1}}, {STATUS}),
         ({"page": "<!doctype html>"}, {PAGE}),
         ({"page": GOOD.page + '<script src="https://cdn"></script>'}, {PAGE}),
     ],

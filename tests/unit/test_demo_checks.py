@@ -59,8 +59,8 @@ def test_each_damage_is_found(damage: dict[str, Any], found_by: set[int]) -> Non
 def test_workers_that_keep_errors_owe_a_result_for_a_file_that_does_not_parse() -> None:
     keeping = replace(GOOD, keeps_errors=True)
     assert not check_all(keeping)[COMPLETE].holds
-    told = replace(keeping, results=keeping.expected)
-    assert all(check.holds for check in check_all(told))
+    reported = replace(keeping, results=keeping.expected)
+    assert all(check.holds for check in check_all(reported))
 
 
 def test_two_errors_that_cancel_out_in_the_sums_are_found_by_file() -> None:

@@ -57,7 +57,7 @@ def find_all(source: Source) -> tuple[Path, ...]:
     return next(one.paths for one in everything if one.label == source.label)
 
 
-def test_a_corpus_that_fits_is_told_as_whole() -> None:
+def test_a_corpus_that_fits_is_reported_as_whole() -> None:
     assert describe(find_corpus(10**9)[0]).startswith("standard library: all ")
 
 

@@ -11,7 +11,7 @@ from demo.declaration import MANIFEST, read_declarations, render_manifest
 from demo.following import Line
 from demo.notices import read_event
 from demo.recovery import Letter, Move
-from demo.summary import render_letters, render_moves, render_summary
+from demo.summary import render_dead_letters, render_moves, render_summary
 from demo.watching import split_table, without_ages
 from pelops.api.group.scaling import ScalingMode
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
@@ -94,14 +94,14 @@ def test_the_summary_has_a_row_for_each_source_and_one_for_all() -> None:
     assert together.split() == ["together", "2", "1,201", "1,200", "0", "0", "0"]
 
 
-def test_each_dead_letter_is_told_with_what_python_says_of_the_file() -> None:
+def test_each_dead_letter_is_reported_with_what_python_says_of_the_file() -> None:
     letter = Letter(path="/lib/b/x.py", original_id="", reason="Why", error="", retry_count=3)
     expected = {"/lib/b/x.py": FileCounts(error="SyntaxError: " + "no " * 50)}
-    header, row = render_letters([letter], expected).splitlines()
+    header, row = render_dead_letters([letter], expected).splitlines()
     assert header.split()[:3] == ["file", "charged", "reason"]
     assert row.split()[:4] == ["b/x.py", "3", "Why", "SyntaxError:"]
     assert row.endswith("...")
-    assert render_letters([letter], {}).splitlines()[1].split() == ["b/x.py", "3", "Why"]
+    assert render_dead_letters([letter], {}).splitlines()[1].split() == ["b/x.py", "3", "Why"]
 
 
 def test_copies_are_counted_and_letters_are_none() -> None:
@@ -114,22 +114,22 @@ def test_copies_are_counted_and_letters_are_none() -> None:
             delivered_ms=0,
             moved_ms=0,
             copied_ms=0,
-            charges=0,
+            attempts=0,
         )
         for kind in ("requeued", "requeued", "dead-lettered")
     ]
-    told = render_moves(moves, [5, 1_200])
-    assert told.split()[0] == "2"
-    assert "all within 1,200 ms" in told
+    reported = render_moves(moves, [5, 1_200])
+    assert reported.split()[0] == "2"
+    assert "all within 1,200 ms" in reported
     assert render_moves([], []).split()[0] == "0"
 
 
 @pytest.mark.parametrize("reason", ["Requeued", "ScaledUp", "ScaledDown"])
 def test_events_of_recovery_and_scaling_are_told_when_they_are_new(reason: str) -> None:
     text = "{}   Normal   {}   Requeued 7 entries of a: b"
-    told = read_event(Line(text=text.format("ADDED", reason), came_ms=0))
-    assert told is not None
-    assert told.endswith("Requeued 7 entries of a: b")
+    reported = read_event(Line(text=text.format("ADDED", reason), came_ms=0))
+    assert reported is not None
+    assert reported.endswith("Requeued 7 entries of a: b")
     for kind, other in (("MODIFIED", reason), ("ADDED", "Ready")):
         assert read_event(Line(text=text.format(kind, other), came_ms=0)) is None
     assert read_event(Line(text="No resources found", came_ms=0)) is None

@@ -46,28 +46,28 @@ def ended(process: str, started: int, finished: int, code: int = 137) -> dict[st
     return {"terminated": {"containerID": process, "exitCode": code, **times}}
 
 
-def told(kind: str, container: dict[str, Any] | None, came_ms: int) -> Line:
+def reported(kind: str, container: dict[str, Any] | None, came_ms: int) -> Line:
     text = "" if container is None else json.dumps(container)
     return Line(text=f"{kind}   {POD}   {UID}   {text}", came_ms=came_ms)
 
 
 RESTARTED = [
-    told("ADDED", None, T0),
-    told("MODIFIED", running(OLD, 1), T0 + 1_100),
-    told("MODIFIED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_300),
-    told("MODIFIED", running(NEW, 6) | {"lastState": ended(OLD, 1, 5)}, T0 + 6_100),
+    reported("ADDED", None, T0),
+    reported("MODIFIED", running(OLD, 1), T0 + 1_100),
+    reported("MODIFIED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_300),
+    reported("MODIFIED", running(NEW, 6) | {"lastState": ended(OLD, 1, 5)}, T0 + 6_100),
 ]
 DELETED = [
     *RESTARTED[:3],
-    told("DELETED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_400),
+    reported("DELETED", {"containerID": OLD, "state": ended(OLD, 1, 5)}, T0 + 5_400),
 ]
 
 
-def test_an_end_is_told_once_and_by_its_first_news() -> None:
+def test_an_end_is_reported_once_and_by_its_first_news() -> None:
     history = read_history(RESTARTED)
     (end,) = history.ends_of(CONSUMER)
     assert (end.process, end.exit_code) == (OLD, 137)
-    assert (end.finished_ms, end.told_ms) == (T0 + 5_000, T0 + 5_300)
+    assert (end.finished_ms, end.reported_ms) == (T0 + 5_000, T0 + 5_300)
     assert [worker.process for worker in history.running.values()] == [NEW]
 
 
@@ -79,20 +79,20 @@ def test_a_worker_that_ended_or_is_gone_does_not_run() -> None:
 
 def test_a_restart_frees_what_was_given_out_before_its_second_and_a_deletion_everything() -> None:
     restarted, deleted = read_history(RESTARTED), read_history(DELETED)
-    assert restarted.cut_of(restarted.ends[OLD]) == T0 + 6_000
-    assert deleted.cut_of(deleted.ends[OLD]) == T0 + 5_400
+    assert restarted.cutoff_of(restarted.ends[OLD]) == T0 + 6_000
+    assert deleted.cutoff_of(deleted.ends[OLD]) == T0 + 5_400
     early = read_history(RESTARTED[:3])
-    assert early.cut_of(early.ends[OLD]) is None
+    assert early.cutoff_of(early.ends[OLD]) is None
 
 
-def test_lines_of_kubectl_that_tell_of_no_pod_are_left_out() -> None:
+def test_lines_of_kubectl_that_report_of_no_pod_are_left_out() -> None:
     assert (
         read_history([Line(text="No resources found in demo namespace.", came_ms=0)]) == History()
     )
     assert read_history([Line(text="", came_ms=0)]) == History()
 
 
-def move(entry_id: str, delivered: int, moved: int, *, charges: int = 1) -> Move:
+def move(entry_id: str, delivered: int, moved: int, *, attempts: int = 1) -> Move:
     return Move(
         kind="requeued",
         entry_id=entry_id,
@@ -101,7 +101,7 @@ def move(entry_id: str, delivered: int, moved: int, *, charges: int = 1) -> Move
         delivered_ms=T0 + delivered,
         moved_ms=T0 + moved,
         copied_ms=T0 + moved,
-        charges=charges,
+        attempts=attempts,
     )
 
 
@@ -115,7 +115,7 @@ VICTIM = Victim(
         Held(entry_id="1-2", delivered_ms=T0 + 6_050),
     ),
     killed_ms=T0 + 5_200,
-    is_to_blame=True,
+    counts=True,
 )
 MOVES = [move("1-1", 4_000, 6_200), move("1-2", 6_050, 16_400)]
 
@@ -147,8 +147,8 @@ def test_what_was_held_before_the_restart_counts_as_at_once_and_the_rest_as_late
     assert rescue is not None
     assert (rescue.at_once, rescue.late, rescue.lost) == (1, 1, 0)
     assert (rescue.moved, rescue.resumed) == (2, 0)
-    assert (rescue.told_to_deliverable_ms, rescue.kill_to_deliverable_ms) == (900, 1_000)
-    assert (rescue.charged, rescue.wrongly_charged) == (2, frozenset())
+    assert (rescue.reported_to_deliverable_ms, rescue.kill_to_deliverable_ms) == (900, 1_000)
+    assert (rescue.counted_attempts, rescue.wrongly_counted) == (2, frozenset())
 
 
 def test_what_the_next_process_of_the_pod_did_is_rescued_though_nobody_moved_it() -> None:
@@ -194,20 +194,20 @@ def test_only_what_the_killed_worker_had_started_may_be_charged() -> None:
     victim = replace(VICTIM, held=(first, replace(second, has_started=False)))
     rescue = assess_rescue(victim, TRACES, read_history(RESTARTED))
     assert rescue is not None
-    assert rescue.wrongly_charged == {"1-2"}
-    deleted = replace(VICTIM, is_to_blame=False)
+    assert rescue.wrongly_counted == {"1-2"}
+    deleted = replace(VICTIM, counts=False)
     rescue = assess_rescue(deleted, TRACES, read_history(DELETED))
     assert rescue is not None
-    assert rescue.wrongly_charged == {"1-1", "1-2"}
+    assert rescue.wrongly_counted == {"1-1", "1-2"}
 
 
-def test_nothing_is_claimed_of_an_end_that_was_not_told() -> None:
+def test_nothing_is_claimed_of_an_end_that_was_not_reported() -> None:
     assert assess_rescue(VICTIM, TRACES, read_history(RESTARTED[:2])) is None
     assert assess_rescue(VICTIM, TRACES, read_history(RESTARTED[:3])) is None
 
 
 @pytest.mark.parametrize(
-    ("delivered", "moved", "is_robbed"),
+    ("delivered", "moved", "is_premature"),
     [
         (4_000, 5_200, False),
         (5_900, 6_500, False),  # the end is known by its second
@@ -215,11 +215,11 @@ def test_nothing_is_claimed_of_an_end_that_was_not_told() -> None:
         (4_000, 4_900, True),  # moved before the end
     ],
 )
-def test_an_entry_is_robbed_unless_its_process_ended_in_between(
-    delivered: int, moved: int, is_robbed: bool
+def test_an_entry_is_recovered_prematurely_unless_its_process_ended_in_between(
+    delivered: int, moved: int, is_premature: bool
 ) -> None:
     one = move("1-1", delivered, moved)
-    assert find_robberies([one], read_history(RESTARTED)) == [one] * is_robbed
+    assert find_robberies([one], read_history(RESTARTED)) == [one] * is_premature
 
 
 def test_what_a_worker_gave_up_by_itself_is_no_robbery() -> None:
@@ -243,9 +243,9 @@ def test_the_ledgers_moves_are_read_entry_by_entry_and_other_acts_are_none() -> 
     event = parse_ledger_event(parse_entry_id("1000-0"), pairs)
     other = parse_ledger_event(parse_entry_id("1001-0"), {b"kind": b"bookmark"})
     first, second = list_moves([event, other])
-    assert (first.entry_id, first.charges, first.delivered_ms) == ("5-0", 2, 600)
+    assert (first.entry_id, first.attempts, first.delivered_ms) == ("5-0", 2, 600)
     assert (first.copied_ms, first.moved_ms) == (9, 1000)
-    assert (second.copied_ms, second.charges) == (1000, 0)
+    assert (second.copied_ms, second.attempts) == (1000, 0)
     assert (first.original_id, first.is_own) == ("1-0", False)
     by_worker = parse_ledger_event(
         parse_entry_id("1000-0"), pairs | {b"kind": b"dead-lettered", b"trigger": b"worker"}

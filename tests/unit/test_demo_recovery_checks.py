@@ -19,7 +19,7 @@ MOVE = Move(
     delivered_ms=0,
     moved_ms=1,
     copied_ms=1,
-    charges=1,
+    attempts=1,
 )
 GIVEN_UP = replace(MOVE, kind="dead-lettered", entry_id="1-1", original_id="1-1", is_own=True)
 VICTIM = Victim(
@@ -29,7 +29,7 @@ VICTIM = Victim(
     how="SIGKILL",
     held=(Held(entry_id="1-0", delivered_ms=0), Held(entry_id="1-2", delivered_ms=0)),
     killed_ms=5,
-    is_to_blame=True,
+    counts=True,
 )
 RESCUE = Rescue(
     victim=VICTIM,
@@ -38,10 +38,10 @@ RESCUE = Rescue(
     late=0,
     resumed=1,
     kill_to_resumed_ms=2_345,
-    told_to_deliverable_ms=900,
+    reported_to_deliverable_ms=900,
     kill_to_deliverable_ms=1_500,
-    wrongly_charged=frozenset(),
-    charged=1,
+    wrongly_counted=frozenset(),
+    counted_attempts=1,
 )
 LETTER = Letter(
     path="/bad.py",
@@ -50,7 +50,7 @@ LETTER = Letter(
     error="SyntaxError: no (bad.py, line 1)",
     retry_count=0,
 )
-CRASH = End(consumer="y:v", process="process://9-1", exit_code=1, finished_ms=0, told_ms=0)
+CRASH = End(consumer="y:v", process="process://9-1", exit_code=1, finished_ms=0, reported_ms=0)
 
 
 def effect(original_id: str, entry_id: str = "") -> Effect:
@@ -75,7 +75,7 @@ GOOD = RecoveryOutcome(
     crashes=[],
     status={"recovery": {"requeued": 1, "deadLettered": 1}, "deadLetter": {"length": 1}},
 )
-RESCUED, SPEED, CHARGES, ROBBED, EFFECTS, REPEATS, CRASHES, LETTERS, REASONS, COUNTS = range(10)
+RESCUED, SPEED, ATTEMPTS, PREMATURE, EFFECTS, REPEATS, CRASHES, LETTERS, REASONS, COUNTS = range(10)
 
 
 def letters(*them: Letter) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def test_all_holds_when_all_is_well() -> None:
         ({"rescues": [replace(RESCUE, lost=1)]}, {RESCUED}),
         ({"rescues": []}, {RESCUED, SPEED}),
         ({"rescues": [replace(RESCUE, victim=replace(VICTIM, held=()))]}, {RESCUED}),
-        ({"rescues": [replace(RESCUE, told_to_deliverable_ms=1_001)]}, {SPEED}),
+        ({"rescues": [replace(RESCUE, reported_to_deliverable_ms=1_001)]}, {SPEED}),
         ({"rescues": [replace(RESCUE, at_once=0, late=2)]}, {SPEED}),
-        ({"rescues": [replace(RESCUE, wrongly_charged=frozenset({"1-2"}))]}, {CHARGES}),
-        ({"robberies": [MOVE]}, {ROBBED}),
+        ({"rescues": [replace(RESCUE, wrongly_counted=frozenset({"1-2"}))]}, {ATTEMPTS}),
+        ({"robberies": [MOVE]}, {PREMATURE}),
         (effects(*DONE[:2]), {EFFECTS}),  # acknowledged without effect, or lost
         (effects(*DONE, effect("7-7")), {EFFECTS}),  # of no entry that was added
         (effects(*DONE, DONE[1]), set()),  # its worker died before it had acknowledged it
@@ -125,16 +125,16 @@ def test_each_damage_is_found(damage: dict[str, Any], found_by: set[int]) -> Non
 def test_of_a_deleted_pod_something_must_be_moved_at_once() -> None:
     resumed = replace(RESCUE, at_once=0, resumed=2)
     assert check_recovery(replace(GOOD, rescues=[RESCUE, resumed]))[SPEED].holds
-    deleted = replace(resumed, victim=replace(VICTIM, is_to_blame=False))
+    deleted = replace(resumed, victim=replace(VICTIM, counts=False))
     assert not check_recovery(replace(GOOD, rescues=[RESCUE, deleted]))[SPEED].holds
 
 
-def test_how_long_it_took_without_a_move_is_told() -> None:
+def test_how_long_it_took_without_a_move_is_reported() -> None:
     check = check_recovery(GOOD)[RESCUED]
     assert check.found == "2 entries held: 1 moved, 1 resumed (within 2,345 ms of the kill), 0 lost"
 
 
-def test_entries_that_were_late_are_told() -> None:
+def test_entries_that_were_late_are_reported() -> None:
     check = check_recovery(replace(GOOD, rescues=[replace(RESCUE, late=3)]))[SPEED]
     assert check.holds
     assert check.found.startswith("after 900 ms, 3 ")

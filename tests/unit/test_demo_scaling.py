@@ -13,7 +13,7 @@ from demo.following import Line
 from demo.picture import draw_course, list_panels
 from demo.recovery import Move
 from demo.sampling import Sampling, SamplingEnded
-from demo.scaling import Count, Course, Look, Owed, read_counts
+from demo.scaling import Count, Course, GroupBacklog, Look, read_counts
 from demo.scaling_checks import LATEST_WAKE_MS, ScalingOutcome, check_scaling
 from demo.workers import End, History
 from local_cluster.processes import wait_until
@@ -28,7 +28,7 @@ def count(after_ms: int, wanted: int, ready: int) -> Count:
 
 
 def look(after_ms: int, lag: int | None, pending: int) -> Look:
-    return Look(at_ms=FIRST + after_ms, owed=Owed(pending=pending, lag=lag))
+    return Look(at_ms=FIRST + after_ms, backlog=GroupBacklog(pending=pending, lag=lag))
 
 
 COUNTS = [
@@ -44,7 +44,9 @@ COURSE = Course(first_ms=FIRST, looks=LOOKS, counts=COUNTS)
 
 
 def an_end(process: str, code: int) -> End:
-    return End(consumer=CONSUMER, process=process, exit_code=code, finished_ms=FIRST, told_ms=FIRST)
+    return End(
+        consumer=CONSUMER, process=process, exit_code=code, finished_ms=FIRST, reported_ms=FIRST
+    )
 
 
 def a_move() -> Move:
@@ -56,7 +58,7 @@ def a_move() -> Move:
         delivered_ms=FIRST,
         moved_ms=FIRST + 10,
         copied_ms=FIRST + 10,
-        charges=1,
+        attempts=1,
     )
 
 
@@ -134,7 +136,7 @@ def failing(outcome: ScalingOutcome) -> set[int]:
     return {number for number, check in enumerate(check_scaling(outcome)) if not check.holds}
 
 
-def test_what_is_told_of_the_run_counts_from_the_first_entry() -> None:
+def test_what_is_reported_the_run_counts_from_the_first_entry() -> None:
     assert (COURSE.wanted_after_ms, COURSE.ready_after_ms) == (70, 1_900)
     assert (COURSE.most_wanted, COURSE.most_ready) == (4, 3)
     assert COURSE.settled_ms == FIRST + 4_000
@@ -144,7 +146,7 @@ def test_what_is_told_of_the_run_counts_from_the_first_entry() -> None:
     assert found[LAST].startswith("5.0 s after that")
 
 
-def test_kubectls_lines_tell_of_one_deployment_and_what_lacks_is_none() -> None:
+def test_kubectls_lines_report_of_one_deployment_and_what_lacks_is_none() -> None:
     texts = [
         "No resources found in demo namespace.",
         "",
@@ -196,17 +198,17 @@ def test_a_picture_is_drawn_of_any_run_and_named_as_seen_from_the_repository(
 
 
 def test_sampling_goes_on_until_it_is_stopped_and_what_is_not_there_is_no_look() -> None:
-    answers = iter([None, Owed(pending=1, lag=2)])
+    answers = iter([None, GroupBacklog(pending=1, lag=2)])
     sampling = Sampling(lambda: next(answers, None))
     try:
         wait_until(lambda: sampling.looks, timeout_s=30, what="a look")
-        assert [one.owed for one in sampling.looks] == [Owed(pending=1, lag=2)]
+        assert [one.backlog for one in sampling.looks] == [GroupBacklog(pending=1, lag=2)]
     finally:
         sampling.stop()
 
 
 def test_a_look_that_fails_is_told_to_whoever_asks() -> None:
-    def fail() -> Owed:
+    def fail() -> GroupBacklog:
         raise ConnectionError("gone")
 
     sampling = Sampling(fail)

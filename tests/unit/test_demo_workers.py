@@ -40,7 +40,7 @@ def test_the_plain_worker_imports_nothing_of_pelops() -> None:
     assert "pelops." not in PLAIN.read_text().partition('"""\n\n')[2]
 
 
-def test_an_effect_tells_what_was_done_under_which_name_also_of_odd_files() -> None:
+def test_an_effect_reports_what_was_done_under_which_name_also_of_odd_files() -> None:
     effect = Effect.parse(17, PAIRS)
     assert effect.path.encode(errors="surrogateescape") == b"/lib/\xff.py"
     assert (effect.entry_id, effect.original_id) == ("9-1", "1-1")

@@ -88,7 +88,7 @@ def test_a_worker_that_left_acknowledged_before() -> None:
     )
 
 
-def test_of_the_first_observation_nothing_is_told() -> None:
+def test_of_the_first_observation_nothing_is_reported() -> None:
     assert find_dropped(None, look(), has_left=lambda _: False) is None
     assert Holders.of(look(consumers=None)) is None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.domain.liveness import Cut, Death
+from pelops.domain.liveness import Cutoff, Death
 from pelops.domain.workload import PodObservation
 from pelops.policy.recovery.pod_end import could_be_dead, is_end
 from tests.pod_states import (
@@ -21,7 +21,7 @@ from tests.pod_states import (
     running,
 )
 
-DEATHS: dict[str, tuple[Cut, Death]] = {
+DEATHS: dict[str, tuple[Cutoff, Death]] = {
     "deleted": (judge(None, former(last=finished(deletion_requested=ago(11)))), Death.PLANNED),
     "deleted, and it ended within the second": (
         judge(None, former(last=finished(deletion_requested=ago(9)))),
@@ -74,7 +74,7 @@ DEATHS: dict[str, tuple[Cut, Death]] = {
 
 
 @pytest.mark.parametrize("case", DEATHS.values(), ids=DEATHS)
-def test_an_end_is_charged_by_how_it_came(case: tuple[Cut, Death]) -> None:
+def test_an_end_is_charged_by_how_it_came(case: tuple[Cutoff, Death]) -> None:
     cut, death = case
     assert cut.at is not None
     assert cut.death is death
@@ -115,7 +115,7 @@ def test_only_a_pod_that_may_have_ended_is_looked_at(live: PodObservation, expec
         (of(restarted(1, 2)), of(restarted(1, 2)), False),
     ],
 )
-def test_an_end_is_worth_a_sweep(
+def test_an_end_is_worth_a_scan(
     before: PodObservation, after: PodObservation, expected: bool
 ) -> None:
     assert is_end(before, after) is expected

@@ -59,8 +59,8 @@ def test_a_backoff_reaches_workers_only_when_the_resource_sets_one() -> None:
     assert not [one for one in variables() if one.startswith(name)]
     backoff = {"initialSeconds": 5, "factor": 1.5}
     found = variables(recovery={"backoff": backoff})
-    told = {one.removeprefix(name): v["value"] for one, v in found.items() if name in one}
-    assert told == {"INITIAL_SECONDS": "5", "FACTOR": "1.5", "MAX_SECONDS": "300"}
+    reported = {one.removeprefix(name): v["value"] for one, v in found.items() if name in one}
+    assert reported == {"INITIAL_SECONDS": "5", "FACTOR": "1.5", "MAX_SECONDS": "300"}
     assert variables(recovery={"backoff": {}})[f"{name}INITIAL_SECONDS"]["value"] == "0"
 
 
@@ -78,7 +78,7 @@ def test_a_url_that_may_hold_credentials_stays_in_its_secret() -> None:
         assert variable["valueFrom"] == from_secret("workers", key, optional=True)
 
 
-def test_sentinels_are_told_by_name_and_nodes() -> None:
+def test_sentinels_are_reported_by_name_and_nodes() -> None:
     found = variables(
         WorkerAccess(),
         redis={"sentinel": {"masterName": "my$(master)", "nodes": ["a:26379", "b:26379"]}},

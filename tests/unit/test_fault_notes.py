@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from tests.faults.aof import Kept
 from tests.faults.collecting import Findings
+from tests.faults.groups_under_fault import MIXED
 from tests.faults.history import Act, Event, Produced
-from tests.faults.lanes import MIXED
 from tests.faults.notes import Known, RestartNote
 from tests.unit.small_histories import at, event, place
 

@@ -1,4 +1,4 @@
-"""What one sweep tells people: each thing once, and nothing that did not happen."""
+"""What one scan tells people: each thing once, and nothing that did not happen."""
 
 from datetime import timedelta
 
@@ -6,28 +6,32 @@ import pytest
 
 from pelops.controller.recovery.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import LivenessReason, no_cut
+from pelops.domain.liveness import LivenessReason, no_cutoff
 from pelops.domain.recovery import Offers, Trigger
 from pelops.policy.recovery.scan_interval import Unfinished
 from tests.builders import NOW, later
 
 
 def findings_of(**by_owner: OwnerTally) -> Findings:
-    """A sweep that did this with the entries of these owners."""
-    return Findings(trigger=Trigger.SWEEP, at=NOW, by_owner=by_owner)
+    """A scan that did this with the entries of these owners."""
+    return Findings(trigger=Trigger.SCAN, at=NOW, by_owner=by_owner)
 
 
-def test_a_sweep_that_did_nothing_tells_nothing() -> None:
-    assert Findings(trigger=Trigger.SWEEP).happenings() == []
+def test_a_scan_that_did_nothing_reports_nothing() -> None:
+    assert Findings(trigger=Trigger.SCAN).happenings() == []
     assert findings_of(worker=OwnerTally(why="gone")).happenings() == []
 
 
-def test_bodies_that_are_gone_are_told_while_a_worker_still_holds_the_entries() -> None:
+def test_bodies_that_are_gone_are_reported_while_a_worker_still_holds_the_entries() -> None:
     """C2: a worker that claims would drop such entries without a word."""
-    findings = Findings(trigger=Trigger.SWEEP, dangling=2, lowest_dangling=EntryId(5, 1))
-    (told,) = findings.happenings()
-    assert (told.type, told.reason, told.occurrence) == ("Warning", "BodyMissing", "5-1")
-    assert "5-1" in told.note
+    findings = Findings(trigger=Trigger.SCAN, dangling=2, lowest_dangling=EntryId(5, 1))
+    (reported,) = findings.happenings()
+    assert (reported.type, reported.reason, reported.occurrence) == (
+        "Warning",
+        "BodyMissing",
+        "5-1",
+    )
+    assert "5-1" in reported.note
 
 
 def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_more() -> None:
@@ -39,24 +43,24 @@ def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_
     assert "acknowledged" not in missing.note
 
 
-def test_the_same_bodies_are_told_once() -> None:
+def test_the_same_bodies_are_reported_once() -> None:
     one, again = (
-        Findings(trigger=Trigger.SWEEP, dangling=count, lowest_dangling=EntryId(5, 1))
+        Findings(trigger=Trigger.SCAN, dangling=count, lowest_dangling=EntryId(5, 1))
         for count in (1, 7)
     )
     assert one.happenings() == again.happenings()
 
 
-def test_each_kind_of_end_of_an_owners_entries_is_told_with_a_reason_of_its_own() -> None:
+def test_each_kind_of_end_of_an_owners_entries_is_reported_with_a_reason_of_its_own() -> None:
     tally = OwnerTally(requeued=1, dead=2, gone=3, why="it is gone", first=EntryId(7, 0))
-    told = findings_of(worker=tally).happenings()
-    assert [(one.type, one.reason) for one in told] == [
+    reported = findings_of(worker=tally).happenings()
+    assert [(one.type, one.reason) for one in reported] == [
         ("Normal", "Requeued"),
         ("Warning", "DeadLettered"),
         ("Warning", "PayloadGone"),
     ]
-    assert told[0].note == "Requeued 1 entry of worker: it is gone"
-    assert {one.occurrence for one in told} == {"7-0"}
+    assert reported[0].note == "Requeued 1 entry of worker: it is gone"
+    assert {one.occurrence for one in reported} == {"7-0"}
 
 
 @pytest.mark.parametrize(
@@ -74,38 +78,38 @@ def test_an_act_is_told_from_the_next_by_its_first_entry_or_its_time(
 
 
 @pytest.mark.parametrize(
-    ("worst", "told"),
+    ("worst", "reported"),
     [
         (OwnerTally(requeued=1), ("Normal", "Requeued")),
         (OwnerTally(dead=1), ("Warning", "DeadLettered")),
     ],
 )
-def test_many_owners_share_one_event(worst: OwnerTally, told: tuple[str, str]) -> None:
+def test_many_owners_share_one_event(worst: OwnerTally, reported: tuple[str, str]) -> None:
     owners = {f"worker-{n}": OwnerTally(requeued=2) for n in range(MOST_EVENTS)}
     (one,) = findings_of(**owners, other=worst).happenings()
-    assert (one.type, one.reason) == told
+    assert (one.type, one.reason) == reported
     assert f"{MOST_EVENTS + 1} consumers" in one.note
 
 
-def test_what_was_offered_is_told() -> None:
-    (told,) = Findings(trigger=Trigger.SWEEP, at=NOW, offered=2).happenings()
-    assert (told.type, told.reason, told.occurrence) == ("Normal", "Released", str(NOW))
-    assert "2 entries" in told.note
+def test_what_was_offered_is_reported() -> None:
+    (reported,) = Findings(trigger=Trigger.SCAN, at=NOW, offered=2).happenings()
+    assert (reported.type, reported.reason, reported.occurrence) == ("Normal", "Released", str(NOW))
+    assert "2 entries" in reported.note
 
 
-def test_consumers_that_were_removed_are_told_in_one_event() -> None:
-    findings = Findings(trigger=Trigger.SWEEP, removed=[f"pod-{n}" for n in range(7)])
-    (told,) = findings.happenings()
-    assert (told.type, told.reason) == ("Normal", "ConsumerRemoved")
-    assert "pod-0, pod-1, pod-2, pod-3, pod-4 and 2 more" in told.note
+def test_consumers_that_were_removed_are_reported_in_one_event() -> None:
+    findings = Findings(trigger=Trigger.SCAN, removed=[f"pod-{n}" for n in range(7)])
+    (reported,) = findings.happenings()
+    assert (reported.type, reported.reason) == ("Normal", "ConsumerRemoved")
+    assert "pod-0, pod-1, pod-2, pod-3, pod-4 and 2 more" in reported.note
 
 
-def test_what_a_sweep_leaves_says_when_to_come_again() -> None:
+def test_what_a_scan_leaves_says_when_to_come_again() -> None:
     findings = findings_of(worker=OwnerTally(requeued=2))
     findings.offered, findings.waiting, findings.under_way, findings.young = 1, 4, 5, 6
     findings.earliest, findings.has_doubts = timedelta(seconds=7), True
     assert findings.unfinished("1-1") == Unfinished(
-        chunk="1-1",
+        retry_batch="1-1",
         waiting=4,
         under_way=5,
         young=6,
@@ -116,21 +120,21 @@ def test_what_a_sweep_leaves_says_when_to_come_again() -> None:
 
 
 def test_a_pod_whose_end_is_not_proven_yet_is_looked_at_when_it_can_be() -> None:
-    findings, soon = Findings(trigger=Trigger.SWEEP), NOW + timedelta(seconds=7)
+    findings, soon = Findings(trigger=Trigger.SCAN), NOW + timedelta(seconds=7)
     for again_at in (None, NOW - timedelta(seconds=1), soon + timedelta(seconds=1), soon):
-        findings.await_end(no_cut(LivenessReason.MAYBE_ALIVE, "", again_at=again_at), NOW)
+        findings.await_end(no_cutoff(LivenessReason.MAYBE_ALIVE, "", again_at=again_at), NOW)
     assert findings.earliest == timedelta(seconds=7)
 
 
 def test_what_was_taken_or_waits_is_no_event_and_the_report_says_what_waits() -> None:
-    findings = Findings(trigger=Trigger.SWEEP, at=NOW, offered=2)
+    findings = Findings(trigger=Trigger.SCAN, at=NOW, offered=2)
     findings.review(Offers(now=NOW, taken={"sweep": 3}, untaken=5, oldest=NOW, due=NOW))
     assert [one.reason for one in findings.happenings()] == ["Released"]
     assert (findings.report().offered, findings.report().is_not_taken) == (7, False)
 
 
 def test_offers_that_wait_for_too_long_are_reported() -> None:
-    findings = Findings(trigger=Trigger.SWEEP, at=NOW)
+    findings = Findings(trigger=Trigger.SCAN, at=NOW)
     findings.review(Offers(now=later(seconds=30), untaken=5, oldest=NOW, due=later(seconds=31)))
     assert findings.report().is_not_taken
     assert findings.earliest == timedelta(seconds=1)

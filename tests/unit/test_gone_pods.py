@@ -1,4 +1,4 @@
-"""Pods that were: how they are remembered, and who is told of their ends."""
+"""Pods that were: how they are remembered, and who is informed of their ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cache() -> WorkloadCache:
 
 
 class Heard(list[PodChange]):
-    """The changes that a cache tells of."""
+    """The changes that a cache reports."""
 
     def __init__(self, cache: WorkloadCache) -> None:
         super().__init__()
@@ -56,7 +56,9 @@ def gone(cache: WorkloadCache) -> dict[str, str]:
     return {one.pod.uid: one.pod.phase for one in cache.pods_of(known(cache, WORKERS))[1]}
 
 
-def test_the_end_of_a_removed_pod_is_remembered_as_its_event_told_it(cache: WorkloadCache) -> None:
+def test_the_end_of_a_removed_pod_is_remembered_as_its_event_reported_it(
+    cache: WorkloadCache,
+) -> None:
     cache.put(POD, pod_with(RUNS))
     last = pod_with(ENDED, phase="Failed", version=9)
     assert cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=last) == {ORDERS}
@@ -86,7 +88,7 @@ def test_a_pod_that_a_list_lacks_is_remembered_as_it_was_seen_last(cache: Worklo
     assert gone(cache) == {"uid-w-1": "Running"}
 
 
-def test_an_end_that_is_told_after_the_pod_was_missed_is_taken_in(cache: WorkloadCache) -> None:
+def test_an_end_that_is_reported_after_the_pod_was_missed_is_taken_in(cache: WorkloadCache) -> None:
     cache.put(POD, pod_with(RUNS))
     cache.remove(POD, ("shop", "w-1"), "uid-w-1")
     cache.remove(POD, ("shop", "w-1"), "uid-w-1", last=pod_with(ENDED, phase="Failed"))
@@ -109,7 +111,7 @@ def test_a_pod_that_took_the_name_of_another_leaves_that_one_remembered(
     assert heard.ends == [("uid-w-1", {ORDERS})]
 
 
-def test_only_the_pods_of_the_workload_are_told_of(cache: WorkloadCache) -> None:
+def test_only_the_pods_of_the_workload_are_reported(cache: WorkloadCache) -> None:
     for name, labels, namespace in (
         ("w-1", {"app": "w"}, "shop"),
         ("x-1", {"app": "x"}, "shop"),
@@ -146,7 +148,7 @@ def test_a_target_without_a_selector_has_no_pods(cache: WorkloadCache) -> None:
     assert cache.pods_of(WorkloadObservation(target=absent, exists=False)) == ([], ())
 
 
-def test_ends_are_told_at_once_and_nothing_else_is_an_end(cache: WorkloadCache) -> None:
+def test_ends_are_reported_at_once_and_nothing_else_is_an_end(cache: WorkloadCache) -> None:
     heard = Heard(cache)
     cache.put(POD, pod_with({"name": "worker", "state": {"waiting": {}}}))
     cache.put(POD, pod_with(RUNS, version=2))

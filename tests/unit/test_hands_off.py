@@ -1,4 +1,4 @@
-"""When the replicas are left alone, though what is owed should decide them."""
+"""When the replicas are left alone, though the backlog should decide them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pelops.policy.scaling.decision import (
     ScalingDecision,
     is_automatic,
     keep_hands_off,
-    tell_failure,
+    report_failure,
 )
 from pelops.policy.status.reasons import Reason
 from tests.builders import resource
@@ -29,7 +29,7 @@ TAKEN = Finding(reason=Reason.NAME_TAKEN, message="rename it")
         (UNREACHABLE, TAKEN, Reason.NAME_TAKEN),
     ],
 )
-def test_what_is_not_the_resources_own_is_left_alone_and_told(
+def test_what_is_not_the_resources_own_is_left_alone_and_reported(
     redis: Finding | None, workload: Finding | None, reason: Reason
 ) -> None:
     decision = keep_hands_off(AUTO, redis_problem=redis, workload_problem=workload)
@@ -50,9 +50,9 @@ def test_a_suspended_resource_is_left_alone() -> None:
     assert (decision.replicas, decision.reason) == (None, Reason.SUSPENDED)
 
 
-def test_a_write_that_failed_tells_what_is_wanted_and_why_it_is_not_so() -> None:
+def test_a_write_that_failed_reports_what_is_wanted_and_why_it_is_not_so() -> None:
     wanted = ScalingDecision(replicas=3, reason=Reason.SCALED, message="300 owed")
-    failed = tell_failure(wanted, Finding(reason=Reason.FORBIDDEN, message="Forbidden by a rule"))
+    failed = report_failure(wanted, Finding(reason=Reason.FORBIDDEN, message="Forbidden by a rule"))
     assert (failed.replicas, failed.reason, failed.is_active) == (3, Reason.FORBIDDEN, False)
     assert failed.message == "Forbidden by a rule; 300 owed"
 

@@ -13,7 +13,7 @@ from tests.faults.checker import (
     find_unsettled,
 )
 from tests.faults.history import Act, Disturbance, History, Produced
-from tests.faults.robbing import find_robbed
+from tests.faults.premature_recovery import find_premature_recoveries
 from tests.unit.small_histories import (
     RESTARTED,
     alive,
@@ -59,52 +59,52 @@ def test_a_loss_that_the_operator_did_not_report_is_shown() -> None:
     assert subjects(find_unreported(history(unreported=("7 entries lost",))))
 
 
-# --- robbed
+# --- recovered prematurely
 
 READ = (booted(0), event(1, Act.READ), event(1.1, Act.START))
 
 
-def test_an_entry_moved_from_a_process_that_goes_on_is_robbed() -> None:
+def test_an_entry_moved_from_a_process_that_goes_on_is_recovered_prematurely() -> None:
     robbed = history(*READ, alive(3), moves=(move(2),))
-    assert subjects(find_robbed(robbed)) == [place(1)[1]]
+    assert subjects(find_premature_recoveries(robbed)) == [place(1)[1]]
 
 
 def test_an_offer_to_others_while_its_owner_lives_is_a_robbery() -> None:
     robbed = history(*READ, alive(3), moves=(move(2, kind="released", new_id=None),))
-    assert len(find_robbed(robbed)) == 1
+    assert len(find_premature_recoveries(robbed)) == 1
 
 
-def test_an_entry_moved_after_the_last_sign_of_life_is_not_robbed() -> None:
-    assert find_robbed(history(*READ, moves=(move(2),))) == []
+def test_an_entry_moved_after_the_last_sign_of_life_is_not_recovered_prematurely() -> None:
+    assert find_premature_recoveries(history(*READ, moves=(move(2),))) == []
 
 
 def test_the_successor_in_the_same_container_does_not_speak_for_the_dead() -> None:
     restarted = (booted(1.8, RESTARTED), alive(3, RESTARTED))
-    assert find_robbed(history(*READ, *restarted, moves=(move(2),))) == []
+    assert find_premature_recoveries(history(*READ, *restarted, moves=(move(2),))) == []
 
 
-def test_a_restarted_worker_is_robbed_of_what_it_read_again_itself() -> None:
+def test_a_restarted_worker_is_recovered_prematurely_of_what_it_read_again_itself() -> None:
     again = (
         booted(1.4, RESTARTED),
         event(1.6, Act.READ, RESTARTED),
         alive(3, RESTARTED),
     )
     robbed = history(*READ, *again, moves=(move(2, idle_ms=420),))
-    assert len(find_robbed(robbed)) == 1
+    assert len(find_premature_recoveries(robbed)) == 1
 
 
 def test_an_entry_whose_time_is_up_may_be_taken_from_a_live_worker() -> None:
     timed_out = history(*READ, alive(23), moves=(move(22, idle_ms=20_500),))
-    assert find_robbed(timed_out) == []
+    assert find_premature_recoveries(timed_out) == []
 
 
 def test_an_entry_whose_answer_never_arrived_is_nobodys() -> None:
-    assert find_robbed(history(booted(0), alive(3), moves=(move(2),))) == []
+    assert find_premature_recoveries(history(booted(0), alive(3), moves=(move(2),))) == []
 
 
 def test_a_paused_worker_that_goes_on_later_was_alive() -> None:
     robbed = history(*READ, event(12, Act.EFFECT), moves=(move(5, idle_ms=4000),))
-    assert len(find_robbed(robbed)) == 1
+    assert len(find_premature_recoveries(robbed)) == 1
 
 
 # --- dead letters

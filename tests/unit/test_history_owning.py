@@ -36,8 +36,8 @@ def test_two_handlers_at_once_whose_workers_own_the_entry_overlap() -> None:
 
 def test_a_worker_whose_time_is_up_owns_nothing_until_it_is_told_that_it_does() -> None:
     first, other = event(1, Act.START, result="500"), event(2, Act.START, OTHER, result="3000")
-    assert find_overlaps(of(first, other, event(3, Act.HOLD, result="0"))) == []
-    assert len(find_overlaps(of(first, other, event(3, Act.HOLD, result="900")))) == 1
+    assert find_overlaps(of(first, other, event(3, Act.OWNERSHIP_LIFETIME, result="0"))) == []
+    assert len(find_overlaps(of(first, other, event(3, Act.OWNERSHIP_LIFETIME, result="900")))) == 1
 
 
 def test_a_handler_that_was_dropped_or_whose_worker_died_overlaps_with_none_after() -> None:
@@ -57,8 +57,8 @@ def test_an_acknowledgement_before_the_effect_is_found() -> None:
 
 
 def test_what_redis_says_was_acknowledged_and_nobody_handled_is_found() -> None:
-    told = replace(of(event(1, Act.START)), acknowledged=frozenset({place(1)}))
-    assert len(find_acknowledged_without_effect(told)) == 1
+    reported = replace(of(event(1, Act.START)), acknowledged=frozenset({place(1)}))
+    assert len(find_acknowledged_without_effect(reported)) == 1
     handled = replace(of(event(1, Act.EFFECT)), acknowledged=frozenset({place(1)}))
     assert find_acknowledged_without_effect(handled) == []
 
@@ -107,6 +107,6 @@ def test_a_worker_that_nobody_killed_and_that_is_no_more_is_found() -> None:
     gone = replace(of(event(1, Act.START)), alive=frozenset())
     assert len(find_unexpected_ends(gone)) == 1
     assert find_unexpected_ends(replace(gone, hindrances=(hindered("killed", 2, 2),))) == []
-    told = (Event(at(2), FIRST, Act.END, result="0"), Event(at(2), FIRST, Act.END, result="1"))
-    ended = [replace(gone, events=(*gone.events, end)) for end in told]
+    reported = (Event(at(2), FIRST, Act.END, result="0"), Event(at(2), FIRST, Act.END, result="1"))
+    ended = [replace(gone, events=(*gone.events, end)) for end in reported]
     assert [len(find_unexpected_ends(one)) for one in ended] == [0, 1]

@@ -59,7 +59,7 @@ def test_an_entry_claimed_twice_after_one_offer_is_recovered_twice() -> None:
     assert find_recovered_twice(history(*claims, moves=(offer, move(2.15, kind="released")))) == []
 
 
-def test_an_offer_of_one_delivery_that_is_told_twice_is_found() -> None:
+def test_an_offer_of_one_delivery_that_is_reported_twice_is_found() -> None:
     first = move(2, kind="released", new_id=None)
     repeated = replace(first, at_ns=at(3), idle_ms=first.idle_ms + 1000)
     delivered_anew = replace(first, at_ns=at(3))
@@ -71,12 +71,12 @@ def test_a_restart_forgets_the_time_at_which_an_owner_read_its_history() -> None
     first = move(2, kind="released", new_id=None)
     repeated = replace(first, at_ns=at(5), idle_ms=first.idle_ms + 3000)
     read, restart = event(3, Act.READ, RESTARTED), Disturbance(kind="redis", at_ns=at(4))
-    told = (first, repeated)
-    assert find_recovered_twice(history(read, moves=told, disturbances=(restart,))) == []
-    assert len(find_recovered_twice(history(read, moves=told))) == 1
-    assert len(find_recovered_twice(history(moves=told, disturbances=(restart,)))) == 1
+    reported = (first, repeated)
+    assert find_recovered_twice(history(read, moves=reported, disturbances=(restart,))) == []
+    assert len(find_recovered_twice(history(read, moves=reported))) == 1
+    assert len(find_recovered_twice(history(moves=reported, disturbances=(restart,)))) == 1
     later = event(4.5, Act.READ, RESTARTED)
-    assert len(find_recovered_twice(history(later, moves=told, disturbances=(restart,)))) == 1
+    assert len(find_recovered_twice(history(later, moves=reported, disturbances=(restart,)))) == 1
 
 
 def test_a_copy_that_another_group_was_shown_too_is_found() -> None:

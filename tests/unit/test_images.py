@@ -26,12 +26,12 @@ ENTRYPOINT = TOOLS / "entrypoint.sh"
 # Refuses to import any package of a distribution that the first argument does not name.
 ONLY = """
 import runpy, sys
-class Door:
+class Adapter:
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in refused:
             raise ModuleNotFoundError(f"{name} is not in the image", name=name)
 refused = set(sys.argv.pop(1).split(","))
-sys.meta_path.insert(0, Door())
+sys.meta_path.insert(0, Adapter())
 sys.argv[0] = "pelops.pipeline"
 import pelops.pipeline.report.command, pelops.pipeline.triage.plan, pyspark_redis_streams.source
 runpy.run_module("pelops.pipeline", run_name="__main__")
@@ -180,7 +180,7 @@ def test_a_driver_is_started_as_spark_on_kubernetes_wants_it(programs: Path) -> 
 
 
 def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> None:
-    told = {
+    reported = {
         "SPARK_DRIVER_URL": "spark://driver",
         "SPARK_EXECUTOR_ID": "1",
         "SPARK_EXECUTOR_CORES": "2",
@@ -191,7 +191,7 @@ def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> Non
         "SPARK_EXECUTOR_POD_NAME": "pod",
         **{f"SPARK_JAVA_OPT_{number}": f"-Dnumber={number} of 11" for number in range(11)},
     }
-    said = start(programs, "executor", **told)
+    said = start(programs, "executor", **reported)
     assert said[0] == "java"
     assert [one for one in said if "of 11" in one] == [f"-Dnumber={n} of 11" for n in range(11)]
     assert said[said.index("-cp") + 1] == "/spark/jars/*"
@@ -200,7 +200,7 @@ def test_an_executor_is_started_with_what_its_driver_said(programs: Path) -> Non
         ("--driver-url", "SPARK_DRIVER_URL"),
         ("--podName", "SPARK_EXECUTOR_POD_NAME"),
     ):
-        assert said[said.index(option) + 1] == told[name]
+        assert said[said.index(option) + 1] == reported[name]
 
 
 def test_any_other_command_is_run_as_it_is(programs: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_deployment_that_its_controller_has_not_seen_is_not_rolled_out() -> No
     assert observe_deployment(deployment(status={"observedGeneration": 2})).is_rolled_out
 
 
-def test_a_deployment_tells_who_controls_it_and_what_it_lacks() -> None:
+def test_a_deployment_reports_who_controls_it_and_what_it_lacks() -> None:
     references = [{"uid": "other"}, {"uid": "uid-1", "controller": True}]
     failure = {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
     seen = observe_deployment(
@@ -56,7 +56,7 @@ def test_a_failure_that_is_over_is_no_failure() -> None:
     assert observe_deployment(deployment(status={"conditions": [over]})).failure is None
 
 
-def test_a_scale_tells_its_numbers_and_selector() -> None:
+def test_a_scale_reports_its_numbers_and_selector() -> None:
     scale = {
         "metadata": {"uid": "set-1"},
         "spec": {"replicas": 3},
@@ -252,7 +252,7 @@ def test_a_hostname_is_the_name_cut_to_63_characters_unless_it_was_chosen() -> N
     assert observe_pod({"metadata": {"name": name}, "spec": {"hostname": "h"}}).hostname == "h"
 
 
-def test_a_node_tells_its_readiness_since_when_and_that_it_is_out_of_service() -> None:
+def test_a_node_reports_its_readiness_since_when_and_that_it_is_out_of_service() -> None:
     ready = {"type": "Ready", "status": "True", "lastTransitionTime": TIME}
     seen = observe_node({"metadata": {"name": "n1"}, "status": {"conditions": [ready]}})
     assert seen == NodeObservation(name="n1", is_ready=True, ready_since=AT)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pelops.domain.liveness import Cut, Death, LivenessReason
+from pelops.domain.liveness import Cutoff, Death, LivenessReason
 from pelops.domain.workload import NodeObservation, PodObservation
 from pelops.policy.recovery.liveness import combine
 from tests.builders import NOW
@@ -29,8 +29,8 @@ from tests.pod_states import (
 
 
 def test_a_pod_in_its_last_phase_with_all_containers_ended_is_dead_now() -> None:
-    cut = judge(finished(is_deleting=False, phase="Failed"))
-    assert (cut.at, cut.reason) == (NOW, LivenessReason.FINISHED)
+    cutoff = judge(finished(is_deleting=False, phase="Failed"))
+    assert (cutoff.at, cutoff.reason) == (NOW, LivenessReason.FINISHED)
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,12 @@ def test_a_pod_in_its_last_phase_with_all_containers_ended_is_dead_now() -> None
 def test_the_phase_or_a_wish_alone_proves_nothing(
     live: PodObservation, reason: LivenessReason
 ) -> None:
-    cut = judge(live)
-    assert (cut.at, cut.reason) == (None, reason)
+    cutoff = judge(live)
+    assert (cutoff.at, cutoff.reason) == (None, reason)
 
 
 @pytest.mark.parametrize(
-    ("node", "has_cut"),
+    ("node", "has_cutoff"),
     [
         (NodeObservation(name="n1", is_ready=True), True),
         (None, True),
@@ -63,15 +63,15 @@ def test_the_phase_or_a_wish_alone_proves_nothing(
     ],
 )
 def test_a_node_that_does_not_report_gives_no_cut(
-    node: NodeObservation | None, has_cut: bool
+    node: NodeObservation | None, has_cutoff: bool
 ) -> None:
-    cut = judge(of(restarted(50, 60)), node=node)
-    assert (cut.at is not None) is has_cut
+    cutoff = judge(of(restarted(50, 60)), node=node)
+    assert (cutoff.at is not None) is has_cutoff
 
 
 def test_a_container_that_restarted_is_cut_before_its_start() -> None:
-    cut = judge(of(restarted(50, 51)))
-    assert (cut.at, cut.reason) == (ago(50) - S, LivenessReason.RESTARTED)
+    cutoff = judge(of(restarted(50, 51)))
+    assert (cutoff.at, cutoff.reason) == (ago(50) - S, LivenessReason.RESTARTED)
 
 
 def test_a_container_that_restarted_after_a_pause_is_cut_just_after_its_end() -> None:
@@ -90,8 +90,8 @@ def test_a_start_that_was_watched_is_not_later_than_that() -> None:
 def test_a_time_of_the_future_proves_skew_and_gives_no_cut() -> None:
     assert judge(of(restarted(-2, 6))).at is not None
     for one in (restarted(-2.001, 6), ended(-3), looping(-3)):
-        cut = judge(of(one))
-        assert (cut.at, cut.reason) == (None, LivenessReason.CLOCK_SKEW)
+        cutoff = judge(of(one))
+        assert (cutoff.at, cutoff.reason) == (None, LivenessReason.CLOCK_SKEW)
 
 
 def test_no_cut_lies_in_the_future() -> None:
@@ -101,8 +101,8 @@ def test_no_cut_lies_in_the_future() -> None:
 
 
 def test_a_container_in_a_crash_loop_is_cut_after_its_end() -> None:
-    cut = judge(of(looping(8)))
-    assert (cut.at, cut.reason) == (ago(8) + SECOND + S, LivenessReason.CRASH_LOOP)
+    cutoff = judge(of(looping(8)))
+    assert (cutoff.at, cutoff.reason) == (ago(8) + SECOND + S, LivenessReason.CRASH_LOOP)
     assert judge(of(looping(8, pause=None))).at == ago(8) + SECOND + S
 
 
@@ -151,8 +151,8 @@ def test_a_container_that_is_not_there_gives_no_cut() -> None:
 
 
 def test_the_workers_record_of_its_start_is_exact() -> None:
-    cut = judge(of(restarted(20, 21)), boot=ago(19))
-    assert (cut.at, cut.reason) == (ago(19), LivenessReason.BOOTED)
+    cutoff = judge(of(restarted(20, 21)), boot=ago(19))
+    assert (cutoff.at, cutoff.reason) == (ago(19), LivenessReason.BOOTED)
 
 
 @pytest.mark.parametrize("boot", [ago(-0.001), ago(30)])
@@ -172,8 +172,8 @@ def test_after_a_change_of_the_master_only_later_starts_count() -> None:
     live = of(restarted(20, 21))
     assert judge(live, master_since=ago(22)).at == ago(20) - S
     for since in (ago(21.999), ago(5)):
-        cut = judge(live, master_since=since)
-        assert (cut.at, cut.reason) == (None, LivenessReason.MASTER_CHANGED)
+        cutoff = judge(live, master_since=since)
+        assert (cutoff.at, cutoff.reason) == (None, LivenessReason.MASTER_CHANGED)
     assert judge(live, master_since=ago(21.999), first_seen={"worker": ago(3)}).at is None
 
 
@@ -199,15 +199,15 @@ def test_a_change_of_the_master_brings_no_dead_pod_to_life() -> None:
 
 
 def test_a_consumer_of_several_pods_is_alive_if_any_is() -> None:
-    def cut(at: datetime | None, death: Death = Death.PLANNED) -> Cut:
+    def cutoff(at: datetime | None, death: Death = Death.PLANNED) -> Cutoff:
         reason = LivenessReason.GONE if at else LivenessReason.ALIVE
-        return Cut(at=at, reason=reason, message="", death=death)
+        return Cutoff(at=at, reason=reason, message="", death=death)
 
-    assert combine([cut(ago(1)), cut(None)]).at is None
-    assert combine([cut(ago(1)), cut(ago(2))]).at == ago(2)
-    assert combine([cut(ago(1), Death.CRASHED), cut(ago(2))]).death is Death.CRASHED
+    assert combine([cutoff(ago(1)), cutoff(None)]).at is None
+    assert combine([cutoff(ago(1)), cutoff(ago(2))]).at == ago(2)
+    assert combine([cutoff(ago(1), Death.CRASHED), cutoff(ago(2))]).death is Death.CRASHED
 
 
 def test_every_answer_says_why() -> None:
     cuts = [judge(of(running())), judge(None), judge(None, former()), judge(finished())]
-    assert all(cut.message and "w-1" in cut.message for cut in cuts)
+    assert all(cutoff.message and "w-1" in cutoff.message for cutoff in cuts)

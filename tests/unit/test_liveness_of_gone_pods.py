@@ -28,8 +28,8 @@ from tests.pod_states import (
 
 
 def test_a_pod_that_ended_before_it_went_is_dead_now() -> None:
-    cut = judge(None, former(last=finished()))
-    assert (cut.at, cut.reason) == (NOW, LivenessReason.GONE)
+    cutoff = judge(None, former(last=finished()))
+    assert (cutoff.at, cutoff.reason) == (NOW, LivenessReason.GONE)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_a_pod_that_ended_before_it_went_is_dead_now() -> None:
     ],
 )
 def test_a_pod_whose_end_nobody_saw_is_no_proof(last: PodObservation | None) -> None:
-    cut = judge(None, former(last=last))
-    assert (cut.at, cut.reason) == (None, LivenessReason.MAYBE_ALIVE)
+    cutoff = judge(None, former(last=last))
+    assert (cutoff.at, cutoff.reason) == (None, LivenessReason.MAYBE_ALIVE)
 
 
 READY = NodeObservation(name="n1", is_ready=True)
@@ -85,9 +85,9 @@ def test_a_pod_that_vanished_is_dead_once_its_node_must_have_ended_it(
     case: tuple[NodeObservation | None, bool],
 ) -> None:
     node, is_dead = case
-    cut = judge(None, former(absent_since=ago(LONG), node=node))
-    assert cut.at == (NOW if is_dead else None)
-    assert cut.reason is (LivenessReason.VANISHED if is_dead else LivenessReason.MAYBE_ALIVE)
+    cutoff = judge(None, former(absent_since=ago(LONG), node=node))
+    assert cutoff.at == (NOW if is_dead else None)
+    assert cutoff.reason is (LivenessReason.VANISHED if is_dead else LivenessReason.MAYBE_ALIVE)
 
 
 def test_a_pod_that_vanished_is_not_dead_before_a_silent_node_would_be_noticed() -> None:
@@ -118,8 +118,8 @@ def test_a_pod_that_nobody_ever_saw_is_no_proof() -> None:
 
 
 def test_a_successor_is_cut_before_its_own_start_once_the_former_one_has_ended() -> None:
-    cut = judge(of(running(20), uid="pod-2"), former(last=finished()))
-    assert (cut.at, cut.reason) == (ago(20) - S, LivenessReason.REPLACED)
+    cutoff = judge(of(running(20), uid="pod-2"), former(last=finished()))
+    assert (cutoff.at, cutoff.reason) == (ago(20) - S, LivenessReason.REPLACED)
 
 
 def test_a_successor_that_has_not_started_is_cut_before_its_creation() -> None:
@@ -129,8 +129,8 @@ def test_a_successor_that_has_not_started_is_cut_before_its_creation() -> None:
 
 def test_a_successor_says_nothing_while_the_former_one_may_live() -> None:
     for live in (of(running(20)), of(restarted(20, 21)), finished()):
-        cut = judge(live, former(last=finished()), former(uid="pod-0"))
-        assert (cut.at, cut.reason) == (None, LivenessReason.MAYBE_ALIVE)
+        cutoff = judge(live, former(last=finished()), former(uid="pod-0"))
+        assert (cutoff.at, cutoff.reason) == (None, LivenessReason.MAYBE_ALIVE)
 
 
 def test_a_succession_that_was_proven_once_stays_proven() -> None:

@@ -40,7 +40,9 @@ def test_a_machine_reads_one_object_per_line(capsys: pytest.CaptureFixture[str])
     }
 
 
-def test_a_person_reads_one_line_with_all_that_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_person_reads_one_line_with_all_that_was_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     line = logged("console", capsys)
     assert line.endswith("INFO    pelops.test: creating the group [resource=shop/orders]\n")
 
@@ -60,7 +62,7 @@ def test_a_failure_of_ours_is_logged_with_its_cause(capsys: pytest.CaptureFixtur
     assert "ValueError: no such thing" in line["exc_info"]
 
 
-def test_kopf_tells_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kopf_reports_only_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging("console", "DEBUG")
     logging.getLogger("kopf.objects").info("an event")
     assert capsys.readouterr().err == ""

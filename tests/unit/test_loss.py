@@ -11,14 +11,14 @@ from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import GroupState, Loss, LossCause, RememberedPosition
 from pelops.policy.group.losses import assess_loss, find_new_loss, find_vanished
 from pelops.policy.group.position import (
-    BOOKMARK_EVERY,
+    CHECKPOINT_EVERY,
     REMEMBER_EVERY,
     LastSeen,
     choose_newest,
     decide_went_back,
     needs_remembering,
     read_status,
-    tell_creation,
+    report_creation,
 )
 from tests.builders import NOW, empty_redis, group, later, resource, stream
 
@@ -275,8 +275,8 @@ def test_what_is_gone_lies_between_the_lowest_unfinished_entry_and_the_end() -> 
 
 
 def test_a_loss_that_is_gone_is_no_gap_of_the_next_stream() -> None:
-    told = Loss(at_least=0, at_most=None, position=EntryId(3), seen=NOW, cause=GONE)
-    assert find_new_loss(read_three_of_ten(state=GroupState(loss=told))) is not None
+    reported = Loss(at_least=0, at_most=None, position=EntryId(3), seen=NOW, cause=GONE)
+    assert find_new_loss(read_three_of_ten(state=GroupState(loss=reported))) is not None
 
 
 REMEMBERS = GroupState(seen=seen(pending=1, undelivered=7))
@@ -301,14 +301,14 @@ def test_the_newest_observation_counts(
     assert choose_newest(memory, status, stream(state=state)) == named[expected]
 
 
-def test_a_status_tells_numbers_of_its_own_spec_alone() -> None:
-    told = {
+def test_a_status_reports_numbers_of_its_own_spec_alone() -> None:
+    reported = {
         "observedGeneration": 1,
         "group": {"lastDeliveredId": "3-0", "lag": 7, "pending": 1},
         "stream": {"length": 10, "entriesAdded": 10, "lastGeneratedId": "10-0"},
     }
-    assert read_status(resource(status=told)) == last(at=None, lowest_pending=None)
-    changed = resource(status=told, metadata={"generation": 2})
+    assert read_status(resource(status=reported)) == last(at=None, lowest_pending=None)
+    changed = resource(status=reported, metadata={"generation": 2})
     assert read_status(changed) == LastSeen(last_delivered_id=EntryId(3))
     assert read_status(resource()) is None
 
@@ -372,7 +372,7 @@ REMEMBERED: dict[str, tuple[dict[str, Any], bool]] = {
     "never": ({"state": GroupState()}, True),
     "never, without a group": ({"state": GroupState(), "group": None}, False),
     "as it is": (
-        {"state": GroupState(seen=seen(at=LONG_AGO), bookmarked_at=JUST_NOW)},
+        {"state": GroupState(seen=seen(at=LONG_AGO), checkpointed_at=JUST_NOW)},
         False,
     ),
     "elsewhere": (
@@ -402,13 +402,13 @@ REMEMBERED: dict[str, tuple[dict[str, Any], bool]] = {
     "as it is, since the last bookmark": (
         {
             "state": GroupState(
-                seen=seen(at=LONG_AGO), bookmarked_at=NOW - BOOKMARK_EVERY - REMEMBER_EVERY
+                seen=seen(at=LONG_AGO), checkpointed_at=NOW - CHECKPOINT_EVERY - REMEMBER_EVERY
             )
         },
         True,
     ),
     "as it is, and the bookmark is young": (
-        {"state": GroupState(seen=seen(at=JUST_NOW), bookmarked_at=LONG_AGO)},
+        {"state": GroupState(seen=seen(at=JUST_NOW), checkpointed_at=LONG_AGO)},
         False,
     ),
 }
@@ -423,15 +423,15 @@ def test_a_position_is_remembered_when_it_has_changed(
 
 
 @pytest.mark.parametrize("why", CreationReason)
-def test_a_creation_is_told_with_its_position_and_its_repeats(why: CreationReason) -> None:
-    told = tell_creation(GroupCreation(position=EntryId(3), why=why, repeats=7))
-    assert "at 3-0" in told
-    assert ("7" in told) == (why != CreationReason.FIRST)
-    many = tell_creation(GroupCreation(position=EntryId(3), why=why, repeats=None))
+def test_a_creation_is_reported_with_its_position_and_its_repeats(why: CreationReason) -> None:
+    reported = report_creation(GroupCreation(position=EntryId(3), why=why, repeats=7))
+    assert "at 3-0" in reported
+    assert ("7" in reported) == (why != CreationReason.FIRST)
+    many = report_creation(GroupCreation(position=EntryId(3), why=why, repeats=None))
     assert ("more than can be counted" in many) == (why != CreationReason.FIRST)
     # What was delivered since the last observation is delivered again too.
-    assert ("at least 7" in told) == (why != CreationReason.FIRST)
-    nothing = tell_creation(GroupCreation(position=EntryId(3), why=why, repeats=0))
+    assert ("at least 7" in reported) == (why != CreationReason.FIRST)
+    nothing = report_creation(GroupCreation(position=EntryId(3), why=why, repeats=0))
     assert ("none is known" in nothing) == (why != CreationReason.FIRST)
 
 

@@ -62,8 +62,8 @@ def test_a_difference_that_comes_back_after_it_was_mended_waits_anew() -> None:
 
 def test_a_failure_is_news_once() -> None:
     memory = GroupMemory()
-    told = [memory.is_news(failure) for failure in ("down", "down", "denied", "down")]
-    assert told == [True, False, True, True]
+    reported = [memory.is_news(failure) for failure in ("down", "down", "denied", "down")]
+    assert reported == [True, False, True, True]
 
 
 def test_a_budget_of_writes_is_used_up_and_fills_again() -> None:

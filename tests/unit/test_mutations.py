@@ -53,7 +53,7 @@ def test_the_fault_that_shows_a_mutation_is_one_that_can_be_run(name: str) -> No
 
 
 @pytest.mark.parametrize(("old", "count"), [("no such text\n", 1), ("SECOND", 1)])
-def test_a_text_that_is_not_there_as_often_as_said_is_told(
+def test_a_text_that_is_not_there_as_often_as_said_is_reported(
     old: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Replacement(file="policy/recovery/pod_end.py", old=old, new="", count=count)

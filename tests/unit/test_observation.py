@@ -9,13 +9,13 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import Ahead, RetryObservation, judge_lag
 from pelops.domain.state import (
     FIXED_FIELDS,
-    Dropped,
+    DroppedConsumers,
     GroupState,
     Loss,
     LossCause,
     RememberedPosition,
     RetryWait,
-    SweepReport,
+    ScanReport,
     Totals,
     WentBack,
     parse_state,
@@ -81,7 +81,7 @@ def test_a_state_is_read_field_by_field() -> None:
             pending=2,
             undelivered=4,
         ),
-        back=WentBack(since=at(6), before=EntryId(6), after=EntryId(2), hold_until=at(7)),
+        back=WentBack(since=at(6), before=EntryId(6), after=EntryId(2), delay_until=at(7)),
         loss=Loss(
             at_least=3,
             at_most=None,
@@ -93,12 +93,12 @@ def test_a_state_is_read_field_by_field() -> None:
             observed=at(7),
         ),
         loss_found_at=at(8),
-        dropped=Dropped(at_most=11, consumer="jane", consumers=1, observed=at(7)),
+        dropped=DroppedConsumers(at_most=11, consumer="jane", consumers=1, observed=at(7)),
         dropped_found_at=at(8),
         totals=Totals(requeued=1, released=2, dead_lettered=3, payload_gone=4, trimmed=5),
-        report=SweepReport(reason="SlotMigrating", waiting=3, unmatched=("w-1",)),
-        swept_at=at(2),
-        bookmarked_at=at(3),
+        report=ScanReport(reason="SlotMigrating", waiting=3, unmatched=("w-1",)),
+        scanned_at=at(2),
+        checkpointed_at=at(3),
         master_since=at(1),
         created_at=at(4),
         trim_tried_at=at(9),
@@ -136,7 +136,7 @@ def test_a_damaged_field_stops_nobody(field: str, damage: str) -> None:
 
 
 def test_a_time_beyond_all_calendars_is_still_a_time() -> None:
-    assert parse_state({"sweep:at_ms": "9" * 19}).swept_at is not None
+    assert parse_state({"sweep:at_ms": "9" * 19}).scanned_at is not None
 
 
 def test_a_position_without_its_lowest_pending_entry_is_not_remembered() -> None:
@@ -146,7 +146,7 @@ def test_a_position_without_its_lowest_pending_entry_is_not_remembered() -> None
     assert nothing_pending.lowest_pending is None
 
 
-def test_an_acknowledged_loss_is_known_and_not_told() -> None:
+def test_an_acknowledged_loss_is_known_and_not_reported() -> None:
     state = parse_state({**FULL, "loss:seen_ms": None})
     assert state.loss is None
     assert state.acknowledged_loss is not None
@@ -161,7 +161,7 @@ def test_a_group_is_provisioned_with_all_of_its_streams() -> None:
     assert stream().is_provisioned
     assert stream(retry=RetryObservation(exists=True)).is_provisioned
     assert not stream(retry=RetryObservation(exists=False)).is_provisioned
-    assert not stream(has_handover=False).is_provisioned
+    assert not stream(has_offer_stream=False).is_provisioned
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from pelops.domain.recovery import Offers
-from pelops.policy.recovery.offers import NOT_TAKEN_AFTER, SOONEST, is_not_taken, until_next_look
+from pelops.policy.recovery.offers import NOT_TAKEN_AFTER, SOONEST, is_not_taken, until_next_scan
 from tests.builders import NOW, later
 
 SECOND = timedelta(seconds=1)
@@ -52,7 +52,7 @@ def test_offers_are_not_taken_when_one_waits_and_none_was_taken_for_long(
 def test_offers_are_looked_at_when_one_may_be_repeated_or_has_waited_for_long(
     offers: Offers, wanted: timedelta | None
 ) -> None:
-    assert until_next_look(offers) == wanted
+    assert until_next_scan(offers) == wanted
 
 
 def test_two_pages_of_offers_are_one() -> None:

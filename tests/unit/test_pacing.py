@@ -1,4 +1,4 @@
-"""When a group is swept again: quickly while something changes, rarely while nothing does."""
+"""When a group is scanned again: quickly while something changes, rarely while nothing does."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,7 +18,7 @@ from pelops.policy.recovery.scan_interval import (
     count_standstill,
     decide_due,
     decide_wait,
-    next_sweep,
+    next_scan,
 )
 
 SECOND = timedelta(seconds=1)
@@ -26,11 +26,11 @@ HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 NAME: Name = ("shop", "orders")
 OTHER: Name = ("shop", "bills")
-WAITING = Unfinished(chunk="1-1 2-1", waiting=3, under_way=2)
+WAITING = Unfinished(retry_batch="1-1 2-1", waiting=3, under_way=2)
 
 
 def wait(left: Unfinished, *, rounds: int = 0, rank: int = 0) -> timedelta:
-    """What is decided after so many sweeps that changed nothing."""
+    """What is decided after so many scans that changed nothing."""
     standstill = count_standstill(None, left)
     if standstill is not None:
         standstill = replace(standstill, rounds=rounds)
@@ -41,7 +41,7 @@ def wait(left: Unfinished, *, rounds: int = 0, rank: int = 0) -> timedelta:
     ("left", "wanted"),
     [
         (Unfinished(), HOUR),
-        (Unfinished(moved=7, chunk="1-1"), HOUR),
+        (Unfinished(moved=7, retry_batch="1-1"), HOUR),
         (Unfinished(waiting=1), SOON),
         (Unfinished(under_way=1), SOON),
         (Unfinished(young=1), RECHECK),
@@ -70,7 +70,7 @@ def test_the_replica_that_ranks_first_looks_twice_before_another_one_looks() -> 
     assert third > second
 
 
-def test_nothing_that_waits_makes_a_sweep_later_than_usual() -> None:
+def test_nothing_that_waits_makes_a_scan_later_than_usual() -> None:
     assert wait(WAITING, rounds=MOST_DOUBLINGS, rank=1_000) == HOUR
 
 
@@ -85,7 +85,7 @@ def test_rounds_are_counted_while_nothing_changes() -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        replace(WAITING, chunk="1-1"),
+        replace(WAITING, retry_batch="1-1"),
         replace(WAITING, waiting=2),
         replace(WAITING, under_way=1),
         replace(WAITING, young=1),
@@ -105,16 +105,16 @@ def test_without_anything_to_press_for_no_rounds_are_counted(left: Unfinished) -
     assert count_standstill(count_standstill(None, WAITING), left) is None
 
 
-def test_a_timer_is_content_with_a_recent_sweep_of_another_replica_and_a_death_is_not() -> None:
+def test_a_timer_is_content_with_a_recent_scan_of_another_replica_and_a_death_is_not() -> None:
     assert timedelta() < decide_due(MINUTE, is_timer=True) < MINUTE
     assert decide_due(MINUTE, is_timer=False) == timedelta()
 
 
-def test_ranks_follow_each_other_and_the_interval_counts_from_the_last_sweep() -> None:
+def test_ranks_follow_each_other_and_the_interval_counts_from_the_last_scan() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def after(age: timedelta, rank: int = 0, jitter: float = 0.0) -> timedelta:
-        return next_sweep(MINUTE, swept_at=now - age, now=now, rank=rank, jitter=jitter)
+        return next_scan(MINUTE, scanned_at=now - age, now=now, rank=rank, jitter=jitter)
 
     assert after(timedelta()) == MINUTE
     assert after(20 * SECOND) == 40 * SECOND
@@ -148,35 +148,35 @@ def test_what_is_done_with_is_looked_at_quickly_when_it_comes_again() -> None:
 def test_an_early_look_of_the_first_replica_is_its_own_and_counts_once() -> None:
     pacing = Pacing()
     pacing.after(NAME, WAITING, MINUTE, rank=0)
-    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == timedelta()
-    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == decide_due(MINUTE, is_timer=True)
+    assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == timedelta()
+    assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == decide_due(MINUTE, is_timer=True)
 
 
 def test_an_early_look_of_another_replica_is_content_with_one_that_was_as_early() -> None:
     pacing = Pacing()
     early = pacing.after(NAME, WAITING, MINUTE, rank=1)
-    due = pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=1)
+    due = pacing.due(NAME, MINUTE, Trigger.SCAN, rank=1)
     assert timedelta() < due == decide_due(early, is_timer=True) < early
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_usual_wait_leaves_others_sweeps_enough(rank: int) -> None:
+def test_a_usual_wait_leaves_others_scans_enough(rank: int) -> None:
     pacing = Pacing()
     assert pacing.after(NAME, Unfinished(earliest=HOUR), MINUTE, rank=rank) == MINUTE
-    due = pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=rank)
+    due = pacing.due(NAME, MINUTE, Trigger.SCAN, rank=rank)
     assert due == decide_due(MINUTE, is_timer=True)
 
 
-def test_a_death_is_swept_for_in_any_case() -> None:
+def test_a_death_is_scanned_for_in_any_case() -> None:
     assert Pacing().due(NAME, MINUTE, Trigger.POD_DEATH, rank=1) == timedelta()
 
 
-def test_who_comes_back_sweeps_though_a_sweep_has_just_begun() -> None:
+def test_who_comes_back_scans_though_a_scan_has_just_begun() -> None:
     pacing = Pacing()
     assert pacing.come_back(NAME, SECOND) == SECOND
-    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == timedelta()
+    assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == timedelta()
     pacing.come_back(NAME, HOUR)
-    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=1) == decide_due(MINUTE, is_timer=True)
+    assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=1) == decide_due(MINUTE, is_timer=True)
 
 
 def test_a_resource_that_is_forgotten_begins_anew() -> None:
@@ -184,12 +184,12 @@ def test_a_resource_that_is_forgotten_begins_anew() -> None:
     for _ in range(3):
         pacing.after(NAME, WAITING, HOUR, rank=0)
     pacing.forget(NAME)
-    assert pacing.due(NAME, MINUTE, Trigger.SWEEP, rank=0) == decide_due(MINUTE, is_timer=True)
+    assert pacing.due(NAME, MINUTE, Trigger.SCAN, rank=0) == decide_due(MINUTE, is_timer=True)
     assert pacing.after(NAME, WAITING, HOUR, rank=0) == SOON
     pacing.forget(OTHER)
 
 
 def test_a_replica_looks_again_by_the_interval_alone_when_nothing_calls() -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
-    found = Pacing().until_next(MINUTE, swept_at=now, now=now, rank=0)
+    found = Pacing().until_next(MINUTE, scanned_at=now, now=now, rank=0)
     assert MINUTE <= found <= 1.1 * MINUTE

@@ -8,14 +8,14 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import RetryObservation
-from pelops.domain.ownership import HOLD
+from pelops.domain.ownership import OWNERSHIP_LIFETIME
 from pelops.domain.state import GroupState, RememberedPosition
 from pelops.policy.group.conflicts import Claim, decide_target_owner
 from pelops.policy.group.provisioning import (
     Lack,
     decide_conflict,
     decide_start,
-    needs_handover_stream,
+    needs_offer_stream,
     needs_retry_stream,
     plan_provisioning,
 )
@@ -24,9 +24,9 @@ from tests.builders import (
     NOW,
     TEMPLATE,
     empty_redis,
-    hold,
     later,
     owner,
+    ownership,
     resource,
     stream,
     workload,
@@ -90,24 +90,38 @@ def remembered() -> RememberedPosition:
 
 PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
     "a complete group lacks nothing": ({}, True, (), "nothing is lacking"),
-    "a group of nobody is taken into hold": ({"hold": None}, True, (Lack.HOLD,), "lacking: hold"),
-    "a hold of which half is used is renewed": (
-        {"hold": hold(held_until=NOW + HOLD / 2 - HOLD / 600)},
+    "a group of nobody is taken into hold": (
+        {"ownership": None},
         True,
-        (Lack.HOLD,),
+        (Lack.OWNERSHIP,),
         "lacking: hold",
     ),
-    "a fresh hold is left alone": ({"hold": hold(held_until=NOW + HOLD / 2)}, True, (), "nothing"),
-    "a hold beyond a clock that went back is renewed": (
-        {"hold": hold(held_until=NOW + 3 * HOLD)},
+    "a hold of which half is used is renewed": (
+        {
+            "ownership": ownership(
+                owned_until=NOW + OWNERSHIP_LIFETIME / 2 - OWNERSHIP_LIFETIME / 600
+            )
+        },
         True,
-        (Lack.HOLD,),
+        (Lack.OWNERSHIP,),
+        "lacking: hold",
+    ),
+    "a fresh hold is left alone": (
+        {"ownership": ownership(owned_until=NOW + OWNERSHIP_LIFETIME / 2)},
+        True,
+        (),
+        "nothing",
+    ),
+    "a hold beyond a clock that went back is renewed": (
+        {"ownership": ownership(owned_until=NOW + 3 * OWNERSHIP_LIFETIME)},
+        True,
+        (Lack.OWNERSHIP,),
         "lacking: hold",
     ),
     "another's hold is to be taken over": (
-        {"hold": hold(owner=owner(uid="other", cluster="c2"))},
+        {"ownership": ownership(owner=owner(uid="other", cluster="c2"))},
         True,
-        (Lack.HOLD,),
+        (Lack.OWNERSHIP,),
         "lacking: hold",
     ),
     "a missing ledger is made": ({"ledger_exists": False}, True, (Lack.LEDGER,), "ledger"),
@@ -141,8 +155,8 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         (),
         "nothing",
     ),
-    "a missing hand-over stream is made": (
-        {"has_handover": False},
+    "a missing offer stream is made": (
+        {"has_offer_stream": False},
         True,
         (Lack.HANDOVER,),
         "lacking: hand-over stream",
@@ -166,7 +180,7 @@ def test_provisioning(case: tuple[dict[str, Any], bool, tuple[Lack, ...], str]) 
 
 
 def test_an_empty_redis_lacks_everything() -> None:
-    empty = empty_redis(retry=RetryObservation(exists=False), has_handover=False)
+    empty = empty_redis(retry=RetryObservation(exists=False), has_offer_stream=False)
     plan = plan_provisioning(resource().spec, empty, owner(), was_created=False)
     assert plan.lacks == tuple(Lack)
 
@@ -185,7 +199,7 @@ def test_streams_beside_the_stream_are_made_for_who_uses_them(
     recovery: dict[str, Any], needs: tuple[bool, bool]
 ) -> None:
     spec = resource(recovery=recovery).spec
-    assert (needs_retry_stream(spec), needs_handover_stream(spec)) == needs
+    assert (needs_retry_stream(spec), needs_offer_stream(spec)) == needs
 
 
 @pytest.mark.parametrize(
@@ -205,7 +219,7 @@ def test_a_start_is_for_the_very_first_creation(
 
 
 def test_a_conflict_names_the_other_and_its_cluster() -> None:
-    theirs = hold(owner=owner(uid="old", cluster="c2", name="orders", created=later(days=-1)))
+    theirs = ownership(owner=owner(uid="old", cluster="c2", name="orders", created=later(days=-1)))
     finding = decide_conflict(theirs, owner(), NOW)
     assert finding is not None
     assert "StreamConsumerGroup shop/orders of cluster c2" in finding.message
@@ -213,7 +227,7 @@ def test_a_conflict_names_the_other_and_its_cluster() -> None:
 
 
 def test_the_successor_of_a_resource_does_not_wait_for_the_hold_of_the_former() -> None:
-    former = hold(owner=owner(uid="former", created=later(days=-1)))
+    former = ownership(owner=owner(uid="former", created=later(days=-1)))
     assert decide_conflict(former, owner(), NOW) is None
 
 

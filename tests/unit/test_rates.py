@@ -128,7 +128,7 @@ def test_a_rate_that_was_never_tested_creeps_up_slowly() -> None:
     assert 1.2 * first < (fleet.meter.rates.per_replica or 0) < 2 * first
 
 
-def test_two_seconds_with_enough_to_do_tell_the_rate_of_a_quick_worker() -> None:
+def test_two_seconds_with_enough_to_do_report_the_rate_of_a_quick_worker() -> None:
     fleet = Fleet(ready=3, per_replica=50)
     fleet.run(60, arrivals=100)
     fleet.ready = 1

@@ -226,19 +226,19 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_a_condition_tells_that(case: tuple[Facts, str, str, str, str]) -> None:
+def test_a_condition_reports_that(case: tuple[Facts, str, str, str, str]) -> None:
     seen, kind, status, reason, words = case
     condition = find(decide_conditions(seen), kind)
     assert (condition.status, condition.reason) == (status, reason)
     assert words in condition.message
 
 
-def test_what_was_not_asked_for_is_not_told() -> None:
+def test_what_was_not_asked_for_is_not_reported() -> None:
     kinds = {condition.type for condition in decide_conditions(facts())}
     assert kinds == {"Ready", "GroupReady", "WorkloadReady", "ScalingActive", "RecoveryHealthy"}
 
 
-def test_recovery_that_is_off_is_not_told() -> None:
+def test_recovery_that_is_off_is_not_reported() -> None:
     off = facts(resource=resource(recovery={"strategy": "Off"}))
     assert "RecoveryHealthy" not in {condition.type for condition in decide_conditions(off)}
 
@@ -255,7 +255,7 @@ def test_an_alarm_leaves_the_resource_ready() -> None:
     assert find(conditions, "Ready").is_true
 
 
-def test_a_refused_spec_tells_its_problem_and_nothing_else() -> None:
+def test_a_refused_spec_reports_its_problem_and_nothing_else() -> None:
     (condition,) = refused(Finding(reason="InvalidSpec", message="spec.stream: too long"))
     assert (condition.type, condition.reason) == ("Ready", "InvalidSpec")
 

@@ -39,7 +39,7 @@ def test_lines_that_a_person_dropped_or_left_blank_are_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda lines: [], "line 1"),
         (lambda lines: lines[1:], "line 1 is not the header"),
@@ -52,6 +52,6 @@ def test_lines_that_a_person_dropped_or_left_blank_are_no_error() -> None:
         (lambda lines: [lines[0], "{"], "line 2"),
     ],
 )
-def test_a_line_that_is_wrong_is_named(change, told: str) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(InvalidSpec, match=told):
+def test_a_line_that_is_wrong_is_named(change, message: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(InvalidSpec, match=message):
         list(parse_plan(change(list(render_plan(HEADER, LETTERS))))[1])

@@ -22,35 +22,35 @@ def status(*conditions: Condition, before: Any = None, seconds: int = 0) -> dict
     return {"conditions": render_conditions(conditions, previous, generation=1, now=now)}
 
 
-def told(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
+def reported(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(h.type, h.reason, h.note) for h in list_transitions(before, after, ALARMS)]
 
 
 def test_readiness_is_told_when_it_finds_another_reason() -> None:
-    assert told({}, status(STARTING)) == [("Normal", "Creating", "wait")]
-    assert told(status(STARTING), status(WELL)) == [("Normal", "Ready", "well")]
-    assert told(status(WELL), status(DOWN)) == [("Warning", "RedisUnreachable", "check it")]
-    assert told(status(DOWN), status(DOWN)) == []
-    assert told(status(WELL), {}) == []
+    assert reported({}, status(STARTING)) == [("Normal", "Creating", "wait")]
+    assert reported(status(STARTING), status(WELL)) == [("Normal", "Ready", "well")]
+    assert reported(status(WELL), status(DOWN)) == [("Warning", "RedisUnreachable", "check it")]
+    assert reported(status(DOWN), status(DOWN)) == []
+    assert reported(status(WELL), {}) == []
 
 
-def test_an_alarm_is_told_once_when_it_begins() -> None:
+def test_an_alarm_is_reported_once_when_it_begins() -> None:
     quiet = status(WELL)
     begun = status(WELL, LOST, before=quiet)
-    assert told(quiet, begun) == [("Warning", "DataLoss", "at least 3")]
-    assert told(begun, status(WELL, LOST, before=begun, seconds=9)) == []
-    assert told(begun, status(WELL, MORE, before=begun, seconds=9)) == []
-    assert told(begun, quiet) == []
+    assert reported(quiet, begun) == [("Warning", "DataLoss", "at least 3")]
+    assert reported(begun, status(WELL, LOST, before=begun, seconds=9)) == []
+    assert reported(begun, status(WELL, MORE, before=begun, seconds=9)) == []
+    assert reported(begun, quiet) == []
 
 
-def test_an_alarm_that_begins_again_is_told_again() -> None:
+def test_an_alarm_that_begins_again_is_reported_again() -> None:
     quiet = status(WELL)
     first, second = (status(WELL, LOST, before=quiet, seconds=s) for s in (0, 60))
     one, other = (next(list_transitions(quiet, after, ALARMS)) for after in (first, second))
     assert one.occurrence != other.occurrence
 
 
-def test_whoever_writes_tells_the_same() -> None:
+def test_whoever_writes_reports_the_same() -> None:
     before, after = status(WELL), status(DOWN, LOST)
     again = list(list_transitions(dict(before), after, ALARMS))
     assert list(list_transitions(before, after, ALARMS)) == again

@@ -113,13 +113,13 @@ def test_metrics_have_the_total_under_the_old_name_and_each_stream_under_another
 @pytest.mark.parametrize("seen", [both(), both(lag=0, pending=2), former(), both(lag=None)])
 def test_work_in_the_retry_stream_alone_keeps_workers(seen: StreamObservation) -> None:
     """Invariant 6."""
-    assert not judge_backlog(seen, recovers=True).is_nothing_owed
+    assert not judge_backlog(seen, recovers=True).is_empty
 
 
 def test_with_both_streams_empty_nothing_is_owed() -> None:
     empty: dict[str, Any] = {"lag": 0, "first_undelivered": None}
     for seen in (both(**empty), former(**empty)):
-        assert judge_backlog(seen, recovers=True).is_nothing_owed
+        assert judge_backlog(seen, recovers=True).is_empty
 
 
 def test_copies_in_the_stream_are_no_arrivals_though_a_former_retry_stream_is_left() -> None:
@@ -161,7 +161,7 @@ def test_workers_that_wait_at_the_empty_stream_do_not_read_it() -> None:
     assert unread(asked(both(state=WAITING)))
 
 
-def test_the_alarm_is_told_while_the_resource_is_ready() -> None:
+def test_the_alarm_is_reported_while_the_resource_is_ready() -> None:
     conditions = {one.type: one for one in decide_conditions(asked(both(state=WAITING)))}
     assert conditions["Ready"].is_true
     assert conditions["RetryStreamNotRead"].is_true
@@ -273,7 +273,7 @@ def test_nothing_goes_back_where_it_would_be_doubled_or_not_delivered_or_is_not_
     assert not needs_return(recovery, ahead)
 
 
-def test_what_stays_is_told_until_it_is_empty() -> None:
+def test_what_stays_is_reported_until_it_is_empty() -> None:
     for seen in (former(), former(lag=0, pending=2, first_undelivered=None)):
         others = stream(retry=seen.retry, groups=2)
         assert "its other groups would be given them" in left(facts(stream=others))
@@ -285,7 +285,7 @@ def test_what_stays_is_told_until_it_is_empty() -> None:
     assert not left(facts(stream=both(), resource=resource(recovery=RETRY)))
 
 
-def test_what_is_pending_there_is_told_by_the_numbers_while_sweeps_recover_it() -> None:
+def test_what_is_pending_there_is_reported_by_the_numbers_while_scans_recover_it() -> None:
     assert not left(facts(stream=former(lag=0, pending=2, first_undelivered=None)))
     assert "being moved back" in left(facts(stream=former()))
     assert "being moved back" in left(facts(stream=former(lag=None, at_least=0)))

@@ -52,7 +52,7 @@ class Scripted(Scaler):
     again_s: float | None = LATE_S
     turn_s: float = 0.0
 
-    def lane(self, name: Name) -> str | None:
+    def endpoint_queue(self, name: Name) -> str | None:
         return None if name[1].startswith("theirs") else name[1].rpartition("-")[0]
 
     async def look(self, names: Sequence[Name]) -> dict[Name, RedisObservation]:
@@ -133,13 +133,13 @@ def test_no_resource_ever_has_two_turns_at_once() -> None:
 
 
 def test_what_was_woken_is_in_the_next_look_however_many_wait() -> None:
-    crowd = names("a", 5 * MOST)
-    woken = crowd[-1]
+    co_failed = names("a", 5 * MOST)
+    woken = co_failed[-1]
 
     async def scenario(loop: ScaleLoop, scaler: Scripted) -> None:
         await asyncio.sleep(LATE_S / 2)
         scaler.looks.clear()
-        for name in crowd:
+        for name in co_failed:
             loop.notice(DEPLOYMENT, name)
         await asyncio.sleep(LOOK_S)
         loop.wake(woken)
@@ -150,7 +150,7 @@ def test_what_was_woken_is_in_the_next_look_however_many_wait() -> None:
         assert first == 0
         assert len(later) > 1, "others still waited"
 
-    play(scenario, *crowd)
+    play(scenario, *co_failed)
 
 
 def test_a_look_that_breaks_is_repeated_and_ends_nothing_else() -> None:

@@ -135,7 +135,7 @@ def test_resources_of_one_redis_share_a_lane_unless_their_secrets_may_differ(sce
             scene.declare(metadata=metadata, redis=redis, **AUTO)
             scaled = scene.scaled.admit((namespace, case))
             assert scaled is not None
-            lanes[case, namespace] = scaled.lane
+            lanes[case, namespace] = scaled.endpoint_queue
     assert len({lanes[case, place] for case in ("one", "same") for place in ("shop", "stock")}) == 1
     assert lanes["other", "shop"] not in {lanes["one", "shop"], lanes["secret", "shop"]}
     assert lanes["secret", "shop"] != lanes["secret", "stock"]

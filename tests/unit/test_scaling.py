@@ -20,7 +20,7 @@ FAST = {"behavior": {"scaleUp": {"policies": [{"type": "Pods", "value": 50, "per
 
 # Each is (backlog, what `decide` is given beside it, replicas, reason, message).
 DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]] = {
-    "the parts of what is owed, and what they ask for": (
+    "the parts of the backlog, and what they ask for": (
         owing(undelivered=1_000, held=240),
         {
             "current": 8,
@@ -29,7 +29,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         10,
         "Limited",
-        "1,240 owed: 1,000 undelivered + 240 pending with live workers; 13 wanted by backlog, "
+        "backlog 1,240: 1,000 undelivered + 240 pending with live workers; 13 wanted by backlog, "
         "10 by drain time; limited to 10 by maxReplicas",
     ),
     "the first entry brings a worker": (
@@ -37,21 +37,21 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 0},
         1,
         "Scaled",
-        "1 owed: 1 undelivered + 0 pending with live workers; 1 wanted by backlog",
+        "backlog 1: 1 undelivered + 0 pending with live workers; 1 wanted by backlog",
     ),
     "the first worker comes whatever behavior says": (
         owing(undelivered=5_000),
         {"current": 0, "scaling": {"behavior": {"scaleUp": {"selectPolicy": "Disabled"}}}},
         1,
         "Limited",
-        "5,000 owed: 5,000 undelivered + 0 pending with live workers; 50 wanted by backlog",
+        "backlog 5,000: 5,000 undelivered + 0 pending with live workers; 50 wanted by backlog",
     ),
     "behavior limits growth": (
         owing(undelivered=1_900),
         {"current": 1, "scaling": {"maxReplicas": 50}},
         11,
         "Limited",
-        "1,900 owed: 1,900 undelivered + 0 pending with live workers; 19 wanted by backlog; "
+        "backlog 1,900: 1,900 undelivered + 0 pending with live workers; 19 wanted by backlog; "
         "11 by the policies of behavior.scaleUp",
     ),
     "what waits for recovery is no reason for workers": (
@@ -59,7 +59,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 1},
         1,
         "Scaled",
-        "100 owed: 100 undelivered + 0 pending with live workers; 3,000 more wait for recovery; "
+        "backlog 100: 100 undelivered + 0 pending with live workers; 3,000 more wait for recovery; "
         "1 wanted by backlog",
     ),
     "prefetched entries want no further worker": (
@@ -67,74 +67,74 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 3},
         3,
         "Scaled",
-        "5,001 owed: 1 undelivered + 5,000 pending with live workers; 4 wanted by backlog",
+        "backlog 5,001: 1 undelivered + 5,000 pending with live workers; 4 wanted by backlog",
     ),
     "entries that all have a worker ask for one": (
         owing(held=5_000),
         {"current": 3},
         1,
         "Scaled",
-        "5,000 owed: 0 undelivered + 5,000 pending with live workers; 1 wanted by backlog",
+        "backlog 5,000: 0 undelivered + 5,000 pending with live workers; 1 wanted by backlog",
     ),
     "a lull ends no worker": (
         owing(),
         {"current": 7, "memory": wanting(7, ago_s=10)},
         7,
         "Scaled",
-        "nothing owed; 7 by the window of 60 s of behavior.scaleDown",
+        "no backlog; 7 by the window of 60 s of behavior.scaleDown",
     ),
     "right after a start nothing shrinks": (
         owing(),
         {"current": 7, "memory": ScalingMemory()},
         7,
         "Scaled",
-        "nothing owed; 7 by the window of 60 s of behavior.scaleDown",
+        "no backlog; 7 by the window of 60 s of behavior.scaleDown",
     ),
     "the last worker stays for the cool-down": (
         owing(),
-        {"current": 4, "memory": wanting(0, nothing_owed_since=SECOND - 59)},
+        {"current": 4, "memory": wanting(0, empty_since=SECOND - 59)},
         1,
         "Scaled",
-        "nothing owed; the last one stays for the cool-down of 60 s",
+        "no backlog; the last one stays for the cool-down of 60 s",
     ),
     "and goes when it is over": (
         owing(),
-        {"current": 1, "memory": wanting(0, nothing_owed_since=SECOND - 60)},
+        {"current": 1, "memory": wanting(0, empty_since=SECOND - 60)},
         0,
         "Idle",
-        "nothing owed",
+        "no backlog",
     ),
     "an idle group at zero stays there": (
         owing(),
         {"current": 0, "memory": ScalingMemory()},
         0,
         "Idle",
-        "nothing owed",
+        "no backlog",
     ),
     "minReplicas stay": (
         owing(),
         {
             "current": 2,
-            "memory": wanting(0, nothing_owed_since=SECOND - 99),
+            "memory": wanting(0, empty_since=SECOND - 99),
             "scaling": {"minReplicas": 2},
         },
         2,
         "Scaled",
-        "nothing owed; 2 by minReplicas",
+        "no backlog; 2 by minReplicas",
     ),
     "a fleet that keeps up has no backlog and stays": (
         owing(),
         {"current": 3, "memory": wanting(3, meter=knowing(arrivals=120, per_replica=50))},
         3,
         "Scaled",
-        "nothing owed; 0 wanted by backlog, 3 by arrivals",
+        "no backlog; 0 wanted by backlog, 3 by arrivals",
     ),
     "arrivals that outrun the fleet want more before a backlog is there": (
         owing(undelivered=10),
         {"current": 3, "memory": wanting(3, meter=knowing(arrivals=300, per_replica=50))},
         8,
         "Scaled",
-        "10 owed: 10 undelivered + 0 pending with live workers; 1 wanted by backlog, "
+        "backlog 10: 10 undelivered + 0 pending with live workers; 1 wanted by backlog, "
         "8 by arrivals",
     ),
     "a rate that was never tested adds no worker": (
@@ -145,22 +145,22 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         3,
         "Scaled",
-        "nothing owed; 0 wanted by backlog, 3 by arrivals",
+        "no backlog; 0 wanted by backlog, 3 by arrivals",
     ),
     "an unknown number removes no worker": (
         owing(undelivered=1_000, is_exact=False),
         {"current": 12, "scaling": {"maxReplicas": 20}},
         12,
         "LagUnknown",
-        "at least 1,000 owed: at least 1,000 undelivered + 0 pending with live workers; "
+        "backlog at least 1,000: at least 1,000 undelivered + 0 pending with live workers; "
         "10 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
     ),
     "an unknown number is no zero": (
         owing(is_exact=False),
-        {"current": 1, "memory": wanting(0, nothing_owed_since=SECOND - 999)},
+        {"current": 1, "memory": wanting(0, empty_since=SECOND - 999)},
         1,
         "LagUnknown",
-        "at least 0 owed: at least 0 undelivered + 0 pending with live workers; "
+        "backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
         "0 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
     ),
     "an unknown number wakes the first worker": (
@@ -168,7 +168,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 0},
         1,
         "LagUnknown",
-        "at least 0 owed: at least 0 undelivered + 0 pending with live workers; "
+        "backlog at least 0: at least 0 undelivered + 0 pending with live workers; "
         "0 wanted by backlog; Redis cannot tell how many are undelivered, so no worker is removed",
     ),
     "Redis cannot be seen": (
@@ -176,21 +176,21 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 4},
         4,
         "Holding",
-        "Redis cannot be looked at: what is owed is not known, and 4 are kept",
+        "Redis cannot be looked at: the backlog is not known, and 4 are kept",
     ),
     "the group is missing": (
         owing(exists=False, is_exact=False, added=None),
         {"current": 4},
         4,
         "Holding",
-        "the group does not exist: what is owed is not known, and 4 are kept",
+        "the group does not exist: the backlog is not known, and 4 are kept",
     ),
     "what is held stays within the bounds": (
         None,
         {"current": 12},
         10,
         "Holding",
-        "Redis cannot be looked at: what is owed is not known, and 10 are kept",
+        "Redis cannot be looked at: the backlog is not known, and 10 are kept",
     ),
     "the target is missing": (
         owing(undelivered=5),
@@ -204,7 +204,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 3, "ready": 3, "failure": "exceeded quota: pods=3"},
         3,
         "ScalingIneffective",
-        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
         "no more than 3, since pods cannot be created: exceeded quota: pods=3",
     ),
     "the first worker is tried whatever is wrong": (
@@ -212,7 +212,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         {"current": 0, "failure": "exceeded quota: pods=3"},
         1,
         "ScalingIneffective",
-        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
         "no more than 1, since pods cannot be created: exceeded quota: pods=3",
     ),
     "every worker crashes": (
@@ -224,7 +224,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         },
         1,
         "ScalingIneffective",
-        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
         "no more than 1, since every worker crashes: see the condition WorkloadReady",
     ),
     "entries end as dead letters": (
@@ -234,7 +234,7 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         ))},
         2,
         "ScalingIneffective",
-        "900 owed: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
+        "backlog 900: 900 undelivered + 0 pending with live workers; 9 wanted by backlog; "
         "no more than 2, since 75% of what is processed ends as dead letters: read them, their "
         "last fields say why",
     ),

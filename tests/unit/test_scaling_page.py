@@ -11,7 +11,7 @@ from pelops.api.group.scaling import ScalingSpec
 from pelops.policy.scaling.decision import ScalingMemory, decide_replicas, remember_write
 from pelops.policy.scaling.demand import judge_demand
 from pelops.policy.scaling.measurement import Rates
-from pelops.policy.scaling.rates import Capacity, Work, learn_capacity
+from pelops.policy.scaling.rates import Capacity, WorkDone, learn_capacity
 from tests.builders import workload
 from tests.scaling_cases import after, auto, owing
 
@@ -53,7 +53,7 @@ def test_the_story_of_the_rate_of_a_worker_is_true() -> None:
     capacity = Capacity()
     for row in rows("for so many seconds"):
         busy, waits = float(row[2]), row[4] == "yes"
-        work = Work(
+        work = WorkDone(
             seconds=1.0,
             finished=int(row[3]),
             ready=int(row[1]),
@@ -68,9 +68,9 @@ def test_the_story_of_the_rate_of_a_worker_is_true() -> None:
 
 
 def test_the_story_of_ten_thousand_entries_is_true() -> None:
-    told = {int(row[0]): (int(row[1]), int(row[3])) for row in rows("second")}
+    reported = {int(row[0]): (int(row[1]), int(row[3])) for row in rows("second")}
     spec, memory, replicas, owed = auto(maxReplicas=20), ScalingMemory(), 0, 10_000
-    for second in range(max(told) + 1):
+    for second in range(max(reported) + 1):
         backlog = owing(undelivered=owed, at=owing().at + after(seconds=second), added=1_000)
         seen = workload(wished=replicas, ready=replicas)
         decision, memory = decide_replicas(spec, seen, backlog, memory, now=float(second))
@@ -79,7 +79,7 @@ def test_the_story_of_ten_thousand_entries_is_true() -> None:
                 memory, before=replicas, after=decision.replicas, now=float(second)
             )
             replicas = decision.replicas
-        if second in told:
-            assert (owed, replicas) == told[second]
+        if second in reported:
+            assert (owed, replicas) == reported[second]
         owed = max(0, owed - 50 * replicas)
     assert replicas == 0

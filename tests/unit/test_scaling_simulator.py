@@ -120,7 +120,7 @@ def test_poison_stays_pending_and_ends_as_dead_letters() -> None:
 
 def test_ending_all_workers_while_entries_are_owed_is_wrong() -> None:
     kinds = _wrong([60.0] * 60, {1: 1, 30: 0})
-    assert kinds["ended the last worker while entries were owed"] == 1
+    assert kinds["ended the last worker while there were a backlog"] == 1
 
 
 def test_staying_at_zero_for_more_than_a_minute_is_wrong() -> None:
@@ -130,7 +130,7 @@ def test_staying_at_zero_for_more_than_a_minute_is_wrong() -> None:
 
 def test_one_worker_for_hundreds_of_entries_is_frozen() -> None:
     kinds = _wrong([100.0] * 120, {1: 1})
-    assert kinds == {"frozen while hundreds were owed": 1}
+    assert kinds == {"frozen while the backlog was in the hundreds": 1}
 
 
 def test_the_maximum_for_nothing_is_wrong_after_the_longest_window() -> None:
@@ -184,7 +184,7 @@ def test_one_trace_is_compared_only_where_tuned_keda_is_good() -> None:
     assert ratios.worst_where_tuned_is_good == pytest.approx(1.1)
 
 
-def test_a_missed_target_is_told() -> None:
+def test_a_missed_target_is_reported() -> None:
     wrong = _results(one=(_summary(replica_seconds=100.0, wrong={"flapping": 2}), _summary()))
     assert {one.name: one.met for one in targets(wrong)} == {
         "replica_seconds_to_tuned_keda": True,

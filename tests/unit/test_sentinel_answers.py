@@ -16,8 +16,8 @@ MASTER = [b"10.0.0.1", b"6379"]
 
 
 def described(port: int, **facts: str) -> list[bytes]:
-    told = {"ip": "10.0.0.9", "port": str(port), **facts}
-    return [part.encode() for pair in told.items() for part in pair]
+    reported = {"ip": "10.0.0.9", "port": str(port), **facts}
+    return [part.encode() for pair in reported.items() for part in pair]
 
 
 def answers() -> SentinelAnswers:
@@ -71,9 +71,11 @@ def test_a_master_that_is_not_watched_is_unknown() -> None:
         answers().master(ONE, None)
 
 
-def test_a_failure_tells_what_each_one_said() -> None:
-    told = str(answers().failure([(ONE, MasterUnknown("knows it not")), (TWO, OSError("gone"))]))
-    assert told == "no Sentinel names the master orders: one:1: knows it not; two:2: gone"
+def test_a_failure_reports_what_each_one_said() -> None:
+    reported = str(
+        answers().failure([(ONE, MasterUnknown("knows it not")), (TWO, OSError("gone"))])
+    )
+    assert reported == "no Sentinel names the master orders: one:1: knows it not; two:2: gone"
 
 
 def test_replicas_that_are_down_or_behind_are_left_out() -> None:

@@ -17,8 +17,8 @@ def test_without_flags_and_variables_there_are_defaults() -> None:
 
 def test_a_flag_wins_over_its_variable() -> None:
     variables = {"PELOPS_HTTP_PORT": "1", "PELOPS_OBSERVE_INTERVAL": "2.5", "PELOPS_NAMESPACE": "a"}
-    told = parse_settings([], variables)
-    assert (told.http_port, told.observe_s, told.namespaces) == (1, 2.5, ("a",))
+    reported = parse_settings([], variables)
+    assert (reported.http_port, reported.observe_s, reported.namespaces) == (1, 2.5, ("a",))
     given = parse_settings(["--http-port=0", "--namespace", "b"], variables)
     assert (given.http_port, given.namespaces) == (0, ("b",))
 

@@ -1,4 +1,5 @@
-"""A node's clock that runs ahead must not rob a worker; one that runs behind only costs time."""
+"""A node's clock that runs ahead must not take entries from a worker; one that runs behind only
+costs time."""
 
 from __future__ import annotations
 

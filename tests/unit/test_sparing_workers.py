@@ -23,7 +23,7 @@ def test_workers_that_hold_entries_are_spared() -> None:
     assert spared.message.endswith("1 wanted by backlog; kept at 4: 4 workers hold entries")
 
 
-def test_when_nobody_can_tell_who_holds_them_none_is_removed_that_might() -> None:
+def test_when_nobody_can_report_who_holds_them_none_is_removed_that_might() -> None:
     spared = spare_busy(decide(LONG_JOBS, **IDLE_FOR_LONG), workload(), None)
     assert spared.replicas == 5
     assert spared.message.endswith("kept at 5: it is not known which workers hold entries")
@@ -35,8 +35,8 @@ def test_sparing_never_adds_a_worker() -> None:
 
 
 def test_the_last_worker_is_spared_when_an_old_report_hides_its_entries() -> None:
-    """A sweep's report may count as waiting what was handed to a worker since."""
-    memory = wanting(0, nothing_owed_since=SECOND - 60)
+    """A scan's report may count as waiting what was handed to a worker since."""
+    memory = wanting(0, empty_since=SECOND - 60)
     decision = decide(owing(waiting=2), current=1, memory=memory)
     assert (decision.replicas, decision.wants_busy) == (0, True)
     spared = spare_busy(decision, workload(), 1)

@@ -12,7 +12,7 @@ from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.controller.runtime.passes import render_refusal
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, SweepReport, Totals
+from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
@@ -23,8 +23,8 @@ from tests.builders import (
     empty_redis,
     facts,
     group,
-    hold,
     owner,
+    ownership,
     resource,
     stream,
     workload,
@@ -46,7 +46,7 @@ def remembering(**changes: Any) -> Facts:
     return facts(stream=stream(state=GroupState(**changes)))
 
 
-def test_a_settled_resource_tells_everything() -> None:
+def test_a_settled_resource_reports_everything() -> None:
     assert rendered(facts()) == {
         "observedGeneration": 3,
         "conditions": [
@@ -99,14 +99,14 @@ def test_a_settled_resource_tells_everything() -> None:
 def test_what_recovery_did_is_told_from_what_redis_remembers() -> None:
     totals = Totals(requeued=5, released=2, dead_lettered=1, payload_gone=3, trimmed=9)
     status = rendered(remembering(totals=totals))
-    told = status["recovery"]
-    assert (told["requeued"], told["released"]) == (5, 2)
-    assert (told["deadLettered"], told["payloadGone"]) == (1, 3)
+    reported = status["recovery"]
+    assert (reported["requeued"], reported["released"]) == (5, 2)
+    assert (reported["deadLettered"], reported["payloadGone"]) == (1, 3)
     assert status["summary"]["recovered"] == 7
 
 
-def test_what_recovery_cannot_do_is_told_as_long_as_it_is_asked_for() -> None:
-    report = SweepReport(waiting=4, unmovable=2, unmatched=("w-2", "w-1"))
+def test_what_recovery_cannot_do_is_reported_as_long_as_it_is_asked_for() -> None:
+    report = ScanReport(waiting=4, unmovable=2, unmatched=("w-2", "w-1"))
     asked = rendered(remembering(report=report))["recovery"]
     assert (asked["waiting"], asked["unmovable"]) == (4, 2)
     assert asked["unmatchedConsumers"] == ["w-1", "w-2"]
@@ -119,12 +119,12 @@ def test_totals_beyond_all_memory_are_still_a_status_that_can_be_written() -> No
     assert status["summary"]["recovered"] == status["recovery"]["requeued"] == 2**53 - 1
 
 
-def test_names_of_consumers_are_told_in_a_form_that_json_holds() -> None:
+def test_names_of_consumers_are_reported_in_a_form_that_json_holds() -> None:
     names = ("\udcff", "x" * 9000, "", *(f"w-{number}" for number in range(9)))
-    told = rendered(remembering(report=SweepReport(unmatched=names)))["recovery"]
-    assert len(told["unmatchedConsumers"]) == 5
-    assert told["unmatchedConsumers"][0] == "?"
-    long = remembering(report=SweepReport(unmatched=("x" * 9000,)))
+    reported = rendered(remembering(report=ScanReport(unmatched=names)))["recovery"]
+    assert len(reported["unmatchedConsumers"]) == 5
+    assert reported["unmatchedConsumers"][0] == "?"
+    long = remembering(report=ScanReport(unmatched=("x" * 9000,)))
     (name,) = rendered(long)["recovery"]["unmatchedConsumers"]
     assert len(name) == 256
 
@@ -136,7 +136,7 @@ def test_an_unknown_lag_is_never_a_number() -> None:
     assert status["summary"]["lag"] == "unknown"
 
 
-def test_a_lag_of_which_only_the_least_is_known_is_told_as_that() -> None:
+def test_a_lag_of_which_only_the_least_is_known_is_reported_as_that() -> None:
     status = rendered(owing(lag=None, at_least=312))
     assert (status["group"]["lag"], status["group"]["lagKnown"]) == (312, False)
     assert status["summary"]["lag"] == ">=312"
@@ -146,12 +146,12 @@ def test_a_lag_beyond_all_memory_is_still_a_status_that_can_be_written() -> None
     assert rendered(owing(lag=2**62))["group"]["lag"] == 2**53 - 1
 
 
-def test_the_oldest_pending_entry_tells_since_when() -> None:
+def test_the_oldest_pending_entry_reports_since_when() -> None:
     group_status = rendered(owing(pending=2, lowest_pending=EntryId(1700000000123)))["group"]
     assert group_status["oldestPendingTime"] == "2023-11-14T22:13:20Z"
 
 
-def test_an_id_that_is_no_time_tells_no_time() -> None:
+def test_an_id_that_is_no_time_reports_no_time() -> None:
     status = rendered(owing(pending=1, lowest_pending=EntryId(2**64 - 1)))
     assert "oldestPendingTime" not in status["group"]
 
@@ -171,14 +171,14 @@ def test_a_lost_group_is_remembered_by_its_position() -> None:
 
 
 def test_the_owner_of_a_contested_group_is_named_to_the_one_who_waits() -> None:
-    theirs = stream(hold=hold(owner=owner(uid="other", namespace="store", name="old")))
+    theirs = stream(ownership=ownership(owner=owner(uid="other", namespace="store", name="old")))
     conflict = Finding(reason="Conflict", message="older")
     assert rendered(facts(stream=theirs, redis_problem=conflict))["group"]["ownedBy"] == "store/old"
     assert "ownedBy" not in rendered(facts(stream=theirs))["group"]
 
 
 def test_a_written_name_of_any_length_does_not_spoil_the_status() -> None:
-    theirs = stream(hold=hold(owner=owner(uid="other", name="x" * 9000)))
+    theirs = stream(ownership=ownership(owner=owner(uid="other", name="x" * 9000)))
     conflict = Finding(reason="Conflict", message="older")
     status = rendered(facts(stream=theirs, redis_problem=conflict))
     assert len(status["group"]["ownedBy"]) == 1024
@@ -193,9 +193,9 @@ def test_the_wanted_replicas_are_those_decided_else_those_of_the_target() -> Non
 
 def test_a_replica_that_does_not_decide_repeats_the_wanted_replicas_of_the_status() -> None:
     seen = facts(resource=resource(scaling={"mode": "Auto"}), scaling=None)
-    told = PreviousStatus(status={"desiredReplicas": 7}, generation=3)
-    assert rendered(seen, told)["desiredReplicas"] == 7
-    assert rendered(seen)["desiredReplicas"] == 2, "what the workers were told, until then"
+    reported = PreviousStatus(status={"desiredReplicas": 7}, generation=3)
+    assert rendered(seen, reported)["desiredReplicas"] == 7
+    assert rendered(seen)["desiredReplicas"] == 2, "what the workers were informed, until then"
 
 
 def test_a_refused_spec_keeps_what_was_known() -> None:
@@ -226,11 +226,11 @@ COMPARED: dict[str, tuple[dict[str, Any], Difference]] = {
         Difference.NUMBERS,
     ),
     "entries wait for their turn": (
-        rendered(remembering(report=SweepReport(waiting=3, unmovable=1))),
+        rendered(remembering(report=ScanReport(waiting=3, unmovable=1))),
         Difference.NUMBERS,
     ),
     "a consumer matches no pod": (
-        rendered(remembering(report=SweepReport(unmatched=("w-1",)))),
+        rendered(remembering(report=ScanReport(unmatched=("w-1",)))),
         Difference.FACTS,
     ),
     "the lag was lost": (rendered(owing(lag=None)), Difference.NUMBERS),

@@ -8,7 +8,7 @@ import pytest
 
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
-from pelops.domain.state import GroupState, SweepReport
+from pelops.domain.state import GroupState, ScanReport
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.recovery_health import decide_upkeep
 from tests.builders import empty_redis, facts, group, resource, stream
@@ -28,11 +28,11 @@ def retaining(retention: dict[str, Any], **changes: Any) -> Facts:
 
 
 def reporting(reason: str, message: str = "what is wrong, and what to do") -> Any:
-    return stream(state=GroupState(report=SweepReport(reason=reason, message=message)))
+    return stream(state=GroupState(report=ScanReport(reason=reason, message=message)))
 
 
 def untaken() -> Any:
-    return stream(state=GroupState(report=SweepReport(offered=2, is_not_taken=True)))
+    return stream(state=GroupState(report=ScanReport(offered=2, is_not_taken=True)))
 
 
 # The sentence of a case: facts, status and reason of RecoveryHealthy, what its message says.
@@ -140,20 +140,20 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         "Sweeping",
         "lock",
     ),
-    "the last sweep was refused": (
+    "the last scan was refused": (
         facts(stream=reporting("PermissionDenied", "XADD is forbidden. Grant it")),
         "False",
         "PermissionDenied",
         "XADD is forbidden. Grant it",
     ),
     "the slot moves": (facts(stream=reporting("SlotMigrating")), "False", "SlotMigrating", "to do"),
-    "nobody tells when a lock expires, which only costs time": (
+    "nobody reports when a lock expires, which only costs time": (
         facts(stream=reporting("ExpiryEventsUnseen", "set notify-keyspace-events Ex")),
         "True",
         "ExpiryEventsUnseen",
         "notify-keyspace-events",
     ),
-    "what the last sweep counted is older than this look": (
+    "what the last scan counted is older than this look": (
         facts(stream=reporting("RequeueWouldDuplicate")),
         "True",
         "Sweeping",
@@ -169,7 +169,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", RECOVERY.values(), ids=RECOVERY)
-def test_recovery_tells_that(case: tuple[Facts, str, str, str]) -> None:
+def test_recovery_reports_that(case: tuple[Facts, str, str, str]) -> None:
     seen, status, reason, words = case
     (condition,) = decide_upkeep(seen)
     assert condition.type == "RecoveryHealthy"
@@ -178,15 +178,15 @@ def test_recovery_tells_that(case: tuple[Facts, str, str, str]) -> None:
 
 
 def test_a_message_about_a_position_ahead_names_no_end_that_moves() -> None:
-    def told(end: int) -> Condition:
+    def reported(end: int) -> Condition:
         position = group(last_delivered_id=EntryId(9))
         (condition,) = decide_upkeep(
             facts(stream=stream(group=position, last_generated_id=EntryId(end)))
         )
         return condition
 
-    assert told(7) == told(8)
-    assert "at 9-0" in told(8).message
+    assert reported(7) == reported(8)
+    assert "at 9-0" in reported(8).message
 
 
 RETENTION: dict[str, tuple[Facts, str, str, str]] = {
@@ -222,5 +222,5 @@ def test_the_stream_is_trimmed(case: tuple[Facts, str, str, str]) -> None:
     assert words in condition.message
 
 
-def test_what_was_not_asked_for_is_not_told() -> None:
+def test_what_was_not_asked_for_is_not_reported() -> None:
     assert decide_upkeep(asking({"strategy": "Off"}, stream=SHARED)) == []

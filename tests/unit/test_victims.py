@@ -9,7 +9,7 @@ import pytest
 from pelops.domain.workload import PodObservation
 from pelops.kube.observation import observe_pod
 from pelops.policy.recovery.owners import Owners
-from pelops.policy.scaling.measurement import PodHolding
+from pelops.policy.scaling.measurement import PodPending
 from pelops.policy.scaling.victims import (
     HIGHEST,
     LOWEST,
@@ -31,7 +31,7 @@ def holding(
     cost: int | None = None,
 ) -> Any:
     """What a pod holds that was made `age_s` ago."""
-    return PodHolding(
+    return PodPending(
         pod=name,
         uid=f"uid-{name}",
         pending=pending,
@@ -42,7 +42,7 @@ def holding(
 
 
 # The sentence of a case: what the pods hold, how many leave, what is written.
-RANKED: dict[str, tuple[list[PodHolding], int, dict[str, int]]] = {
+RANKED: dict[str, tuple[list[PodPending], int, dict[str, int]]] = {
     "those that hold nothing leave": (
         [holding("a", 3), holding("b"), holding("c", 1), holding("d"), holding("e", 2)],
         2,

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.worker.engine.acknowledgements import Letters, build_outgoing
-from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.acknowledgements import ExchangeAdditions, build_outgoing
+from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.server.adapter import Source
+from pelops.worker.server.adapter import DeliverySource
 
 NOW_S, IDLE_S = 10.0, 3.0
 TASK: Any = object()
 
 
 def an_entry(raw_id: bytes, asked_s: float) -> Entry:
-    arrival = Arrival(b"orders", Source.NEW, asked_s, Terms(lambda: NOW_S, IDLE_S))
+    arrival = Arrival(b"orders", DeliverySource.NEW, asked_s, Terms(lambda: NOW_S, IDLE_S))
     return Entry(arrival, [raw_id, [b"a", b"1"], 0, 0])
 
 
 def offer_all(*entries: Entry) -> list[bytes]:
     """Offer these, in this order; the IDs whose owner is asked for in the same round trip."""
-    holding = Holding(concurrency=1000)
+    in_flight = InFlight(concurrency=1000)
     for entry in entries:
-        holding.accept(entry)
-    letters = Letters(left=(), marked=None, grant=1000, grant_at_once=1000, read=0)
-    sent = build_outgoing(holding, letters, NOW_S, IDLE_S)
+        in_flight.accept(entry)
+    letters = ExchangeAdditions(left=(), started_ids=None, grant=1000, grant_at_once=1000, read=0)
+    sent = build_outgoing(in_flight, letters, NOW_S, IDLE_S)
     assert sent.kept == [
         entry for entry in entries if entry.raw_id in sent.outgoing.keeps[b"orders"]
     ]
@@ -42,26 +42,26 @@ def test_all_that_came_late_and_may_start_is_asked_for_and_each_once() -> None:
 
 
 def test_what_was_granted_before_a_long_stop_does_not_start_unasked() -> None:
-    holding = Holding(concurrency=10, idle_s=IDLE_S)
-    held, alone = an_entry(b"1-0", 0.0), an_entry(b"2-0", 0.0)
-    holding.accept(held)
-    holding.accept(alone, alone=True)
-    for entry in (alone, held):
-        assert holding.offer(10) == [entry]
-        holding.confirm()
-        assert holding.start(TASK, IDLE_S + 1) is None
-    holding.refreshed([held, alone], IDLE_S + 1)
-    holding.offer(10)
-    holding.confirm()
-    assert holding.start(TASK, IDLE_S + 2) in (held, alone)
+    in_flight = InFlight(concurrency=10, idle_s=IDLE_S)
+    held, isolated = an_entry(b"1-0", 0.0), an_entry(b"2-0", 0.0)
+    in_flight.accept(held)
+    in_flight.accept(isolated, isolated=True)
+    for entry in (isolated, held):
+        assert in_flight.offer(10) == [entry]
+        in_flight.confirm()
+        assert in_flight.start(TASK, IDLE_S + 1) is None
+    in_flight.refreshed([held, isolated], IDLE_S + 1)
+    in_flight.offer(10)
+    in_flight.confirm()
+    assert in_flight.start(TASK, IDLE_S + 2) in (held, isolated)
 
 
 def test_where_nobody_answers_whose_it_is_it_starts_all_the_same() -> None:
     # A worker that may not send heartbeats, or a server without memory: it was asked for in vain.
-    holding = Holding(concurrency=10, idle_s=IDLE_S)
+    in_flight = InFlight(concurrency=10, idle_s=IDLE_S)
     entry = an_entry(b"1-0", 0.0)
-    holding.accept(entry)
+    in_flight.accept(entry)
     for started in (None, entry):
-        holding.offer(10)
-        holding.confirm()
-        assert holding.start(TASK, IDLE_S + 1) is started
+        in_flight.offer(10)
+        in_flight.confirm()
+        assert in_flight.start(TASK, IDLE_S + 1) is started

@@ -9,14 +9,14 @@ import pytest
 
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.outcomes import Undecodable
-from pelops.worker.server.adapter import Source
+from pelops.worker.server.adapter import DeliverySource
 
 
 def _entry(
     *pairs: bytes, idle_ms: int = 0, deliveries: int = 0, now_s: float = 100.0, **named: Any
 ) -> Entry:
     terms = Terms(lambda: now_s, 30.0)
-    arrival = Arrival(b"orders", named.get("source", Source.NEW), 90.0, terms)
+    arrival = Arrival(b"orders", named.get("source", DeliverySource.NEW), 90.0, terms)
     return Entry(arrival, [b"1760000000000-3", list(pairs), idle_ms, deliveries])
 
 
@@ -28,7 +28,7 @@ def test_an_entry_shows_its_fields_as_bytes_and_as_text() -> None:
     assert entry.pairs[1:] == [(b"n", b"1"), (b"n", b"2")]
 
 
-def test_an_entry_tells_where_it_comes_from_and_how_long_it_waited() -> None:
+def test_an_entry_reports_where_it_comes_from_and_how_long_it_waited() -> None:
     new, claimed = _entry(b"a", b"1"), _entry(b"a", b"1", idle_ms=45_000, deliveries=1)
     assert (new.id, new.stream) == ("1760000000000-3", "orders")
     assert (new.is_reclaimed, new.idle_s, new.attempt) == (False, 0.0, 1)

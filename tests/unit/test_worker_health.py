@@ -1,4 +1,4 @@
-"""What probes are told of a worker."""
+"""What probes are informed of a worker."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from pelops.worker import Entry, Settings, Worker, WrongSettings
-from pelops.worker.engine.health import Health
-from tests.unit.scripted_door import ScriptedDoor, raw
+from pelops.worker import Entry, Worker, WorkerSettings, WrongWorkerSettings
+from pelops.worker.engine.health import HealthServer
+from tests.unit.scripted_adapter import ScriptedAdapter, raw
 
 
 @dataclass
@@ -37,8 +37,8 @@ def patient() -> Patient:
 
 
 @pytest.fixture
-def health(patient: Patient) -> Iterator[Health]:
-    with Health(patient, host="127.0.0.1", port=0) as health:
+def health(patient: Patient) -> Iterator[HealthServer]:
+    with HealthServer(patient, host="127.0.0.1", port=0) as health:
         yield health
 
 
@@ -59,39 +59,41 @@ def _say(port: int, text: bytes) -> bytes:
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
 
-def test_a_worker_that_is_well_is_green_and_says_what_it_does(health: Health) -> None:
+def test_a_worker_that_is_well_is_green_and_says_what_it_does(health: HealthServer) -> None:
     assert _ask(health.port, "/livez") == (200, b"3 running, 5 held\n")
     assert _ask(health.port, "/readyz?verbose") == (200, b"3 running, 5 held\n")
 
 
 def test_a_worker_that_is_not_ready_is_not_to_be_restarted(
-    health: Health, patient: Patient
+    health: HealthServer, patient: Patient
 ) -> None:
     patient.is_ready = False
     assert _ask(health.port, "/readyz")[0] == 503
     assert _ask(health.port, "/livez")[0] == 200
 
 
-def test_a_worker_that_is_not_live_is_not_ready_either(health: Health, patient: Patient) -> None:
+def test_a_worker_that_is_not_live_is_not_ready_either(
+    health: HealthServer, patient: Patient
+) -> None:
     patient.is_live = False
     assert [_ask(health.port, path)[0] for path in ("/livez", "/readyz")] == [503, 503]
 
 
-def test_metrics_are_told_as_text(health: Health) -> None:
+def test_metrics_are_reported_as_text(health: HealthServer) -> None:
     status, text = _ask(health.port, "/metrics")
     assert status == 200
     assert b"# TYPE python_info gauge" in text
 
 
 def test_metrics_are_not_found_without_their_client(
-    health: Health, monkeypatch: pytest.MonkeyPatch
+    health: HealthServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pelops.worker.metrics.find_spec", lambda name: None)
     assert _ask(health.port, "/metrics")[0] == 404
     assert _ask(health.port, "/livez")[0] == 200
 
 
-def test_other_questions_are_refused(health: Health) -> None:
+def test_other_questions_are_refused(health: HealthServer) -> None:
     assert _ask(health.port, "/")[0] == 404
     assert _ask(health.port, "/livez", "POST")[0] == 405
     assert _ask(health.port, "/livez", "HEAD") == (200, b"")
@@ -99,55 +101,55 @@ def test_other_questions_are_refused(health: Health) -> None:
 
 @pytest.mark.parametrize("nonsense", [b"", b"\r\n\r\n", b"\xff\xfe \x00\r\n\r\n", b"x" * 100_000])
 def test_whoever_talks_nonsense_does_not_keep_others_from_asking(
-    health: Health, nonsense: bytes
+    health: HealthServer, nonsense: bytes
 ) -> None:
     with contextlib.suppress(ConnectionError):  # it is not listened to any longer
         _say(health.port, nonsense)
     assert _ask(health.port, "/livez")[0] == 200
 
 
-def test_whoever_says_nothing_does_not_keep_others_from_asking(health: Health) -> None:
+def test_whoever_says_nothing_does_not_keep_others_from_asking(health: HealthServer) -> None:
     with socket.create_connection(("127.0.0.1", health.port)):
         assert _ask(health.port, "/livez")[0] == 200
 
 
-def test_a_port_that_is_taken_is_told_by_the_variables_name(health: Health) -> None:
-    second = Health(Patient(), host="127.0.0.1", port=health.port)
-    with pytest.raises(WrongSettings, match="PELOPS_HEALTH_PORT"), second:
+def test_a_port_that_is_taken_is_reported_by_the_variables_name(health: HealthServer) -> None:
+    second = HealthServer(Patient(), host="127.0.0.1", port=health.port)
+    with pytest.raises(WrongWorkerSettings, match="PELOPS_HEALTH_PORT"), second:
         pass
 
 
 def test_the_port_is_free_afterwards(patient: Patient) -> None:
-    with Health(patient, host="127.0.0.1", port=0) as health:
+    with HealthServer(patient, host="127.0.0.1", port=0) as health:
         port = health.port
-    with Health(patient, host="127.0.0.1", port=port) as health:
+    with HealthServer(patient, host="127.0.0.1", port=port) as health:
         assert _ask(port, "/livez")[0] == 200
 
 
-async def test_a_blocked_event_loop_is_told_while_it_is_blocked() -> None:
-    door = ScriptedDoor(fresh=[raw(1)])
-    told: list[tuple[int, bytes]] = []
-    worker = Worker(lambda: door, Settings(idle_limit_ms=100, blocked_s=0.1))
-    health = Health(worker, host="127.0.0.1", port=0)
+async def test_a_blocked_event_loop_is_reported_while_it_is_blocked() -> None:
+    adapter = ScriptedAdapter(fresh=[raw(1)])
+    reported: list[tuple[int, bytes]] = []
+    worker = Worker(lambda: adapter, WorkerSettings(processing_timeout_ms=100, blocked_s=0.1))
+    health = HealthServer(worker, host="127.0.0.1", port=0)
 
     @worker.handler
     async def handle(entry: Entry) -> None:
-        while not told or told[-1][0] != 503:  # a blocking client: the loop stands still
-            told.append(_ask(health.port, "/livez"))
+        while not reported or reported[-1][0] != 503:  # a blocking client: the loop stands still
+            reported.append(_ask(health.port, "/livez"))
             time.sleep(0.02)
         worker.stop()
 
     with health:
         assert await worker.serve() == 0
-    assert told[0][0] == 200
-    assert b"stands still" in told[-1][1]
+    assert reported[0][0] == 200
+    assert b"stands still" in reported[-1][1]
 
 
 async def test_a_worker_is_ready_from_its_first_read_until_it_is_told_to_stop() -> None:
-    worker = Worker(ScriptedDoor, Settings(idle_limit_ms=1000))
+    worker = Worker(ScriptedAdapter, WorkerSettings(processing_timeout_ms=1000))
     worker.handler(lambda entry: None)
     seen: list[int] = []
-    with Health(worker, host="127.0.0.1", port=0) as health:
+    with HealthServer(worker, host="127.0.0.1", port=0) as health:
         seen.append(_ask(health.port, "/readyz")[0])
         serving = asyncio.create_task(worker.serve())
         while (await asyncio.to_thread(_ask, health.port, "/readyz"))[0] != 200:
@@ -160,27 +162,27 @@ async def test_a_worker_is_ready_from_its_first_read_until_it_is_told_to_stop() 
 
 
 def test_settings_name_the_port_and_the_address() -> None:
-    told = {"PELOPS_HEALTH_PORT": "8081", "PELOPS_HEALTH_HOST": "127.0.0.1"}
-    settings = Settings.from_env(told)
+    reported = {"PELOPS_HEALTH_PORT": "8081", "PELOPS_HEALTH_HOST": "127.0.0.1"}
+    settings = WorkerSettings.from_env(reported)
     assert (settings.health_port, settings.health_host) == (8081, "127.0.0.1")
-    assert Settings.from_env({}).health_port is None
-    with pytest.raises(WrongSettings, match="PELOPS_HEALTH_PORT"):
-        Settings.from_env({"PELOPS_HEALTH_PORT": "http"})
+    assert WorkerSettings.from_env({}).health_port is None
+    with pytest.raises(WrongWorkerSettings, match="PELOPS_HEALTH_PORT"):
+        WorkerSettings.from_env({"PELOPS_HEALTH_PORT": "http"})
 
 
 def test_a_process_answers_probes_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pelops.worker.engine.process._see_to_the_end", lambda code: None)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    settings = Settings(health_port=port, health_host="127.0.0.1", idle_limit_ms=1000)
-    worker = Worker(ScriptedDoor, settings)
+    settings = WorkerSettings(health_port=port, health_host="127.0.0.1", processing_timeout_ms=1000)
+    worker = Worker(ScriptedAdapter, settings)
     worker.handler(lambda entry: None)
-    told: list[int] = []
+    reported: list[int] = []
 
     def ask_and_end() -> None:
-        while not told or told[-1] != 200:
+        while not reported or reported[-1] != 200:
             try:
-                told.append(_ask(port, "/readyz")[0])
+                reported.append(_ask(port, "/readyz")[0])
             except OSError:
                 time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)

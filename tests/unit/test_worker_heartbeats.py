@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.server.adapter import Outgoing, Source
-from pelops.worker.settings import Settings
+from pelops.worker.server.adapter import DeliverySource, Outgoing
+from pelops.worker.settings import WorkerSettings
 from pelops.worker.worker import Worker
-from tests.unit.scripted_door import (
+from tests.unit.scripted_adapter import (
     STREAM,
-    ScriptedDoor,
+    ScriptedAdapter,
     loop_time,
     raw,
     run_virtually,
@@ -25,24 +25,24 @@ async def _hang(entry: Entry) -> None:
     await asyncio.sleep(10_000)
 
 
-@pytest.mark.parametrize("idle_limit_ms", [30_000, 7_001, 1_500, 900, 333])
-def test_nothing_is_said_before_a_heartbeat_is_due(idle_limit_ms: int) -> None:
-    door = ScriptedDoor(fresh=[raw(1)])
+@pytest.mark.parametrize("processing_timeout_ms", [30_000, 7_001, 1_500, 900, 333])
+def test_nothing_is_said_before_a_heartbeat_is_due(processing_timeout_ms: int) -> None:
+    adapter = ScriptedAdapter(fresh=[raw(1)])
 
     async def main() -> None:
-        settings = Settings(idle_limit_ms=idle_limit_ms, grace_s=0)
-        worker = Worker(lambda: door, settings, clock=asyncio.get_running_loop().time)
+        settings = WorkerSettings(processing_timeout_ms=processing_timeout_ms, grace_s=0)
+        worker = Worker(lambda: adapter, settings, clock=asyncio.get_running_loop().time)
         worker.handler(_hang)
         await work(worker, lambda: loop_time() > 100)
 
     run_virtually(main)
-    assert sum(bool(said.keeps) for said in door.said) > 100_000 / idle_limit_ms
-    assert [said for said in door.said[:-1] if said == Outgoing()] == []
+    assert sum(bool(said.keeps) for said in adapter.said) > 100_000 / processing_timeout_ms
+    assert [said for said in adapter.said[:-1] if said == Outgoing()] == []
 
 
 def test_a_heartbeat_is_due_at_its_time_and_not_only_after_it() -> None:
-    holding = Holding(1)
-    arrival = Arrival(STREAM, Source.NEW, 10.0, Terms(lambda: 0.0, 30.0))
-    holding.accept(Entry(arrival, raw(1)))
-    assert len(holding.due_for_refresh(10.0, 100)) == 1
-    assert holding.due_for_refresh(9.999, 100) == []
+    in_flight = InFlight(1)
+    arrival = Arrival(STREAM, DeliverySource.NEW, 10.0, Terms(lambda: 0.0, 30.0))
+    in_flight.accept(Entry(arrival, raw(1)))
+    assert len(in_flight.due_for_refresh(10.0, 100)) == 1
+    assert in_flight.due_for_refresh(9.999, 100) == []

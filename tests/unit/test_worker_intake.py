@@ -10,58 +10,60 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.worker.engine.acknowledgements import Letters, build_outgoing
+from pelops.worker.engine.acknowledgements import ExchangeAdditions, build_outgoing
 from pelops.worker.engine.exchange import decide_ahead
-from pelops.worker.engine.in_flight import Holding
-from pelops.worker.engine.prefetch import Intake, Pace
+from pelops.worker.engine.in_flight import InFlight
+from pelops.worker.engine.prefetch import FinishRate, Prefetcher
 from pelops.worker.engine.threads import Threads
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.handlers import outcomes_of_batch
-from pelops.worker.server.adapter import Source
+from pelops.worker.server.adapter import DeliverySource
 
 TASK: Any = object()
 
 
 def _entry(number: int, *, stamp_s: float = 0.0, key: bytes = b"orders") -> Entry:
-    arrival = Arrival(key, Source.NEW, stamp_s, Terms(lambda: 0.0, 30.0))
+    arrival = Arrival(key, DeliverySource.NEW, stamp_s, Terms(lambda: 0.0, 30.0))
     return Entry(arrival, [b"%d-0" % number, [b"n", b"1"], 0, 0])
 
 
-def _letters(grant: int = 10) -> Letters:
-    return Letters(left=(), marked=None, grant=grant, grant_at_once=grant, read=0)
+def _letters(grant: int = 10) -> ExchangeAdditions:
+    return ExchangeAdditions(left=(), started_ids=None, grant=grant, grant_at_once=grant, read=0)
 
 
-def _intake(**given: int) -> Intake:
-    intake = Intake(**{"concurrency": 10, "prefetch": 1000, "prefetch_bytes": 10_000, **given})
-    intake.sizes.count(1, 10)
-    return intake
+def _prefetcher(**given: int) -> Prefetcher:
+    prefetcher = Prefetcher(
+        **{"concurrency": 10, "prefetch": 1000, "prefetch_bytes": 10_000, **given}
+    )
+    prefetcher.sizes.count(1, 10)
+    return prefetcher
 
 
 def test_a_slow_worker_takes_no_more_than_it_can_run() -> None:
-    assert _intake().room(held=0, waiting=0, per_s=0.5) == 11
-    assert _intake().room(held=11, waiting=0, per_s=0.5) == 0
+    assert _prefetcher().room(held=0, waiting=0, per_s=0.5) == 11
+    assert _prefetcher().room(held=11, waiting=0, per_s=0.5) == 0
 
 
 def test_a_quick_worker_takes_what_it_can_start_within_a_fraction_of_a_second() -> None:
-    assert _intake().room(held=0, waiting=0, per_s=1000) == 210
-    assert _intake(prefetch=50).room(held=0, waiting=0, per_s=1000) == 60
+    assert _prefetcher().room(held=0, waiting=0, per_s=1000) == 210
+    assert _prefetcher(prefetch=50).room(held=0, waiting=0, per_s=1000) == 60
 
 
 def test_large_entries_are_taken_one_by_one() -> None:
-    intake = _intake()
-    intake.sizes.count(1, 50_000)
-    assert intake.room(held=0, waiting=0, per_s=1000) == 1
-    assert intake.room(held=1, waiting=0, per_s=1000) == 0
+    prefetcher = _prefetcher()
+    prefetcher.sizes.count(1, 50_000)
+    assert prefetcher.room(held=0, waiting=0, per_s=1000) == 1
+    assert prefetcher.room(held=1, waiting=0, per_s=1000) == 0
 
 
 def test_entries_that_wait_for_their_backoff_leave_room_for_others_but_not_for_ever() -> None:
-    intake = _intake(prefetch=20, prefetch_bytes=10**9)
-    assert intake.room(held=0, waiting=199, per_s=0) > 0
-    assert intake.room(held=0, waiting=200, per_s=0) == 0
+    prefetcher = _prefetcher(prefetch=20, prefetch_bytes=10**9)
+    assert prefetcher.room(held=0, waiting=199, per_s=0) > 0
+    assert prefetcher.room(held=0, waiting=200, per_s=0) == 0
 
 
 def test_the_rate_follows_what_is_finished() -> None:
-    pace = Pace(0.0)
+    pace = FinishRate(0.0)
     for step in range(1, 40):
         pace.count(100, step * 0.1)
     assert 900 < pace.per_s < 1100
@@ -70,7 +72,7 @@ def test_the_rate_follows_what_is_finished() -> None:
 
 
 def test_the_rate_is_known_in_full_soon_after_the_beginning() -> None:
-    pace = Pace(0.0)
+    pace = FinishRate(0.0)
     pace.count(100, 0.02)
     assert pace.per_s == pytest.approx(5000)
     pace.count(100, 0.04)
@@ -88,44 +90,44 @@ def test_only_quick_handlers_are_granted_ahead(
 
 
 def test_what_may_not_be_marked_keeps_its_place() -> None:
-    holding = Holding(10)
+    in_flight = InFlight(10)
     for number in range(1, 6):
-        holding.accept(_entry(number))
-    holding.offer(3)
-    holding.withdraw()
-    assert [entry.id for entry in holding.offer(10)] == ["1-0", "2-0", "3-0", "4-0", "5-0"]
+        in_flight.accept(_entry(number))
+    in_flight.offer(3)
+    in_flight.withdraw()
+    assert [entry.id for entry in in_flight.offer(10)] == ["1-0", "2-0", "3-0", "4-0", "5-0"]
 
 
 def test_entries_charged_before_and_others_take_turns() -> None:
-    holding = Holding(10)
+    in_flight = InFlight(10)
     for number in (1, 2):
-        holding.accept(_entry(number), alone=True)
+        in_flight.accept(_entry(number), isolated=True)
     for number in (3, 4):
-        holding.accept(_entry(number))
+        in_flight.accept(_entry(number))
     order = []
-    while holding.may_grant:
-        order.append([entry.id for entry in holding.offer(10)])
-        holding.confirm()
-        while (entry := holding.start(TASK, 0.0)) is not None:
-            holding.finish(entry)
+    while in_flight.may_grant:
+        order.append([entry.id for entry in in_flight.offer(10)])
+        in_flight.confirm()
+        while (entry := in_flight.start(TASK, 0.0)) is not None:
+            in_flight.finish(entry)
     assert order == [["1-0"], ["3-0", "4-0"], ["2-0"]]
 
 
 def test_the_same_id_on_two_streams_is_two_entries() -> None:
-    holding = Holding(10)
-    assert holding.accept(_entry(1)) and holding.accept(_entry(1, key=b"retry"))
-    assert not holding.accept(_entry(1))
-    assert len(holding) == 2
+    in_flight = InFlight(10)
+    assert in_flight.accept(_entry(1)) and in_flight.accept(_entry(1, key=b"retry"))
+    assert not in_flight.accept(_entry(1))
+    assert len(in_flight) == 2
 
 
 def test_heartbeats_come_in_the_order_of_delivery_and_only_for_what_is_old() -> None:
-    holding = Holding(10)
+    in_flight = InFlight(10)
     for number in range(1, 6):
-        holding.accept(_entry(number, stamp_s=number))
-    due = holding.due_for_refresh(3.5, 10)
+        in_flight.accept(_entry(number, stamp_s=number))
+    due = in_flight.due_for_refresh(3.5, 10)
     assert [entry.id for entry in due] == ["1-0", "2-0", "3-0"]
-    holding.refreshed(due[:2], 9.0)
-    assert [entry.id for entry in holding.due_for_refresh(100, 10)] == [
+    in_flight.refreshed(due[:2], 9.0)
+    assert [entry.id for entry in in_flight.due_for_refresh(100, 10)] == [
         "3-0",
         "4-0",
         "5-0",
@@ -135,14 +137,14 @@ def test_heartbeats_come_in_the_order_of_delivery_and_only_for_what_is_old() -> 
 
 
 def test_old_knowledge_is_checked_and_young_is_not() -> None:
-    holding = Holding(10)
+    in_flight = InFlight(10)
     for number, stamp_s in ((1, 0.0), (2, 95.0)):
-        holding.accept(_entry(number, stamp_s=stamp_s))
-    holding.offer(10)
-    holding.confirm()
-    while (entry := holding.start(TASK, 96.0)) is not None:
-        holding.finish(entry)
-    said = build_outgoing(holding, _letters(), 100.0, 30.0).outgoing
+        in_flight.accept(_entry(number, stamp_s=stamp_s))
+    in_flight.offer(10)
+    in_flight.confirm()
+    while (entry := in_flight.start(TASK, 96.0)) is not None:
+        in_flight.finish(entry)
+    said = build_outgoing(in_flight, _letters(), 100.0, 30.0).outgoing
     assert said.acks == {b"orders": [b"2-0"]}
     assert said.checked_acks == {b"orders": [b"1-0"]}
     assert said.keeps == {}
@@ -163,61 +165,61 @@ _ACTS = st.lists(
 def test_whatever_happens_nothing_is_lost_runs_twice_or_breaks_a_limit(
     acts: list[tuple[str, int]], concurrency: int, ordered: bool
 ) -> None:
-    holding = Holding(concurrency, (lambda entry: entry.raw_id[0] % 2) if ordered else None)
+    in_flight = InFlight(concurrency, (lambda entry: entry.raw_id[0] % 2) if ordered else None)
     known: dict[int, Entry] = {}
     for act, number in acts:
         if act in {"accept", "alone"}:
             entry = _entry(number)
-            if holding.accept(entry, alone=act == "alone"):
+            if in_flight.accept(entry, isolated=act == "alone"):
                 known[number] = entry
         elif act == "plain":
             some = [_entry(one) for one in (number, number + 1)]
-            held = holding.accept_plain(b"orders", some)
+            held = in_flight.accept_plain(b"orders", some)
             known.update({int(one.id[:-2]): one for one in some if one not in held})
         elif act == "disown":
             if number in known and not known[number].is_disowned:
-                holding.disown(known[number])
+                in_flight.disown(known[number])
         else:
-            _act(holding, act, number)
-        _check(holding, concurrency, ordered)
-    _run_dry(holding)
+            _act(in_flight, act, number)
+        _check(in_flight, concurrency, ordered)
+    _run_dry(in_flight)
     owned = {one for one in known.values() if not one.is_disowned}
-    assert set(holding.done) == owned == set(holding)
+    assert set(in_flight.done) == owned == set(in_flight)
 
 
-def _act(holding: Holding, act: str, number: int) -> None:
-    running = list(holding.running)
+def _act(in_flight: InFlight, act: str, number: int) -> None:
+    running = list(in_flight.running)
     match act:
         case "offer":
-            holding.offer(2 * holding.concurrency)
-            holding.confirm() if number % 3 else holding.withdraw()
+            in_flight.offer(2 * in_flight.concurrency)
+            in_flight.confirm() if number % 3 else in_flight.withdraw()
         case "start":
-            holding.start(TASK, 0.0)
+            in_flight.start(TASK, 0.0)
         case "wake":
-            holding.wake(2.0)
+            in_flight.wake(2.0)
         case "finish" if running:
-            holding.finish(running[number % len(running)])
+            in_flight.finish(running[number % len(running)])
         case "wait" if running:
-            holding.wait(running[number % len(running)], 1.0)
+            in_flight.wait(running[number % len(running)], 1.0)
 
 
-def _check(holding: Holding, concurrency: int, ordered: bool) -> None:
-    assert len(holding.running) <= concurrency
-    assert holding.queued >= 0
-    alone = [entry for entry in holding.running if entry.runs_alone]
-    assert not alone or len(holding.running) == 1
-    kept = [entry.order for entry in holding.running if not entry.is_disowned]
+def _check(in_flight: InFlight, concurrency: int, ordered: bool) -> None:
+    assert len(in_flight.running) <= concurrency
+    assert in_flight.queued >= 0
+    isolated = [entry for entry in in_flight.running if entry.runs_isolated]
+    assert not isolated or len(in_flight.running) == 1
+    kept = [entry.order for entry in in_flight.running if not entry.is_disowned]
     assert not ordered or len(kept) == len(set(kept))
 
 
-def _run_dry(holding: Holding) -> None:
+def _run_dry(in_flight: InFlight) -> None:
     for _ in range(100):
-        holding.wake(2.0)
-        holding.offer(10)
-        holding.confirm()
-        holding.start(TASK, 0.0)
-        for entry in list(holding.running):
-            holding.finish(entry)
+        in_flight.wake(2.0)
+        in_flight.offer(10)
+        in_flight.confirm()
+        in_flight.start(TASK, 0.0)
+        for entry in list(in_flight.running):
+            in_flight.finish(entry)
 
 
 def test_an_answer_of_another_length_fails_the_whole_batch() -> None:

@@ -12,11 +12,11 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from pelops.errors import RedisUnavailable
-from pelops.worker import Entry, Observer, Reject, Retry, RetryPolicy, Settings, Worker
+from pelops.worker import Entry, Observer, Reject, Retry, RetryPolicy, Worker, WorkerSettings
 from pelops.worker.entry import Arrival, Terms
-from pelops.worker.metrics import Metrics, Tally, build_metrics, render_metrics
-from pelops.worker.server.adapter import Source
-from tests.unit.scripted_door import STREAM, ScriptedDoor, loop_time, raw, run_virtually, work
+from pelops.worker.metrics import HistogramCounts, Metrics, build_metrics, render_metrics
+from pelops.worker.server.adapter import DeliverySource
+from tests.unit.scripted_adapter import STREAM, ScriptedAdapter, loop_time, raw, run_virtually, work
 
 LABELS = {"stream": "orders", "group": "g"}
 
@@ -31,15 +31,15 @@ def _value(registry: CollectorRegistry, name: str, **labels: str) -> float | Non
 
 
 def _entry(added_s: float, *more: bytes) -> Entry:
-    arrival = Arrival(STREAM, Source.NEW, 0.0, Terms(time.monotonic, 30.0))
+    arrival = Arrival(STREAM, DeliverySource.NEW, 0.0, Terms(time.monotonic, 30.0))
     flat = [b"f", b"v", *more]
     return Entry(arrival, [b"%d-0" % int(added_s * 1000), flat, 0, 0])
 
 
-def _work(observer: Observer, door: ScriptedDoor, handle: Any, done: Any) -> None:
+def _work(observer: Observer, adapter: ScriptedAdapter, handle: Any, done: Any) -> None:
     async def main() -> int:
-        settings = Settings(retry=RetryPolicy(max_retries=1))
-        worker = Worker(lambda: door, settings, observer=observer, clock=loop_time)
+        settings = WorkerSettings(retry=RetryPolicy(max_retries=1))
+        worker = Worker(lambda: adapter, settings, observer=observer, clock=loop_time)
         worker.handler(handle)
         return await work(worker, done)
 
@@ -47,7 +47,7 @@ def _work(observer: Observer, door: ScriptedDoor, handle: Any, done: Any) -> Non
 
 
 def test_all_that_becomes_of_entries_is_counted(registry: CollectorRegistry) -> None:
-    door = ScriptedDoor(fresh=[raw(number) for number in range(1, 11)])
+    adapter = ScriptedAdapter(fresh=[raw(number) for number in range(1, 11)])
 
     async def handle(entry: Entry) -> None:
         await asyncio.sleep(0.002)
@@ -59,7 +59,7 @@ def test_all_that_becomes_of_entries_is_counted(registry: CollectorRegistry) -> 
             raise ValueError
 
     metrics = build_metrics("orders", "g", registry=registry)
-    _work(metrics, door, handle, lambda: len(door.acked) == 8 and len(door.rejected) == 2)
+    _work(metrics, adapter, handle, lambda: len(adapter.acked) == 8 and len(adapter.rejected) == 2)
     assert _value(registry, "processed_total") == 8
     assert _value(registry, "failed_total") == 4  # two of them of the entry 3-0
     assert _value(registry, "retried_total") == 2
@@ -76,18 +76,18 @@ def test_all_that_becomes_of_entries_is_counted(registry: CollectorRegistry) -> 
 
 def test_what_runs_is_in_flight(registry: CollectorRegistry) -> None:
     metrics = build_metrics("orders", "g", registry=registry)
-    metrics.holding(3, 5)
+    metrics.in_flight(3, 5)
     assert (_value(registry, "in_flight"), _value(registry, "waiting")) == (3, 5)
 
 
 def test_refusals_are_counted_by_what_was_asked_and_the_error(registry: CollectorRegistry) -> None:
-    door = ScriptedDoor(fresh=[raw(1)], errors=[RedisUnavailable("LOADING")] * 2)
+    adapter = ScriptedAdapter(fresh=[raw(1)], errors=[RedisUnavailable("LOADING")] * 2)
 
     async def handle(entry: Entry) -> None:
         """A handler that is done at once."""
 
     metrics = build_metrics("orders", "g", registry=registry)
-    _work(metrics, door, handle, lambda: door.acked)
+    _work(metrics, adapter, handle, lambda: adapter.acked)
     found = _value(registry, "refused_total", what="exchange", error="RedisUnavailable")
     assert found == 2
 
@@ -106,14 +106,14 @@ def test_the_age_of_a_copy_is_that_of_the_first_entry() -> None:
     copy = _entry(
         now_s - 1, b"_original_id", b"%d-0" % int((now_s - 100) * 1000), b"_retry_count", b"1"
     )
-    copy.runs_alone = True
+    copy.runs_isolated = True
     metrics = Metrics()
     metrics.finished([_entry(now_s - 10), copy], [0.0, 0.0])
     assert 110 <= metrics.ages.sum < 170
 
 
 def test_a_histogram_counts_each_value_in_all_buckets_that_hold_it() -> None:
-    tally = Tally((1.0, 2.0))
+    tally = HistogramCounts((1.0, 2.0))
     tally.add([3.0, 1.0, 1.5])
     tally.add([0.0])
     assert tally.buckets() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pelops.worker import Entry, RetryPolicy, Settings
+from pelops.worker import Entry, RetryPolicy, WorkerSettings
 from pelops.worker.metrics import build_metrics, render_metrics
 from pelops.worker.producer import Adding
 from pelops.worker.testing import MemoryGroup
@@ -30,22 +30,22 @@ def test_a_test_that_the_page_shows_passes(shown: Callable[[], None]) -> None:
 
 
 def test_the_page_names_all_of_the_double() -> None:
-    told = {
+    reported = {
         re.split(r"[(.]", name)[0] for row in rows("Testing handlers") for name in names(row[0])
     }
     public = {name for name in vars(MemoryGroup) if not name.startswith("_")}
-    assert told - {"MemoryGroup", "clock"} == public - {"door"}
+    assert reported - {"MemoryGroup", "clock"} == public - {"adapter"}
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(Settings)])
+@pytest.mark.parametrize("name", [one.name for one in fields(WorkerSettings)])
 def test_an_option_has_the_variable_and_the_default_that_the_page_says(name: str) -> None:
     (row,) = [row for row in rows("Options") if names(row[0]) == [name]]
-    _, variable, told, _ = row
-    default = getattr(Settings(), name)
-    if isinstance(default, int | float) and "MiB" not in told:
-        assert float(told) == default
+    _, variable, reported, _ = row
+    default = getattr(WorkerSettings(), name)
+    if isinstance(default, int | float) and "MiB" not in reported:
+        assert float(reported) == default
     for value in ("70", "90") if names(variable) else ():
-        changed = getattr(Settings.from_env({names(variable)[0]: value}), name)
+        changed = getattr(WorkerSettings.from_env({names(variable)[0]: value}), name)
         changed = changed.max_retries if isinstance(changed, RetryPolicy) else changed
         assert str(changed).removesuffix(".0") == value
 
@@ -58,13 +58,19 @@ def test_an_option_of_the_producer_has_the_default_that_the_page_says(name: str)
 
 
 def test_defaults_in_words_are_true() -> None:
-    told = {names(row[0])[0]: row[2] for row in rows("Options")[1:] if names(row[0])}
-    assert Settings().prefetch_bytes == 64 * 1024 * 1024 and told["prefetch_bytes"] == "64 MiB"
-    policy = Settings().retry
+    reported = {names(row[0])[0]: row[2] for row in rows("Options")[1:] if names(row[0])}
+    assert (
+        WorkerSettings().prefetch_bytes == 64 * 1024 * 1024
+        and reported["prefetch_bytes"] == "64 MiB"
+    )
+    policy = WorkerSettings().retry
     assert [policy.wait_s(failures) for failures in (1, 2, 3)] == [1, 2, 4]
-    assert policy.max_retries == 3 and "3 retries after 1, 2, 4 s" in told["retry"]
-    assert {told[name] for name in ("timeout_s", "health_port")} == {"none"}
-    assert Settings().spoken_for_s == 60 and Settings(idle_limit_ms=300_000).spoken_for_s == 600
+    assert policy.max_retries == 3 and "3 retries after 1, 2, 4 s" in reported["retry"]
+    assert {reported[name] for name in ("timeout_s", "health_port")} == {"none"}
+    assert (
+        WorkerSettings().spoken_for_s == 60
+        and WorkerSettings(processing_timeout_ms=300_000).spoken_for_s == 600
+    )
 
 
 def test_the_page_names_what_an_entry_has() -> None:
@@ -72,7 +78,7 @@ def test_the_page_names_what_an_entry_has() -> None:
     for name in shown - {"entry"} - {"id", "stream"}:
         assert hasattr(Entry, name), name
     inner = {"key", "raw_id", "refreshed_s", "source", "order", "cancelled_for"}
-    inner |= {"failures", "started_s", "seconds", "has_finished", "runs_alone", "was_put_back"}
+    inner |= {"failures", "started_s", "seconds", "has_finished", "runs_isolated", "was_put_back"}
     public = {name for name in vars(Entry) if not name.startswith("_")}
     assert public - inner == shown - {"entry"}
 
@@ -82,10 +88,10 @@ def test_the_page_names_all_metrics() -> None:
     build_metrics("a", "b", registry=registry)
     text = render_metrics(registry).decode()
     known = set(re.findall(r"^# TYPE pelops_worker_(\S+)", text, flags=re.M))
-    told = {
+    reported = {
         name.removeprefix("...").removeprefix("pelops_worker").removeprefix("_")
         for row in rows("What it tells")
         for name in names(row[0])
         if "_" in name
     }
-    assert told == known
+    assert reported == known

@@ -13,10 +13,10 @@ from pelops.errors import NoSuchGroup, OutcomeUnknown, RedisUnavailable, WrongTy
 from pelops.worker.engine.retries import RetryPolicy
 from pelops.worker.entry import Entry
 from pelops.worker.outcomes import Reject, Retry, Undecodable
-from pelops.worker.server.adapter import Outgoing, Source
-from tests.unit.scripted_door import (
+from pelops.worker.server.adapter import DeliverySource, Outgoing
+from tests.unit.scripted_adapter import (
     STREAM,
-    ScriptedDoor,
+    ScriptedAdapter,
     build_worker,
     charged,
     loop_time,
@@ -33,9 +33,11 @@ def _entries(count: int) -> list[Any]:
     return [raw(number) for number in range(1, count + 1)]
 
 
-def _serve(door: ScriptedDoor, handle: Handle, done: Callable[[], Any], **options: Any) -> int:
+def _serve(
+    adapter: ScriptedAdapter, handle: Handle, done: Callable[[], Any], **options: Any
+) -> int:
     async def main() -> int:
-        worker = build_worker(door, **options)
+        worker = build_worker(adapter, **options)
         worker.handler(handle)
         return await work(worker, done)
 
@@ -43,7 +45,7 @@ def _serve(door: ScriptedDoor, handle: Handle, done: Callable[[], Any], **option
 
 
 def _marks(outgoing: Outgoing) -> set[bytes]:
-    return set((outgoing.marks or b"").split())
+    return set((outgoing.started_ids or b"").split())
 
 
 async def _nothing(entry: Entry) -> None:
@@ -55,22 +57,22 @@ async def _nothing(entry: Entry) -> None:
 
 @pytest.mark.parametrize("wait_s", [0, 0.01])
 def test_a_handler_starts_only_when_its_mark_has_been_answered(wait_s: float) -> None:
-    door = ScriptedDoor(fresh=_entries(300))
+    adapter = ScriptedAdapter(fresh=_entries(300))
     unmarked = []
 
     async def handle(entry: Entry) -> None:
-        said = [one for one in door.said if one.marks is not None]
+        said = [one for one in adapter.said if one.started_ids is not None]
         if not any(entry.raw_id in _marks(one) for one in said):
             unmarked.append(entry.id)
         if wait_s:
             await asyncio.sleep(wait_s)
 
-    _serve(door, handle, lambda: len(door.acked) == 300, concurrency=10)
+    _serve(adapter, handle, lambda: len(adapter.acked) == 300, concurrency=10)
     assert unmarked == []
 
 
 def test_of_slow_handlers_exactly_what_runs_is_marked() -> None:
-    door = ScriptedDoor(fresh=_entries(100))
+    adapter = ScriptedAdapter(fresh=_entries(100))
     running: set[bytes] = set()
     ahead = []
 
@@ -80,16 +82,18 @@ def test_of_slow_handlers_exactly_what_runs_is_marked() -> None:
         running.discard(entry.raw_id)
 
     def look(outgoing: Outgoing) -> None:
-        if len(door.acked) >= 20:
+        if len(adapter.acked) >= 20:
             ahead.append(len(_marks(outgoing)))
 
-    door.on_exchange = look
-    _serve(door, handle, lambda: len(door.acked) == 100, concurrency=10)
+    adapter.on_exchange = look
+    _serve(adapter, handle, lambda: len(adapter.acked) == 100, concurrency=10)
     assert max(ahead) <= 10
 
 
 def test_nothing_runs_beside_an_entry_that_was_charged_before() -> None:
-    door = ScriptedDoor(fresh=[*_entries(5), charged(6), *[raw(n) for n in (7, 8)], charged(9)])
+    adapter = ScriptedAdapter(
+        fresh=[*_entries(5), charged(6), *[raw(n) for n in (7, 8)], charged(9)]
+    )
     running: set[str] = set()
     beside: dict[str, set[str]] = {}
 
@@ -100,15 +104,15 @@ def test_nothing_runs_beside_an_entry_that_was_charged_before() -> None:
         await asyncio.sleep(0.5)
         running.discard(entry.id)
 
-    _serve(door, handle, lambda: len(door.acked) == 9)
+    _serve(adapter, handle, lambda: len(adapter.acked) == 9)
     assert beside["6-0"] == {"6-0"} and beside["9-0"] == {"9-0"}
     assert max(len(others) for others in beside.values()) > 1
-    alone = [_marks(one) for one in door.said if b"6-0" in _marks(one)]
-    assert alone and all(marks == {b"6-0"} for marks in alone)
+    isolated = [_marks(one) for one in adapter.said if b"6-0" in _marks(one)]
+    assert isolated and all(started_ids == {b"6-0"} for started_ids in isolated)
 
 
 def test_an_entry_that_was_delivered_again_and_again_runs_alone() -> None:
-    door = ScriptedDoor(fresh=[raw(1, deliveries=2), raw(2), raw(3)])
+    adapter = ScriptedAdapter(fresh=[raw(1, deliveries=2), raw(2), raw(3)])
     running, most = set(), []
 
     async def handle(entry: Entry) -> None:
@@ -118,85 +122,87 @@ def test_an_entry_that_was_delivered_again_and_again_runs_alone() -> None:
         await asyncio.sleep(1)
         running.discard(entry.id)
 
-    _serve(door, handle, lambda: len(door.acked) == 3)
+    _serve(adapter, handle, lambda: len(adapter.acked) == 3)
     assert most == [1]
 
 
 def test_what_ended_a_former_process_is_left_alone_and_goes_on_being_named() -> None:
-    door = ScriptedDoor(fresh=_entries(2), history=[raw(7), raw(8)], left=frozenset({b"7-0"}))
-    _serve(door, _nothing, lambda: len(door.acked) == 3)
-    assert sorted(door.acked) == [b"1-0", b"2-0", b"8-0"]
-    assert all(b"7-0" in _marks(one) for one in door.said if one.marks is not None)
+    adapter = ScriptedAdapter(fresh=_entries(2), history=[raw(7), raw(8)], left=frozenset({b"7-0"}))
+    _serve(adapter, _nothing, lambda: len(adapter.acked) == 3)
+    assert sorted(adapter.acked) == [b"1-0", b"2-0", b"8-0"]
+    assert all(b"7-0" in _marks(one) for one in adapter.said if one.started_ids is not None)
 
 
 def test_what_was_left_alone_is_handled_when_it_is_given_anew() -> None:
-    door = ScriptedDoor(
-        fresh=[raw(7, deliveries=1)], left=frozenset({b"7-0"}), source=Source.HANDED_OVER
+    adapter = ScriptedAdapter(
+        fresh=[raw(7, deliveries=1)], left=frozenset({b"7-0"}), source=DeliverySource.HANDED_OVER
     )
-    _serve(door, _nothing, lambda: door.acked == [b"7-0"])
-    assert b"7-0" not in _marks(door.said[-1])
+    _serve(adapter, _nothing, lambda: adapter.acked == [b"7-0"])
+    assert b"7-0" not in _marks(adapter.said[-1])
 
 
 # Acknowledgements.
 
 
 def test_acknowledgements_travel_together() -> None:
-    door = ScriptedDoor(fresh=_entries(1000))
-    _serve(door, _nothing, lambda: len(door.acked) == 1000)
-    assert len(door.said) < 50
+    adapter = ScriptedAdapter(fresh=_entries(1000))
+    _serve(adapter, _nothing, lambda: len(adapter.acked) == 1000)
+    assert len(adapter.said) < 50
 
 
 def test_an_acknowledgement_whose_answer_was_lost_is_said_again() -> None:
-    door = ScriptedDoor(fresh=_entries(1), errors=[None, OutcomeUnknown("cut"), OutcomeUnknown("")])
+    adapter = ScriptedAdapter(
+        fresh=_entries(1), errors=[None, OutcomeUnknown("cut"), OutcomeUnknown("")]
+    )
     runs = []
 
     async def handle(entry: Entry) -> None:
         runs.append(entry.id)
 
-    _serve(door, handle, lambda: door.acked)
+    _serve(adapter, handle, lambda: adapter.acked)
     assert runs == ["1-0"]
-    assert door.acked == [b"1-0"]
+    assert adapter.acked == [b"1-0"]
 
 
 def test_an_entry_that_comes_again_while_it_is_held_runs_once() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     runs = []
 
     async def handle(entry: Entry) -> None:
         runs.append(entry.id)
-        door.history = [raw(1, deliveries=1)]
-        door.epoch += 1  # a connection was lost
+        adapter.history = [raw(1, deliveries=1)]
+        adapter.epoch += 1  # a connection was lost
         await asyncio.sleep(5)
 
-    _serve(door, handle, lambda: door.acked)
+    _serve(adapter, handle, lambda: adapter.acked)
     assert runs == ["1-0"]
 
 
 def test_what_was_not_refreshed_for_long_is_acknowledged_only_after_a_look() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     stopped_s = [0.0]
 
     async def main() -> None:
-        worker = build_worker(door, idle_limit_ms=30_000)
+        worker = build_worker(adapter, processing_timeout_ms=30_000)
         worker._clock = lambda: loop_time() + stopped_s[0]
 
         @worker.handler
         async def handle(entry: Entry) -> None:
             stopped_s[0] = 100  # SIGSTOP, SIGCONT
-            door.lost = {entry.raw_id}
+            adapter.lost = {entry.raw_id}
 
-        await work(worker, lambda: len(door.said) > 1)
+        await work(worker, lambda: len(adapter.said) > 1)
 
     run_virtually(main)
-    assert door.acked == []
-    assert not any(one.acks for one in door.said)
-    assert any(one.checked_acks for one in door.said)
+    assert adapter.acked == []
+    assert not any(one.acks for one in adapter.said)
+    assert any(one.checked_acks for one in adapter.said)
 
 
 def test_after_a_group_was_lost_nothing_is_acknowledged_without_a_look() -> None:
-    door = ScriptedDoor(fresh=_entries(1), errors=[None, NoSuchGroup("gone")])
-    _serve(door, _nothing, lambda: door.acked)
-    assert [bool(one.checked_acks) for one in door.said if one.acks or one.checked_acks] == [
+    adapter = ScriptedAdapter(fresh=_entries(1), errors=[None, NoSuchGroup("gone")])
+    _serve(adapter, _nothing, lambda: adapter.acked)
+    assert [bool(one.checked_acks) for one in adapter.said if one.acks or one.checked_acks] == [
         False,
         True,
     ]
@@ -207,7 +213,7 @@ def test_after_a_group_was_lost_nothing_is_acknowledged_without_a_look() -> None
 
 def test_all_that_is_held_is_refreshed_within_half_of_the_limit() -> None:
     """What runs, what waits for its turn, and what waits for its backoff."""
-    door = ScriptedDoor(fresh=_entries(4))
+    adapter = ScriptedAdapter(fresh=_entries(4))
     refreshed: dict[bytes, list[float]] = {}
 
     def note(outgoing: Outgoing) -> None:
@@ -219,8 +225,15 @@ def test_all_that_is_held_is_refreshed_within_half_of_the_limit() -> None:
             raise Retry(after=100)
         await asyncio.sleep(100)
 
-    door.on_exchange = note
-    _serve(door, handle, lambda: loop_time() > 90, concurrency=2, idle_limit_ms=30_000, grace_s=0)
+    adapter.on_exchange = note
+    _serve(
+        adapter,
+        handle,
+        lambda: loop_time() > 90,
+        concurrency=2,
+        processing_timeout_ms=30_000,
+        grace_s=0,
+    )
     assert set(refreshed) == {b"1-0", b"2-0", b"3-0"}  # the fourth was never asked for
     for times in refreshed.values():
         gaps = [later - sooner for sooner, later in pairwise(times)]
@@ -228,7 +241,7 @@ def test_all_that_is_held_is_refreshed_within_half_of_the_limit() -> None:
 
 
 def test_a_handler_is_cancelled_when_its_entry_belongs_to_another_worker() -> None:
-    door = ScriptedDoor(fresh=_entries(2), lost={b"1-0"})
+    adapter = ScriptedAdapter(fresh=_entries(2), lost={b"1-0"})
     ends = []
 
     async def handle(entry: Entry) -> None:
@@ -238,13 +251,13 @@ def test_a_handler_is_cancelled_when_its_entry_belongs_to_another_worker() -> No
             ends.append((entry.id, entry.is_disowned))
             raise
 
-    _serve(door, handle, lambda: ends and door.acked, idle_limit_ms=30_000)
+    _serve(adapter, handle, lambda: ends and adapter.acked, processing_timeout_ms=30_000)
     assert ends == [("1-0", True)]
-    assert door.acked == [b"2-0"]
+    assert adapter.acked == [b"2-0"]
 
 
 def test_a_disowned_entry_is_not_acknowledged_though_its_handler_goes_on_to_its_end() -> None:
-    door = ScriptedDoor(fresh=_entries(1), lost={b"1-0"})
+    adapter = ScriptedAdapter(fresh=_entries(1), lost={b"1-0"})
     ends = []
 
     async def handle(entry: Entry) -> None:
@@ -253,15 +266,15 @@ def test_a_disowned_entry_is_not_acknowledged_though_its_handler_goes_on_to_its_
         except asyncio.CancelledError:
             ends.append(entry.id)
 
-    _serve(door, handle, lambda: ends, idle_limit_ms=30_000)
-    assert door.acked == [] and door.rejected == []
+    _serve(adapter, handle, lambda: ends, processing_timeout_ms=30_000)
+    assert adapter.acked == [] and adapter.rejected == []
 
 
 # Failures.
 
 
 def test_a_failed_entry_runs_again_here_after_its_backoff() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     times = []
 
     async def handle(entry: Entry) -> None:
@@ -269,7 +282,7 @@ def test_a_failed_entry_runs_again_here_after_its_backoff() -> None:
         if entry.attempt < 3:
             raise ValueError("not yet")
 
-    _serve(door, handle, lambda: door.acked, retry=RetryPolicy(initial_s=2, factor=5))
+    _serve(adapter, handle, lambda: adapter.acked, retry=RetryPolicy(initial_s=2, factor=5))
     assert [round(later - sooner) for sooner, later in pairwise(times)] == [
         2,
         10,
@@ -277,19 +290,19 @@ def test_a_failed_entry_runs_again_here_after_its_backoff() -> None:
 
 
 def test_an_entry_that_failed_too_often_becomes_a_dead_letter_with_its_error() -> None:
-    door = ScriptedDoor(fresh=[charged(5, 2)])
+    adapter = ScriptedAdapter(fresh=[charged(5, 2)])
 
     async def handle(entry: Entry) -> None:
         raise ValueError("no such order")
 
-    _serve(door, handle, lambda: door.rejected, retry=RetryPolicy(max_retries=3))
-    assert door.rejected == [(b"5-0", "HandlerFailed", "ValueError: no such order")]
-    assert door.acked == []
+    _serve(adapter, handle, lambda: adapter.rejected, retry=RetryPolicy(max_retries=3))
+    assert adapter.rejected == [(b"5-0", "HandlerFailed", "ValueError: no such order")]
+    assert adapter.acked == []
 
 
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_handler_can_ask_for_a_retry_and_for_a_dead_letter(raises: bool) -> None:
-    door = ScriptedDoor(fresh=_entries(2))
+    adapter = ScriptedAdapter(fresh=_entries(2))
     runs = []
 
     async def handle(entry: Entry) -> Any:
@@ -300,13 +313,13 @@ def test_a_handler_can_ask_for_a_retry_and_for_a_dead_letter(raises: bool) -> No
             raise said
         return said
 
-    _serve(door, handle, lambda: door.rejected and door.acked)
-    assert door.rejected == [(b"2-0", "Fraud", "a known card")]
+    _serve(adapter, handle, lambda: adapter.rejected and adapter.acked)
+    assert adapter.rejected == [(b"2-0", "Fraud", "a known card")]
     assert runs[-1] == ("1-0", 40)
 
 
 def test_a_retry_that_does_not_count_goes_on_for_ever() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     attempts = []
 
     async def handle(entry: Entry) -> None:
@@ -314,66 +327,66 @@ def test_a_retry_that_does_not_count_goes_on_for_ever() -> None:
         if len(attempts) < 20:
             raise Retry(after=1, counts=False)
 
-    _serve(door, handle, lambda: door.acked)
+    _serve(adapter, handle, lambda: adapter.acked)
     assert attempts == [1] * 20
 
 
 def test_an_entry_that_holds_something_else_becomes_a_dead_letter_and_the_others_go_on() -> None:
-    door = ScriptedDoor(fresh=[raw(1, b"order", b"{"), raw(2, b"order", b'{"a": 1}')])
+    adapter = ScriptedAdapter(fresh=[raw(1, b"order", b"{"), raw(2, b"order", b'{"a": 1}')])
 
     async def handle(entry: Entry) -> None:
         assert entry.json("order") == {"a": 1}
 
-    _serve(door, handle, lambda: door.rejected and door.acked)
-    assert door.rejected[0][:2] == (b"1-0", Undecodable("").reason)
+    _serve(adapter, handle, lambda: adapter.rejected and adapter.acked)
+    assert adapter.rejected[0][:2] == (b"1-0", Undecodable("").reason)
 
 
 def test_a_dead_letter_that_redis_refuses_is_tried_until_it_is_there() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     refusals = [RedisUnavailable("OOM"), OutcomeUnknown("cut")]
-    reject = door.reject
+    reject = adapter.reject
 
     async def refuse(*args: Any, **named: Any) -> bool:
         if refusals:
             raise refusals.pop()
         return await reject(*args, **named)
 
-    door.reject = refuse  # type: ignore[method-assign]
+    adapter.reject = refuse  # type: ignore[method-assign]
 
     async def handle(entry: Entry) -> None:
         raise Reject
 
-    _serve(door, handle, lambda: door.rejected)
-    assert len(door.rejected) == 1
+    _serve(adapter, handle, lambda: adapter.rejected)
+    assert len(adapter.rejected) == 1
 
 
 def test_a_disowned_entry_becomes_no_dead_letter() -> None:
-    door = ScriptedDoor(fresh=_entries(1), lost={b"1-0"})
+    adapter = ScriptedAdapter(fresh=_entries(1), lost={b"1-0"})
     runs = []
 
     async def handle(entry: Entry) -> None:
         runs.append(entry.id)
         raise Reject
 
-    _serve(door, handle, lambda: runs and loop_time() > 5)
-    assert door.rejected == [] and door.acked == []
+    _serve(adapter, handle, lambda: runs and loop_time() > 5)
+    assert adapter.rejected == [] and adapter.acked == []
 
 
 def test_a_handler_that_hangs_is_cancelled_and_its_entry_has_failed() -> None:
-    door = ScriptedDoor(fresh=_entries(3))
+    adapter = ScriptedAdapter(fresh=_entries(3))
 
     async def handle(entry: Entry) -> None:
         if entry.id == "1-0":
             await asyncio.sleep(10_000)
 
     policy = RetryPolicy(max_retries=1)
-    _serve(door, handle, lambda: door.rejected, timeout_s=5, retry=policy)
-    assert door.rejected == [(b"1-0", "HandlerFailed", "TimeoutError: it took longer than 5 s")]
-    assert sorted(door.acked) == [b"2-0", b"3-0"]
+    _serve(adapter, handle, lambda: adapter.rejected, timeout_s=5, retry=policy)
+    assert adapter.rejected == [(b"1-0", "HandlerFailed", "TimeoutError: it took longer than 5 s")]
+    assert sorted(adapter.acked) == [b"2-0", b"3-0"]
 
 
 def test_a_handler_that_goes_on_after_its_cancellation_does_not_keep_its_place() -> None:
-    door = ScriptedDoor(fresh=_entries(3))
+    adapter = ScriptedAdapter(fresh=_entries(3))
     ends = False
 
     async def handle(entry: Entry) -> None:
@@ -385,21 +398,21 @@ def test_a_handler_that_goes_on_after_its_cancellation_does_not_keep_its_place()
 
     async def main() -> None:
         nonlocal ends
-        worker = build_worker(door, timeout_s=5, concurrency=1, grace_s=0)
+        worker = build_worker(adapter, timeout_s=5, concurrency=1, grace_s=0)
         worker.handler(handle)
-        await work(worker, lambda: len(door.acked) == 2)
+        await work(worker, lambda: len(adapter.acked) == 2)
         ends = True
         await asyncio.sleep(2)
 
     run_virtually(main)
-    assert door.acked == [b"2-0", b"3-0"]
+    assert adapter.acked == [b"2-0", b"3-0"]
 
 
 # Order.
 
 
 def test_entries_with_equal_keys_run_one_after_another_in_order_also_when_one_fails() -> None:
-    door = ScriptedDoor(fresh=[raw(n, b"customer", b"%d" % (n % 3)) for n in range(1, 31)])
+    adapter = ScriptedAdapter(fresh=[raw(n, b"customer", b"%d" % (n % 3)) for n in range(1, 31)])
     running: set[bytes] = set()
     ended: dict[bytes, list[int]] = {}
     overlaps = []
@@ -414,7 +427,9 @@ def test_entries_with_equal_keys_run_one_after_another_in_order_also_when_one_fa
             raise ValueError
         ended.setdefault(key, []).append(int(entry.id[:-2]))
 
-    _serve(door, handle, lambda: len(door.acked) == 30, order_by=lambda entry: entry["customer"])
+    _serve(
+        adapter, handle, lambda: len(adapter.acked) == 30, order_by=lambda entry: entry["customer"]
+    )
     assert not any(overlaps)
     assert all(numbers == sorted(numbers) for numbers in ended.values())
     assert len(ended) == 3
@@ -424,17 +439,21 @@ def test_entries_with_equal_keys_run_one_after_another_in_order_also_when_one_fa
 
 
 def test_the_own_history_comes_before_anything_new_and_again_after_a_reconnect() -> None:
-    door = ScriptedDoor(fresh=_entries(1), history=[raw(8), raw(9)])
+    adapter = ScriptedAdapter(fresh=_entries(1), history=[raw(8), raw(9)])
 
     async def main() -> None:
-        worker = build_worker(door)
+        worker = build_worker(adapter)
         worker.handler(_nothing)
         serving = asyncio.create_task(worker.serve())
-        await until(lambda: len(door.acked) == 3)
-        assert door.calls.index("begin") < door.calls.index("history") < door.calls.index("read")
-        door.history = [raw(10)]
-        door.epoch += 1
-        await until(lambda: len(door.acked) == 4)
+        await until(lambda: len(adapter.acked) == 3)
+        assert (
+            adapter.calls.index("begin")
+            < adapter.calls.index("history")
+            < adapter.calls.index("read")
+        )
+        adapter.history = [raw(10)]
+        adapter.epoch += 1
+        await until(lambda: len(adapter.acked) == 4)
         worker.stop()
         await serving
 
@@ -442,54 +461,54 @@ def test_the_own_history_comes_before_anything_new_and_again_after_a_reconnect()
 
 
 def test_a_group_that_is_missing_is_waited_for() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     refusals = [NoSuchGroup("gone")] * 20
-    read = door.read
+    read = adapter.read
 
     async def refuse(count: int, block_ms: int) -> Any:
         if refusals:
             raise refusals.pop()
         return await read(count, block_ms)
 
-    door.read = refuse  # type: ignore[method-assign]
-    _serve(door, _nothing, lambda: door.acked)
+    adapter.read = refuse  # type: ignore[method-assign]
+    _serve(adapter, _nothing, lambda: adapter.acked)
 
 
 def test_a_server_that_does_not_answer_at_the_start_is_waited_for() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     refusals = [RedisUnavailable("connection refused")] * 3
-    begin = door.begin
+    begin = adapter.begin
 
     async def refuse() -> Any:
         if refusals:
             raise refusals.pop()
         return await begin()
 
-    door.begin = refuse  # type: ignore[method-assign]
-    _serve(door, _nothing, lambda: door.acked)
+    adapter.begin = refuse  # type: ignore[method-assign]
+    _serve(adapter, _nothing, lambda: adapter.acked)
 
 
 def test_what_waiting_does_not_help_ends_the_worker_at_its_start() -> None:
-    door = ScriptedDoor()
+    adapter = ScriptedAdapter()
 
     async def refuse() -> Any:
         raise WrongType("orders holds a hash", key="orders", found="hash")
 
-    door.begin = refuse  # type: ignore[method-assign]
+    adapter.begin = refuse  # type: ignore[method-assign]
     with pytest.raises(WrongType):
-        _serve(door, _nothing, lambda: False)
-    assert door.calls[-1] == "close"
+        _serve(adapter, _nothing, lambda: False)
+    assert adapter.calls[-1] == "close"
 
 
 # The end.
 
 
 def test_a_worker_that_stops_finishes_what_runs_and_hands_back_the_rest() -> None:
-    door = ScriptedDoor(fresh=_entries(10))
+    adapter = ScriptedAdapter(fresh=_entries(10))
     ended = []
 
     async def main() -> int:
-        worker = build_worker(door, concurrency=2, prefetch=10)
+        worker = build_worker(adapter, concurrency=2, prefetch=10)
 
         @worker.handler
         async def handle(entry: Entry) -> None:
@@ -502,26 +521,26 @@ def test_a_worker_that_stops_finishes_what_runs_and_hands_back_the_rest() -> Non
         return await serving
 
     assert run_virtually(main) == 0
-    assert sorted(ended) == sorted(door.acked)
+    assert sorted(ended) == sorted(adapter.acked)
     assert len(ended) == 2
-    assert set(door.released) == door.pending  # whatever had been delivered
-    assert door.calls[-2:] == ["leave", "close"]
+    assert set(adapter.released) == adapter.pending  # whatever had been delivered
+    assert adapter.calls[-2:] == ["leave", "close"]
 
 
 def test_what_failed_and_waits_is_handed_back_at_the_end() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
     runs = []
 
     async def handle(entry: Entry) -> None:
         runs.append(entry.id)
         raise Retry(after=1000)
 
-    _serve(door, handle, lambda: runs)
-    assert door.released == [b"1-0"]
+    _serve(adapter, handle, lambda: runs)
+    assert adapter.released == [b"1-0"]
 
 
 def test_handlers_that_do_not_end_within_the_grace_period_are_cancelled_and_handed_back() -> None:
-    door = ScriptedDoor(fresh=_entries(2))
+    adapter = ScriptedAdapter(fresh=_entries(2))
     cancelled_at = []
 
     async def handle(entry: Entry) -> None:
@@ -531,31 +550,33 @@ def test_handlers_that_do_not_end_within_the_grace_period_are_cancelled_and_hand
             cancelled_at.append(round(loop_time()))
             raise
 
-    started = _serve(door, handle, lambda: loop_time() > 1, grace_s=20, idle_limit_ms=600_000)
+    started = _serve(
+        adapter, handle, lambda: loop_time() > 1, grace_s=20, processing_timeout_ms=600_000
+    )
     assert started == 0
     assert cancelled_at == [21, 21]
-    assert sorted(door.released) == [b"1-0", b"2-0"] and door.acked == []
+    assert sorted(adapter.released) == [b"1-0", b"2-0"] and adapter.acked == []
 
 
 def test_the_last_word_is_one_exchange_and_names_nothing_as_started() -> None:
-    door = ScriptedDoor(fresh=_entries(5))
+    adapter = ScriptedAdapter(fresh=_entries(5))
     said_before = []
 
     async def handle(entry: Entry) -> None:
         await asyncio.sleep(3)
-        said_before.append(len(door.said))
+        said_before.append(len(adapter.said))
 
-    _serve(door, handle, lambda: loop_time() > 1, acknowledge_s=10, acknowledge_count=100)
-    assert len(door.acked) == 5
-    assert len(door.said) - max(said_before) == 1
-    assert door.said[-1].marks == b""
+    _serve(adapter, handle, lambda: loop_time() > 1, acknowledge_s=10, acknowledge_count=100)
+    assert len(adapter.acked) == 5
+    assert len(adapter.said) - max(said_before) == 1
+    assert adapter.said[-1].started_ids == b""
 
 
 def test_a_second_stop_does_not_wait_for_handlers() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
 
     async def main() -> float:
-        worker = build_worker(door, grace_s=1000, idle_limit_ms=10_000_000)
+        worker = build_worker(adapter, grace_s=1000, processing_timeout_ms=10_000_000)
 
         @worker.handler
         async def handle(entry: Entry) -> None:
@@ -574,23 +595,23 @@ def test_a_second_stop_does_not_wait_for_handlers() -> None:
 
 @pytest.mark.parametrize(("raised", "code"), [(SystemExit(7), 7), (KeyboardInterrupt(), 130)])
 def test_a_handler_that_ends_the_process_ends_it_in_good_order(raised: Any, code: int) -> None:
-    door = ScriptedDoor(fresh=_entries(3))
+    adapter = ScriptedAdapter(fresh=_entries(3))
 
     async def handle(entry: Entry) -> None:
         await asyncio.sleep(1)
         if entry.id == "2-0":
             raise raised
 
-    assert _serve(door, handle, lambda: False) == code
-    assert sorted(door.acked) == [b"1-0", b"3-0"]
-    assert door.released == [b"2-0"]
+    assert _serve(adapter, handle, lambda: False) == code
+    assert sorted(adapter.acked) == [b"1-0", b"3-0"]
+    assert adapter.released == [b"2-0"]
 
 
 def test_an_application_that_cancels_a_worker_finds_it_wound_down() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
 
     async def main() -> None:
-        worker = build_worker(door)
+        worker = build_worker(adapter)
 
         @worker.handler
         async def handle(entry: Entry) -> None:
@@ -603,21 +624,21 @@ def test_an_application_that_cancels_a_worker_finds_it_wound_down() -> None:
             await serving
 
     run_virtually(main)
-    assert door.acked == [b"1-0"] and door.calls[-1] == "close"
+    assert adapter.acked == [b"1-0"] and adapter.calls[-1] == "close"
 
 
 def test_redis_that_does_not_answer_at_the_end_does_not_keep_the_process() -> None:
-    door = ScriptedDoor(fresh=_entries(1))
+    adapter = ScriptedAdapter(fresh=_entries(1))
 
     async def handle(entry: Entry) -> None:
-        door.errors = [RedisUnavailable("down")] * 10_000
+        adapter.errors = [RedisUnavailable("down")] * 10_000
 
     async def main() -> tuple[int, float]:
-        worker = build_worker(door, grace_s=1)
+        worker = build_worker(adapter, grace_s=1)
         worker.handler(handle)
-        code = await work(worker, lambda: door.errors)
+        code = await work(worker, lambda: adapter.errors)
         return code, loop_time()
 
     code, ended_s = run_virtually(main)
     assert code == 0 and ended_s < 15
-    assert door.acked == []
+    assert adapter.acked == []

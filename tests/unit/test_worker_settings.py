@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pelops.worker.engine.retries import Again, GivenUp, RetryPolicy, decide_settlement
-from pelops.worker.engine.uncaught import WrongSettings
+from pelops.worker.engine.uncaught import WrongWorkerSettings
 from pelops.worker.outcomes import Reject, Retry
-from pelops.worker.settings import Settings, read_place
+from pelops.worker.settings import WorkerSettings, read_place
 from pelops.worker.worker import Worker
 
-TOLD = {
+REPORTED = {
     "PELOPS_REDIS_URL": "redis://127.0.0.1:6379/0",
     "PELOPS_STREAM": "orders",
     "PELOPS_GROUP": "shipping",
@@ -19,42 +19,49 @@ TOLD = {
 
 
 def test_what_the_operator_injects_is_what_is_used() -> None:
-    told = {**TOLD, "PELOPS_IDLE_LIMIT_MS": "300000", "PELOPS_MAX_RETRIES": "5"}
-    worker = Worker.from_env({**told, "PELOPS_FIELD_PREFIX": "x_"}, concurrency=7)
-    place = read_place(told)
+    reported = {**REPORTED, "PELOPS_IDLE_LIMIT_MS": "300000", "PELOPS_MAX_RETRIES": "5"}
+    worker = Worker.from_env({**reported, "PELOPS_FIELD_PREFIX": "x_"}, concurrency=7)
+    place = read_place(reported)
     assert (place.keys.stream, place.keys.group, place.consumer) == (
         "orders",
         "shipping",
         "web-1:uid",
     )
     assert place.keys.started == "{orders}:shipping:started"
-    assert worker.settings.idle_limit_ms == place.idle_limit_ms == 300_000
+    assert worker.settings.processing_timeout_ms == place.processing_timeout_ms == 300_000
     assert worker.settings.retry.max_retries == 5
     assert (worker.settings.field_prefix, worker.settings.concurrency) == ("x_", 7)
 
 
 def test_the_backoff_of_the_resource_is_that_of_the_worker() -> None:
-    told = {
-        **TOLD,
+    reported = {
+        **REPORTED,
         "PELOPS_MAX_RETRIES": "5",
         "PELOPS_BACKOFF_INITIAL_SECONDS": "20",
         "PELOPS_BACKOFF_FACTOR": "1.5",
         "PELOPS_BACKOFF_MAX_SECONDS": "40",
     }
-    policy = Settings.from_env(told).retry
+    policy = WorkerSettings.from_env(reported).retry
     assert policy == RetryPolicy(max_retries=5, initial_s=20, factor=1.5, max_s=40)
-    assert Settings.from_env(TOLD).retry == RetryPolicy()
-    assert Settings.from_env({**TOLD, "PELOPS_BACKOFF_INITIAL_SECONDS": "0"}).retry.wait_s(3) == 0
+    assert WorkerSettings.from_env(REPORTED).retry == RetryPolicy()
+    assert (
+        WorkerSettings.from_env({**REPORTED, "PELOPS_BACKOFF_INITIAL_SECONDS": "0"}).retry.wait_s(3)
+        == 0
+    )
 
 
 def test_without_an_operator_an_entry_is_idle_after_half_a_minute() -> None:
-    assert read_place(TOLD).idle_limit_ms == Settings.from_env(TOLD).idle_limit_ms == 30_000
+    assert (
+        read_place(REPORTED).processing_timeout_ms
+        == WorkerSettings.from_env(REPORTED).processing_timeout_ms
+        == 30_000
+    )
 
 
 def test_the_consumer_is_named_for_the_pod_when_nothing_names_it() -> None:
-    told = {key: value for key, value in TOLD.items() if key != "PELOPS_CONSUMER"}
-    assert read_place({**told, "POD_NAME": "web-2", "POD_UID": "9a"}).consumer == "web-2:9a"
-    assert read_place(told).consumer
+    reported = {key: value for key, value in REPORTED.items() if key != "PELOPS_CONSUMER"}
+    assert read_place({**reported, "POD_NAME": "web-2", "POD_UID": "9a"}).consumer == "web-2:9a"
+    assert read_place(reported).consumer
 
 
 @pytest.mark.parametrize(
@@ -78,22 +85,22 @@ def test_the_consumer_is_named_for_the_pod_when_nothing_names_it() -> None:
     ],
 )
 def test_a_variable_that_is_missing_or_wrong_is_named(variable: str, value: str) -> None:
-    with pytest.raises(WrongSettings, match=variable):
-        Worker.from_env({**TOLD, variable: value})
+    with pytest.raises(WrongWorkerSettings, match=variable):
+        Worker.from_env({**REPORTED, variable: value})
 
 
 def test_the_password_is_not_shown() -> None:
-    place = read_place({**TOLD, "PELOPS_REDIS_PASSWORD": "hunter2"})
+    place = read_place({**REPORTED, "PELOPS_REDIS_PASSWORD": "hunter2"})
     assert "hunter2" not in repr(place)
 
 
 def test_a_worker_without_a_handler_and_with_two_says_so() -> None:
-    worker = Worker.from_env(TOLD)
+    worker = Worker.from_env(REPORTED)
     worker.handler(lambda entry: None)
-    with pytest.raises(WrongSettings):
+    with pytest.raises(WrongWorkerSettings):
         worker.handler(lambda entry: None)
     with pytest.raises(TypeError):
-        Worker.from_env(TOLD).handler(5)
+        Worker.from_env(REPORTED).handler(5)
 
 
 @pytest.mark.parametrize(

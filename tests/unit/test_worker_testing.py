@@ -61,12 +61,12 @@ def test_what_a_crash_leaves_is_delivered_again() -> None:
     group = MemoryGroup()
     first, second = group.add({"n": 1}), group.add({"n": 2})
     worker = group.worker("one")
-    told: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
 
     @worker.handler
     async def handle(entry: Entry) -> None:
-        told.append((entry.id, entry.deliveries))
-        if len(told) == 1:
+        reported.append((entry.id, entry.deliveries))
+        if len(reported) == 1:
             group.crash()
 
     assert group.run(worker).crashed
@@ -74,10 +74,10 @@ def test_what_a_crash_leaves_is_delivered_again() -> None:
     other = group.worker("other")
     other.handler(handle)
     group.run(other)
-    assert told == [(first, 0)]  # it is not idle yet
+    assert reported == [(first, 0)]  # it is not idle yet
     group.redeliver("one")
     group.run(other)
-    assert told == [(first, 0), (first, 1), (second, 1)]
+    assert reported == [(first, 0), (first, 1), (second, 1)]
     assert group.pending == []
 
 
@@ -336,5 +336,5 @@ def test_the_double_needs_no_redis_client() -> None:
     import subprocess
     import sys
 
-    told = "import sys, pelops.worker.testing; assert 'redis' not in sys.modules"
-    subprocess.run([sys.executable, "-c", told], check=True, env={"PYTHONPATH": "operator"})
+    reported = "import sys, pelops.worker.testing; assert 'redis' not in sys.modules"
+    subprocess.run([sys.executable, "-c", reported], check=True, env={"PYTHONPATH": "operator"})

@@ -11,10 +11,10 @@ from typing import Final
 
 import pytest
 
-from pelops.worker import Settings, Worker, WrongSettings, read_place
+from pelops.worker import Worker, WorkerSettings, WrongWorkerSettings, read_place
 
 ROOT: Final = Path(__file__).parents[2]
-TOLD: Final = {
+REPORTED: Final = {
     "PELOPS_REDIS_URL": "redis://127.0.0.1:1/0",
     "PELOPS_STREAM": "orders",
     "PELOPS_GROUP": "shipping",
@@ -39,7 +39,7 @@ def _run(
     paths = f"{ROOT / 'operator'}{os.pathsep}{directory}"
     return subprocess.run(
         [sys.executable, *(arguments or ("orders.py",))],
-        env={**environment, **TOLD, "PYTHONPATH": paths, **variables},
+        env={**environment, **REPORTED, "PYTHONPATH": paths, **variables},
         cwd=directory,
         capture_output=True,
         text=True,
@@ -56,8 +56,8 @@ def test_a_missing_variable_ends_the_process_with_a_line_that_names_it(
 ) -> None:
     ended = _run(tmp_path, WORKER, *arguments, PELOPS_STREAM="")
     assert ended.returncode == 2
-    told = "pelops.worker: PELOPS_STREAM is not set; `pelops env` prints what a worker needs\n"
-    assert ended.stderr == told
+    message = "pelops.worker: PELOPS_STREAM is not set; `pelops env` prints what a worker needs\n"
+    assert ended.stderr == message
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,11 @@ def test_a_wrong_variable_ends_the_process_with_a_line_that_says_what_it_may_be(
 
 
 @pytest.mark.parametrize(
-    "called", ["Producer.from_env()", "Settings.from_env()", "read_place()", "Worker.from_env()"]
+    "called",
+    ["Producer.from_env()", "WorkerSettings.from_env()", "read_place()", "Worker.from_env()"],
 )
 def test_all_that_reads_the_environment_ends_so(tmp_path: Path, called: str) -> None:
-    module = f"from pelops.worker import Producer, Settings, Worker, read_place\n{called}\n"
+    module = f"from pelops.worker import Producer, WorkerSettings, Worker, read_place\n{called}\n"
     ended = _run(tmp_path, module, PELOPS_STREAM="", PELOPS_IDLE_LIMIT_MS="x")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
 
@@ -118,10 +119,10 @@ async def main():
 asyncio.run(main())
 """
     ended = _run(tmp_path, module, PELOPS_GROUP="")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "WrongSettings\n", "")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "WrongWorkerSettings\n", "")
 
 
-def test_what_hooked_itself_in_before_is_still_told_of_other_errors(tmp_path: Path) -> None:
+def test_what_hooked_itself_in_before_is_still_reported_other_errors(tmp_path: Path) -> None:
     module = (
         "import sys\nfrom pelops.worker import Worker\n"
         "sys.excepthook = lambda *about: print('hooked', about[0].__name__)\n"
@@ -144,16 +145,18 @@ def test_a_health_port_that_another_has_ends_the_process_with_what_to_do(tmp_pat
 
 @pytest.mark.parametrize("port", [-1, 65_536])
 def test_a_port_that_cannot_be_is_refused_as_an_option_too(port: int) -> None:
-    with pytest.raises(WrongSettings, match="PELOPS_HEALTH_PORT"):
-        Settings(health_port=port)
+    with pytest.raises(WrongWorkerSettings, match="PELOPS_HEALTH_PORT"):
+        WorkerSettings(health_port=port)
 
 
 @pytest.mark.parametrize(
-    ("told", "deletes"),
+    ("message", "deletes"),
     [("true", True), ("True", True), ("1", True), ("false", False), ("", False)],
 )
-def test_a_variable_says_whether_what_is_acknowledged_is_deleted(told: str, deletes: bool) -> None:
-    environment = {**TOLD, "PELOPS_DELETE_ACKNOWLEDGED": told}
+def test_a_variable_says_whether_what_is_acknowledged_is_deleted(
+    message: str, deletes: bool
+) -> None:
+    environment = {**REPORTED, "PELOPS_DELETE_ACKNOWLEDGED": message}
     assert read_place(environment).deletes is deletes
     assert read_place(environment, deletes_acknowledged=not deletes).deletes is not deletes
     Worker.from_env(environment, deletes_acknowledged=False)

@@ -36,7 +36,9 @@ def work(position: str) -> str:
         try:
             if fields:  # else its body is gone
                 handle(entry_id, fields)
-        except Exception as error:  # it stays pending, and is tried again after the idle limit
+        except (
+            Exception
+        ) as error:  # it stays pending, and is tried again after the processing timeout
             print("failed", entry_id, error, file=sys.stderr, flush=True)
         else:
             server.xack(STREAM, GROUP, entry_id)

@@ -28,12 +28,12 @@ from pelops.api.group.scaling import (
     ScalingSpec,
 )
 from pelops.api.group.status import (
-    Condition,
     ConditionStatus,
     DeadLetterStatus,
     GroupStatus,
     RecoveryStatus,
     RedisStatus,
+    StatusCondition,
     StreamConsumerGroupStatus,
     StreamStatus,
     Summary,
@@ -46,7 +46,7 @@ from pelops.api.group.stream_consumer_group import (
 from pelops.api.group.workload import PodTemplate, TargetRef
 from pelops.api.meta import ObjectMeta
 from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
-from pelops.api.schema.kind import API_VERSION, GROUP, VERSION, Kind
+from pelops.api.schema.kind import API_VERSION, GROUP, VERSION, KindDefinition
 from pelops.api.schema.kinds import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
 
 __all__ = [
@@ -65,14 +65,13 @@ __all__ = [
     "BackoffSpec",
     "BehaviorSpec",
     "ClaimSpec",
-    "Condition",
     "ConditionStatus",
     "DeadLetterSpec",
     "DeadLetterStatus",
     "DeletionPolicy",
     "EvidenceSpec",
     "GroupStatus",
-    "Kind",
+    "KindDefinition",
     "LocksSpec",
     "ObjectMeta",
     "Payload",
@@ -95,6 +94,7 @@ __all__ = [
     "SecretRef",
     "SentinelSpec",
     "SparkOperator",
+    "StatusCondition",
     "StreamAudit",
     "StreamAuditSpec",
     "StreamAuditStatus",

@@ -83,7 +83,7 @@ def _run_keys(arguments: argparse.Namespace) -> str:
 
     keys = derive_keys(arguments.stream, arguments.group)
     named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started", "retry")
-    last = ("handover", "audit")
+    last = ("offer_stream", "audit")
     return json.dumps({name: getattr(keys, name) for name in (*named, *last)}, indent=2)
 
 
@@ -117,7 +117,7 @@ def _run_lookup(arguments: argparse.Namespace) -> str:
     try:
         from pelops.pipeline.archive.reader import ArchiveFiles
         from pelops.pipeline.lookup import (
-            Question,
+            LookupQuestion,
             look_up,
             read_field,
             render_histories,
@@ -130,7 +130,7 @@ def _run_lookup(arguments: argparse.Namespace) -> str:
         ) from error
     from pelops.domain.entry_id import parse_entry_id
 
-    asked = Question(
+    asked = LookupQuestion(
         entry=None if arguments.id is None else parse_entry_id(arguments.id),
         root=None if arguments.root is None else parse_entry_id(arguments.root),
         field=None if arguments.field is None else read_field(arguments.field),

@@ -40,7 +40,7 @@ def build_kinds(services: Services, *, cluster: str) -> Sequence[AnyKind]:
     return GroupKind(services, cluster=cluster, notices=audits.index.notices), audits
 
 
-class Health(Protocol):
+class ReplicaHealth(Protocol):
     """What readiness follows."""
 
     def problem(self) -> str:
@@ -60,7 +60,7 @@ class Replica:
         self._members: Members | None = None
         self._problem = "the API server was not yet asked"
         self._beat = self._clock()
-        self._health: Health | None = None
+        self._health: ReplicaHealth | None = None
 
     async def __aenter__(self) -> Self:
         settings = self._settings
@@ -126,7 +126,7 @@ class Replica:
             await self._stop.wait()
             await cancel_all(tasks)
 
-    def begin(self, health: Health) -> None:
+    def begin(self, health: ReplicaHealth) -> None:
         """Be ready from now on, as long as nothing is wrong with this."""
         self._health = health
         self._problem = ""

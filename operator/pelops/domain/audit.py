@@ -62,7 +62,7 @@ EXPECTED_STATUSES: Final = frozenset(
 )
 
 
-class Verdict(StrEnum):
+class AuditVerdict(StrEnum):
     """An audit in a word, from best to worst."""
 
     BALANCED = "balanced"  # every entry is accounted for, and none needs a look
@@ -79,7 +79,7 @@ class Certainty(StrEnum):
     UNKNOWN = "unknown"  # of at least one entry nothing tells whether it was acknowledged
 
 
-_SEVERITY: Final = {verdict: place for place, verdict in enumerate(Verdict)}
+_SEVERITY: Final = {verdict: place for place, verdict in enumerate(AuditVerdict)}
 _DOUBT: Final = {certainty: place for place, certainty in enumerate(Certainty)}
 # Findings of these kinds say only that the end of entries cannot be told.
 UNKNOWN_KINDS: Final = frozenset(
@@ -93,7 +93,7 @@ UNKNOWN_KINDS: Final = frozenset(
 )
 
 
-class Evidence(StrEnum):
+class EvidenceKind(StrEnum):
     """What the audit could rest on beside the stream itself."""
 
     AOF = "aof"
@@ -124,7 +124,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryTimes:
-    """From the first sight of a stuck entry until it was acknowledged or moved."""
+    """From the first observation of a stuck entry until it was acknowledged or moved."""
 
     p50: timedelta
     p99: timedelta
@@ -144,14 +144,14 @@ class AuditSummary:
     lost_earlier: int = 0  # of earlier windows: undelivered until now, and proven lost since
     stuck_earlier: int = 0  # of earlier windows: pending for longer than the limit
     findings: tuple[AuditFinding, ...] = ()
-    verdict: Verdict
+    verdict: AuditVerdict
     certainty: Certainty = Certainty.PROVEN  # also of what was settled of earlier windows
     sentence: str
     oldest_stuck: timedelta | None = None
     recovery: RecoveryTimes | None = None
     # What of the stream's retained part the archive is ahead of trimming: 1 all, below 0 too late.
     retention_margin: float | None = None
-    evidence: Evidence = Evidence.NONE
+    evidence: EvidenceKind = EvidenceKind.NONE
 
     @property
     def lost(self) -> int:
@@ -264,31 +264,31 @@ def parse_summary(text: str | bytes) -> AuditSummary:
             lost_earlier=fields.number("lost_earlier"),
             stuck_earlier=fields.number("stuck_earlier"),
             findings=_parse_findings(fields.content.get("findings")),
-            verdict=fields.word("verdict", Verdict),
+            verdict=fields.word("verdict", AuditVerdict),
             certainty=_parse_certainty(fields),
             sentence=fields.text("sentence"),
             oldest_stuck=_parse_span(fields.ratio("oldest_stuck_s"), timedelta(seconds=1)),
             recovery=_parse_recovery(fields),
             retention_margin=fields.ratio("retention_margin"),
-            evidence=fields.word("evidence", Evidence),
+            evidence=fields.word("evidence", EvidenceKind),
         )
     )
 
 
-def worst_verdict(verdicts: Sequence[Verdict]) -> Verdict | None:
+def worst_verdict(verdicts: Sequence[AuditVerdict]) -> AuditVerdict | None:
     """The verdict of all of them together; None without any."""
     return max(verdicts, key=_SEVERITY.__getitem__, default=None)
 
 
 def decide_verdict(
     findings: Sequence[AuditFinding], failures: Sequence[AuditFinding] = ()
-) -> Verdict:
+) -> AuditVerdict:
     """The verdict that findings lead to; failures are why entries cannot be accounted for."""
     if failures:
-        return Verdict.FAILING
+        return AuditVerdict.FAILING
     if any(one.kind not in UNKNOWN_KINDS for one in findings):
-        return Verdict.FINDINGS
-    return Verdict.UNKNOWN if findings else Verdict.BALANCED
+        return AuditVerdict.FINDINGS
+    return AuditVerdict.UNKNOWN if findings else AuditVerdict.BALANCED
 
 
 def find_certainty(counts: Mapping[EntryStatus, int]) -> Certainty:

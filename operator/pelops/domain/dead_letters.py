@@ -11,7 +11,7 @@ LETTER_FIELDS: Final = (
     "group",
     "consumer",  # its last owner
     "delivery_count",
-    "retry_count",  # failures that were charged
+    "retry_count",  # failed attempts
     "reason",  # one word in CamelCase
     "error",  # for people
     "delivered_ms",  # its last delivery, on the server's clock

@@ -75,7 +75,7 @@ class UrlProblem(Enum):
     DATABASE = "its database is no number"
 
 
-_TOLD: Final = {
+_REPORTED: Final = {
     UrlProblem.PORT: f"cannot be read ({UrlProblem.PORT.value})",
     UrlProblem.HOST: f"cannot be read ({UrlProblem.HOST.value})",
     UrlProblem.SCHEME: "does not begin with redis:// and a host",
@@ -136,7 +136,7 @@ def parse_redis_url(url: str) -> RedisEndpoint:
     try:
         found = read_redis_url(url)
     except BadUrl as error:
-        raise InvalidSpec(f"the Redis URL {_TOLD[error.problem]}; write {_SHOWN}") from None
+        raise InvalidSpec(f"the Redis URL {_REPORTED[error.problem]}; write {_SHOWN}") from None
     return RedisEndpoint(
         node=found.node,
         db=found.db or 0,

@@ -40,11 +40,11 @@ class LedgerKind(StrEnum):
     RELEASED = "released"  # given to whoever claims it, under its own ID
     CONSUMER_REMOVED = "consumer-removed"
     TRIMMED = "trimmed"
-    LETTERS_EXPIRED = "letters-expired"
+    DEAD_LETTERS_EXPIRED = "letters-expired"
     DATA_LOSS = "data-loss"
     PENDING_DROPPED = "pending-dropped"
     POSITION_CHANGED = "position-changed"
-    BOOKMARK = "bookmark"
+    CHECKPOINT = "bookmark"
 
 
 _OWNER: Final = ("uid", "cluster", "namespace", "name")
@@ -69,7 +69,7 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     LedgerKind.CONSUMER_REMOVED: ("stream", "consumer", "actor"),
     # `first_id_after` is the first entry left.
     LedgerKind.TRIMMED: ("stream", "count", "below", "first_id_after"),
-    LedgerKind.LETTERS_EXPIRED: ("count", "last_id"),  # no dead letter up to it is left
+    LedgerKind.DEAD_LETTERS_EXPIRED: ("count", "last_id"),  # no dead letter up to it is left
     # `after` is the position, `before` the first entry left.
     LedgerKind.DATA_LOSS: (
         *("at_least", "at_most", "after", "before"),
@@ -78,7 +78,7 @@ EVENT_FIELDS: Final[Mapping[LedgerKind, tuple[str, ...]]] = {
     # `at_most` entries; `consumer` once for each that was deleted with entries pending.
     LedgerKind.PENDING_DROPPED: ("at_most", "observed_ms", "consumer"),
     LedgerKind.POSITION_CHANGED: ("from", "to", "why"),
-    LedgerKind.BOOKMARK: (
+    LedgerKind.CHECKPOINT: (
         *("stream", "entries_added", "last_generated", "last_delivered"),
         *("lowest_pending", "length", "pending", "first_id"),
     ),
@@ -149,15 +149,15 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
     # A newer version may add words at the end.
     if not _ENTRY.fullmatch(field) or len(words) < len(ENTRY_WORDS):
         return None
-    told = dict(zip(ENTRY_WORDS, words, strict=False))
+    reported = dict(zip(ENTRY_WORDS, words, strict=False))
     try:
         return LedgerEntry(
             entry_id=parse_entry_id(field),
-            new_id=None if told["new_id"] == _NO_ID else parse_entry_id(told["new_id"]),
-            root_id=parse_entry_id(told["root_id"]),
-            retry_count=_read_number(told["retry_count"]),
-            deliveries=_read_number(told["deliveries"]),
-            idle=timedelta(milliseconds=_read_number(told["idle_ms"])),
+            new_id=None if reported["new_id"] == _NO_ID else parse_entry_id(reported["new_id"]),
+            root_id=parse_entry_id(reported["root_id"]),
+            retry_count=_read_number(reported["retry_count"]),
+            deliveries=_read_number(reported["deliveries"]),
+            idle=timedelta(milliseconds=_read_number(reported["idle_ms"])),
         )
     except (InvalidSpec, OverflowError):
         return None

@@ -1,6 +1,7 @@
-"""What is known of the processes behind a consumer: the pods that were, and the cut that follows.
+"""What is known of the processes behind a consumer: the pods that were, and the cutoff that
+follows.
 
-A cut is a time on the Redis server's clock: no process that could hold an entry of this consumer
+A cutoff is a time on the Redis server's clock: no process that could hold an entry of this consumer
 delivered before it is alive. An entry may be moved only when it was delivered strictly before.
 """
 
@@ -16,7 +17,7 @@ from pelops.domain.workload import NodeObservation, PodObservation
 
 
 class Death(StrEnum):
-    """How a process ended: whether its entries may be to blame."""
+    """How a process ended: whether its entries may be the cause."""
 
     PLANNED = "planned"  # somebody wanted it to end: deletion, eviction, node shutdown
     CRASHED = "crashed"
@@ -24,9 +25,9 @@ class Death(StrEnum):
 
 
 class LivenessReason(StrEnum):
-    """Why there is a cut, or none."""
+    """Why there is a cutoff, or none."""
 
-    # With a cut.
+    # With a cutoff.
     GONE = "PodGone"  # its pod is gone, and every container was seen to have ended
     FINISHED = "PodFinished"  # its pod is in a last phase, with every container ended
     RESTARTED = "ContainerRestarted"
@@ -51,19 +52,21 @@ class LivenessReason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class Cutoff:
     """What pod evidence says of one consumer."""
 
     at: datetime | None  # on the Redis server's clock; None: only idle time decides
     reason: LivenessReason
     message: str  # for people
-    death: Death = Death.KILLED  # how the process before the cut ended; says nothing without one
-    again_at: datetime | None = None  # without a cut: when the passing of time alone may give one
+    death: Death = Death.KILLED  # how the process before the cutoff ended; says nothing without one
+    again_at: datetime | None = (
+        None  # without a cutoff: when the passing of time alone may give one
+    )
 
 
-def no_cut(reason: LivenessReason, message: str, *, again_at: datetime | None = None) -> Cut:
+def no_cutoff(reason: LivenessReason, message: str, *, again_at: datetime | None = None) -> Cutoff:
     """Only idle time decides, until `again_at` at least."""
-    return Cut(at=None, reason=reason, message=message, again_at=again_at)
+    return Cutoff(at=None, reason=reason, message=message, again_at=again_at)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +128,7 @@ class OwnerMatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodRecord:
-    """One field `pod:<consumer>`: what tells of a pod whose end nobody saw."""
+    """One field `pod:<consumer>`: what reports a pod whose end nobody saw."""
 
     uid: str
     name: str

@@ -29,10 +29,10 @@ class DerivedKey(StrEnum):
 
     DEAD_LETTER = "dlq"  # stream of the entries that were given up
     LEDGER = "ledger"  # stream of what the operator did
-    STATE = "state"  # hash: who acts on the group, sweep cursor, boot times of workers
+    STATE = "state"  # hash: who acts on the group, scan cursor, boot times of workers
     STARTED = "started"  # hash: entries whose handler has started, by consumer
     RETRY = "retry"  # stream of copies for this group alone
-    HANDOVER = "handover"  # stream of entries that workers may claim
+    OFFERS = "handover"  # stream of entries that workers may claim
     AUDIT = "audit"  # hash: what audits recorded about the group
 
 
@@ -53,7 +53,7 @@ class GroupKeys:
     state: str
     started: str
     retry: str
-    handover: str
+    offer_stream: str
     audit: str
 
     def by_name(self) -> dict[str, str]:
@@ -65,14 +65,14 @@ class GroupKeys:
             "state": self.state,
             "started": self.started,
             "retry": self.retry,
-            "handover": self.handover,
+            "offer_stream": self.offer_stream,
             "audit": self.audit,
         }
 
     def derived(self) -> Iterator[str]:
         """Every key beside the stream, the dead letters first."""
         yield from (self.dead_letter, self.ledger, self.state)
-        yield from (self.started, self.retry, self.handover, self.audit)
+        yield from (self.started, self.retry, self.offer_stream, self.audit)
 
 
 def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
@@ -96,7 +96,7 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
         state=named[DerivedKey.STATE],
         started=named[DerivedKey.STARTED],
         retry=named[DerivedKey.RETRY],
-        handover=named[DerivedKey.HANDOVER],
+        offer_stream=named[DerivedKey.OFFERS],
         audit=named[DerivedKey.AUDIT],
     )
     _check_dead_letter(keys)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.ownership import GroupHold
+from pelops.domain.ownership import OwnershipRecord
 from pelops.domain.state import GroupState
 
 
@@ -83,13 +83,15 @@ class StreamObservation:
     dead_letters: int
     dead_letter_exists: bool
     ledger_exists: bool
-    hold: GroupHold | None  # who acts on the group, by its state key; may have run out
-    max_deleted_id: EntryId = EntryId.MIN  # the greatest that XDEL removed; trimming is not told
+    ownership: OwnershipRecord | None  # who acts on the group, by its state key; may have run out
+    max_deleted_id: EntryId = (
+        EntryId.MIN
+    )  # the greatest that XDEL removed; trimming is not reported
     state: GroupState = field(default_factory=GroupState)
     retry: RetryObservation | None = None  # None: the group has none
     # All of them; None: not asked for, not allowed, or too many.
     consumers: tuple[ConsumerObservation, ...] | None = None
-    has_handover: bool = True  # the hand-over stream and our group of it; true when not asked for
+    has_offer_stream: bool = True  # the offer stream and our group of it; true when not asked for
 
     @property
     def is_provisioned(self) -> bool:
@@ -97,11 +99,11 @@ class StreamObservation:
         retry = self.retry
         has_retry = retry is None or retry.exists or retry.is_former
         has_records = self.dead_letter_exists and self.ledger_exists
-        return self.group is not None and has_records and has_retry and self.has_handover
+        return self.group is not None and has_records and has_retry and self.has_offer_stream
 
     @property
     def backlog(self) -> GroupBacklog | None:
-        """What is owed in both streams together; None when the group does not exist."""
+        """The backlog in both streams together; None when the group does not exist."""
         if self.group is None:
             return None
         parts = (self.group, *(() if self.retry is None else (self.retry,)))
@@ -135,7 +137,7 @@ def judge_lag(
 ) -> int | None:
     """The number of entries not yet delivered that can be believed, or None.
 
-    A group at the stream's very end owes nothing, whatever was reported. Ahead of the end the
+    A group at the stream's very end has no backlog, whatever was reported. Ahead of the end the
     server says 0 though new entries are skipped. What was counted to the end is exact. Else the
     server's number is believed unless it contradicts what was seen: with a wrong entries-read it
     may say anything, also -76 or more than the stream holds. Where nothing could be counted

@@ -12,7 +12,9 @@ from typing import Final
 
 from pelops.errors import InvalidSpec
 
-HOLD: Final = timedelta(minutes=10)  # a resource that is not renewed this long gives way
+OWNERSHIP_LIFETIME: Final = timedelta(
+    minutes=10
+)  # a resource that is not renewed this long gives way
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,8 @@ class OwnerRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupHold:
+class OwnershipRecord:
     """An owner's record as the group holds it."""
 
     owner: OwnerRecord
-    held_until: datetime  # on the server's clock
+    owned_until: datetime  # on the server's clock

@@ -1,4 +1,4 @@
-"""Pending entries that a sweep looks at, and what became of them."""
+"""Pending entries that a scan looks at, and what became of them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
 
-# Words of the chunk beside its IDs.
+# Words of the retry batch beside its IDs.
 PARALLEL: Final = "parallel"  # more may join it
 FINISHED: Final = "finished"  # some of it was acknowledged
 
 
 class Trigger(StrEnum):
-    """Why a group is swept now."""
+    """Why a group is scanned now."""
 
-    SWEEP = "sweep"  # the timer
+    SCAN = "sweep"  # the timer
     START_UP = "start-up"
     POD_DEATH = "pod-death"
     LOCK_EXPIRY = "lock-expiry"
 
 
-class Verdict(StrEnum):
+class EntryVerdict(StrEnum):
     """Why an entry stayed where it is. The value is what the scripts answer."""
 
     NOT_PENDING = "not-pending"  # somebody acknowledged or moved it
     OTHER_OWNER = "other-owner"  # somebody claimed it
-    TOO_YOUNG = "too-young"  # delivered after the cut, or not idle for long enough
+    TOO_YOUNG = "too-young"  # delivered after the cutoff, or not idle for long enough
     HELD = "held"  # the group went back, and what was pending before may be done
     LOCKED = "locked"
     WAITING = "waiting"  # for its backoff
@@ -43,7 +43,7 @@ class Verdict(StrEnum):
 
 
 class Action(StrEnum):
-    """What is done with a suspect now. The value is what the scripts are told."""
+    """What is done with a suspect now. The value is what the scripts are informed."""
 
     RETRY = "retry"  # it is tried again, and others wait until it is resolved
     FREE = "free"  # it is tried again, and nobody waits
@@ -70,22 +70,24 @@ class PendingEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """A pending entry whose owner failed, and that may be to blame."""
+    """A pending entry whose owner failed, and that may be the cause."""
 
     entry_id: EntryId
     owner: str
-    charges: int  # failures that were charged before this one
-    alone_failures: int  # of these, how often it failed with no other suspect beside it
+    attempts: int  # failed attempts before this one
+    isolated_failures: int  # of these, how often it failed with no other suspect beside it
     delivered: datetime
     deliveries: int
-    is_charged: bool = True  # this failure counts: the process did not end on purpose
-    is_marked: bool = False  # its worker had said that it started it
-    was_offered: bool = False  # this delivery was charged and offered to other workers already
+    counts_attempt: bool = True  # this failure counts: the process did not end on purpose
+    is_started: bool = False  # its worker had said that it started it
+    was_offered: bool = (
+        False  # this delivery was counted as failed and offered to other workers already
+    )
     is_on_offer: bool = False  # and the offer is remembered, to be repeated and counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
+class RetryBatch:
     """The suspects that are being tried again, and for which others wait."""
 
     written: str  # as the state has it; changed by whoever decides next
@@ -137,7 +139,7 @@ class Offers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the server tells of a consumer's work, and of the work of the group's others.
+    """What the server reports a consumer's work, and of the work of the group's others.
 
     `None`: never, or the server does not tell (before Redis 7.2).
     """
@@ -161,8 +163,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamSight:
-    """A stream that is swept, seen at its beginning."""
+class StreamInScan:
+    """A stream that is scanned, seen at its beginning."""
 
     name: str
     seen: datetime  # on the server's clock
@@ -176,18 +178,18 @@ class StreamSight:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepSight:
-    """What a sweep begins with. `now` is the server's, from before any pod was asked about."""
+class ScanObservation:
+    """What a scan begins with. `now` is the server's, from before any pod was asked about."""
 
     now: datetime
     master_since: datetime | None  # when the present master was first seen; None: always the same
-    chunk: Chunk
-    hold_until: datetime | None  # what was delivered before `hold_before` stays until then
-    hold_before: datetime | None
+    retry_batch: RetryBatch
+    delay_until: datetime | None  # what was delivered before `delay_before` stays until then
+    delay_before: datetime | None
     report: str
     cursor: str
-    stream: StreamSight
-    retry: StreamSight | None
+    stream: StreamInScan
+    retry: StreamInScan | None
     offers: int = 0  # that may not be taken
 
 

@@ -85,7 +85,7 @@ def parse_plan(lines: Iterable[str]) -> tuple[PlanHeader, Iterator[PlannedLetter
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     number, first = next(numbered, (1, ""))
     header = _parse_header(_load(first, number))
-    return header, _parse_letters(numbered)
+    return header, _parse_dead_letters(numbered)
 
 
 def _render_header(header: PlanHeader) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def _parse_cluster(found: object) -> PlannedCluster:
     )
 
 
-def _parse_letters(numbered: Iterable[tuple[int, str]]) -> Iterator[PlannedLetter]:
+def _parse_dead_letters(numbered: Iterable[tuple[int, str]]) -> Iterator[PlannedLetter]:
     last: EntryId | None = None
     for number, line in numbered:
         letter = _parse_letter(line, number)

@@ -1,8 +1,8 @@
 """What a group remembers beside its stream: the fields of the hash `<prefix>:state`.
 
 Every replica reads the same hash, so all of them tell the same about a group whichever of them did
-the work. Losing it costs repetition, never an entry: positions are found anew, chunks are formed
-anew, and a sweep that is not remembered is swept again.
+the work. Losing it costs repetition, never an entry: positions are found anew, retry batches are
+formed anew, and a scan that is not remembered is scanned again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LAST_MS: Final = 253_370_764_800_000  # the year 9999; a damaged time must stop
 # Fields with one value. The scripts write them; their names are part of the protocol.
 MASTER_REPLID: Final = "master:replid"
 MASTER_SINCE: Final = "master:since_ms"  # server time at which this master was first seen
-SWEEP_AT: Final = "sweep:at_ms"
-SWEEP_CURSOR: Final = "sweep:cursor"
-SWEEP_REPORT: Final = "sweep:report"
+SCAN_AT: Final = "sweep:at_ms"
+SCAN_CURSOR: Final = "sweep:cursor"
+SCAN_REPORT: Final = "sweep:report"
 SEEN_DELIVERED: Final = "seen:last_delivered"
 SEEN_LOWEST: Final = "seen:lowest_pending"  # empty: nothing was pending
 SEEN_ADDED: Final = "seen:entries_added"
@@ -36,11 +36,11 @@ SEEN_AT: Final = "seen:at_ms"
 SEEN_REPLID: Final = "seen:replid"  # the master that it was read from
 CREATED_AT: Final = "group:created_ms"  # when we made the group, for the first time or anew
 TRIM_AT: Final = "trim:at_ms"  # when trimming was last tried and could not go on
-BOOKMARK_AT: Final = "bookmark:at_ms"
+CHECKPOINT_AT: Final = "bookmark:at_ms"
 BACK_SINCE: Final = "back:since_ms"
 BACK_FROM: Final = "back:from"
 BACK_TO: Final = "back:to"
-BACK_HOLD_UNTIL: Final = "back:hold_until_ms"
+BACK_DELAY_UNTIL: Final = "back:hold_until_ms"
 LOSS_AT_LEAST: Final = "loss:at_least"
 LOSS_AT_MOST: Final = "loss:at_most"  # empty: no bound is known
 LOSS_POSITION: Final = "loss:position"
@@ -64,14 +64,14 @@ TOTAL_TRIMMED: Final = "total:trimmed"
 # "first_undelivered position at_ms": the copy that waits first in the retry stream, and where the
 # group stood on the stream when that was noted.
 RETRY_WAITS: Final = "retry:waits"
-CHUNK: Final = "chunk"  # IDs of suspects released and not yet resolved, separated by spaces
+RETRY_BATCH: Final = "chunk"  # IDs of suspects released and not yet resolved, separated by spaces
 
 # What every look reads, in one HMGET.
 FIXED_FIELDS: Final = (
-    *(MASTER_SINCE, SWEEP_AT, SWEEP_REPORT, BOOKMARK_AT, CREATED_AT, TRIM_AT),
+    *(MASTER_SINCE, SCAN_AT, SCAN_REPORT, CHECKPOINT_AT, CREATED_AT, TRIM_AT),
     *(SEEN_DELIVERED, SEEN_LOWEST, SEEN_ADDED, SEEN_GENERATED, SEEN_AT),
     *(SEEN_PENDING, SEEN_UNDELIVERED),
-    *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
+    *(BACK_SINCE, BACK_FROM, BACK_TO, BACK_DELAY_UNTIL),
     *(LOSS_AT_LEAST, LOSS_AT_MOST, LOSS_POSITION, LOSS_SEEN),
     *(LOSS_CAUSE, LOSS_UNDELIVERED, LOSS_PENDING, LOSS_OBSERVED, LOSS_FOUND),
     *(DROPPED_AT_MOST, DROPPED_CONSUMER, DROPPED_CONSUMERS, DROPPED_OBSERVED),
@@ -81,8 +81,8 @@ FIXED_FIELDS: Final = (
 )
 
 
-class Latch(StrEnum):
-    """What is told until a person acknowledges it: the types of the conditions."""
+class StickyCondition(StrEnum):
+    """What is reported until a person acknowledges it: the types of the conditions."""
 
     DATA_LOSS = "DataLoss"
     POSITION_WENT_BACK = "PositionWentBack"
@@ -90,15 +90,15 @@ class Latch(StrEnum):
 
 
 # The fields that go when it is acknowledged. Of a loss the numbers stay: that gap is known.
-LATCHES: Final[Mapping[Latch, tuple[str, ...]]] = {
-    Latch.DATA_LOSS: (LOSS_SEEN,),
-    Latch.POSITION_WENT_BACK: (BACK_SINCE, BACK_FROM, BACK_TO, BACK_HOLD_UNTIL),
-    Latch.PENDING_DROPPED: (DROPPED_SEEN,),
+STICKY_FIELDS: Final[Mapping[StickyCondition, tuple[str, ...]]] = {
+    StickyCondition.DATA_LOSS: (LOSS_SEEN,),
+    StickyCondition.POSITION_WENT_BACK: (BACK_SINCE, BACK_FROM, BACK_TO, BACK_DELAY_UNTIL),
+    StickyCondition.PENDING_DROPPED: (DROPPED_SEEN,),
 }
 
 # Beginnings of fields of which there is one per consumer or entry.
-CROWD: Final = "crowd:"  # + consumer: entries delivered before this time (ms) failed together
-# + entry ID: "charges alone_failures delivered_ms"; " offered" while this delivery is on offer
+CO_FAILED: Final = "crowd:"  # + consumer: entries delivered before this time (ms) failed together
+# + entry ID: "attempts isolated_failures delivered_ms"; " offered" while this delivery is on offer
 TRY: Final = "try:"
 OFFER: Final = "offer:"  # + number, from offers:first to offers:last: an offer that is not taken
 POD: Final = "pod:"  # + consumer: JSON of the pod that it was matched to
@@ -137,7 +137,7 @@ class WentBack:
     since: datetime
     before: EntryId  # last-delivered-id as it had been
     after: EntryId  # as it was found
-    hold_until: datetime  # until then nothing delivered before `since` is recovered
+    delay_until: datetime  # until then nothing delivered before `since` is recovered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +167,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class DroppedConsumers:
     """Consumers that somebody deleted with entries pending."""
 
     at_most: int  # entries
@@ -188,8 +188,8 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepReport:
-    """What the last sweep found that stays as it is. The same for all who read it."""
+class ScanReport:
+    """What the last scan found that stays as it is. The same for all who read it."""
 
     reason: str = ""  # why recovery does not work, or only in part; empty: it works
     message: str = ""
@@ -220,12 +220,12 @@ class GroupState:
     loss: Loss | None = None
     acknowledged_loss: Loss | None = None  # told before, and acknowledged; in place of `loss`
     loss_found_at: datetime | None = None  # when the last loss was recorded
-    dropped: Dropped | None = None
+    dropped: DroppedConsumers | None = None
     dropped_found_at: datetime | None = None  # when the last of these was recorded
     totals: Totals = field(default_factory=Totals)
-    report: SweepReport = field(default_factory=SweepReport)
-    swept_at: datetime | None = None
-    bookmarked_at: datetime | None = None
+    report: ScanReport = field(default_factory=ScanReport)
+    scanned_at: datetime | None = None
+    checkpointed_at: datetime | None = None
     master_since: datetime | None = None  # None: this server was the master from the beginning
     created_at: datetime | None = None  # None: the group was there before us
     trim_tried_at: datetime | None = None  # and nothing more could go
@@ -250,9 +250,9 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
             payload_gone=_number(fields.get(TOTAL_PAYLOAD_GONE)) or 0,
             trimmed=_number(fields.get(TOTAL_TRIMMED)) or 0,
         ),
-        report=_parse_report_text(fields.get(SWEEP_REPORT)),
-        swept_at=_moment(fields.get(SWEEP_AT)),
-        bookmarked_at=_moment(fields.get(BOOKMARK_AT)),
+        report=_parse_report_text(fields.get(SCAN_REPORT)),
+        scanned_at=_moment(fields.get(SCAN_AT)),
+        checkpointed_at=_moment(fields.get(CHECKPOINT_AT)),
         # 0 is written for the first master that was ever seen.
         master_since=_moment(fields.get(MASTER_SINCE))
         if _number(fields.get(MASTER_SINCE))
@@ -263,10 +263,10 @@ def parse_state(fields: Mapping[str, str | None]) -> GroupState:
     )
 
 
-def parse_report(fields: Mapping[str, object]) -> SweepReport:
-    """The report that a sweep wrote as JSON; whatever does not fit counts as absent."""
+def parse_report(fields: Mapping[str, object]) -> ScanReport:
+    """The report that a scan wrote as JSON; whatever does not fit counts as absent."""
     unmatched = fields.get("unmatched")
-    return SweepReport(
+    return ScanReport(
         reason=_text(fields.get("reason")),
         message=_text(fields.get("message")),
         unmovable=_count(fields.get("unmovable")),
@@ -279,7 +279,7 @@ def parse_report(fields: Mapping[str, object]) -> SweepReport:
     )
 
 
-def render_report(report: SweepReport) -> dict[str, object]:
+def render_report(report: ScanReport) -> dict[str, object]:
     """The report as a JSON object, without what is empty: the same report, the same bytes."""
     fields: dict[str, object] = {
         "reason": report.reason,
@@ -316,11 +316,11 @@ def _parse_seen(fields: Mapping[str, str | None]) -> RememberedPosition | None:
 
 
 def _parse_back(fields: Mapping[str, str | None]) -> WentBack | None:
-    since, until = _moment(fields.get(BACK_SINCE)), _moment(fields.get(BACK_HOLD_UNTIL))
+    since, until = _moment(fields.get(BACK_SINCE)), _moment(fields.get(BACK_DELAY_UNTIL))
     before, after = _id(fields.get(BACK_FROM)), _id(fields.get(BACK_TO))
     if since is None or until is None or before is None or after is None:
         return None
-    return WentBack(since=since, before=before, after=after, hold_until=until)
+    return WentBack(since=since, before=before, after=after, delay_until=until)
 
 
 def _parse_loss(fields: Mapping[str, str | None]) -> Loss | None:
@@ -352,11 +352,11 @@ def _parse_retry_wait(text: str | None) -> RetryWait | None:
     return RetryWait(first_undelivered=first, position=position, at=at)
 
 
-def _parse_dropped(fields: Mapping[str, str | None]) -> Dropped | None:
+def _parse_dropped(fields: Mapping[str, str | None]) -> DroppedConsumers | None:
     at_most, observed = _number(fields.get(DROPPED_AT_MOST)), _moment(fields.get(DROPPED_OBSERVED))
     if not at_most or observed is None or _moment(fields.get(DROPPED_SEEN)) is None:
         return None
-    return Dropped(
+    return DroppedConsumers(
         at_most=at_most,
         consumer=fields.get(DROPPED_CONSUMER) or "",
         consumers=_number(fields.get(DROPPED_CONSUMERS)) or 1,
@@ -364,12 +364,12 @@ def _parse_dropped(fields: Mapping[str, str | None]) -> Dropped | None:
     )
 
 
-def _parse_report_text(text: str | None) -> SweepReport:
+def _parse_report_text(text: str | None) -> ScanReport:
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError):
-        return SweepReport()
-    return parse_report(found) if isinstance(found, dict) else SweepReport()
+        return ScanReport()
+    return parse_report(found) if isinstance(found, dict) else ScanReport()
 
 
 def _number(text: str | None) -> int | None:

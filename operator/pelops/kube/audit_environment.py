@@ -101,7 +101,7 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
 
 
 def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
-    told = [
+    reported = [
         {
             "resource": one.resource,
             "stream": one.keys.stream,
@@ -112,7 +112,7 @@ def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
         }
         for one in groups
     ]
-    return json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(reported, ensure_ascii=False, separators=(",", ":"))
 
 
 def _milliseconds(seconds: int | None) -> str | None:

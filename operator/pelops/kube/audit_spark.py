@@ -162,7 +162,7 @@ def build_application(
 def scheduled_runs(live: Manifest | None, applications: Sequence[Manifest]) -> Runs:
     """The runs of a ScheduledSparkApplication, which are applications that it owns.
 
-    Its own status tells of a run's end only when the next one begins.
+    Its own status reports a run's end only when the next one begins.
     """
     if live is None:
         return Runs()

@@ -101,7 +101,7 @@ def _keys(keys: GroupKeys) -> list[Variable]:
         "PELOPS_STREAM": keys.stream,
         "PELOPS_GROUP": keys.group,
         "PELOPS_RETRY_STREAM": keys.retry,
-        "PELOPS_HANDOVER_STREAM": keys.handover,
+        "PELOPS_HANDOVER_STREAM": keys.offer_stream,
         "PELOPS_STARTED_KEY": keys.started,
         "PELOPS_STATE_KEY": keys.state,
         "PELOPS_LEDGER_STREAM": keys.ledger,

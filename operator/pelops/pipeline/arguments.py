@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from pelops.domain.audit import Certainty
-from pelops.pipeline.settings import Payload, TableFormat
+from pelops.pipeline.settings import ArchivedPayload, TableFormat
 
 TABLE_FORMATS: Final = ("parquet", "csv", "json", "orc", "jdbc")
 VARIABLES: Final = """\
@@ -67,7 +67,7 @@ def _add_how_to_audit(parser: _Group) -> None:
     )
     add(
         "--payload",
-        choices=[one.value for one in Payload],
+        choices=[one.value for one in ArchivedPayload],
         help="what of the fields is archived; default hash (PELOPS_AUDIT_PAYLOAD)",
     )
     add(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pelops.errors import InvalidSpec, PelopsError
 
 
-class WrongSettings(InvalidSpec):
+class WrongPipelineSettings(InvalidSpec):
     """A variable or an argument is missing or wrong; the message names it."""
 
 

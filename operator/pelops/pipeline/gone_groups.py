@@ -12,14 +12,16 @@ from typing import Final
 
 from pelops.pipeline.archive.layout import records_path, slug, stream_path, window_numbers
 from pelops.pipeline.archive.plan import Plan, parse_plan
-from pelops.pipeline.settings import Target
-from pelops.pipeline.stages import Run
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.stages import PipelineRun
 
 _MISSING: Final = {"group-missing", "stream-missing"}  # findings
 _TIMES: Final = 2  # that it is told: by the run that finds it, and once more
 
 
-def find_gone(run: Run, found: Mapping[str, Sequence[Target]]) -> Iterator[Target]:
+def find_gone(
+    run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]
+) -> Iterator[AuditTarget]:
     """Of the groups that the archive knows, those that are missing among `found`, for a while.
 
     Raises ArchiveUnusable.
@@ -31,7 +33,7 @@ def find_gone(run: Run, found: Mapping[str, Sequence[Target]]) -> Iterator[Targe
             yield from (
                 target
                 for target in plan.targets
-                if target.group not in there and not _is_told(run, plan, target.group)
+                if target.group not in there and not _is_reported(run, plan, target.group)
             )
 
 
@@ -73,7 +75,7 @@ def _set_of_letters(pattern: str, at: int) -> tuple[str, int]:
     return f"[{'^' * is_negated}{letters}]", at + 1
 
 
-def _newest_plans(run: Run) -> Iterator[Plan]:
+def _newest_plans(run: PipelineRun) -> Iterator[Plan]:
     """The newest plan of every stream of the archive."""
     storage, base = run.storage, records_path(run.settings.archive)
     for name in storage.list_names(base):
@@ -85,12 +87,12 @@ def _newest_plans(run: Run) -> Iterator[Plan]:
                 break
 
 
-def _is_told(run: Run, plan: Plan, group: str) -> bool:
+def _is_reported(run: PipelineRun, plan: Plan, group: str) -> bool:
     """Whether the newest windows say that it is missing."""
     base = stream_path(run.settings.archive, plan.stream)
     for number in range(plan.window.number, plan.window.number - _TIMES, -1):
-        told = run.storage.read_json(f"{base}/window={number}/group={slug(group)}.json") or {}
-        findings = told.get("audit", {}).get("summary", {}).get("findings", [])
+        reported = run.storage.read_json(f"{base}/window={number}/group={slug(group)}.json") or {}
+        findings = reported.get("audit", {}).get("summary", {}).get("findings", [])
         if not _MISSING & {one["kind"] for one in findings}:
             return False
     return True

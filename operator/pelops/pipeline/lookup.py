@@ -79,7 +79,7 @@ _EVIDENCE: Final = _schema(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class LookupQuestion:
     """Which entry is asked for: by one of its ID, its root, or the value of a field."""
 
     entry: EntryId | None = None  # it, or any copy of it
@@ -100,14 +100,14 @@ class Event:
     """Something that happened to an entry."""
 
     at: datetime | None  # None: its time is not known
-    window: int | None  # whose audit or archive tells of it
+    window: int | None  # whose audit or archive reports it
     entry: str  # the ID: of the entry, or of a copy
     what: str
     details: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class EntryHistory:
     """What happened to one entry and its copies, for one group."""
 
     stream: str
@@ -120,7 +120,7 @@ class History:
     damage: tuple[str, ...] = ()  # files that are missing or cut, with which there may be more
 
 
-def look_up(archive: ArchiveFiles, asked: Question) -> list[History]:
+def look_up(archive: ArchiveFiles, asked: LookupQuestion) -> list[EntryHistory]:
     """The histories of all entries that are asked for, one for each group.
 
     Raises InvalidSpec when the archive holds no such stream, group or field, and ArchiveUnusable
@@ -130,7 +130,7 @@ def look_up(archive: ArchiveFiles, asked: Question) -> list[History]:
     damage = _find_damage(archive, streams, asked)
     lost = [one for found in damage.values() for one in found]
     archive.leave_out(one.path for one in lost)
-    histories: list[History] = []
+    histories: list[EntryHistory] = []
     for stream in _choose(archive, streams, asked, lost):
         for root in _roots(archive, stream, asked):
             chain = _chain(archive, stream, root)
@@ -139,15 +139,15 @@ def look_up(archive: ArchiveFiles, asked: Question) -> list[History]:
             for group in groups:
                 history = _history(archive, stream, group, chain, arrivals)
                 if history is not None:
-                    told = _of_group(archive, damage[stream.name], group)
-                    histories.append(replace(history, damage=told))
+                    reported = _of_group(archive, damage[stream.name], group)
+                    histories.append(replace(history, damage=reported))
     if not histories and lost:
         raise _refusal(archive, f"{asked} is not found", lost)
     return histories
 
 
 def _find_damage(
-    archive: ArchiveFiles, streams: Sequence[ArchivedStream], asked: Question
+    archive: ArchiveFiles, streams: Sequence[ArchivedStream], asked: LookupQuestion
 ) -> dict[str | None, list[Damage]]:
     """What is damaged of each stream that is asked for; of None: of those without a name."""
     found: dict[str | None, list[Damage]] = {
@@ -163,10 +163,10 @@ def _find_damage(
 def _of_group(archive: ArchiveFiles, damage: Iterable[Damage], group: str) -> tuple[str, ...]:
     """What is damaged of the files that a group's history is made of."""
     ours = {f"group={slug(group)}"}
-    return _told(archive, (one for one in damage if one.groups <= ours))
+    return _reported(archive, (one for one in damage if one.groups <= ours))
 
 
-def _told(archive: ArchiveFiles, damage: Iterable[Damage]) -> tuple[str, ...]:
+def _reported(archive: ArchiveFiles, damage: Iterable[Damage]) -> tuple[str, ...]:
     return tuple(f"{archive.shown(one.path)} {one.problem}" for one in damage)
 
 
@@ -180,14 +180,14 @@ def _refusal(archive: ArchiveFiles, problem: str, lost: Sequence[Damage]) -> Pel
         return InvalidSpec(problem)
     return ArchiveUnusable(
         f"{problem}, and it cannot be told whether it was archived: the archive is damaged: "
-        f"{_first(_told(archive, lost))}. Restore the files from a backup, and ask again"
+        f"{_first(_reported(archive, lost))}. Restore the files from a backup, and ask again"
     )
 
 
 def _choose(
     archive: ArchiveFiles,
     streams: Sequence[ArchivedStream],
-    asked: Question,
+    asked: LookupQuestion,
     lost: Sequence[Damage],
 ) -> list[ArchivedStream]:
     chosen = [one for one in streams if asked.stream in (None, one.name)]
@@ -203,7 +203,7 @@ def _choose(
     return with_group
 
 
-def _roots(archive: ArchiveFiles, stream: ArchivedStream, asked: Question) -> list[EntryId]:
+def _roots(archive: ArchiveFiles, stream: ArchivedStream, asked: LookupQuestion) -> list[EntryId]:
     if asked.field is not None:
         return _roots_by_field(archive, stream, asked.field)
     if asked.root is not None:
@@ -311,8 +311,8 @@ def _history(
     group: str,
     chain: dict[EntryId, bool],
     arrivals: Sequence[Event],
-) -> History | None:
-    """What a group's audits tell of the entry; None when they tell nothing."""
+) -> EntryHistory | None:
+    """What a group's audits report the entry; None when they tell nothing."""
     directory, wanted = f"group={slug(group)}", _any(chain)
 
     def of_group(table: str, schema: pa.Schema) -> list[Row]:
@@ -330,7 +330,7 @@ def _history(
     if len(events) == len(arrivals) and not _was_audited(archive, stream, group):
         return None
     last = max(statuses, key=_order, default=None)
-    return History(
+    return EntryHistory(
         stream=stream.name,
         group=group,
         root=str(next(iter(chain))),
@@ -342,7 +342,7 @@ def _history(
 
 
 def _order(row: Row) -> tuple[int, int, int]:
-    """What counts is told of the last copy, by the newest audit."""
+    """What counts is informed of the last copy, by the newest audit."""
     return (row["ms"], row["seq"], row["as_of"])
 
 
@@ -400,10 +400,10 @@ def _status_events(rows: Sequence[Row]) -> Iterator[Event]:
     known: dict[tuple[str, EntryId], tuple[Any, ...]] = {}
     for row in sorted(rows, key=lambda one: (one["as_of"], one["ms"], one["seq"])):
         entry = _entry(row)
-        told = (row["status"], row["consumer"], row["deliveries"])
-        if known.get((row["stream"], entry)) == told:
+        reported = (row["status"], row["consumer"], row["deliveries"])
+        if known.get((row["stream"], entry)) == reported:
             continue
-        known[row["stream"], entry] = told
+        known[row["stream"], entry] = reported
         if row["delivered_at"] is not None and row["consumer"]:
             count = _count(row["deliveries"], "delivery", "deliveries")
             yield Event(
@@ -429,16 +429,16 @@ def _words(status: str) -> str:
         EntryStatus.DEAD_LETTERED: "dead-lettered",
         EntryStatus.PAYLOAD_GONE: "pending without its payload",
     }
-    told = next((text for one, text in plain.items() if one == status), status)
-    return told.replace("_", " ")
+    reported = next((text for one, text in plain.items() if one == status), status)
+    return reported.replace("_", " ")
 
 
-def render_histories(histories: Sequence[History]) -> str:
+def render_histories(histories: Sequence[EntryHistory]) -> str:
     """Histories for a terminal."""
     return "\n\n".join(map(_render, histories))
 
 
-def _render(history: History) -> str:
+def _render(history: EntryHistory) -> str:
     now = "no audit has a status for it" if history.status is None else _words(history.status)
     by = "" if history.window is None else f" (window {history.window}, {history.evidence})"
     head = f"{history.stream} / {history.group}: entry {history.root} is {now}{by}"
@@ -464,12 +464,12 @@ def _render(history: History) -> str:
         for row in rows
     ]
     if history.damage:
-        told = _first(history.damage)
-        lines.append(f"the archive is damaged, so that events may be missing here: {told}")
+        reported = _first(history.damage)
+        lines.append(f"the archive is damaged, so that events may be missing here: {reported}")
     return "\n".join([head, *(f"  {line.rstrip()}" for line in lines)])
 
 
-def render_history(history: History) -> dict[str, Any]:
+def render_history(history: EntryHistory) -> dict[str, Any]:
     """A history as a JSON object."""
     return {
         "stream": history.stream,

@@ -11,16 +11,16 @@ from contextlib import closing, suppress
 from functools import partial
 from typing import Final
 
-from pelops.domain.audit import AuditSummary, EntryStatus, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus
 from pelops.errors import PelopsError
 from pelops.pipeline.arguments import VARIABLES, add_arguments
-from pelops.pipeline.checking import check_names
 from pelops.pipeline.engine.interruption import run_interruptibly
-from pelops.pipeline.engine.progress import progress_told
+from pelops.pipeline.engine.progress import progress_reported
 from pelops.pipeline.engine.session import LazySession, refuse_connect
 from pelops.pipeline.engine.spark_errors import is_of_spark
-from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.redis_reader import Watch
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.name_check import check_names
+from pelops.pipeline.redis_reader import RedisReader
 from pelops.pipeline.report.command import run_report, write_report
 from pelops.pipeline.run import exit_code, open_run, run_archive, run_audit
 from pelops.pipeline.settings import (
@@ -28,10 +28,10 @@ from pelops.pipeline.settings import (
     BROKEN,
     INTERRUPTED,
     UNUSABLE,
-    Settings,
+    PipelineSettings,
     read_settings,
 )
-from pelops.pipeline.stages import Run
+from pelops.pipeline.stages import PipelineRun
 from pelops.pipeline.status_table import check_table
 from pelops.pipeline.triage.command import run_triage
 from pyspark_redis_streams.errors import NotPermitted, OptionError, RedisStreamsError
@@ -58,19 +58,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = _parser().parse_args(argv)
     try:
         settings = read_settings(chosen, os.environ)
-    except WrongSettings as error:
+    except WrongPipelineSettings as error:
         log.error("%s", error)
         return UNUSABLE
     return _run(chosen.command, settings)
 
 
-def _run(command: str, settings: Settings) -> int:
+def _run(command: str, settings: PipelineSettings) -> int:
     try:
         return _run_command(command, settings)
     except KeyboardInterrupt:
         log.error("interrupted: what is finished stays, and the same command goes on from there")
         return INTERRUPTED
-    except (WrongSettings, OptionError) as error:
+    except (WrongPipelineSettings, OptionError) as error:
         log.error("%s", error)
         return UNUSABLE
     except NotPermitted as error:
@@ -95,27 +95,27 @@ def _first_line(error: Exception) -> str:
     return next(iter(text.strip().splitlines()), type(error).__name__)
 
 
-def _run_command(command: str, settings: Settings) -> int:
+def _run_command(command: str, settings: PipelineSettings) -> int:
     log.info("Redis at %s, archive %s", settings.place.address, settings.archive)
     refuse_connect(settings)  # at once, also where a run this small would need no Spark
     if command != "report":
         _reach(settings)
     session = LazySession(settings)
     try:
-        with progress_told(session):
+        with progress_reported(session):
             work = partial(_work, command, session, settings)
             return run_interruptibly(session, work)
     finally:
         session.stop()
 
 
-def _reach(settings: Settings) -> None:
-    """Java takes its time to start: that Redis cannot be asked is told before."""
-    with closing(Watch(settings.place)) as watch:
+def _reach(settings: PipelineSettings) -> None:
+    """Java takes its time to start: that Redis cannot be asked is reported before."""
+    with closing(RedisReader(settings.place)) as watch:
         watch.now_ms("-")
 
 
-def _work(command: str, session: LazySession, settings: Settings) -> int:
+def _work(command: str, session: LazySession, settings: PipelineSettings) -> int:
     if command == "report":
         return run_report(session, settings)
     if command == "triage":
@@ -132,7 +132,7 @@ def _work(command: str, session: LazySession, settings: Settings) -> int:
         run.watch.close()
 
 
-def _audit(run: Run) -> int:
+def _audit(run: PipelineRun) -> int:
     summaries = run_audit(run)
     # Also when nothing could be closed: what earlier runs found is shown again.
     page = write_report(run, summaries)
@@ -164,7 +164,7 @@ def render_table(summary: AuditSummary) -> str:
 
 def _verdict(summary: AuditSummary) -> str:
     """Balanced is never said without what it rests on."""
-    if summary.verdict is Verdict.BALANCED:
+    if summary.verdict is AuditVerdict.BALANCED:
         return f"{summary.verdict.value}, {summary.certainty.value}"
     return summary.verdict.value
 
@@ -174,8 +174,8 @@ def _open(summary: AuditSummary) -> list[str]:
     if not summary.open:
         return []
     stuck = summary.oldest_stuck
-    told = "" if stuck is None else f", the oldest stuck one for {int(stuck.total_seconds())} s"
-    return [f"  {'open, of all windows':<22} {summary.open:>12}{told}"]
+    message = "" if stuck is None else f", the oldest stuck one for {int(stuck.total_seconds())} s"
+    return [f"  {'open, of all windows':<22} {summary.open:>12}{message}"]
 
 
 def _parser() -> argparse.ArgumentParser:

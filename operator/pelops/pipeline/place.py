@@ -10,7 +10,7 @@ from typing import Final
 
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.errors import InvalidSpec
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.errors import WrongPipelineSettings
 
 PASSWORD: Final = "PELOPS_REDIS_PASSWORD"
 _PLAIN: Final = {
@@ -26,7 +26,7 @@ _FILES: Final = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RedisPlace:
     """One Redis, in the words of both who speak to it."""
 
     endpoint: RedisEndpoint
@@ -37,34 +37,34 @@ class Place:
         return self.endpoint.address
 
 
-def read_place(environment: Mapping[str, str], url: str | None = None) -> Place:
+def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisPlace:
     """Where Redis is, by the variables that the operator sets, or by a URL of one's own.
 
     Raises WrongSettings, which names the variable and not its value.
     """
-    told = {**environment, **({"PELOPS_REDIS_URL": url} if url else {})}
-    fields = {key: told.get(name, "").encode() for key, name in _PLAIN.items()}
-    fields |= {key: _read_file(name, told.get(name)) for key, (_, name) in _FILES.items()}
-    nodes = told.get("PELOPS_REDIS_SENTINEL_NODES", "")
+    reported = {**environment, **({"PELOPS_REDIS_URL": url} if url else {})}
+    fields = {key: reported.get(name, "").encode() for key, name in _PLAIN.items()}
+    fields |= {key: _read_file(name, reported.get(name)) for key, (_, name) in _FILES.items()}
+    nodes = reported.get("PELOPS_REDIS_SENTINEL_NODES", "")
     try:
         endpoint = build_endpoint(
             secret={key: value for key, value in fields.items() if value},
-            sentinel_master=told.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
+            sentinel_master=reported.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
             sentinel_nodes=[node for node in nodes.split(",") if node.strip()],
         )
     except InvalidSpec as error:
-        raise WrongSettings(f"PELOPS_REDIS_*: {error}") from error
-    return Place(endpoint=endpoint, options=_source_options(endpoint, told))
+        raise WrongPipelineSettings(f"PELOPS_REDIS_*: {error}") from error
+    return RedisPlace(endpoint=endpoint, options=_source_options(endpoint, reported))
 
 
-def on_cluster(place: Place) -> Place:
+def on_cluster(place: RedisPlace) -> RedisPlace:
     """The same place, once its servers have proved to be a cluster."""
     options = {**place.options, "topology": "cluster"}
     options.pop("db", None)
-    return Place(endpoint=place.endpoint, options=options)
+    return RedisPlace(endpoint=place.endpoint, options=options)
 
 
-def _source_options(endpoint: RedisEndpoint, told: Mapping[str, str]) -> dict[str, str]:
+def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dict[str, str]:
     options = {"db": str(endpoint.db), "tls": str(endpoint.tls).lower()}
     if endpoint.sentinel is None:
         options |= {"host": endpoint.node.host, "port": str(endpoint.node.port)}
@@ -79,9 +79,9 @@ def _source_options(endpoint: RedisEndpoint, told: Mapping[str, str]) -> dict[st
         options["username"] = endpoint.username
     if endpoint.password:
         # Spark shows options in plans: the name of a variable is all it need know.
-        by_name = told.get(PASSWORD) == endpoint.password
+        by_name = reported.get(PASSWORD) == endpoint.password
         options |= {"passwordEnv": PASSWORD} if by_name else {"password": endpoint.password}
-    files = {option: told.get(name) for option, name in _FILES.values()}
+    files = {option: reported.get(name) for option, name in _FILES.values()}
     return options | {option: path for option, path in files.items() if path and endpoint.tls}
 
 
@@ -91,4 +91,6 @@ def _read_file(variable: str, path: str | None) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise WrongSettings(f"{variable} names {path}, which cannot be read: {error}") from error
+        raise WrongPipelineSettings(
+            f"{variable} names {path}, which cannot be read: {error}"
+        ) from error

@@ -18,11 +18,11 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.compaction import read_marker
 from pelops.pipeline.archive.layout import WindowPlace, slug
 from pelops.pipeline.archive.plan import Plan
-from pelops.pipeline.archive.planning import is_complete, last_plan, read_plan
-from pelops.pipeline.place import Place
+from pelops.pipeline.archive.window_selection import is_complete, last_plan, read_plan
+from pelops.pipeline.place import RedisPlace
 from pelops.pipeline.reconcile.ledger import read_history
-from pelops.pipeline.settings import Target
-from pelops.pipeline.stages import Run
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.stages import PipelineRun
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import record_audit, record_groups
@@ -35,15 +35,15 @@ _MOST_LEFT: Final = 100  # windows: of an archive that was never recorded, the n
 class Publication:
     """What is recorded of one group."""
 
-    target: Target
+    target: AuditTarget
     summary: AuditSummary
     archived: EntryId  # the ledger's last event that is archived
 
 
-def publish_windows(run: Run, name: str, stream: str) -> None:
+def publish_windows(run: PipelineRun, name: str, stream: str) -> None:
     """Record every audited window of a stream that is not recorded yet. Repeats safely.
 
-    Raises what the door raises; what is recorded by then is not recorded again.
+    Raises what the adapter raises; what is recorded by then is not recorded again.
     """
     for plan in _left(run, stream):
         place = _place(run, plan)
@@ -51,13 +51,13 @@ def publish_windows(run: Run, name: str, stream: str) -> None:
         run.storage.create_json(place.part(_MARKER), {"name": name})
 
 
-def publish_index(place: Place, name: str, targets: Iterable[Target]) -> None:
-    """Record which groups a pattern has found. Raises what the door raises."""
+def publish_index(place: RedisPlace, name: str, targets: Iterable[AuditTarget]) -> None:
+    """Record which groups a pattern has found. Raises what the adapter raises."""
     groups = {(one.stream, one.group) for one in targets}
     asyncio.run(_record_index(place, name, groups))
 
 
-def _left(run: Run, stream: str) -> list[Plan]:
+def _left(run: PipelineRun, stream: str) -> list[Plan]:
     """Audited windows that are not recorded, in order: before one that is, all are."""
     found: list[Plan] = []
     plan = last_plan(run, stream)
@@ -70,11 +70,11 @@ def _left(run: Run, stream: str) -> list[Plan]:
     return found[::-1]
 
 
-def _place(run: Run, plan: Plan) -> WindowPlace:
+def _place(run: PipelineRun, plan: Plan) -> WindowPlace:
     return WindowPlace(root=run.settings.archive, stream=plan.stream, number=plan.window.number)
 
 
-def _publications(run: Run, plan: Plan, place: WindowPlace) -> list[Publication]:
+def _publications(run: PipelineRun, plan: Plan, place: WindowPlace) -> list[Publication]:
     acts = read_marker(run.storage, place, "acts")
     audits = {
         target.group: read_marker(run.storage, place, f"group={slug(target.group)}")
@@ -90,7 +90,7 @@ def _publications(run: Run, plan: Plan, place: WindowPlace) -> list[Publication]
     ]
 
 
-async def _record_all(place: Place, name: str, publications: Sequence[Publication]) -> None:
+async def _record_all(place: RedisPlace, name: str, publications: Sequence[Publication]) -> None:
     pool = ServerPool()
     try:
         server = await pool.server(place.endpoint)
@@ -105,7 +105,7 @@ async def _record(server: Server, name: str, one: Publication) -> None:
     await record_audit(server, keys, name, one.summary, archived=one.archived)
 
 
-async def _record_index(place: Place, name: str, groups: Iterable[tuple[str, str]]) -> None:
+async def _record_index(place: RedisPlace, name: str, groups: Iterable[tuple[str, str]]) -> None:
     pool = ServerPool()
     try:
         await record_groups(await pool.server(place.endpoint), name, groups)

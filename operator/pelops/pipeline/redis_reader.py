@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.pipeline.place import Place, on_cluster
+from pelops.pipeline.place import RedisPlace, on_cluster
 from pyspark_redis_streams.errors import GroupMissing, NotPermitted, StreamMissing
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.streams import find_streams
 
 log: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLook:
+class StreamSnapshot:
     """A stream as of one moment; one that does not exist is empty and has IDs of 0-0."""
 
     length: int = 0
@@ -36,7 +36,7 @@ class StreamLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLook:
+class GroupSnapshot:
     """A group as of one moment."""
 
     position: EntryId  # last-delivered-id
@@ -47,7 +47,7 @@ class GroupLook:
     # `entries_read` is unknown.
     given_ms: int | None = None
 
-    def is_another(self, known: GroupLook) -> bool:
+    def is_another(self, known: GroupSnapshot) -> bool:
         """Whether this is not the group that was known: deleted meanwhile, and created again.
 
         Then the server does not know how much it has read, and its consumers are gone.
@@ -57,7 +57,7 @@ class GroupLook:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerLook:
+class ServerSnapshot:
     """The server that holds a key."""
 
     run_id: str  # another one after each start
@@ -67,40 +67,40 @@ class ServerLook:
     began_empty: bool  # for certain: it keeps no append-only file, and loaded nothing
 
 
-class Watch:
+class RedisReader:
     """Looks at one Redis, from the first question on. For one thread; close it after use."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RedisPlace) -> None:
         self._given = place
-        self._settled: tuple[Place, Door] | None = None
+        self._settled: tuple[RedisPlace, ServerConnections] | None = None
         self._unnamed: set[tuple[str, bytes]] = set()
 
     def close(self) -> None:
         if self._settled is not None:
-            self.door.forget()
+            self.connections.forget()
 
     def ask(self, key: str, *command: str | int) -> Any:
         """The reply of the node that holds a key."""
-        return self.door.ask(key, *command)
+        return self.connections.ask(key, *command)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> RedisPlace:
         """Where Redis is, and whether it is a cluster. Raises RedisStreamsError."""
         return self._settle()[0]
 
     @property
-    def door(self) -> Door:
+    def connections(self) -> ServerConnections:
         """The links to it. Raises RedisStreamsError when it cannot be reached."""
         return self._settle()[1]
 
-    def _settle(self) -> tuple[Place, Door]:
+    def _settle(self) -> tuple[RedisPlace, ServerConnections]:
         if self._settled is None:
-            place, door = self._given, self._open(self._given)
-            if not place.options.get("topology") and _is_cluster(door):
-                door.forget()
+            place, connections = self._given, self._open(self._given)
+            if not place.options.get("topology") and _is_cluster(connections):
+                connections.forget()
                 place = on_cluster(place)
-                door = self._open(place)
-            self._settled = place, door
+                connections = self._open(place)
+            self._settled = place, connections
         return self._settled
 
     def now_ms(self, key: str) -> int:
@@ -108,15 +108,15 @@ class Watch:
         seconds, micros = self.ask(key, "TIME")
         return int(seconds) * 1000 + int(micros) // 1000
 
-    def stream(self, name: str) -> StreamLook:
+    def stream(self, name: str) -> StreamSnapshot:
         """A stream now, in one command."""
         try:
             reply = self.ask(name, "XINFO", "STREAM", name)
         except StreamMissing:
-            return StreamLook()
+            return StreamSnapshot()
         found = dict(zip(reply[::2], reply[1::2], strict=True))
         first = found[b"first-entry"]
-        return StreamLook(
+        return StreamSnapshot(
             length=found[b"length"],
             added=found[b"entries-added"],
             last_generated=parse_entry_id(found[b"last-generated-id"]),
@@ -125,7 +125,7 @@ class Watch:
             exists=True,
         )
 
-    def groups(self, stream: str) -> Mapping[str, GroupLook]:
+    def groups(self, stream: str) -> Mapping[str, GroupSnapshot]:
         """Every group of a stream now; none when there is no such stream.
 
         A group whose name is no text cannot be asked for: it is logged, and left out.
@@ -136,7 +136,7 @@ class Watch:
             return {}
         named = [dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies]
         return {
-            one[b"name"].decode(): GroupLook(
+            one[b"name"].decode(): GroupSnapshot(
                 position=parse_entry_id(one[b"last-delivered-id"]),
                 pending=one[b"pending"],
                 entries_read=one.get(b"entries-read"),
@@ -173,7 +173,7 @@ class Watch:
             times += [now_ms - since_ms] if since_ms >= 0 else []
         return max(times, default=None)
 
-    def server(self, key: str) -> ServerLook:
+    def server(self, key: str) -> ServerSnapshot:
         """The server that holds a key, as it is now; nothing of one that does not permit INFO."""
         try:
             text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
@@ -183,7 +183,7 @@ class Watch:
         is_valkey = "valkey_version" in found
         version = found.get("valkey_version") or found.get("redis_version", "0")
         loads_nothing = found.get("aof_enabled") == "0"
-        return ServerLook(
+        return ServerSnapshot(
             run_id=found.get("run_id", ""),
             counts_trimmed=_numbers(version) >= ((9, 0) if is_valkey else (8, 2)),
             began_empty=loads_nothing and found.get("rdb_last_load_keys_loaded") == "0",
@@ -192,12 +192,12 @@ class Watch:
     def find_streams(self, pattern: str) -> tuple[str, ...]:
         """Streams whose name fits a glob."""
         given = {**self.place.options, "streamPattern": pattern, "missingStream": "empty"}
-        return find_streams(self.door, parse_read_options(given, Use.READ))
+        return find_streams(self.connections, parse_read_options(given, Use.READ))
 
-    def _open(self, place: Place) -> Door:
-        return Door(self.options(place).server)
+    def _open(self, place: RedisPlace) -> ServerConnections:
+        return ServerConnections(self.options(place).server)
 
-    def options(self, place: Place, **given: str) -> ReadOptions:
+    def options(self, place: RedisPlace, **given: str) -> ReadOptions:
         """Checked options of a read of any stream."""
         return parse_read_options({**place.options, "stream": "-", **given}, Use.READ)
 
@@ -206,5 +206,5 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-def _is_cluster(door: Door) -> bool:
-    return b"cluster_enabled:1" in door.ask("-", "INFO", "cluster")
+def _is_cluster(connections: ServerConnections) -> bool:
+    return b"cluster_enabled:1" in connections.ask("-", "INFO", "cluster")

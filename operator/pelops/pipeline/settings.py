@@ -1,4 +1,4 @@
-"""What a run is told: by the environment that the operator sets, or by arguments."""
+"""What a run is reported: by the environment that the operator sets, or by arguments."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any, Final
 from pelops.domain.audit import Certainty, check_audit_name
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
-from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.place import Place, read_place
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.place import RedisPlace, read_place
 
 STUCK_AFTER_MS: Final = 300_000
 _SCHEME_ALONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*")
@@ -24,7 +24,7 @@ SPARK_FROM: Final = 100_000  # entries of a window; fewer are worked without Spa
 BALANCED, BROKEN, UNUSABLE, FOUND, UNPROVEN, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 
-class Payload(StrEnum):
+class ArchivedPayload(StrEnum):
     """What of an entry's fields is archived."""
 
     NONE = "none"
@@ -33,7 +33,7 @@ class Payload(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class AuditTarget:
     """A group to audit."""
 
     stream: str
@@ -44,7 +44,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class UserTable:
     """A table of the user's own: what was sent, or what had an effect."""
 
     path: str  # of JDBC: its URL, #, and the table
@@ -77,17 +77,17 @@ class StatusTable:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class PipelineSettings:
     """One run."""
 
-    place: Place
+    place: RedisPlace
     archive: str
-    targets: tuple[Target, ...] = ()
+    targets: tuple[AuditTarget, ...] = ()
     pattern: str | None = None  # in place of targets
     name: str | None = None  # under which the summaries are recorded; None: they are not
     window: timedelta | None = None  # None: one window up to now
     stuck_after_ms: int = STUCK_AFTER_MS
-    payload: Payload = Payload.HASH
+    payload: ArchivedPayload = ArchivedPayload.HASH
     retention: timedelta | None = None
     deadline: timedelta | None = None
     aof_path: str | None = None
@@ -95,8 +95,8 @@ class Settings:
     unproven_exit: int = UNPROVEN  # the verdict is unknown, or less certain than `require`
     require: Certainty = Certainty.INFERRED  # the least that counts as balanced
     business_key: str | None = None  # a field of the entries
-    sent: Table | None = None
-    effects: Table | None = None
+    sent: UserTable | None = None
+    effects: UserTable | None = None
     status_table: StatusTable | None = None
     master: str | None = None
     memory_mib: int | None = None
@@ -105,62 +105,64 @@ class Settings:
     spark_from: int = SPARK_FROM  # entries, and all else that a window has to look at
 
 
-def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Settings:
+def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) -> PipelineSettings:
     """The settings of a run. Raises WrongSettings with the name of the variable or argument."""
-    told = _Told(environment)
-    stuck_after_ms = _stuck_after(chosen, told)
-    targets = _read_targets(chosen, told, stuck_after_ms)
-    pattern = chosen.stream_pattern or told.text("PELOPS_AUDIT_STREAM_PATTERN")
+    reported = _Reported(environment)
+    stuck_after_ms = _stuck_after(chosen, reported)
+    targets = _read_targets(chosen, reported, stuck_after_ms)
+    pattern = chosen.stream_pattern or reported.text("PELOPS_AUDIT_STREAM_PATTERN")
     if not targets and not pattern:
-        raise WrongSettings(
+        raise WrongPipelineSettings(
             "nothing to audit: give --stream and --group, PELOPS_AUDIT_GROUPS or "
             "PELOPS_AUDIT_STREAM_PATTERN"
         )
-    return Settings(
+    return PipelineSettings(
         place=_read_place(chosen, environment),
-        archive=_required(chosen.archive or told.text("PELOPS_AUDIT_ARCHIVE")),
+        archive=_required(chosen.archive or reported.text("PELOPS_AUDIT_ARCHIVE")),
         targets=targets,
         pattern=None if targets else pattern,
-        name=_read_name(chosen.name or told.text("PELOPS_AUDIT_NAME")),
-        window=_seconds(chosen.window_seconds, told, "PELOPS_AUDIT_WINDOW_SECONDS"),
+        name=_read_name(chosen.name or reported.text("PELOPS_AUDIT_NAME")),
+        window=_seconds(chosen.window_seconds, reported, "PELOPS_AUDIT_WINDOW_SECONDS"),
         stuck_after_ms=stuck_after_ms or STUCK_AFTER_MS,
-        payload=_read_payload(chosen.payload or told.text("PELOPS_AUDIT_PAYLOAD")),
-        retention=told.span("PELOPS_AUDIT_RETENTION_DAYS", timedelta(days=1)),
-        deadline=told.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
-        aof_path=chosen.aof_path or told.text("PELOPS_AUDIT_AOF_PATH"),
-        findings_exit=told.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
-        unproven_exit=told.number("PELOPS_AUDIT_FINDINGS_EXIT", UNPROVEN),
+        payload=_read_payload(chosen.payload or reported.text("PELOPS_AUDIT_PAYLOAD")),
+        retention=reported.span("PELOPS_AUDIT_RETENTION_DAYS", timedelta(days=1)),
+        deadline=reported.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
+        aof_path=chosen.aof_path or reported.text("PELOPS_AUDIT_AOF_PATH"),
+        findings_exit=reported.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
+        unproven_exit=reported.number("PELOPS_AUDIT_FINDINGS_EXIT", UNPROVEN),
         require=Certainty(chosen.require),
         business_key=chosen.business_key,
         sent=_read_table(chosen, chosen.sent, chosen.sent_ms),
         effects=_read_table(chosen, chosen.effects),
         status_table=_read_status_table(
-            chosen.statuses_format or told.text("PELOPS_AUDIT_STATUSES_FORMAT"),
-            chosen.statuses_table or told.text("PELOPS_AUDIT_STATUSES_TABLE"),
+            chosen.statuses_format or reported.text("PELOPS_AUDIT_STATUSES_FORMAT"),
+            chosen.statuses_table or reported.text("PELOPS_AUDIT_STATUSES_TABLE"),
         ),
         master=chosen.master,
-        memory_mib=told.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
-        s3_endpoint=told.text("PELOPS_AUDIT_S3_ENDPOINT"),
-        s3_region=told.text("PELOPS_AUDIT_S3_REGION"),
-        spark_from=told.number("PELOPS_AUDIT_SPARK_FROM", SPARK_FROM),
+        memory_mib=reported.number("PELOPS_AUDIT_MEMORY_MIB", 0) or None,
+        s3_endpoint=reported.text("PELOPS_AUDIT_S3_ENDPOINT"),
+        s3_region=reported.text("PELOPS_AUDIT_S3_REGION"),
+        spark_from=reported.number("PELOPS_AUDIT_SPARK_FROM", SPARK_FROM),
     )
 
 
-def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Place:
-    told = chosen.redis_url or environment.get("PELOPS_REDIS_URL")
-    if not told and not environment.get("PELOPS_REDIS_SENTINEL_NODES"):
-        raise WrongSettings("no Redis: give --redis-url redis://host:port/db, or PELOPS_REDIS_URL")
+def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> RedisPlace:
+    reported = chosen.redis_url or environment.get("PELOPS_REDIS_URL")
+    if not reported and not environment.get("PELOPS_REDIS_SENTINEL_NODES"):
+        raise WrongPipelineSettings(
+            "no Redis: give --redis-url redis://host:port/db, or PELOPS_REDIS_URL"
+        )
     try:
         return read_place(environment, chosen.redis_url)
-    except WrongSettings as error:
+    except WrongPipelineSettings as error:
         if not chosen.redis_url:
             raise
         text = str(error).removeprefix("PELOPS_REDIS_*: ")
-        raise WrongSettings(f"--redis-url: {text}") from error
+        raise WrongPipelineSettings(f"--redis-url: {text}") from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     """Variables, read with their names in every error."""
 
     variables: Mapping[str, str]
@@ -179,35 +181,35 @@ class _Told:
 
 def _whole(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10):
-        raise WrongSettings(f"{name} is {text!r}; it must be a whole number")
+        raise WrongPipelineSettings(f"{name} is {text!r}; it must be a whole number")
     return int(text)
 
 
-def _seconds(chosen: str | None, told: _Told, variable: str) -> timedelta | None:
+def _seconds(chosen: str | None, reported: _Reported, variable: str) -> timedelta | None:
     if chosen is not None:
         return timedelta(seconds=_whole("--window-seconds", chosen))
-    return told.span(variable, timedelta(seconds=1))
+    return reported.span(variable, timedelta(seconds=1))
 
 
-def _stuck_after(chosen: argparse.Namespace, told: _Told) -> int | None:
+def _stuck_after(chosen: argparse.Namespace, reported: _Reported) -> int | None:
     if chosen.stuck_after_seconds is not None:
         return 1000 * _whole("--stuck-after-seconds", chosen.stuck_after_seconds)
-    return told.number("PELOPS_AUDIT_STUCK_AFTER_MS", 0) or None
+    return reported.number("PELOPS_AUDIT_STUCK_AFTER_MS", 0) or None
 
 
 def _read_targets(
-    chosen: argparse.Namespace, told: _Told, stuck_after_ms: int | None
-) -> tuple[Target, ...]:
+    chosen: argparse.Namespace, reported: _Reported, stuck_after_ms: int | None
+) -> tuple[AuditTarget, ...]:
     if chosen.stream is not None:
         if not chosen.group:
-            raise WrongSettings("--stream needs at least one --group")
-        told_groups: Sequence[Any] = [
+            raise WrongPipelineSettings("--stream needs at least one --group")
+        reported_groups: Sequence[Any] = [
             {"stream": chosen.stream, "group": group} for group in chosen.group
         ]
     else:
-        text = told.text("PELOPS_AUDIT_GROUPS")
-        told_groups = _load_list("PELOPS_AUDIT_GROUPS", text) if text else []
-    targets = [_read_target(one, stuck_after_ms) for one in told_groups]
+        text = reported.text("PELOPS_AUDIT_GROUPS")
+        reported_groups = _load_list("PELOPS_AUDIT_GROUPS", text) if text else []
+    targets = [_read_target(one, stuck_after_ms) for one in reported_groups]
     return tuple(dict.fromkeys(targets))
 
 
@@ -215,15 +217,15 @@ def _load_list(name: str, text: str) -> list[Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise WrongSettings(f"{name} holds no JSON") from error
+        raise WrongPipelineSettings(f"{name} holds no JSON") from error
     if not isinstance(found, list):
-        raise WrongSettings(f"{name} holds no JSON list")
+        raise WrongPipelineSettings(f"{name} holds no JSON list")
     return found
 
 
-def _read_target(found: Any, stuck_after_ms: int | None) -> Target:
+def _read_target(found: Any, stuck_after_ms: int | None) -> AuditTarget:
     try:
-        target = Target(
+        target = AuditTarget(
             stream=str(found["stream"]),
             group=str(found["group"]),
             dead_letter=found.get("dead_letter") or None,
@@ -232,17 +234,17 @@ def _read_target(found: Any, stuck_after_ms: int | None) -> Target:
         )
         derive_keys(target.stream, target.group, dead_letter=target.dead_letter)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise WrongSettings(f"PELOPS_AUDIT_GROUPS names no group: {found!r}") from error
+        raise WrongPipelineSettings(f"PELOPS_AUDIT_GROUPS names no group: {found!r}") from error
     except InvalidSpec as error:
-        raise WrongSettings(str(error)) from error
+        raise WrongPipelineSettings(str(error)) from error
     return target
 
 
 def _required(archive: str | None) -> str:
     if not archive or not archive.strip():
-        raise WrongSettings("no archive: give --archive PATH, or PELOPS_AUDIT_ARCHIVE")
+        raise WrongPipelineSettings("no archive: give --archive PATH, or PELOPS_AUDIT_ARCHIVE")
     if _SCHEME_ALONE.fullmatch(archive):
-        raise WrongSettings(
+        raise WrongPipelineSettings(
             f"the archive {archive} has no path behind its scheme: give --archive "
             "(PELOPS_AUDIT_ARCHIVE) an address such as s3a://BUCKET/PREFIX or file:/DIRECTORY"
         )
@@ -253,15 +255,15 @@ def _read_name(name: str | None) -> str | None:
     try:
         return None if name is None else check_audit_name(name)
     except InvalidSpec as error:
-        raise WrongSettings(f"PELOPS_AUDIT_NAME: {error}") from error
+        raise WrongPipelineSettings(f"PELOPS_AUDIT_NAME: {error}") from error
 
 
-def _read_payload(text: str | None) -> Payload:
+def _read_payload(text: str | None) -> ArchivedPayload:
     try:
-        return Payload(text or Payload.HASH)
+        return ArchivedPayload(text or ArchivedPayload.HASH)
     except ValueError as error:
-        raise WrongSettings(
-            f"PELOPS_AUDIT_PAYLOAD is {text!r}; it must be one of {', '.join(Payload)}"
+        raise WrongPipelineSettings(
+            f"PELOPS_AUDIT_PAYLOAD is {text!r}; it must be one of {', '.join(ArchivedPayload)}"
         ) from error
 
 
@@ -269,17 +271,19 @@ def _read_status_table(form: str | None, name: str | None) -> StatusTable | None
     """None: the archive's own table, of Parquet, is all."""
     known = ["parquet", *TableFormat]
     if form is not None and form not in known:
-        raise WrongSettings(
+        raise WrongPipelineSettings(
             f"PELOPS_AUDIT_STATUSES_FORMAT is {form!r}; it must be one of {', '.join(known)}"
         )
     if form in (None, "parquet"):
         if name is not None:
-            raise WrongSettings("--statuses-table needs --statuses-format delta or iceberg")
+            raise WrongPipelineSettings("--statuses-table needs --statuses-format delta or iceberg")
         return None
     if name is None:
-        raise WrongSettings(f"--statuses-format {form} needs --statuses-table PATH or TABLE")
+        raise WrongPipelineSettings(
+            f"--statuses-format {form} needs --statuses-table PATH or TABLE"
+        )
     if form == TableFormat.ICEBERG and "/" in name:
-        raise WrongSettings(
+        raise WrongPipelineSettings(
             f"--statuses-table {name} is a path; of Iceberg it must be a table of one of Spark's "
             "catalogs: CATALOG.DATABASE.TABLE"
         )
@@ -288,12 +292,16 @@ def _read_status_table(form: str | None, name: str | None) -> StatusTable | None
 
 def _read_table(
     chosen: argparse.Namespace, path: str | None, at_ms: str | None = None
-) -> Table | None:
+) -> UserTable | None:
     if path is None:
         return None
     if not chosen.business_key:
-        raise WrongSettings(f"{path} needs --business-key: the field by which entries are known")
+        raise WrongPipelineSettings(
+            f"{path} needs --business-key: the field by which entries are known"
+        )
     if chosen.table_format == "jdbc" and not all(path.rpartition("#")[::2]):
-        raise WrongSettings(f"{path} is no table for --table-format jdbc: write jdbc:...#TABLE")
+        raise WrongPipelineSettings(
+            f"{path} is no table for --table-format jdbc: write jdbc:...#TABLE"
+        )
     key = chosen.table_key or chosen.business_key
-    return Table(path=path, format=chosen.table_format, key=key, at_ms=at_ms)
+    return UserTable(path=path, format=chosen.table_format, key=key, at_ms=at_ms)

@@ -26,8 +26,8 @@ from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.session import LONG_RUN, LazySession
 from pelops.pipeline.engine.spark_errors import engine_errors, explain_failure
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
-from pelops.pipeline.redis_reader import Watch
-from pelops.pipeline.settings import Settings
+from pelops.pipeline.redis_reader import RedisReader
+from pelops.pipeline.settings import PipelineSettings
 from pyspark_redis_streams.errors import NotPermitted
 
 log: Final = logging.getLogger(__name__)
@@ -37,13 +37,13 @@ HEAVY: Final = LONG_RUN  # entries; looking at more of them is compiled, and sha
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class PipelineRun:
     """One run of the pipeline."""
 
     spark: LazySession
     storage: Storage
-    watch: Watch
-    settings: Settings
+    watch: RedisReader
+    settings: PipelineSettings
     ends_at: float | None = None  # of `time.monotonic`
     # Files that were written for a stage whose marker is still to come, by their paths.
     written: dict[str, TableFile] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WindowWork:
     """One window in one run."""
 
-    run: Run
+    run: PipelineRun
     plan: Plan
     place: WindowPlace
 
@@ -96,7 +96,7 @@ class Work:
 Content = dict[str, Any]
 
 
-def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
+def run_stage(work: WindowWork, name: str, make: Callable[[str], Content]) -> Content:
     """What the stage's marker says; `make` fills a directory unless that is done already.
 
     Each directory of Parquet in it becomes a part of a table; a file of JSON, a record.
@@ -118,7 +118,7 @@ def run_stage(work: Work, name: str, make: Callable[[str], Content]) -> Content:
     return _finish(work, name, claim)
 
 
-def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
+def write_part(work: WindowWork, frame: DataFrame, path: str, *, is_heavy: bool = False) -> int:
     """Write a part of a stage; answers its rows."""
     work.run.storage.check_interrupt()
     if not is_on_driver():
@@ -130,26 +130,26 @@ def write_part(work: Work, frame: DataFrame, path: str, *, is_heavy: bool = Fals
     return note_part(work, path)
 
 
-def with_as_of(work: Work, frame: DataFrame) -> DataFrame:
+def with_as_of(work: WindowWork, frame: DataFrame) -> DataFrame:
     """The rows with the last column of every table."""
     return frame.withColumn(AS_OF, F.lit(work.plan.window.number))
 
 
-def note_part(work: Work, path: str) -> int:
+def note_part(work: WindowWork, path: str) -> int:
     """Note the files of a part of a stage, for the stage's marker; answers their rows."""
     files = describe_files(work.run.storage, path)
     work.run.written.update({f"{path}/{name}": file for name, file in files.items()})
     return sum(file.rows for file in files.values())
 
 
-def remove_part(work: Work, path: str) -> None:
+def remove_part(work: WindowWork, path: str) -> None:
     """Remove a part that a stage needs no longer, before its marker."""
     work.run.storage.remove(path)
     _take_written(work.run, path)
 
 
 def write_sorted(
-    work: Work, frame: DataFrame, path: str, *columns: str, is_heavy: bool = False
+    work: WindowWork, frame: DataFrame, path: str, *columns: str, is_heavy: bool = False
 ) -> int:
     """Write a small part as one file, in an order that does not depend on the run.
 
@@ -159,7 +159,7 @@ def write_sorted(
     return write_part(work, together.sortWithinPartitions(*columns), path, is_heavy=is_heavy)
 
 
-def clean(work: Work) -> None:
+def clean(work: WindowWork) -> None:
     """Remove what runs that died have left in the window."""
     storage = work.run.storage
     for name in storage.list_names(work.place.path):
@@ -167,7 +167,9 @@ def clean(work: Work) -> None:
             storage.discard(work.place.record(name))
 
 
-def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Mapping[str, Any]:
+def _make_and_claim(
+    work: WindowWork, name: str, make: Callable[[str], Content]
+) -> Mapping[str, Any]:
     storage, began = work.run.storage, time.monotonic()
     directory = work.place.record(f"{name}.{uuid4().hex}{UNFINISHED}")
     try:
@@ -175,7 +177,9 @@ def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Ma
         content = make(directory)
         files = storage.list_files(directory)
         written = _take_written(work.run, directory)
-        content[FILES] = {plain_name(path): told._asdict() for path, told in written.items()}
+        content[FILES] = {
+            plain_name(path): reported._asdict() for path, reported in written.items()
+        }
     except engine_errors() as error:
         storage.discard(directory)
         return _adopt(work, name, error)
@@ -197,7 +201,7 @@ def _make_and_claim(work: Work, name: str, make: Callable[[str], Content]) -> Ma
     return theirs or _finished(storage.read_json(work.place.record(f"{name}.json")))
 
 
-def _take_written(run: Run, directory: str) -> dict[str, TableFile]:
+def _take_written(run: PipelineRun, directory: str) -> dict[str, TableFile]:
     """The files that this run has written into a directory, by their paths in it; once."""
     begin = f"{directory}/"
     paths = sorted(path for path in run.written if path.startswith(begin))
@@ -217,7 +221,7 @@ def _finished(content: Content | None) -> Content:
     return {"directory": None, "content": content}
 
 
-def _adopt(work: Work, name: str, error: Exception) -> Mapping[str, Any]:
+def _adopt(work: WindowWork, name: str, error: Exception) -> Mapping[str, Any]:
     """What another run has made: one that ends cleans up, and what others make goes with it."""
     with suppress(ArchiveUnusable):
         done = work.run.storage.read_json(work.place.record(f"{name}.json"))
@@ -228,7 +232,7 @@ def _adopt(work: Work, name: str, error: Exception) -> Mapping[str, Any]:
     raise explain_failure(error, work.place.record(name)) from error
 
 
-def _finish(work: Work, name: str, claim: Mapping[str, Any]) -> Content:
+def _finish(work: WindowWork, name: str, claim: Mapping[str, Any]) -> Content:
     """Put in place what was made, and mark it: also what a run that died had made and claimed."""
     storage, directory, content = work.run.storage, claim["directory"], claim["content"]
     if content is None:

@@ -16,13 +16,13 @@ from typing import Any, Final
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import WindowPlace, slug
 from pelops.pipeline.archive.plan import Plan
-from pelops.pipeline.archive.planning import is_complete, last_plan, read_plan
+from pelops.pipeline.archive.window_selection import is_complete, last_plan, read_plan
 from pelops.pipeline.engine.functions import DataFrame
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.spark_errors import explain_failure, is_of_spark
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.settings import StatusTable, TableFormat
-from pelops.pipeline.stages import AS_OF, Run
+from pelops.pipeline.stages import AS_OF, PipelineRun
 
 log: Final = logging.getLogger(__name__)
 _MARKER: Final = "table.json"
@@ -38,7 +38,7 @@ _PACKAGES: Final = {
 }
 
 
-def check_table(run: Run) -> None:
+def check_table(run: PipelineRun) -> None:
     """Raises WrongSettings when the classes of the table's format are missing."""
     table = run.settings.status_table
     if table is None:
@@ -52,13 +52,13 @@ def check_table(run: Run) -> None:
     except Exception as error:
         if not is_of_spark(error):
             raise
-        raise WrongSettings(
+        raise WrongPipelineSettings(
             f"--statuses-format {table.format} needs its jars on Java's class path: spark-submit "
             f"--packages {_PACKAGES[table.format]}:<version>, or the same by PYSPARK_SUBMIT_ARGS"
         ) from error
 
 
-def write_windows(run: Run, stream: str) -> None:
+def write_windows(run: PipelineRun, stream: str) -> None:
     """Write every audited window of a stream that is not in the table yet. Repeats safely.
 
     Raises what `explain_failure` answers; what is written by then is not written again.
@@ -80,7 +80,7 @@ def write_windows(run: Run, stream: str) -> None:
         log.info("window %d of %s: statuses written to %s", place.number, stream, table.name)
 
 
-def _left(run: Run, stream: str, marker: dict[str, str]) -> list[Plan]:
+def _left(run: PipelineRun, stream: str, marker: dict[str, str]) -> list[Plan]:
     """Audited windows that are not in the table, in order: before one that is, all are."""
     found: list[Plan] = []
     plan = last_plan(run, stream)
@@ -94,7 +94,9 @@ def _left(run: Run, stream: str, marker: dict[str, str]) -> list[Plan]:
     return found[::-1]
 
 
-def _parts(run: Run, plan: Plan, place: WindowPlace) -> Iterator[tuple[tuple[str, str], DataFrame]]:
+def _parts(
+    run: PipelineRun, plan: Plan, place: WindowPlace
+) -> Iterator[tuple[tuple[str, str], DataFrame]]:
     """What is replaced together: the rows of one group, of its stream and of its retry stream."""
     day = plan.window.at.date().isoformat()
     for target in plan.targets:
@@ -108,11 +110,13 @@ def _parts(run: Run, plan: Plan, place: WindowPlace) -> Iterator[tuple[tuple[str
             yield (stream, target.group), rows.where(F.col("stream") == stream)
 
 
-def _write(run: Run, table: StatusTable, rows: DataFrame, key: dict[str, str | int]) -> None:
-    told = rows.withColumn(_DAY, F.to_date("audited_at"))
+def _write(
+    run: PipelineRun, table: StatusTable, rows: DataFrame, key: dict[str, str | int]
+) -> None:
+    reported = rows.withColumn(_DAY, F.to_date("audited_at"))
     if table.format is TableFormat.DELTA:
         where = " AND ".join(f"`{name}` = {_literal(value)}" for name, value in key.items())
-        writer = told.write.format("delta").partitionBy(_DAY).mode("overwrite")
+        writer = reported.write.format("delta").partitionBy(_DAY).mode("overwrite")
         writer = writer.option("replaceWhere", where).option("mergeSchema", "true")
         if "/" in table.name:
             writer.save(table.name)
@@ -120,12 +124,12 @@ def _write(run: Run, table: StatusTable, rows: DataFrame, key: dict[str, str | i
             writer.saveAsTable(table.name)
         return
     if not run.session.catalog.tableExists(table.name):
-        new = told.limit(0).writeTo(table.name).using(table.format.value)
+        new = reported.limit(0).writeTo(table.name).using(table.format.value)
         for name, value in _ICEBERG.items():
             new = new.tableProperty(name, value)
         new.partitionedBy(F.col(_DAY)).create()
     same = reduce(and_, (F.col(name) == F.lit(value) for name, value in key.items()))
-    told.writeTo(table.name).overwrite(same)
+    reported.writeTo(table.name).overwrite(same)
 
 
 def _literal(value: str | int) -> str:

@@ -6,63 +6,75 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pelops.domain.audit import AuditFinding, AuditSummary, EntryStatus, Evidence, render_summary
+from pelops.domain.audit import (
+    AuditFinding,
+    AuditSummary,
+    EntryStatus,
+    EvidenceKind,
+    render_summary,
+)
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.pipeline.archive.entries import archive_entries, archive_letters, archive_retries
+from pelops.pipeline.archive.entries import archive_dead_letters, archive_entries, archive_retries
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.archive.plan import render_window
 from pelops.pipeline.archive.snapshot import (
     Snapshot,
-    read_last_look,
+    read_previous_state,
     read_snapshot,
     settled_to,
     take_snapshot,
 )
 from pelops.pipeline.engine.id_columns import at_or_before, within
 from pelops.pipeline.evidence.stage import Creation, archive_evidence, read_creation
-from pelops.pipeline.reconcile.chains import Judged, follow_roots
+from pelops.pipeline.reconcile.chains import JudgedEntries, follow_roots
 from pelops.pipeline.reconcile.consistency import Counted, Identity, find_violations, list_broken
 from pelops.pipeline.reconcile.copies import find_copies
 from pelops.pipeline.reconcile.duplicates import find_duplicates
 from pelops.pipeline.reconcile.entries import Case, Reconciled, reconcile_window
-from pelops.pipeline.reconcile.ledger import GroupHistory, read_acts, read_history
-from pelops.pipeline.reconcile.losses import count_in_gaps
-from pelops.pipeline.reconcile.owed import (
+from pelops.pipeline.reconcile.group_share import (
     Archived,
     Balance,
     Beginning,
-    Owed,
+    GroupShare,
     Removed,
     close_balance,
     find_audited_after,
     find_beginning,
-    find_owed,
+    find_share,
     read_first_creation,
     read_moves,
 )
-from pelops.pipeline.reconcile.previous import Previous, look_back
+from pelops.pipeline.reconcile.ledger import GroupHistory, read_acts, read_history
+from pelops.pipeline.reconcile.losses import count_in_gaps
+from pelops.pipeline.reconcile.previous import PreviousWindow, look_back
 from pelops.pipeline.reconcile.reopened import Reopened, reopen
 from pelops.pipeline.reconcile.retry_stream import judge_retried
 from pelops.pipeline.reconcile.statuses import write_statuses
-from pelops.pipeline.reconcile.summary import Grounds, Told, agree, build_group_summary, list_limits
+from pelops.pipeline.reconcile.summary import (
+    Grounds,
+    GroupFacts,
+    agree,
+    build_group_summary,
+    list_limits,
+)
 from pelops.pipeline.reconcile.times import measure_times, recovery_of
 from pelops.pipeline.reconcile.truth import compare_effects, compare_sent
 from pelops.pipeline.reconcile.unarchived import Gone, account_for_gone, count_undelivered
-from pelops.pipeline.settings import Payload, Target
-from pelops.pipeline.stages import Content, Work, clean, run_stage
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget
+from pelops.pipeline.stages import Content, WindowWork, clean, run_stage
 
 AUDIT_VERSION = 1
 
 
-def archive_window(work: Work) -> int:
+def archive_window(work: WindowWork) -> int:
     """Archive the window; answers the entries that were there to be archived."""
     rows: int = archive_entries(work)["rows"]
     archive_retries(work)
-    archive_letters(work)
+    archive_dead_letters(work)
     return rows
 
 
-def audit_window(work: Work) -> dict[str, dict[str, Any]]:
+def audit_window(work: WindowWork) -> dict[str, dict[str, Any]]:
     """Audit the window; answers `audit.json` of each group. Nothing is done twice."""
     archived = archive_window(work)
     snapshot, acts = take_snapshot(work), read_acts(work)
@@ -85,7 +97,7 @@ def audit_window(work: Work) -> dict[str, dict[str, Any]]:
     return {group: content["audit"] for group, content in audits.items()}
 
 
-def _archive_evidence(work: Work) -> Content | None:
+def _archive_evidence(work: WindowWork) -> Content | None:
     path = work.run.settings.aof_path
     if path is None:
         return None
@@ -103,27 +115,27 @@ class _Seen:
     acts: Content
     evidence: Content | None
     copies: int
-    previous: Previous
+    previous: PreviousWindow
 
 
-def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
+def _audit_group(work: WindowWork, target: AuditTarget, seen: _Seen) -> Content:
     name = f"group={slug(target.group)}"
     look = read_snapshot(seen.snapshot, target.group)
     history = read_history(seen.acts, target.group)
 
     def make(directory: str) -> Content:
         created = read_creation(seen.evidence, target.group)
-        owed = _owed(work, look, history, seen.archived, created)
+        share = _share(work, look, history, seen.archived, created)
         case = Case(
             work=work,
             target=target,
             snapshot=look,
             history=history,
-            owed=owed,
+            share=share,
             previous=seen.previous,
             copies=seen.copies,
-            audited_after=_audited_after(seen.previous, target, look, history, owed),
-            last_look=read_last_look(work, target.group),
+            audited_after=_audited_after(seen.previous, target, look, history, share),
+            previous_state=read_previous_state(work, target.group),
             directory=directory,
         )
         audit, again = _judge(case)
@@ -140,24 +152,28 @@ def _audit_group(work: Work, target: Target, seen: _Seen) -> Content:
 
 
 def _audited_after(
-    previous: Previous, target: Target, look: Snapshot, history: GroupHistory, owed: Owed
+    previous: PreviousWindow,
+    target: AuditTarget,
+    look: Snapshot,
+    history: GroupHistory,
+    share: GroupShare,
 ) -> EntryId:
     """Where the first window of the group's begins; of a stream that was made anew, this one."""
     work = previous.work
-    told = previous.marker(f"group={slug(target.group)}").get("audited_after")
-    if told is None or work.plan.breaks:
-        return owed.after
+    reported = previous.marker(f"group={slug(target.group)}").get("audited_after")
+    if reported is None or work.plan.breaks:
+        return share.after
     return find_audited_after(
-        parse_entry_id(told),
+        parse_entry_id(reported),
         read_moves(work.plan.stream, history),
         position=look.before.position if look.before else None,
-        last=read_last_look(work, target.group).position,
+        last=read_previous_state(work, target.group).position,
     )
 
 
-def _owed(
-    work: Work, look: Snapshot, history: GroupHistory, archived: int, created: Creation
-) -> Owed:
+def _share(
+    work: WindowWork, look: Snapshot, history: GroupHistory, archived: int, created: Creation
+) -> GroupShare:
     plan = work.plan
 
     def count_until(entry_id: EntryId) -> int:
@@ -177,10 +193,10 @@ def _owed(
     removed = Removed(
         entries=plan.window.from_added - gone_before, max_deleted=look.stream.max_deleted
     )
-    owed = find_owed(
+    share = find_share(
         plan.window, there, begin=begin.at, removed=removed if plan.begins_anew else None
     )
-    return replace(owed, gone_before=gone_before)
+    return replace(share, gone_before=gone_before)
 
 
 def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
@@ -190,20 +206,22 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
     times = measure_times(case)
     counts, balance = _balance(case, found)
     retried = judge_retried(case)
-    produced = max(balance.window.to_added - balance.window.from_added, case.owed.archived)
-    judged = Judged(produced=produced, counts=counts, found=found, again=again, retried=retried)
+    produced = max(balance.window.to_added - balance.window.from_added, case.share.archived)
+    judged = JudgedEntries(
+        produced=produced, counts=counts, found=found, again=again, retried=retried
+    )
     roots = follow_roots(case, judged)
     identities = [*_identities(case, judged), *roots.identities]
     dropped = _dropped(case, judged)
     write_statuses(case, found)
     compared = _compare(case)
-    evidence = Evidence.AOF if case.has_files else evidence_of(case.history)
+    evidence = EvidenceKind.AOF if case.has_files else evidence_of(case.history)
     summary = build_group_summary(
-        Told(
+        GroupFacts(
             stream=plan.stream,
             group=case.target.group,
             window=balance.window,
-            archived=case.owed.archived,
+            archived=case.share.archived,
             removed_before=balance.unknown_before,
             counts=counts,
             settled=again.settled,
@@ -224,15 +242,15 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
             failures=tuple([*_failures(case), *case.previous.findings(case.target.group)]),
         )
     )
-    told = {
+    reported = {
         "copies": sum(found.copies.values()),
-        "before_the_group": case.owed.left_out,
-        "removed_before_the_group": case.owed.gone_before,
+        "before_the_group": case.share.left_out,
+        "removed_before_the_group": case.share.gone_before,
         "identities": [
             {"name": one.name, "expected": one.expected, "found": one.found} for one in identities
         ],
         "removed_before": {
-            "entries": case.owed.removed,
+            "entries": case.share.removed,
             "unknown": balance.unknown_before,
         },
         "retried": {status.value: n for status, n in sorted(retried.counts.items()) if n},
@@ -241,10 +259,10 @@ def _judge(case: Case) -> tuple[dict[str, Any], Reopened]:
         "times": times,
         **compared,
     }
-    return _render(case, summary, told), again
+    return _render(case, summary, reported), again
 
 
-def _identities(case: Case, judged: Judged) -> Iterator[Identity]:
+def _identities(case: Case, judged: JudgedEntries) -> Iterator[Identity]:
     """What was counted in Redis or by an earlier window, and what the audit found of it."""
     again = judged.again
     yield Identity(
@@ -274,22 +292,22 @@ def _identities(case: Case, judged: Judged) -> Iterator[Identity]:
     )
 
 
-def _dropped(case: Case, judged: Judged) -> int:
+def _dropped(case: Case, judged: JudgedEntries) -> int:
     """How many entries at most went with consumers that were deleted; files tell which, if given.
 
     The event of the ledger belongs to the window whose audit reads it first.
     """
     if case.has_files:
         return 0
-    told = case.previous.marker("acts").get("groups", {}).get(case.target.group, {})
-    since = parse_entry_id(told["archived"]) if told else EntryId.MIN
+    reported = case.previous.marker("acts").get("groups", {}).get(case.target.group, {})
+    since = parse_entry_id(reported["archived"]) if reported else EntryId.MIN
     at_most = sum(one.at_most for one in case.history.dropped(since))
     unsure = (EntryStatus.INDETERMINATE, EntryStatus.ACKNOWLEDGED_INFERRED)
     parts = (judged.counts, judged.again.settled)
     return min(at_most, sum(part.get(status, 0) for part in parts for status in unsure))
 
 
-def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[str, Any]:
+def _render(case: Case, summary: AuditSummary, reported: Mapping[str, Any]) -> dict[str, Any]:
     plan, settings = case.work.plan, case.work.run.settings
     audited_from = _first_audited(case)
     return {
@@ -301,13 +319,13 @@ def _render(case: Case, summary: AuditSummary, told: Mapping[str, Any]) -> dict[
                 evidence=summary.evidence,
                 has_position=case.position_holds,
                 position_doubt=case.position_doubt,
-                removed_before=told["removed_before"]["unknown"],
-                has_hashes=plan.payload is not Payload.NONE,
+                removed_before=reported["removed_before"]["unknown"],
+                has_hashes=plan.payload is not ArchivedPayload.NONE,
                 lacks_key=bool(settings.sent or settings.effects) and plan.business_key is None,
                 audited_from=audited_from,
             )
         ),
-        **told,
+        **reported,
     }
 
 
@@ -336,7 +354,7 @@ def _compare(case: Case) -> Content:
 
 
 def _of_tables(compared: Mapping[str, Any]) -> Iterator[AuditFinding]:
-    told = {
+    reported = {
         "duplicates-by-root": (
             _too_many(compared, "root"),
             "{entries} {were} added although the same copy was there already",
@@ -354,7 +372,7 @@ def _of_tables(compared: Mapping[str, Any]) -> Iterator[AuditFinding]:
             "{entries} {were} acknowledged and had no effect",
         ),
     }
-    for kind, (count, sentence) in told.items():
+    for kind, (count, sentence) in reported.items():
         if count:
             yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
@@ -364,15 +382,15 @@ def _too_many(compared: Mapping[str, Any], way: str) -> int:
     return found
 
 
-def evidence_of(history: GroupHistory) -> Evidence:
+def evidence_of(history: GroupHistory) -> EvidenceKind:
     """What the audit can rest on beside the stream."""
-    return Evidence.LEDGER if history.exists and history.bookmarks else Evidence.NONE
+    return EvidenceKind.LEDGER if history.exists and history.checkpoints else EvidenceKind.NONE
 
 
 def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Balance]:
     """The statuses of all entries, and the window that they add up to."""
-    owed, told = case.owed, sum(found.unarchived.values())
-    unseen = max(0, owed.produced - owed.archived + owed.removed - told)
+    share, reported = case.share, sum(found.unarchived.values())
+    unseen = max(0, share.produced - share.archived + share.removed - reported)
     beyond = min(unseen, _count_beyond(case))
     missing = unseen - beyond
     gone = Gone(
@@ -381,18 +399,18 @@ def _balance(case: Case, found: Reconciled) -> tuple[dict[EntryStatus, int], Bal
         seen=_count_in_gaps(case) if missing else 0,
         undelivered=_count_undelivered(case, missing),
     )
-    rest = account_for_gone(gone, owed.whole, case.history, case.work.plan.stream)
+    rest = account_for_gone(gone, share.whole, case.history, case.work.plan.stream)
     parts = (found.counts, found.unarchived, rest, {EntryStatus.INDETERMINATE: beyond})
     counts = {status: sum(part.get(status, 0) for part in parts) for status in EntryStatus}
     unaccounted = rest.get(EntryStatus.INDETERMINATE, 0)
-    balance = close_balance(owed, sum(counts.values()), unaccounted)
+    balance = close_balance(share, sum(counts.values()), unaccounted)
     counts[EntryStatus.INDETERMINATE] -= balance.unknown_before
     return counts, balance
 
 
 def _count_undelivered(case: Case, missing: int) -> int:
     """Of what is missing, entries that the group's counters show were never delivered."""
-    look, window = case.snapshot.before, case.owed.whole
+    look, window = case.snapshot.before, case.share.whole
     if not missing or look is None or look.position >= window.to_id or not case.position_holds:
         return 0
     work, ahead = case.work, ~at_or_before(look.position)
@@ -407,10 +425,10 @@ def _count_undelivered(case: Case, missing: int) -> int:
 def _count_beyond(case: Case) -> int:
     """Entries of the group's part whose IDs the archive cannot hold: of them nothing is known."""
     beyond = sum(_read_beyond(case.work).values())
-    return min(beyond, max(0, case.owed.produced - case.owed.archived))
+    return min(beyond, max(0, case.share.produced - case.share.archived))
 
 
-def _read_beyond(work: Work) -> Mapping[str, int]:
+def _read_beyond(work: WindowWork) -> Mapping[str, int]:
     """Entries of the window whose IDs the archive cannot hold, by the part that is too large."""
     content = work.run.storage.read_json(work.place.part("entries.json")) or {}
     return {name: content.get(name, 0) for name in ("beyond", "beyond_seq")}
@@ -421,9 +439,9 @@ def _count_in_gaps(case: Case) -> int:
 
 
 def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> list[AuditFinding]:
-    owed = case.owed
+    share = case.share
     counted = Counted(
-        window=balance.window, archived=owed.archived, counts=counts, pending_in_window=0
+        window=balance.window, archived=share.archived, counts=counts, pending_in_window=0
     )
     found = list(find_violations(counted, case.snapshot))
     found += [
@@ -435,17 +453,17 @@ def _findings(case: Case, counts: dict[EntryStatus, int], balance: Balance) -> l
             AuditFinding(
                 kind="ids-beyond-range",
                 count=beyond,
-                sentence=f"{beyond} of {owed.produced} entries have IDs with a number of 2^63 or"
+                sentence=f"{beyond} of {share.produced} entries have IDs with a number of 2^63 or"
                 " more, which the archive cannot hold: what became of them is not known",
             )
         )
-    missing = owed.produced - owed.archived - beyond
+    missing = share.produced - share.archived - beyond
     if missing > 0:
         found.append(
             AuditFinding(
                 kind="unarchived",
                 count=missing,
-                sentence=f"{missing} of {owed.produced} entries were trimmed or deleted before "
+                sentence=f"{missing} of {share.produced} entries were trimmed or deleted before "
                 "they could be archived",
             )
         )
@@ -467,7 +485,7 @@ def _failures(case: Case) -> list[AuditFinding]:
     return found
 
 
-def _manifest(work: Work, archived: int, audits: dict[str, Content]) -> Content:
+def _manifest(work: WindowWork, archived: int, audits: dict[str, Content]) -> Content:
     return {
         "version": AUDIT_VERSION,
         "stream": work.plan.stream,

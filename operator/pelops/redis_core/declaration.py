@@ -47,7 +47,7 @@ from pelops.redis_core.commands import COMMANDS, split_command
 OPERATOR_SCRIPTS: Final = "pelops.redis_streams"
 WORKER_SCRIPTS: Final = "pelops.worker.server"
 KEY_TYPES: Final[Mapping[str, str | None]] = {
-    **dict.fromkeys(("stream", "dead_letter", "ledger", "retry", "handover"), "stream"),
+    **dict.fromkeys(("stream", "dead_letter", "ledger", "retry", "offer_stream"), "stream"),
     **dict.fromkeys(("source", "target"), "stream"),  # the stream, or the retry stream
     **dict.fromkeys(("state", "started", "audit"), "hash"),
     "further": "stream",
@@ -71,7 +71,7 @@ class BadDeclaration(Exception):
     """A script's header is not what it has to be, or is not followed."""
 
 
-class Kind(StrEnum):
+class ArgumentKind(StrEnum):
     """What an argument is in Lua."""
 
     TEXT = "text"
@@ -100,7 +100,7 @@ class Argument:
     """A name of ARGV."""
 
     name: str
-    kind: Kind = Kind.TEXT
+    kind: ArgumentKind = ArgumentKind.TEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Tail:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DeclaredCommand:
     """A command that a script runs, with the keys that it may name."""
 
     command: str  # as the ACL calls it, such as hset or xgroup|create
@@ -140,14 +140,14 @@ class Declaration:
     keys: tuple[Key, ...]
     arguments: tuple[Argument, ...]
     tail: Tail | None
-    reads: tuple[Run, ...]
-    writes: tuple[Run, ...]
+    reads: tuple[DeclaredCommand, ...]
+    writes: tuple[DeclaredCommand, ...]
     roles: tuple[str, ...]
     features: tuple[str, ...]
     answers: Mapping[str, tuple[Field, ...] | None]  # by verdict; "" without one, None: no list
     text: str  # whole, as servers get it
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[DeclaredCommand]:
         """Every command, reads first."""
         yield from self.reads
         yield from self.writes
@@ -309,9 +309,9 @@ def _parse_arguments(text: str) -> tuple[tuple[Argument, ...], Tail | None]:
 
 def _parse_argument(word: str) -> Argument:
     name, typed, kind = word.partition(": ")
-    if typed and kind not in {Kind.NUMBER, Kind.FLAG}:
+    if typed and kind not in {ArgumentKind.NUMBER, ArgumentKind.FLAG}:
         raise BadDeclaration(f"{word} is neither a number nor a flag")
-    return Argument(_check_name(name), Kind(kind) if typed else Kind.TEXT)
+    return Argument(_check_name(name), ArgumentKind(kind) if typed else ArgumentKind.TEXT)
 
 
 def _check_name(name: str) -> str:
@@ -322,12 +322,12 @@ def _check_name(name: str) -> str:
 
 def parse_runs(
     text: str, names: Collection[str] = frozenset(KEY_TYPES), *, writes: bool = False
-) -> tuple[Run, ...]:
+) -> tuple[DeclaredCommand, ...]:
     """Commands as READS and WRITES list them, with keys of these names; raises BadDeclaration."""
     return tuple(_parse_runs(text, names, writes=writes))
 
 
-def _parse_runs(text: str, names: Collection[str], *, writes: bool) -> Iterator[Run]:
+def _parse_runs(text: str, names: Collection[str], *, writes: bool) -> Iterator[DeclaredCommand]:
     for part in filter(None, (one.strip() for one in text.split(";"))):
         found = _RUN.fullmatch(part)
         if not found or bool(found[1]) != bool(found[6]):
@@ -338,7 +338,7 @@ def _parse_runs(text: str, names: Collection[str], *, writes: bool) -> Iterator[
         if not set(named) <= set(names) or bool(named) != (COMMANDS[command].count("KEY") > 0):
             raise BadDeclaration(f"{part!r} does not name keys of KEYS")
         is_optional = bool(found[1])
-        yield Run(
+        yield DeclaredCommand(
             command=command,
             keys=named,
             is_optional=is_optional,
@@ -408,11 +408,11 @@ def _assign(names: list[str], values: list[str]) -> str:
     return f"local {', '.join(names)} = {', '.join(values)}\n" if names else ""
 
 
-def _render_value(kind: Kind, source: str) -> str:
+def _render_value(kind: ArgumentKind, source: str) -> str:
     return {
-        Kind.TEXT: source,
-        Kind.NUMBER: f"tonumber({source})",
-        Kind.FLAG: f"{source} == '1'",
+        ArgumentKind.TEXT: source,
+        ArgumentKind.NUMBER: f"tonumber({source})",
+        ArgumentKind.FLAG: f"{source} == '1'",
     }[kind]
 
 

@@ -22,7 +22,7 @@ async def connect_server(endpoint: RedisEndpoint) -> Server:
     """A server that answered, with its topology, flavour and version.
 
     An endpoint whose CLUSTER commands are absent or forbidden is used as it is: a proxy knows the
-    way. Raises what the door's calls raise, and InvalidSpec for what the resource must change.
+    way. Raises what the adapter's calls raise, and InvalidSpec for what the resource must change.
     """
     login = Login.of(endpoint, build_ssl_context(endpoint))
     channel = NodeChannel(_locator(endpoint, login), login)

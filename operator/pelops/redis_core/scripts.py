@@ -12,10 +12,10 @@ from pelops.redis_core.commands import NamedKeys, Need, Part, text_of
 from pelops.redis_core.declaration import (
     OPERATOR_SCRIPTS,
     Argument,
+    ArgumentKind,
     BadDeclaration,
     Declaration,
     Field,
-    Kind,
     Many,
     Tail,
     read_declaration,
@@ -204,7 +204,7 @@ def _fits(parts: Sequence[Reply], fields: Sequence[Field]) -> bool:
 def _encode(argument: Argument, value: Any) -> Part:
     if value is None:
         return ""
-    if argument.kind is Kind.FLAG:
+    if argument.kind is ArgumentKind.FLAG:
         return int(value)
     return value  # type: ignore[no-any-return]
 

@@ -52,8 +52,8 @@ class SentinelAnswers:
 
     def failure(self, problems: Iterable[tuple[Node, Exception]]) -> RedisUnavailable:
         """The error when no Sentinel gave an answer; `problems` says why not, of each asked."""
-        told = "; ".join(f"{node}: {problem}" for node, problem in problems)
-        return RedisUnavailable(f"no Sentinel names the master {self.master_name}: {told}")
+        reported = "; ".join(f"{node}: {problem}" for node, problem in problems)
+        return RedisUnavailable(f"no Sentinel names the master {self.master_name}: {reported}")
 
 
 def usable_replicas(reply: Any) -> tuple[Node, ...]:

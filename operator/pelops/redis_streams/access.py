@@ -14,7 +14,7 @@ from pelops.redis_core.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     Declaration,
-    Run,
+    DeclaredCommand,
     list_scripts,
     parse_runs,
     read_declaration,
@@ -44,7 +44,7 @@ class Feature(StrEnum):
     EXPIRY_EVENTS = "expiry-events"
     WAKE = "wake"  # from zero replicas
     RELEASE = "release"  # servers with XNACK
-    SCALING = "scaling"  # the server's count of what is owed, put right
+    SCALING = "scaling"  # the server's count of the backlog, put right
     DELETING = "deleting"  # SDK workers that delete what is acknowledged, by XACKDEL
 
 
@@ -65,12 +65,13 @@ _SENT: Final[dict[Role, str]] = {
         xread stream for wake; client|id for wake; client|unblock for wake;
         cluster|slots for cluster; asking for cluster; select for database
     """,
-    Role.WORKER: f"{_ANY_CLIENT} xreadgroup stream retry handover; xack stream retry handover;"
+    Role.WORKER: f"{_ANY_CLIENT} xreadgroup stream retry offer_stream;"
+    " xack stream retry offer_stream;"
     f"{_ANY_CLUSTER}",
     # XAUTOCLAIM is for workers without our scripts.
     Role.SDK_WORKER: f"""
-        {_ANY_CLIENT} hset started; hget state; xreadgroup stream retry handover;
-        xack stream retry handover; xpending stream retry; xrange stream retry;
+        {_ANY_CLIENT} hset started; hget state; xreadgroup stream retry offer_stream;
+        xack stream retry offer_stream; xpending stream retry; xrange stream retry;
         hincrby state; hdel state; [xautoclaim stream]; [xackdel stream retry for deleting];
         {_ANY_CLUSTER}
     """,
@@ -85,7 +86,7 @@ _CHANNELS: Final = {Feature.EXPIRY_EVENTS: "&__keyevent@*__:expired"}
 _RESET: Final = ("resetkeys", "resetchannels", "-@all")
 
 
-def runs_of(role: Role) -> tuple[Run, ...]:
+def runs_of(role: Role) -> tuple[DeclaredCommand, ...]:
     """Every command of a role: what is sent, then what its scripts run."""
     of_scripts = tuple(
         replace(run, features=run.features or script.features)
@@ -95,7 +96,7 @@ def runs_of(role: Role) -> tuple[Run, ...]:
     return (*sent_beside_scripts(role), *of_scripts)
 
 
-def sent_beside_scripts(role: Role) -> tuple[Run, ...]:
+def sent_beside_scripts(role: Role) -> tuple[DeclaredCommand, ...]:
     """The commands that a role sends itself."""
     return parse_runs(_SENT[role])
 
@@ -116,7 +117,7 @@ def worker_needs(keys: NamedKeys) -> tuple[Need, ...]:
     named = keys.by_name()
     sources = (named["stream"], named["retry"])
     places: dict[str, tuple[Part, ...]] = {name: (key,) for name, key in named.items()}
-    places |= {"source": sources, "others": (named["retry"], named["handover"])}
+    places |= {"source": sources, "others": (named["retry"], named["offer_stream"])}
     needs = (
         Need(run.command, key)
         for run in runs_of(Role.SDK_WORKER)

@@ -15,8 +15,8 @@ from pelops.redis_core.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     Declaration,
+    DeclaredCommand,
     Many,
-    Run,
     list_scripts,
     read_declaration,
 )
@@ -77,14 +77,14 @@ def _render_keys(declared: Declaration) -> str:
     return ", ".join(forms[key.many].format(key.name) for key in declared.keys)
 
 
-def _render_runs(runs: Iterable[Run]) -> str:
+def _render_runs(runs: Iterable[DeclaredCommand]) -> str:
     return "; ".join(map(_render_run, runs))
 
 
-def _render_run(run: Run) -> str:
+def _render_run(run: DeclaredCommand) -> str:
     words = " ".join((run.command.upper(), *run.keys))
-    told = f"[{words}]" if run.is_optional else words
-    return f"{told} (`{'`, `'.join(run.features)}`)" if run.features else told
+    reported = f"[{words}]" if run.is_optional else words
+    return f"{reported} (`{'`, `'.join(run.features)}`)" if run.features else reported
 
 
 def _render_feature(declared: Declaration) -> str:

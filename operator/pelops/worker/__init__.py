@@ -12,11 +12,11 @@ worker.run()
 
 from pelops.worker.engine.observer import Observer
 from pelops.worker.engine.retries import RetryPolicy
-from pelops.worker.engine.uncaught import WrongSettings
+from pelops.worker.engine.uncaught import WrongWorkerSettings
 from pelops.worker.entry import Entry
 from pelops.worker.outcomes import Reject, Retry, Undecodable
 from pelops.worker.producer import Producer
-from pelops.worker.settings import Settings, read_place
+from pelops.worker.settings import WorkerSettings, read_place
 from pelops.worker.worker import Worker
 
 __all__ = [
@@ -26,9 +26,9 @@ __all__ = [
     "Reject",
     "Retry",
     "RetryPolicy",
-    "Settings",
     "Undecodable",
     "Worker",
-    "WrongSettings",
+    "WorkerSettings",
+    "WrongWorkerSettings",
     "read_place",
 ]

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from pelops.worker.outcomes import Undecodable
-from pelops.worker.server.adapter import RawEntry, Source
+from pelops.worker.server.adapter import DeliverySource, RawEntry
 
 T = TypeVar("T")
 TRACE_FIELDS: Final = (b"traceparent", b"tracestate")  # of W3C trace context
@@ -22,7 +22,7 @@ class Terms:
 
     def __init__(self, clock: Callable[[], float], idle_s: float, prefix: bytes = b"_") -> None:
         self.clock = clock
-        self.idle_s = idle_s  # the idle limit
+        self.idle_s = idle_s  # the processing timeout
         self.prefix = prefix  # of the fields that Pelops adds
 
 
@@ -31,7 +31,7 @@ class Arrival:
 
     __slots__ = ("key", "source", "stamp_s", "terms")
 
-    def __init__(self, key: bytes, source: Source, stamp_s: float, terms: Terms) -> None:
+    def __init__(self, key: bytes, source: DeliverySource, stamp_s: float, terms: Terms) -> None:
         self.key = key
         self.source = source
         self.stamp_s = stamp_s  # when they were asked for: from then on they may have been idle
@@ -46,13 +46,13 @@ class Entry:
     """
 
     # Most entries never get values of their own for these.
-    failures: int = 0  # here, beside what it was charged before
+    failures: int = 0  # here, beside its failed attempts before
     started_s: float = 0.0
     seconds: float = 0.0  # its handler took
     cancelled_for: str = ""
     is_disowned: bool = False
     has_finished: bool = False
-    runs_alone: bool = False
+    runs_isolated: bool = False
     was_put_back: bool = False  # whose it is was not known when it could have started
     order: Hashable | None = None  # entries with equal ones run one after another
 
@@ -78,7 +78,7 @@ class Entry:
 
     @property
     def idle_s(self) -> float:
-        """How long it had been pending without a sign of life before it came here; 0 if new."""
+        """How long it had been pending without a heartbeat before it came here; 0 if new."""
         return max(int(self._raw[2]), 0) / 1000
 
     @property
@@ -89,15 +89,15 @@ class Entry:
     @property
     def is_reclaimed(self) -> bool:
         """Whether another process had it before, or this worker's former one."""
-        return self.deliveries > 0 or self._arrival.source is not Source.NEW
+        return self.deliveries > 0 or self._arrival.source is not DeliverySource.NEW
 
     @property
-    def source(self) -> Source:
+    def source(self) -> DeliverySource:
         return self._arrival.source
 
     @cached_property
     def retry_count(self) -> int:
-        """Failures charged before it came here, by the last two pairs if they are Pelops' own."""
+        """Failed attempts before it came here, by the last two pairs if they are Pelops' own."""
         return read_retry_count(self._raw[1], self._arrival.terms.prefix)
 
     @property
@@ -109,7 +109,7 @@ class Entry:
     def original_id(self) -> str:
         """The first ID in the chain of copies: the key for making an effect only once."""
         flat = self._raw[1]
-        return flat[-3].decode() if has_charge_pairs(flat, self._arrival.terms.prefix) else self.id
+        return flat[-3].decode() if has_attempt_pairs(flat, self._arrival.terms.prefix) else self.id
 
     @property
     def age_s(self) -> float:
@@ -131,7 +131,7 @@ class Entry:
     def pairs(self) -> list[tuple[bytes, bytes]]:
         """Fields and values in their order, doubled names too, without what Pelops added."""
         flat = self._raw[1]
-        own = flat[:-4] if has_charge_pairs(flat, self._arrival.terms.prefix) else flat
+        own = flat[:-4] if has_attempt_pairs(flat, self._arrival.terms.prefix) else flat
         return list(zip(own[::2], own[1::2], strict=True))
 
     @cached_property
@@ -173,7 +173,7 @@ class Entry:
             raise
         except Exception as error:
             # The message may show the payload: it goes no further than the type.
-            raise Undecodable(f"{getattr(model, '__name__', model)}: {_tell(error)}") from None
+            raise Undecodable(f"{getattr(model, '__name__', model)}: {_report(error)}") from None
 
     def _build(self, model: Callable[..., T], field: str | None) -> T:
         if hasattr(model, "model_validate_json"):
@@ -196,7 +196,7 @@ class Entry:
         return pairs[0][1]
 
 
-def has_charge_pairs(flat: list[bytes], prefix: bytes) -> bool:
+def has_attempt_pairs(flat: list[bytes], prefix: bytes) -> bool:
     """Whether the last two pairs are Pelops' own: only in that place and order are they."""
     return (
         len(flat) >= 4
@@ -209,8 +209,8 @@ def has_charge_pairs(flat: list[bytes], prefix: bytes) -> bool:
 
 
 def read_retry_count(flat: list[bytes], prefix: bytes) -> int:
-    """Failures that were charged; 0 when the entry carries none, or somebody else's fields."""
-    return int(flat[-1]) if has_charge_pairs(flat, prefix) else 0
+    """Failed attempts; 0 when the entry carries none, or somebody else's fields."""
+    return int(flat[-1]) if has_attempt_pairs(flat, prefix) else 0
 
 
 def _is_entry_id(text: bytes) -> bool:
@@ -218,7 +218,7 @@ def _is_entry_id(text: bytes) -> bool:
     return ms.isdigit() and seq.isdigit() and len(ms) <= 20 and len(seq) <= 20
 
 
-def _tell(error: Exception) -> str:
+def _report(error: Exception) -> str:
     """The error without the input that it complains about, where it can tell it apart."""
     errors = getattr(error, "errors", None)
     if callable(errors):

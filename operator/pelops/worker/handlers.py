@@ -38,8 +38,8 @@ def adapt_handler(target: Any, threads: Threads) -> Handler:
     if hasattr(target, "handle"):
         return Handler(one=_as_async(target.handle, threads))
     if not callable(target):
-        told = "give a function, or an object with handle_batch"
-        raise TypeError(f"{target!r} is no handler: {told}")
+        message = "give a function, or an object with handle_batch"
+        raise TypeError(f"{target!r} is no handler: {message}")
     return Handler(one=_as_async(target, threads))
 
 
@@ -78,5 +78,5 @@ def outcomes_of_batch(answer: Any, entries: Sequence[Entry]) -> list[Outcome]:
         return [answer] * len(entries)
     if isinstance(answer, list | tuple) and len(answer) == len(entries):
         return [one if isinstance(one, BaseException) else None for one in answer]
-    told = f"handle_batch answered {type(answer).__name__}; it is None, or one outcome an entry"
-    return [TypeError(told)] * len(entries)
+    message = f"handle_batch answered {type(answer).__name__}; it is None, or one outcome an entry"
+    return [TypeError(message)] * len(entries)

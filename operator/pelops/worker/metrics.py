@@ -41,7 +41,7 @@ _GAUGES: Final = {
 }
 
 
-class Tally:
+class HistogramCounts:
     """How many values there were up to each bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
@@ -76,8 +76,8 @@ class Metrics(Observer):
         self.gauges = dict.fromkeys(_GAUGES, 0.0)
         self.rejections: dict[str, int] = {}
         self.refusals: dict[tuple[str, str], int] = {}
-        self.seconds = Tally(HANDLER_BOUNDS_S)
-        self.ages = Tally(AGE_BOUNDS_S)
+        self.seconds = HistogramCounts(HANDLER_BOUNDS_S)
+        self.ages = HistogramCounts(AGE_BOUNDS_S)
 
     def finished(self, entries: Sequence[Entry], seconds: Sequence[float]) -> None:
         self.counts["processed"] += len(entries)
@@ -106,7 +106,7 @@ class Metrics(Observer):
         self.counts["received"] += entries
         self.counts["reclaimed"] += reclaimed
 
-    def holding(self, running: int, waiting: int) -> None:
+    def in_flight(self, running: int, waiting: int) -> None:
         self.gauges["in_flight"] = running
         self.gauges["waiting"] = waiting
 
@@ -124,7 +124,7 @@ def _ages_s(entries: Sequence[Entry], now_s: float) -> list[float]:
         # Only one that runs alone may be a copy of another. The number of an ID within its
         # millisecond is read as a fraction of it: nothing is quicker.
         entry.age_s
-        if entry.runs_alone
+        if entry.runs_isolated
         else (now_ms - float(entry.raw_id.replace(b"-", b"."))) / 1000
         for entry in entries
     ]
@@ -156,8 +156,8 @@ class Exposition:
 def _counters(known: list[Metrics]) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily
 
-    for name, told in _COUNTERS.items():
-        family = CounterMetricFamily(f"pelops_worker_{name}", told, labels=_LABELS)
+    for name, reported in _COUNTERS.items():
+        family = CounterMetricFamily(f"pelops_worker_{name}", reported, labels=_LABELS)
         for one in known:
             family.add_metric(one.labels, one.counts[name])
         yield family
@@ -182,8 +182,8 @@ def _counters(known: list[Metrics]) -> Iterator[Metric]:
 def _gauges(known: list[Metrics]) -> Iterator[Metric]:
     from prometheus_client.core import GaugeMetricFamily
 
-    for name, told in _GAUGES.items():
-        family = GaugeMetricFamily(f"pelops_worker_{name}", told, labels=_LABELS)
+    for name, reported in _GAUGES.items():
+        family = GaugeMetricFamily(f"pelops_worker_{name}", reported, labels=_LABELS)
         for one in known:
             family.add_metric(one.labels, one.gauges[name])
         yield family

@@ -8,7 +8,7 @@ HANDLER_FAILED: Final = "HandlerFailed"  # reason of entries that failed as ofte
 MAX_RETRIES: Final = "MaxRetriesExceeded"  # of entries that ended process after process
 REJECTED: Final = "Rejected"
 UNDECODABLE: Final = "Undecodable"
-TOLD_AT_MOST: Final = 2000  # characters of an error that go into a dead letter
+REPORTED_AT_MOST: Final = 2000  # characters of an error that go into a dead letter
 
 
 class Retry(Exception):
@@ -53,4 +53,4 @@ Outcome: TypeAlias = Retry | Reject | BaseException | None
 
 def describe_error(error: BaseException) -> str:
     """Type and message, as a dead letter carries them."""
-    return f"{type(error).__name__}: {error}"[:TOLD_AT_MOST]
+    return f"{type(error).__name__}: {error}"[:REPORTED_AT_MOST]

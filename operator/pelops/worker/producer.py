@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import InvalidSpec, OutcomeUnknown, PelopsError, RedisUnavailable
-from pelops.worker.engine.uncaught import WrongSettings, ends_with_a_line
+from pelops.worker.engine.uncaught import WrongWorkerSettings, ends_with_a_line
 from pelops.worker.server.place import read_endpoint
 from pelops.worker.tracing import read_context
 
@@ -42,11 +42,11 @@ class Adding:
 
     def __post_init__(self) -> None:
         if self.max_length is not None and self.max_age_s is not None:
-            raise WrongSettings("max_length and max_age_s exclude each other")
+            raise WrongWorkerSettings("max_length and max_age_s exclude each other")
         if self.max_length is not None and not self.max_length >= 1:
-            raise WrongSettings(f"max_length is {self.max_length}; it must be at least 1")
+            raise WrongWorkerSettings(f"max_length is {self.max_length}; it must be at least 1")
         if self.max_age_s is not None and not 0 < self.max_age_s < float("inf"):
-            raise WrongSettings(f"max_age_s is {self.max_age_s}; it must be more than 0")
+            raise WrongWorkerSettings(f"max_age_s is {self.max_age_s}; it must be more than 0")
 
     def limit(self) -> list[Part]:
         """The words of XADD that delete old entries, now."""
@@ -58,7 +58,7 @@ class Adding:
 
 
 @dataclass(slots=True)
-class Order:
+class PendingAdd:
     """One entry on its way."""
 
     pairs: list[Part]
@@ -110,7 +110,7 @@ _BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 _UNKNOWN_OPTION: Final = "Invalid stream ID"  # what IDMP is to servers that do not know it
 
 
-class Options(TypedDict, total=False):
+class ProducerOptions(TypedDict, total=False):
     """How a producer adds; each as in `Adding`, where the defaults stand."""
 
     max_length: int | None
@@ -139,7 +139,7 @@ class Producer:
         self.stream = stream
         self._adding = adding or Adding()
         self._wire = wire_to(endpoint, stream)
-        self._waiting: list[Order] = []
+        self._waiting: list[PendingAdd] = []
         self._sender: asyncio.Task[None] | None = None
         self._known_in = 0  # the connection of which it was found out
         self._knows_keys: bool | None = None
@@ -150,27 +150,31 @@ class Producer:
         environment: Mapping[str, str] | None = None,
         *,
         stream: str | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[ProducerOptions],
     ) -> Producer:
         """A producer as the `PELOPS_*` variables and options say.
 
         Raises WrongSettings, which names what is wrong. If nobody catches it, the process ends with
         exit code 2 and only that message.
         """
-        told = os.environ if environment is None else environment
+        reported = os.environ if environment is None else environment
         with ends_with_a_line():
-            return cls._read(told, stream or told.get("PELOPS_STREAM"), options)
+            return cls._read(reported, stream or reported.get("PELOPS_STREAM"), options)
 
     @classmethod
-    def _read(cls, told: Mapping[str, str], stream: str | None, options: Options) -> Producer:
+    def _read(
+        cls, reported: Mapping[str, str], stream: str | None, options: ProducerOptions
+    ) -> Producer:
         if not stream:
-            raise WrongSettings("PELOPS_STREAM is not set, and no stream was named: do one of them")
+            raise WrongWorkerSettings(
+                "PELOPS_STREAM is not set, and no stream was named: do one of them"
+            )
         try:
-            return cls(read_endpoint(told), stream, Adding(**options))
-        except WrongSettings:
+            return cls(read_endpoint(reported), stream, Adding(**options))
+        except WrongWorkerSettings:
             raise
         except InvalidSpec as error:
-            raise WrongSettings(str(error)) from error
+            raise WrongWorkerSettings(str(error)) from error
 
     async def __aenter__(self) -> Producer:
         return self
@@ -216,7 +220,7 @@ class Producer:
         until_s = loop.time() + self._adding.patience_s
         context = flatten(read_context()) if self._adding.trace else []
         orders = [
-            Order(flatten(fields) + context, check_key(key), until_s, loop.create_future())
+            PendingAdd(flatten(fields) + context, check_key(key), until_s, loop.create_future())
             for fields, key in entries
         ]
         if not all(order.pairs[: len(order.pairs) - len(context)] for order in orders):
@@ -231,7 +235,7 @@ class Producer:
         return [str(end) for end in ends]
 
     async def _send(self) -> None:
-        some: list[Order] = []
+        some: list[PendingAdd] = []
         try:
             while some := self._take():
                 await self._send_some(some)
@@ -242,7 +246,7 @@ class Producer:
             self._waiting.clear()
             raise
 
-    def _take(self) -> list[Order]:
+    def _take(self) -> list[PendingAdd]:
         """What goes in one round trip; what nobody waits for any more is dropped."""
         wanted = [order for order in self._waiting if not order.added.done()]
         size, count = 0, 0
@@ -254,7 +258,7 @@ class Producer:
         self._waiting = wanted[count:]
         return wanted[:count]
 
-    async def _send_some(self, some: list[Order]) -> None:
+    async def _send_some(self, some: list[PendingAdd]) -> None:
         replies: Sequence[Any]
         commands = [self._command(order) for order in some]
         try:
@@ -269,7 +273,7 @@ class Producer:
         ]
         self._waiting = again + self._waiting
 
-    def _command(self, order: Order) -> tuple[Part, ...]:
+    def _command(self, order: PendingAdd) -> tuple[Part, ...]:
         head: list[Part] = ["XADD", self.stream]
         order.by_key = order.key is not None and self._knows_keys is not False
         if order.by_key and order.key is not None:
@@ -277,7 +281,7 @@ class Producer:
         head += self._adding.limit()
         return (*head, "*", *order.pairs)
 
-    def _hear(self, order: Order, reply: Any) -> bool:
+    def _hear(self, order: PendingAdd, reply: Any) -> bool:
         """Note what became of an order; whether it is to be sent again."""
         if not isinstance(reply, Exception):
             if order.by_key:
@@ -292,7 +296,7 @@ class Producer:
         order.added.set_exception(own_error(reply))
         return False
 
-    def _learn_unknown(self, order: Order) -> bool:
+    def _learn_unknown(self, order: PendingAdd) -> bool:
         if self._knows_keys is not False:
             log.warning(
                 "%s: this server remembers no keys (Redis 8.6 does): an entry that is added twice "
@@ -303,11 +307,11 @@ class Producer:
         if not order.is_doubtful:
             return True
         if not order.added.done():
-            told = "it may have been added to a server that remembers keys; this one does not"
-            order.added.set_exception(OutcomeUnknown(told))
+            reported = "it may have been added to a server that remembers keys; this one does not"
+            order.added.set_exception(OutcomeUnknown(reported))
         return False
 
-    def _may_repeat(self, order: Order, error: Exception) -> bool:
+    def _may_repeat(self, order: PendingAdd, error: Exception) -> bool:
         if asyncio.get_running_loop().time() >= order.until_s:
             return False
         if isinstance(error, RedisUnavailable):

@@ -1,4 +1,4 @@
-"""What a worker is told at its start: arguments, or variables that the operator injects."""
+"""What a worker is informed at its start: arguments, or variables that the operator injects."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
 from pelops.worker.engine.retries import RetryPolicy
-from pelops.worker.engine.uncaught import WrongSettings, ends_with_a_line
-from pelops.worker.server.place import Place, read_endpoint
+from pelops.worker.engine.uncaught import WrongWorkerSettings, ends_with_a_line
+from pelops.worker.server.place import WorkerPlace, read_endpoint
 
-IDLE_LIMIT_MS: Final = 30_000  # without an operator that says how long entries may be idle
+PROCESSING_TIMEOUT_MS: Final = 30_000  # without an operator that says how long entries may be idle
 GRACE_S: Final = 25.0  # less than the 30 s after which Kubernetes kills
 _LAST_PORT: Final = 65_535
 _WORDS: Final = {"true": True, "1": True, "false": False, "0": False}
@@ -25,10 +25,12 @@ N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class WorkerSettings:
     """How one worker works. All have defaults."""
 
-    idle_limit_ms: int = IDLE_LIMIT_MS  # what is not refreshed for so long is somebody else's
+    processing_timeout_ms: int = (
+        PROCESSING_TIMEOUT_MS  # what is not refreshed for so long is somebody else's
+    )
     field_prefix: str = "_"  # of the fields that Pelops adds
     concurrency: int = 100
     prefetch: int = 1000  # entries that wait here at most, and only if they can start soon
@@ -49,21 +51,21 @@ class Settings:
             value = getattr(self, attribute)
             # `not <=` also refuses what is no number at all.
             if value is not None and not least <= value < float("inf"):
-                raise WrongSettings(f"{name} is {value}; it must be at least {least:g}")
+                raise WrongWorkerSettings(f"{name} is {value}; it must be at least {least:g}")
         if self.health_port is not None and self.health_port > _LAST_PORT:
-            raise WrongSettings(
+            raise WrongWorkerSettings(
                 f"PELOPS_HEALTH_PORT is {self.health_port}; a port is at most {_LAST_PORT}"
             )
 
     @property
     def idle_s(self) -> float:
-        """The idle limit."""
-        return self.idle_limit_ms / 1000
+        """The processing timeout."""
+        return self.processing_timeout_ms / 1000
 
     @property
     def block_ms(self) -> int:
         """How long a read may wait: what it brings has been idle for as long, as far as we know."""
-        return max(min(1000, self.idle_limit_ms // 6), 1)
+        return max(min(1000, self.processing_timeout_ms // 6), 1)
 
     @property
     def spoken_for_s(self) -> float:
@@ -71,7 +73,9 @@ class Settings:
         return self.blocked_s if self.blocked_s is not None else max(2 * self.idle_s, 60.0)
 
     @classmethod
-    def from_env(cls, environment: Mapping[str, str] | None = None, **chosen: object) -> Settings:
+    def from_env(
+        cls, environment: Mapping[str, str] | None = None, **chosen: object
+    ) -> WorkerSettings:
         """Settings from `PELOPS_*` variables; arguments win over them.
 
         Raises WrongSettings with the name of the variable; a process that it ends says only that.
@@ -80,71 +84,79 @@ class Settings:
             return cls._read(os.environ if environment is None else environment, chosen)
 
     @classmethod
-    def _read(cls, told: Mapping[str, str], chosen: Mapping[str, object]) -> Settings:
+    def _read(cls, reported: Mapping[str, str], chosen: Mapping[str, object]) -> WorkerSettings:
         values: dict[str, object] = {
-            "idle_limit_ms": _number(told, "PELOPS_IDLE_LIMIT_MS", int, IDLE_LIMIT_MS),
-            "field_prefix": told.get("PELOPS_FIELD_PREFIX", "_"),
-            "concurrency": _number(told, "PELOPS_CONCURRENCY", int, 100),
-            "prefetch": _number(told, "PELOPS_PREFETCH", int, 1000),
-            "retry": read_retry_policy(told),
-            "max_crashes": _number(told, "PELOPS_MAX_CRASHES", int, None),
-            "timeout_s": _number(told, "PELOPS_TIMEOUT_SECONDS", float, None),
-            "grace_s": _number(told, "PELOPS_GRACE_SECONDS", float, GRACE_S),
-            "health_port": _number(told, "PELOPS_HEALTH_PORT", int, None),
-            "health_host": told.get("PELOPS_HEALTH_HOST") or None,
+            "processing_timeout_ms": _number(
+                reported, "PELOPS_IDLE_LIMIT_MS", int, PROCESSING_TIMEOUT_MS
+            ),
+            "field_prefix": reported.get("PELOPS_FIELD_PREFIX", "_"),
+            "concurrency": _number(reported, "PELOPS_CONCURRENCY", int, 100),
+            "prefetch": _number(reported, "PELOPS_PREFETCH", int, 1000),
+            "retry": read_retry_policy(reported),
+            "max_crashes": _number(reported, "PELOPS_MAX_CRASHES", int, None),
+            "timeout_s": _number(reported, "PELOPS_TIMEOUT_SECONDS", float, None),
+            "grace_s": _number(reported, "PELOPS_GRACE_SECONDS", float, GRACE_S),
+            "health_port": _number(reported, "PELOPS_HEALTH_PORT", int, None),
+            "health_host": reported.get("PELOPS_HEALTH_HOST") or None,
         }
         return cls(**{**values, **chosen})  # type: ignore[arg-type]
 
 
-def read_retry_policy(told: Mapping[str, str]) -> RetryPolicy:
+def read_retry_policy(reported: Mapping[str, str]) -> RetryPolicy:
     """How often entries are tried again, and after what time, as `spec.recovery` says.
 
     Raises WrongSettings with the name of the variable.
     """
     default = RetryPolicy()
     return RetryPolicy(
-        max_retries=_not_negative(told, "PELOPS_MAX_RETRIES", int, default.max_retries),
-        initial_s=_not_negative(told, "PELOPS_BACKOFF_INITIAL_SECONDS", float, default.initial_s),
-        factor=_not_negative(told, "PELOPS_BACKOFF_FACTOR", float, default.factor),
-        max_s=_not_negative(told, "PELOPS_BACKOFF_MAX_SECONDS", float, default.max_s),
+        max_retries=_not_negative(reported, "PELOPS_MAX_RETRIES", int, default.max_retries),
+        initial_s=_not_negative(
+            reported, "PELOPS_BACKOFF_INITIAL_SECONDS", float, default.initial_s
+        ),
+        factor=_not_negative(reported, "PELOPS_BACKOFF_FACTOR", float, default.factor),
+        max_s=_not_negative(reported, "PELOPS_BACKOFF_MAX_SECONDS", float, default.max_s),
     )
 
 
-def _not_negative(told: Mapping[str, str], name: str, kind: Callable[[str], N], default: N) -> N:
-    found = _number(told, name, kind, default)
+def _not_negative(
+    reported: Mapping[str, str], name: str, kind: Callable[[str], N], default: N
+) -> N:
+    found = _number(reported, name, kind, default)
     if found is None or not 0 <= found < math.inf:
-        raise WrongSettings(f"{name} is {found}; it must be a finite number, at least 0")
+        raise WrongWorkerSettings(f"{name} is {found}; it must be a finite number, at least 0")
     return found
 
 
 def read_place(
     environment: Mapping[str, str] | None = None, *, deletes_acknowledged: bool | None = None
-) -> Place:
+) -> WorkerPlace:
     """Which group of which Redis, and as whom. Raises WrongSettings with the variable's name.
 
     `deletes_acknowledged` None: as `PELOPS_DELETE_ACKNOWLEDGED` says, which is false by default.
     """
-    told = os.environ if environment is None else environment
+    reported = os.environ if environment is None else environment
     with ends_with_a_line():
-        deletes = read_switch(told, "PELOPS_DELETE_ACKNOWLEDGED")
-        return _read_place(told, deletes if deletes_acknowledged is None else deletes_acknowledged)
+        deletes = read_switch(reported, "PELOPS_DELETE_ACKNOWLEDGED")
+        return _read_place(
+            reported, deletes if deletes_acknowledged is None else deletes_acknowledged
+        )
 
 
-def _read_place(told: Mapping[str, str], deletes: bool) -> Place:
-    settings = Settings.from_env(told)
+def _read_place(reported: Mapping[str, str], deletes: bool) -> WorkerPlace:
+    settings = WorkerSettings.from_env(reported)
     try:
-        return Place(
-            endpoint=read_endpoint(told),
-            keys=_read_keys(told),
-            consumer=told.get("PELOPS_CONSUMER") or default_consumer(told),
-            idle_limit_ms=settings.idle_limit_ms,
+        return WorkerPlace(
+            endpoint=read_endpoint(reported),
+            keys=_read_keys(reported),
+            consumer=reported.get("PELOPS_CONSUMER") or default_consumer(reported),
+            processing_timeout_ms=settings.processing_timeout_ms,
             field_prefix=settings.field_prefix,
             deletes=deletes,
         )
-    except WrongSettings:
+    except WrongWorkerSettings:
         raise
     except InvalidSpec as error:
-        raise WrongSettings(str(error)) from error
+        raise WrongWorkerSettings(str(error)) from error
 
 
 def default_consumer(environment: Mapping[str, str]) -> str:
@@ -155,46 +167,48 @@ def default_consumer(environment: Mapping[str, str]) -> str:
     return pod or f"{socket.gethostname()}-{os.getpid()}"
 
 
-def _read_keys(told: Mapping[str, str]) -> GroupKeys:
+def _read_keys(reported: Mapping[str, str]) -> GroupKeys:
     """All keys follow from stream and group, but for the dead letters, which users may name."""
-    stream, group = _required(told, "PELOPS_STREAM"), _required(told, "PELOPS_GROUP")
+    stream, group = _required(reported, "PELOPS_STREAM"), _required(reported, "PELOPS_GROUP")
     try:
-        return derive_keys(stream, group, dead_letter=told.get("PELOPS_DEAD_LETTER_STREAM") or None)
+        return derive_keys(
+            stream, group, dead_letter=reported.get("PELOPS_DEAD_LETTER_STREAM") or None
+        )
     except InvalidSpec as error:
-        raise WrongSettings(
+        raise WrongWorkerSettings(
             f"PELOPS_STREAM, PELOPS_GROUP or PELOPS_DEAD_LETTER_STREAM is wrong: {error}"
         ) from error
 
 
-def _required(told: Mapping[str, str], name: str) -> str:
-    value = told.get(name)
+def _required(reported: Mapping[str, str], name: str) -> str:
+    value = reported.get(name)
     if not value:
-        raise WrongSettings(f"{name} is not set; `pelops env` prints what a worker needs")
+        raise WrongWorkerSettings(f"{name} is not set; `pelops env` prints what a worker needs")
     return value
 
 
 def _number(
-    told: Mapping[str, str], name: str, kind: Callable[[str], T], default: T | None
+    reported: Mapping[str, str], name: str, kind: Callable[[str], T], default: T | None
 ) -> T | None:
-    text = told.get(name)
+    text = reported.get(name)
     if not text:
         return default
     try:
         return kind(text)
     except ValueError:
-        raise WrongSettings(f"{name}={text!r} is no number: set one, or unset it") from None
+        raise WrongWorkerSettings(f"{name}={text!r} is no number: set one, or unset it") from None
 
 
-def read_switch(told: Mapping[str, str], name: str) -> bool:
+def read_switch(reported: Mapping[str, str], name: str) -> bool:
     """Whether a variable is true; false when it is not set."""
-    text = told.get(name) or "false"
+    text = reported.get(name) or "false"
     if text.lower() not in _WORDS:
-        raise WrongSettings(f"{name}={text!r} is neither true nor false: set one of them")
+        raise WrongWorkerSettings(f"{name}={text!r} is neither true nor false: set one of them")
     return _WORDS[text.lower()]
 
 
 _LEAST: Final[Mapping[str, tuple[str, float]]] = {
-    "idle_limit_ms": ("PELOPS_IDLE_LIMIT_MS", 50),
+    "processing_timeout_ms": ("PELOPS_IDLE_LIMIT_MS", 50),
     "concurrency": ("PELOPS_CONCURRENCY", 1),
     "prefetch": ("PELOPS_PREFETCH", 0),
     "grace_s": ("PELOPS_GRACE_SECONDS", 0),

@@ -9,28 +9,28 @@ from typing import Any, TypedDict, TypeVar, Unpack, overload
 
 from pelops.worker.engine.clock import Clock, steady
 from pelops.worker.engine.crashes import counted
+from pelops.worker.engine.key_order import OrderBy
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.ordering import OrderBy
 from pelops.worker.engine.retries import RetryPolicy
-from pelops.worker.engine.serving import Serving
 from pelops.worker.engine.shared import build_shared
 from pelops.worker.engine.threads import Threads
-from pelops.worker.engine.uncaught import WrongSettings
+from pelops.worker.engine.uncaught import WrongWorkerSettings
+from pelops.worker.engine.worker_session import Serving
 from pelops.worker.handlers import adapt_handler, decode_first, make_handler
 from pelops.worker.metrics import build_metrics
-from pelops.worker.server.adapter import Door
-from pelops.worker.server.place import Place
-from pelops.worker.settings import Settings, read_place
+from pelops.worker.server.adapter import GroupAdapter
+from pelops.worker.server.place import WorkerPlace
+from pelops.worker.settings import WorkerSettings, read_place
 from pelops.worker.tracing import traced
 
 Given = TypeVar("Given")
-MakeDoor = Callable[[], Door]
+MakeAdapter = Callable[[], GroupAdapter]
 
 
-class Options(TypedDict, total=False):
-    """How a worker works; each as in `Settings`, where the defaults stand."""
+class WorkerOptions(TypedDict, total=False):
+    """How a worker works; each as in `WorkerSettings`, where the defaults stand."""
 
-    idle_limit_ms: int
+    processing_timeout_ms: int
     field_prefix: str
     concurrency: int
     prefetch: int
@@ -64,28 +64,31 @@ class Worker:
 
     def __init__(
         self,
-        place: Place | MakeDoor,
-        settings: Settings | None = None,
+        place: WorkerPlace | MakeAdapter,
+        settings: WorkerSettings | None = None,
         *,
         observer: Observer | None = None,
         order_by: OrderBy | None = None,
         clock: Clock = steady,
     ) -> None:
-        """`place` says which group of which Redis; or makes doors, as `pelops.worker.testing` does.
+        """`place` says which group of which Redis; or makes adapters, as `pelops.worker.testing`
+        does.
 
         Args:
-            observer: None: Prometheus metrics of a `Place`, where their client is installed.
+            observer: None: Prometheus metrics of a `WorkerPlace`, where their client is installed.
             order_by: entries for which it answers the same run one after another; None: unordered.
         """
-        self.settings = settings or Settings()
-        if isinstance(place, Place):
-            self._make_door = _redis_doors(place)
+        self.settings = settings or WorkerSettings()
+        if isinstance(place, WorkerPlace):
+            self._make_adapter = _redis_adapters(place)
             self.settings = replace(
-                self.settings, idle_limit_ms=place.idle_limit_ms, field_prefix=place.field_prefix
+                self.settings,
+                processing_timeout_ms=place.processing_timeout_ms,
+                field_prefix=place.field_prefix,
             )
             observer = observer or build_metrics(place.keys.stream, place.keys.group)
         else:
-            self._make_door = place
+            self._make_adapter = place
         self.observer = observer or Observer()
         self._order_by = order_by
         self._clock = clock
@@ -101,7 +104,7 @@ class Worker:
         observer: Observer | None = None,
         order_by: OrderBy | None = None,
         deletes_acknowledged: bool | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WorkerOptions],
     ) -> Worker:
         """A worker as the `PELOPS_*` variables say; options win over them.
 
@@ -112,10 +115,10 @@ class Worker:
             observer, order_by: as for a worker that is built of its parts.
             deletes_acknowledged: whether entries that no other group needs are deleted (XACKDEL).
         """
-        settings = Settings.from_env(environment, **options)
+        settings = WorkerSettings.from_env(environment, **options)
         place = replace(
             read_place(environment, deletes_acknowledged=deletes_acknowledged),
-            idle_limit_ms=settings.idle_limit_ms,
+            processing_timeout_ms=settings.processing_timeout_ms,
             field_prefix=settings.field_prefix,
         )
         return cls(place, settings, observer=observer, order_by=order_by)
@@ -150,7 +153,7 @@ class Worker:
 
     def _take_handler(self, given: Any, used: Any) -> Any:
         if self._handler is not None:
-            raise WrongSettings("this worker has a handler already; one worker, one handler")
+            raise WrongWorkerSettings("this worker has a handler already; one worker, one handler")
         made = make_handler(used)
         adapt_handler(made, self._threads)  # what cannot be used is refused here
         self._handler = made
@@ -172,15 +175,15 @@ class Worker:
         Answers the exit code that a process should have. Cancelling it winds down as `stop` does.
         """
         if self._handler is None:
-            raise WrongSettings("this worker has no handler: use @worker.handler")
+            raise WrongWorkerSettings("this worker has no handler: use @worker.handler")
         if self._serving is not None:
-            raise WrongSettings("this worker serves already")
-        door = self._make_door()
-        shared = build_shared(door, self.settings, self.observer, self._clock, self._order_by)
+            raise WrongWorkerSettings("this worker serves already")
+        adapter = self._make_adapter()
+        shared = build_shared(adapter, self.settings, self.observer, self._clock, self._order_by)
         handler = traced(adapt_handler(self._handler, self._threads))
         if self.settings.max_crashes is not None:
-            handler = counted(handler, door, self.settings.max_crashes)
-        serving = self._serving = Serving(shared, handler, self._make_door)
+            handler = counted(handler, adapter, self.settings.max_crashes)
+        serving = self._serving = Serving(shared, handler, self._make_adapter)
         try:
             await self._serve(serving)
         finally:
@@ -231,15 +234,15 @@ class Worker:
         refused = serving.shared.complaints.current
         if refused:
             return f"Redis refuses: {'; '.join(refused)}"
-        holding = serving.shared.holding
-        return f"{len(holding.running)} running, {len(holding)} held"
+        in_flight = serving.shared.in_flight
+        return f"{len(in_flight.running)} running, {len(in_flight)} held"
 
 
-def _redis_doors(place: Place) -> MakeDoor:
-    def make() -> Door:
+def _redis_adapters(place: WorkerPlace) -> MakeAdapter:
+    def make() -> GroupAdapter:
         # Late, so that tests with the double need no Redis client.
-        from pelops.worker.server.redis_adapter import RedisDoor
+        from pelops.worker.server.redis_adapter import RedisAdapter
 
-        return RedisDoor(place)
+        return RedisAdapter(place)
 
     return make

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pelops.redis_core.entry_id import EntryId
 from pyspark_redis_streams.errors import DataLoss
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
 
 ADVICE = "Set option 'failOnDataLoss' to false to read what is left"
 
 
-def refuse_gap(door: Door, stream: str, missing: EntryId) -> None:
+def refuse_gap(connections: ServerConnections, stream: str, missing: EntryId) -> None:
     """Raise DataLoss unless the entry was deleted by XDEL, which is its owner's decision."""
-    state = observe_stream(door, stream, allow_missing=True)
+    state = observe_stream(connections, stream, allow_missing=True)
     lost = explain_gap(stream, missing, state)
     if lost is not None:
         raise DataLoss(f"{lost}. {ADVICE}")

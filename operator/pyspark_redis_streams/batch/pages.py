@@ -15,8 +15,8 @@ from typing import Any
 
 from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.gaps import refuse_gap
-from pyspark_redis_streams.redis.connections import Door
-from pyspark_redis_streams.redis.link import Argument, Away, Link
+from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.link import Argument, Away, NodeConnection
 from pyspark_redis_streams.redis.page_size import PageSizer
 
 Entry = list[Any]  # an ID and a flat list of names and values; a list, as hiredis makes it
@@ -33,7 +33,7 @@ class EntryRange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class PageLimits:
     page_size: int
     entries_per_second: int | None
     fail_on_data_loss: bool
@@ -42,15 +42,17 @@ class Pace:
 class PageReader:
     """Pages of one range; the next one is asked for before the present one is handed out."""
 
-    def __init__(self, door: Door, wanted: EntryRange, pace: Pace) -> None:
-        self._door = door
+    def __init__(
+        self, connections: ServerConnections, wanted: EntryRange, pace: PageLimits
+    ) -> None:
+        self._connections = connections
         self._wanted = wanted
         self._pace = pace
         self._until = str(wanted.last).encode()
         self._sizer = PageSizer(pace.page_size)
         self._asked = 0
         self._request: tuple[Argument, ...] = ()
-        self._link: Link | None = None
+        self._link: NodeConnection | None = None
 
     def pages(self) -> Iterator[list[Entry]]:
         """Every entry of the range, in order. Raises DataLoss and ServerError."""
@@ -91,7 +93,7 @@ class PageReader:
         self._asked = self._sizer.count + overlap
         self._request = ("XRANGE", stream, first, self._until, "COUNT", self._asked)
         try:
-            self._link = self._door.link_for(stream)
+            self._link = self._connections.link_for(stream)
             self._link.send(*self._request)
         except Away:
             self._link = None
@@ -102,13 +104,13 @@ class PageReader:
                 page: list[Entry] = self._link.receive(*self._request)
                 return page
             except Away:
-                self._door.forget()
-        page = self._door.ask(self._wanted.stream, *self._request)
+                self._connections.forget()
+        page = self._connections.ask(self._wanted.stream, *self._request)
         return page
 
     def _refuse_gap(self, missing: bytes) -> None:
         if self._pace.fail_on_data_loss:
-            refuse_gap(self._door, self._wanted.stream, parse_entry_id(missing))
+            refuse_gap(self._connections, self._wanted.stream, parse_entry_id(missing))
 
     def _keep_pace(self, entries: int, began: float) -> None:
         if self._pace.entries_per_second is not None:

@@ -17,7 +17,7 @@ from pyspark_redis_streams.batch.tasks import (
     parts_of,
 )
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.page_size import PageSizer
 
 _FIRST_SAMPLES = 16
@@ -25,13 +25,15 @@ _SAMPLES = 64
 _ENTRIES_OF_A_SAMPLE = 32
 
 
-def plan_spans(door: Door, spans: Sequence[Span], options: ReadOptions) -> list[EntriesPartition]:
+def plan_spans(
+    connections: ServerConnections, spans: Sequence[Span], options: ReadOptions
+) -> list[EntriesPartition]:
     """Tasks that together read each entry of the spans once."""
     per_part = entries_per_part(spans, options)
     planned = []
     for span in spans:
         parts = parts_of(span, per_part)
-        cuts = [] if parts == 1 else _existing_cuts(door, span, parts)
+        cuts = [] if parts == 1 else _existing_cuts(connections, span, parts)
         planned.append((span, cut_span(span, cuts)))
     return group_small(planned, per_part)
 
@@ -44,14 +46,14 @@ def entries_per_part(spans: Sequence[Span], options: ReadOptions) -> int:
     return max(1, min(options.entries_per_partition, total // options.min_partitions))
 
 
-def _existing_cuts(door: Door, span: Span, parts: int) -> list[EntryId]:
-    sampler = _Sampler(door, span)
+def _existing_cuts(connections: ServerConnections, span: Span, parts: int) -> list[EntryId]:
+    sampler = _Sampler(connections, span)
     samples = [sampler.sample(point) for point in first_points(span, _FIRST_SAMPLES)]
     while len(samples) < _SAMPLES:
         samples.append(sampler.sample(next_point(span, samples)))
     cuts = []
     for wished in choose_cuts(span, samples, parts):
-        found = door.ask(
+        found = connections.ask(
             span.stream, "XRANGE", span.stream, str(wished), str(span.last), "COUNT", 1
         )
         if found:
@@ -60,8 +62,8 @@ def _existing_cuts(door: Door, span: Span, parts: int) -> list[EntryId]:
 
 
 class _Sampler:
-    def __init__(self, door: Door, span: Span) -> None:
-        self._door = door
+    def __init__(self, connections: ServerConnections, span: Span) -> None:
+        self._connections = connections
         self._span = span
         self._sizer = PageSizer(_ENTRIES_OF_A_SAMPLE)
 
@@ -69,6 +71,6 @@ class _Sampler:
         stream, last = self._span.stream, str(self._span.last)
         # One entry alone would tell nothing about density.
         count = max(2, self._sizer.count)
-        found = self._door.ask(stream, "XRANGE", stream, str(point), last, "COUNT", count)
+        found = self._connections.ask(stream, "XRANGE", stream, str(point), last, "COUNT", count)
         self._sizer.observe(found)
         return Sample(point, tuple(parse_entry_id(entry[0]) for entry in found))

@@ -21,17 +21,17 @@ if TYPE_CHECKING:  # PySpark 4.0 has no filters, and never calls what is here
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
+class IdWindow:
     """What the filters leave: IDs between two, both included, of some streams or of all."""
 
     lower: EntryId = EntryId.MIN
     upper: EntryId = EntryId.MAX
     streams: frozenset[str] | None = None
 
-    def between(self, lower: EntryId, upper: EntryId) -> Window:
+    def between(self, lower: EntryId, upper: EntryId) -> IdWindow:
         return replace(self, lower=max(self.lower, lower), upper=min(self.upper, upper))
 
-    def only(self, streams: Iterable[str]) -> Window:
+    def only(self, streams: Iterable[str]) -> IdWindow:
         wanted = frozenset(streams)
         return replace(self, streams=wanted if self.streams is None else self.streams & wanted)
 
@@ -47,20 +47,20 @@ def keeps_narrowed_reads_apart() -> bool:
     return hasattr(datasource.DataSourceReader, "pushLimit")
 
 
-def narrow(window: Window, condition: Filter) -> Window:
+def narrow(window: IdWindow, condition: Filter) -> IdWindow:
     """The window with one more filter; unchanged by a filter that says nothing about it."""
     column: tuple[str, ...] = getattr(condition, "attribute", ())
     rule = _RULES.get(column[0]) if len(column) == 1 else None
     return rule(window, condition) if rule else window
 
 
-def _by_stream(window: Window, condition: Filter) -> Window:
+def _by_stream(window: IdWindow, condition: Filter) -> IdWindow:
     if isinstance(condition, datasource.EqualTo):
         return window.only([condition.value])
     return window.only(condition.value) if isinstance(condition, datasource.In) else window
 
 
-def _by_id(window: Window, condition: Filter) -> Window:
+def _by_id(window: IdWindow, condition: Filter) -> IdWindow:
     # Spark compares IDs as text, so only equality means the same to both.
     if isinstance(condition, datasource.EqualTo):
         values = [condition.value]
@@ -75,11 +75,11 @@ def _by_id(window: Window, condition: Filter) -> Window:
     return window.between(min(wanted), max(wanted)) if wanted else window
 
 
-def _by_ms(window: Window, condition: Filter) -> Window:
+def _by_ms(window: IdWindow, condition: Filter) -> IdWindow:
     return _by_number(window, condition, lambda value: (int(value), int(value)))
 
 
-def _by_time(window: Window, condition: Filter) -> Window:
+def _by_time(window: IdWindow, condition: Filter) -> IdWindow:
     return _by_number(window, condition, _milliseconds)
 
 
@@ -91,8 +91,8 @@ def _milliseconds(value: datetime) -> tuple[int, int]:
 
 
 def _by_number(
-    window: Window, condition: Filter, bounds: Callable[[Any], tuple[int, int]]
-) -> Window:
+    window: IdWindow, condition: Filter, bounds: Callable[[Any], tuple[int, int]]
+) -> IdWindow:
     value = getattr(condition, "value", None)
     if value is None or isinstance(condition, datasource.In):
         return window
@@ -106,7 +106,7 @@ def _by_number(
     return window.between(from_it, to_it) if isinstance(condition, datasource.EqualTo) else window
 
 
-_RULES: dict[str, Callable[[Window, Filter], Window]] = {
+_RULES: dict[str, Callable[[IdWindow, Filter], IdWindow]] = {
     "stream": _by_stream,
     "id": _by_id,
     "ms": _by_ms,

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
-from pyspark_redis_streams.batch.pushdown import Window
+from pyspark_redis_streams.batch.pushdown import IdWindow
 from pyspark_redis_streams.batch.tasks import Axis, Span
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -105,34 +105,38 @@ def _refuse_strangers(options: ReadOptions, bounds: Bounds) -> None:
 
 
 def batch_spans(
-    door: Door, streams: Sequence[str], bounds: Bounds, options: ReadOptions, window: Window
+    connections: ServerConnections,
+    streams: Sequence[str],
+    bounds: Bounds,
+    options: ReadOptions,
+    window: IdWindow,
 ) -> list[Span]:
     """What a batch read has to read of each stream. Raises StreamMissing and other ServerErrors."""
     may_be_missing = options.allow_missing or options.stream_pattern is not None
     spans = []
     for stream in streams:
-        state = observe_stream(door, stream, allow_missing=may_be_missing)
+        state = observe_stream(connections, stream, allow_missing=may_be_missing)
         lower = max(window.lower, bounds.lower(stream, state))
         upper = min(window.upper, bounds.upper(stream, state))
-        span = span_between(door, stream, lower, upper)
+        span = span_between(connections, stream, lower, upper)
         if span is not None:
             spans.append(_with_estimate(span, state))
     return spans
 
 
 def span_between(
-    door: Door, stream: str, lower: EntryId, upper: EntryId, *, entries: int = 0
+    connections: ServerConnections, stream: str, lower: EntryId, upper: EntryId, *, entries: int = 0
 ) -> Span | None:
     """The entries from `lower` to `upper`, both included; None when there are none."""
     if lower > upper:
         return None
-    first = door.ask(stream, "XRANGE", stream, str(lower), str(upper), "COUNT", 1)
-    last = door.ask(stream, "XREVRANGE", stream, str(upper), str(lower), "COUNT", 1)
+    first = connections.ask(stream, "XRANGE", stream, str(lower), str(upper), "COUNT", 1)
+    last = connections.ask(stream, "XREVRANGE", stream, str(upper), str(lower), "COUNT", 1)
     if not first or not last:
         return None
     return Span(
         stream=stream,
-        node=door.persist(lambda: door.node_of(stream)),
+        node=connections.persist(lambda: connections.node_of(stream)),
         first=parse_entry_id(first[0][0]),
         last=parse_entry_id(last[0][0]),
         entries=entries,

@@ -15,12 +15,12 @@ from pyspark_redis_streams.columns.computed import COMPUTED, compute
 from pyspark_redis_streams.columns.conversion import Converted, converter_for
 from pyspark_redis_streams.columns.layout import Flat, values_by_field
 from pyspark_redis_streams.columns.raw_fields import raw_converter, raw_pairs, shown_texts
-from pyspark_redis_streams.columns.schemas import Column, Source, entry_columns
+from pyspark_redis_streams.columns.schemas import ColumnSource, EntriesColumn, entry_columns
 from pyspark_redis_streams.errors import BadValue
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.spark_versions import arrow_schema
 
-_NUMBERS = (Source.MS, Source.SEQ, Source.TS)
+_NUMBERS = (ColumnSource.MS, ColumnSource.SEQ, ColumnSource.TS)
 
 
 class BatchBuilder:
@@ -39,12 +39,12 @@ class BatchBuilder:
             self._converter(column, field.type)
             for column, field in zip(self._columns, self._arrow, strict=True)
         ]
-        self._fields = [c.field for c in self._columns if c.source is Source.FIELD]
+        self._fields = [c.field for c in self._columns if c.source is ColumnSource.FIELD]
         sources = {column.source for column in self._columns}
         self._computed = sources & COMPUTED
-        self._wants_ids = bool(sources.intersection((Source.ID, *_NUMBERS)))
+        self._wants_ids = bool(sources.intersection((ColumnSource.ID, *_NUMBERS)))
         # Keeping the entries of a whole batch costs cache; only a corrupt record shows them again.
-        self._keeps_flats = Source.CORRUPT in sources
+        self._keeps_flats = ColumnSource.CORRUPT in sources
         self._clear()
 
     def _clear(self) -> None:
@@ -73,9 +73,9 @@ class BatchBuilder:
         fields = iter(self._values(flats))
         computed = compute(flats, self._computed)
         for column, parts in zip(self._columns, self._parts, strict=True):
-            if column.source is Source.FIELD:
+            if column.source is ColumnSource.FIELD:
                 parts.append(pa.array(next(fields), pa.binary()))
-            elif column.source is Source.FIELDS:
+            elif column.source is ColumnSource.FIELDS:
                 parts.append(raw_pairs(flats, column.type, self._options.duplicate_fields))
             elif column.source in computed:
                 parts.append(computed[column.source])
@@ -101,28 +101,28 @@ class BatchBuilder:
         self._clear()
         return batch
 
-    def _base_columns(self) -> dict[Source, pa.Array]:
+    def _base_columns(self) -> dict[ColumnSource, pa.Array]:
         wanted = {c.source: c for c in self._columns}
-        base: dict[Source, pa.Array] = {}
-        if Source.STREAM in wanted:
-            base[Source.STREAM] = pa.concat_arrays(
+        base: dict[ColumnSource, pa.Array] = {}
+        if ColumnSource.STREAM in wanted:
+            base[ColumnSource.STREAM] = pa.concat_arrays(
                 [pa.repeat(pa.scalar(name, pa.string()), rows) for name, rows in self._streams]
             )
-        if Source.CORRUPT in wanted:
-            base[Source.CORRUPT] = pa.nulls(self.rows, pa.string())
+        if ColumnSource.CORRUPT in wanted:
+            base[ColumnSource.CORRUPT] = pa.nulls(self.rows, pa.string())
         if self._wants_ids:
             ids = pa.concat_arrays(self._id_arrays).cast(pa.string())
-            base[Source.ID] = ids
+            base[ColumnSource.ID] = ids
             numbers = [wanted[source] for source in _NUMBERS if source in wanted]
             parts = id_parts(ids) if numbers else ()
             base |= {column.source: self._number(column, *parts) for column in numbers}
         return base
 
-    def _number(self, column: Column, ms: pa.Array, seq: pa.Array) -> pa.Array:
+    def _number(self, column: EntriesColumn, ms: pa.Array, seq: pa.Array) -> pa.Array:
         wanted = self._arrow.field(column.name).type
-        if column.source is Source.TS:
+        if column.source is ColumnSource.TS:
             return _times(ms).cast(wanted)
-        numbers = ms if column.source is Source.MS else seq
+        numbers = ms if column.source is ColumnSource.MS else seq
         try:
             return numbers.cast(wanted)
         except pa.ArrowInvalid as error:
@@ -135,12 +135,14 @@ class BatchBuilder:
                 " NOT NULL out to have null there"
             ) from error
 
-    def _converter(self, column: Column, arrow: pa.DataType) -> Callable[[pa.Array], Converted]:
-        if column.source is Source.FIELD:
+    def _converter(
+        self, column: EntriesColumn, arrow: pa.DataType
+    ) -> Callable[[pa.Array], Converted]:
+        if column.source is ColumnSource.FIELD:
             return converter_for(column.name, column.type, arrow, self._options.timestamp_unit)
-        if column.source is Source.FIELDS:
+        if column.source is ColumnSource.FIELDS:
             return raw_converter(arrow)
-        if column.source is Source.ROOT:
+        if column.source is ColumnSource.ROOT:
             return shown_texts
         return lambda raw: (raw.cast(arrow), [])
 
@@ -153,7 +155,7 @@ class BatchBuilder:
             )
         if bad and self._options.mode == "PERMISSIVE":
             arrays = [
-                self._corrupt_records(bad) if column.source is Source.CORRUPT else array
+                self._corrupt_records(bad) if column.source is ColumnSource.CORRUPT else array
                 for column, array in zip(self._columns, arrays, strict=True)
             ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._arrow)

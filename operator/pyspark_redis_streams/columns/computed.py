@@ -9,11 +9,11 @@ from hashlib import blake2b
 import pyarrow as pa
 
 from pyspark_redis_streams.columns.layout import Flat
-from pyspark_redis_streams.columns.schemas import Source
+from pyspark_redis_streams.columns.schemas import ColumnSource
 
 ORIGINAL_ID = b"_original_id"
 RETRY_COUNT = b"_retry_count"
-COMPUTED = frozenset((Source.HASH, Source.BYTES, Source.ROOT))
+COMPUTED = frozenset((ColumnSource.HASH, ColumnSource.BYTES, ColumnSource.ROOT))
 
 # What `marshal` writes beside the bytes of a text: of a list, and of each part of it.
 _FRAME_OF_LIST = 5
@@ -23,21 +23,23 @@ _FRAME_OF_PART = 5
 _EMPTY_DIGEST = blake2b(digest_size=8)
 
 
-def compute(flats: Sequence[Flat], wanted: Collection[Source]) -> dict[Source, pa.Array]:
+def compute(
+    flats: Sequence[Flat], wanted: Collection[ColumnSource]
+) -> dict[ColumnSource, pa.Array]:
     """Those of the computed columns that are wanted: the entries are put into one text once.
 
     `bytes` is the size of names and values together.
     """
-    made: dict[Source, pa.Array] = {}
-    if Source.HASH in wanted:
+    made: dict[ColumnSource, pa.Array] = {}
+    if ColumnSource.HASH in wanted:
         texts = [marshal.dumps(flat, 2) for flat in flats]
-        made[Source.HASH] = _hashes(texts)
-        if Source.BYTES in wanted:
-            made[Source.BYTES] = _sizes_of_texts(texts, flats)
-    elif Source.BYTES in wanted:
-        made[Source.BYTES] = pa.array([len(b"".join(flat)) for flat in flats], pa.int64())
-    if Source.ROOT in wanted:
-        made[Source.ROOT] = _roots(flats)
+        made[ColumnSource.HASH] = _hashes(texts)
+        if ColumnSource.BYTES in wanted:
+            made[ColumnSource.BYTES] = _sizes_of_texts(texts, flats)
+    elif ColumnSource.BYTES in wanted:
+        made[ColumnSource.BYTES] = pa.array([len(b"".join(flat)) for flat in flats], pa.int64())
+    if ColumnSource.ROOT in wanted:
+        made[ColumnSource.ROOT] = _roots(flats)
     return made
 
 

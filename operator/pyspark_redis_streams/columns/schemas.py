@@ -65,7 +65,7 @@ _OTHER_TYPES: Final = (
 _COLUMN: Final = re.compile(r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<bare>\w+))\s*:?\s*(?P<type>\w*)")
 
 
-class Source(Enum):
+class ColumnSource(Enum):
     """What fills a column of view `entries`."""
 
     STREAM = auto()
@@ -82,12 +82,12 @@ class Source(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class EntriesColumn:
     """One column of an entries read."""
 
     name: str
     type: DataType
-    source: Source
+    source: ColumnSource
     field: bytes = b""  # the name in Redis, of source FIELD
 
 
@@ -109,7 +109,7 @@ def columns_of_view(view: View) -> list[str]:
     return re.findall(r"`(\w+)`", _VIEWS[view])
 
 
-def entry_columns(schema: StructType, options: ReadOptions) -> tuple[Column, ...]:
+def entry_columns(schema: StructType, options: ReadOptions) -> tuple[EntriesColumn, ...]:
     """What each column of an entries schema is filled from. Raises SchemaError."""
     names = schema.fieldNames()
     for name in names:
@@ -184,7 +184,7 @@ def _parts(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _entry_column(field: StructField, options: ReadOptions) -> Column:
+def _entry_column(field: StructField, options: ReadOptions) -> EntriesColumn:
     name, wanted = field.name, field.dataType
     if not field.nullable and name not in _NEVER_NULL:
         raise SchemaError(
@@ -198,8 +198,10 @@ def _entry_column(field: StructField, options: ReadOptions) -> Column:
         )
     source = _reserved(name, options)
     if source is None and not (name == "fields" and _is_raw(wanted)):
-        return Column(name=name, type=wanted, source=Source.FIELD, field=_field_of(name, options))
-    source = source or Source.FIELDS
+        return EntriesColumn(
+            name=name, type=wanted, source=ColumnSource.FIELD, field=_field_of(name, options)
+        )
+    source = source or ColumnSource.FIELDS
     allowed = _ALLOWED.get(source)
     if allowed is not None and wanted not in allowed:
         names = " or ".join(kind.simpleString() for kind in allowed)
@@ -207,14 +209,14 @@ def _entry_column(field: StructField, options: ReadOptions) -> Column:
             f"column '{name}' is declared as {wanted.simpleString()}, but it is the entry's own and"
             f" must be {names}; to read a field named '{name}', set option 'fieldPrefix'"
         )
-    return Column(name=name, type=wanted, source=source)
+    return EntriesColumn(name=name, type=wanted, source=source)
 
 
-def _reserved(name: str, options: ReadOptions) -> Source | None:
+def _reserved(name: str, options: ReadOptions) -> ColumnSource | None:
     if name in options.computed:
         return _COMPUTED_SOURCES[name]
     if name == options.corrupt_column:
-        return Source.CORRUPT
+        return ColumnSource.CORRUPT
     return _BASE_SOURCES.get(name)
 
 
@@ -236,23 +238,27 @@ def _is_text(wanted: DataType) -> bool:
 
 
 _BASE_SOURCES = {
-    "stream": Source.STREAM,
-    "id": Source.ID,
-    "ms": Source.MS,
-    "seq": Source.SEQ,
-    "ts": Source.TS,
+    "stream": ColumnSource.STREAM,
+    "id": ColumnSource.ID,
+    "ms": ColumnSource.MS,
+    "seq": ColumnSource.SEQ,
+    "ts": ColumnSource.TS,
 }
 _NEVER_NULL = ("stream", "id", "ms", "seq")
-_COMPUTED_SOURCES = {"hash": Source.HASH, "bytes": Source.BYTES, "root": Source.ROOT}
+_COMPUTED_SOURCES = {
+    "hash": ColumnSource.HASH,
+    "bytes": ColumnSource.BYTES,
+    "root": ColumnSource.ROOT,
+}
 _NUMBER: tuple[DataType, ...] = (LongType(), DecimalType(20, 0))
-_ALLOWED: dict[Source, tuple[DataType, ...]] = {
-    Source.STREAM: (StringType(),),
-    Source.ID: (StringType(),),
-    Source.MS: _NUMBER,
-    Source.SEQ: _NUMBER,
-    Source.TS: (TimestampType(),),
-    Source.HASH: (LongType(),),
-    Source.BYTES: (LongType(),),
-    Source.ROOT: (StringType(),),
-    Source.CORRUPT: (StringType(),),
+_ALLOWED: dict[ColumnSource, tuple[DataType, ...]] = {
+    ColumnSource.STREAM: (StringType(),),
+    ColumnSource.ID: (StringType(),),
+    ColumnSource.MS: _NUMBER,
+    ColumnSource.SEQ: _NUMBER,
+    ColumnSource.TS: (TimestampType(),),
+    ColumnSource.HASH: (LongType(),),
+    ColumnSource.BYTES: (LongType(),),
+    ColumnSource.ROOT: (StringType(),),
+    ColumnSource.CORRUPT: (StringType(),),
 }

@@ -29,20 +29,20 @@ class Position:
     since: Position | None = field(default=None, compare=False)  # where the micro-batch begins
 
     def render(self) -> dict[str, Any]:
-        told: dict[str, Any] = {"id": str(self.id), "added": self.added}
+        reported: dict[str, Any] = {"id": str(self.id), "added": self.added}
         if self.is_estimate:
-            told["estimate"] = True
+            reported["estimate"] = True
         if self.since is not None:
-            told["since"] = self.since.render()
-        return told
+            reported["since"] = self.since.render()
+        return reported
 
 
 Offsets = dict[str, Position]
 
 
-def parse_offsets(told: Mapping[str, Any]) -> Offsets:
+def parse_offsets(reported: Mapping[str, Any]) -> Offsets:
     """The offset of a checkpoint."""
-    return {stream: _parse(place) for stream, place in told.items()}
+    return {stream: _parse(place) for stream, place in reported.items()}
 
 
 def _parse(place: Mapping[str, Any]) -> Position:

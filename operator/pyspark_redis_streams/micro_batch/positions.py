@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pelops.redis_core.entry_id import EntryId
-from pyspark_redis_streams.batch.counting import estimated_end, exact_end, walk
+from pyspark_redis_streams.batch.entry_counts import estimated_end, exact_end, walk
 from pyspark_redis_streams.batch.gaps import ADVICE
 from pyspark_redis_streams.batch.ranges import Bounds, span_between
 from pyspark_redis_streams.batch.tasks import Span
@@ -26,13 +26,13 @@ from pyspark_redis_streams.micro_batch.offsets import (
     went_back,
 )
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
 from pyspark_redis_streams.redis.streams import find_streams
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class BatchBounds:
     """How far a micro-batch may go from where, and how many entries wait in all."""
 
     begins: Offsets
@@ -43,8 +43,8 @@ class Step:
 class PositionFinder:
     """Looks at the streams of one query."""
 
-    def __init__(self, door: Door, options: ReadOptions) -> None:
-        self._door = door
+    def __init__(self, connections: ServerConnections, options: ReadOptions) -> None:
+        self._connections = connections
         self._options = options
 
     def first_positions(self, bounds: Bounds) -> Offsets:
@@ -55,7 +55,9 @@ class PositionFinder:
         """Where the streams end now."""
         return {stream: tail(self._state(stream)) for stream in self._streams(known)}
 
-    def next_positions(self, start: Offsets, target: Offsets | None, most: int | None) -> Step:
+    def next_positions(
+        self, start: Offsets, target: Offsets | None, most: int | None
+    ) -> BatchBounds:
         """Where the next micro-batch ends in each stream. Raises DataLoss and ServerError."""
         begins, fulls = {}, {}
         for stream in self._streams(start):
@@ -68,7 +70,7 @@ class PositionFinder:
         if most is not None and sum(available.values()) > most:
             shares = share_limit(available, most)
             fulls = {s: self._end(s, begins[s], fulls[s], shares[s]) for s in begins}
-        return Step(begins=begins, ends=fulls, available=sum(available.values()))
+        return BatchBounds(begins=begins, ends=fulls, available=sum(available.values()))
 
     def spans_between(self, start: Offsets, end: Offsets) -> list[Span]:
         """What a micro-batch has to read. Raises DataLoss and ServerError."""
@@ -81,7 +83,7 @@ class PositionFinder:
             begin = self._settle(stream, known or beginning(state), state)
             entries = max(1, until.added - begin.added)
             lower = begin.id.after()
-            span = span_between(self._door, stream, lower, until.id, entries=entries)
+            span = span_between(self._connections, stream, lower, until.id, entries=entries)
             if span is not None:
                 spans.append(span)
             if state.last_generated < until.id:
@@ -93,13 +95,13 @@ class PositionFinder:
         found = set(known)
         if self._options.stream_pattern is None:
             return list(self._options.streams)
-        return sorted(found.union(find_streams(self._door, self._options)))
+        return sorted(found.union(find_streams(self._connections, self._options)))
 
     def _state(self, stream: str) -> StreamState:
-        return observe_stream(self._door, stream, allow_missing=True)
+        return observe_stream(self._connections, stream, allow_missing=True)
 
     def _first_position(self, stream: str, bounds: Bounds) -> Position:
-        state = observe_stream(self._door, stream, allow_missing=self._options.allow_missing)
+        state = observe_stream(self._connections, stream, allow_missing=self._options.allow_missing)
         wanted = bounds.start.of(stream)
         if wanted is None:
             return tail(state)
@@ -114,7 +116,7 @@ class PositionFinder:
     def _counted(self, stream: str, before: EntryId, state: StreamState) -> Position:
         if state.first is None or before < state.first:
             return beginning(state)
-        _, behind = walk(self._door, stream, before, state.last_generated, state.length)
+        _, behind = walk(self._connections, stream, before, state.last_generated, state.length)
         later = self._state(stream)
         if later.first is None or later.first > before:
             return beginning(later)  # trimmed while it was counted
@@ -140,7 +142,7 @@ class PositionFinder:
         if full.added - begin.added <= share:
             return full
         find = exact_end if self._options.exact_limit else estimated_end
-        return find(self._door, stream, begin, full, share)
+        return find(self._connections, stream, begin, full, share)
 
 
 def _capped(full: Position, target: Offsets | None, stream: str) -> Position:

@@ -15,7 +15,7 @@ from pyspark_redis_streams.errors import (
     StreamMissing,
 )
 from pyspark_redis_streams.micro_batch.offsets import Offsets, Position
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.views.group_replies import named
 
 logger = logging.getLogger(__name__)
@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 class ProgressGroup:
     """Moves one group, in each stream of the query; creates it where it is missing."""
 
-    def __init__(self, door: Door, name: str) -> None:
-        self._door = door
+    def __init__(self, connections: ServerConnections, name: str) -> None:
+        self._connections = connections
         self._name = name
         self._shown: dict[str, Position] = {}
 
@@ -50,14 +50,14 @@ class ProgressGroup:
             self._refuse_readers(stream)
         place = (stream, self._name, str(position.id), "ENTRIESREAD", position.added)
         try:
-            self._door.ask(stream, "XGROUP", "SETID", *place)
+            self._connections.ask(stream, "XGROUP", "SETID", *place)
         except GroupMissing:
-            self._door.ask(stream, "XGROUP", "CREATE", *place)
+            self._connections.ask(stream, "XGROUP", "CREATE", *place)
         self._shown[stream] = position
 
     def _refuse_readers(self, stream: str) -> None:
         """Moving a group that others read with would take entries from them."""
-        for group in map(named, self._door.ask(stream, "XINFO", "GROUPS", stream)):
+        for group in map(named, self._connections.ask(stream, "XINFO", "GROUPS", stream)):
             if group["name"] == self._name and (group["consumers"] or group["pending"]):
                 raise OptionError(
                     f"option 'progressGroup' is '{self._name}', a group that others read stream"

@@ -24,7 +24,7 @@ from pyspark_redis_streams.micro_batch.positions import PositionFinder
 from pyspark_redis_streams.micro_batch.progress import ProgressGroup
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.spark_versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -42,7 +42,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._bounds = parse_bounds(options, default_start=LATEST)
         BatchBuilder(schema, options)  # to refuse a schema before anything is read
-        self._door: Door | None = None
+        self._connections: ServerConnections | None = None
         self._progress: ProgressGroup | None = None
         self._target: Offsets | None = None  # of a query that ends when it has read what there was
         self._waiting_since = time.monotonic()
@@ -51,7 +51,7 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get the settings alone: links to servers stay with the driver."""
-        return self.__dict__ | {"_door": None, "_progress": None}
+        return self.__dict__ | {"_connections": None, "_progress": None}
 
     @plain_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -154,13 +154,13 @@ class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._progress.show(done)
 
     def stop(self) -> None:
-        if self._door is not None:
-            self._door.forget()
+        if self._connections is not None:
+            self._connections.forget()
 
-    def _open(self) -> Door:
-        if self._door is None:
-            self._door = Door(self._options.server)
-        return self._door
+    def _open(self) -> ServerConnections:
+        if self._connections is None:
+            self._connections = ServerConnections(self._options.server)
+        return self._connections
 
     def _finder(self) -> PositionFinder:
         return PositionFinder(self._open(), self._options)

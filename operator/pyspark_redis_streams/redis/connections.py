@@ -15,7 +15,7 @@ from pelops.redis_core.endpoint import Node
 from pelops.redis_core.sentinel_answers import SentinelAnswers, is_replica
 from pelops.redis_core.slots import SlotMap, key_slot
 from pyspark_redis_streams.errors import NotPermitted, ServerUnavailable
-from pyspark_redis_streams.redis.link import Argument, Away, Link
+from pyspark_redis_streams.redis.link import Argument, Away, NodeConnection
 from pyspark_redis_streams.redis.servers import ServerSettings
 from pyspark_redis_streams.redis.topology import read_slots, sentinel_address
 
@@ -24,14 +24,14 @@ Answer = TypeVar("Answer")
 LONGEST_WAIT_S = 5.0
 
 
-class Door:
+class ServerConnections:
     """Links to the nodes of one server, cluster or Sentinel group; not for use by two threads."""
 
     def __init__(self, settings: ServerSettings, *, from_replica: bool = False) -> None:
         self._settings = settings
         self._from_replica = from_replica
         self._sentinels = SentinelAnswers(settings.sentinel_master or "", settings.sentinels)
-        self._links: dict[Node, Link] = {}
+        self._links: dict[Node, NodeConnection] = {}
         self._slots: SlotMap | None = None
         self._chosen: Node | None = None
         self._known: list[Node] = []  # nodes of a cluster that may tell where the others are
@@ -53,7 +53,7 @@ class Door:
                 time.sleep(self._wait_s(attempt))
         raise ServerUnavailable(self._gave_up(away, time.monotonic() - began)) from away
 
-    def link_for(self, stream: str) -> Link:
+    def link_for(self, stream: str) -> NodeConnection:
         """A link to the node that holds the stream, as far as is known. Raises Away."""
         return self._link(self.node_of(stream))
 
@@ -72,7 +72,7 @@ class Door:
             return self._chosen
         return Node(self._settings.host, self._settings.port)
 
-    def masters(self) -> Iterator[Link]:
+    def masters(self) -> Iterator[NodeConnection]:
         """A link to each master in turn, to look for streams. Raises Away."""
         if self._settings.topology != "cluster":
             yield self.link_for("")
@@ -88,16 +88,16 @@ class Door:
         self._slots = None
         self._chosen = None
 
-    def __enter__(self) -> Door:
+    def __enter__(self) -> ServerConnections:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.forget()
 
-    def _link(self, address: Node) -> Link:
+    def _link(self, address: Node) -> NodeConnection:
         link = self._links.get(address)
         if link is None:
-            link = Link(address, self._settings)
+            link = NodeConnection(address, self._settings)
             if self._from_replica and self._settings.topology == "cluster":
                 link.ask("READONLY")
             if self._settings.topology == "sentinel" and not self._from_replica:
@@ -124,7 +124,7 @@ class Door:
         )
 
 
-def _require_master(link: Link) -> None:
+def _require_master(link: NodeConnection) -> None:
     try:
         info = link.ask("INFO", "replication")
     except NotPermitted:

@@ -42,7 +42,7 @@ class Away(Exception):
 _CONTAINERS = ("XINFO", "XGROUP")
 
 
-class Link:
+class NodeConnection:
     """A connection to one node; nothing is sent before the first command."""
 
     def __init__(self, node: Node, settings: ServerSettings, *, is_sentinel: bool = False) -> None:
@@ -95,9 +95,9 @@ def translate(error: Exception, command: str, where: str) -> Exception:
     if not is_refusal(error) or is_passing(error):
         return Away(f"{command} {where}: {said or type(error).__name__}")
     refusal = translate_reply(error, command=command, key=None, writes=False)
-    for kind, (ours, told) in _REFUSALS.items():
+    for kind, (ours, reported) in _REFUSALS.items():
         if isinstance(refusal, kind):
-            return ours(told.format(command=command, where=where, said=said))
+            return ours(reported.format(command=command, where=where, said=said))
     hint = next((hint for part, hint in _HINTS.items() if part in said), "")
     return ServerError(f"{command} {where} was refused: {said}{hint}")
 
@@ -135,7 +135,7 @@ def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> A
         socket_connect_timeout=settings.connect_timeout_s,
         socket_timeout=settings.read_timeout_s,
         socket_keepalive=True,
-        # Repeating is the door's: it also looks anew where the stream is.
+        # Repeating is the adapter's: it also looks anew where the stream is.
         retry=Retry(NoBackoff(), 0),
         protocol=2,
         # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.

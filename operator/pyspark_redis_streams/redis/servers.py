@@ -167,7 +167,7 @@ def _parts_of_url(values: Mapping[str, Any]) -> dict[str, Any]:
     try:
         url = read_redis_url(values["url"])
     except BadUrl as error:
-        raise OptionError(_TOLD[error.problem]) from None
+        raise OptionError(_REPORTED[error.problem]) from None
     return {
         "host": url.node.host,
         "port": url.node.port,
@@ -179,7 +179,7 @@ def _parts_of_url(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _SHAPE = "option 'url' must be redis://host:port/db or rediss://host:port/db"
-_TOLD = {
+_REPORTED = {
     UrlProblem.PORT: "option 'url' has no usable port: it must be a number from 1 to 65535",
     UrlProblem.HOST: f"{_SHAPE} (its host is malformed)",
     UrlProblem.SCHEME: f"{_SHAPE} (it begins with another scheme, or it has no host)",

@@ -7,7 +7,7 @@ from typing import Any
 
 from pelops.redis_core.entry_id import EntryId, parse_entry_id
 from pyspark_redis_streams.errors import ServerError, StreamMissing
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,12 @@ class StreamState:
 ABSENT = StreamState()
 
 
-def observe_stream(door: Door, stream: str, *, allow_missing: bool) -> StreamState:
+def observe_stream(
+    connections: ServerConnections, stream: str, *, allow_missing: bool
+) -> StreamState:
     """The stream now. Raises StreamMissing unless `allow_missing`, and every other ServerError."""
     try:
-        return parse_stream_state(door.ask(stream, "XINFO", "STREAM", stream))
+        return parse_stream_state(connections.ask(stream, "XINFO", "STREAM", stream))
     except StreamMissing as error:
         if allow_missing:
             return ABSENT

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pyspark_redis_streams.errors import ServerError, StreamMissing
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import Door
-from pyspark_redis_streams.redis.link import Link
+from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.link import NodeConnection
 
 _SCAN_COUNT = 1000
 
 
-def find_streams(door: Door, options: ReadOptions) -> tuple[str, ...]:
+def find_streams(connections: ServerConnections, options: ReadOptions) -> tuple[str, ...]:
     """The named streams, or those that fit the pattern now, in order of their names.
 
     Raises StreamMissing when none fits, unless streams may be missing.
@@ -18,7 +18,7 @@ def find_streams(door: Door, options: ReadOptions) -> tuple[str, ...]:
     if options.stream_pattern is None:
         return options.streams
     pattern = options.stream_pattern
-    found = door.persist(lambda: _scan_all(door, pattern))
+    found = connections.persist(lambda: _scan_all(connections, pattern))
     if not found and not options.allow_missing:
         raise StreamMissing(
             f"option 'streamPattern' is '{pattern}', and no stream fits it; set option"
@@ -27,11 +27,11 @@ def find_streams(door: Door, options: ReadOptions) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _scan_all(door: Door, pattern: str) -> set[str]:
-    return {_name(key) for link in door.masters() for key in _scan(link, pattern)}
+def _scan_all(connections: ServerConnections, pattern: str) -> set[str]:
+    return {_name(key) for link in connections.masters() for key in _scan(link, pattern)}
 
 
-def _scan(link: Link, pattern: str) -> list[bytes]:
+def _scan(link: NodeConnection, pattern: str) -> list[bytes]:
     keys: list[bytes] = []
     cursor: bytes | int = 0
     while True:

@@ -9,7 +9,7 @@ from pelops.redis_core.errors import RedisUnavailable
 from pelops.redis_core.sentinel_answers import MasterUnknown, SentinelAnswers, usable_replicas
 from pelops.redis_core.slots import SLOT_MAP, SlotMap
 from pyspark_redis_streams.errors import NotPermitted, OptionError, ServerError
-from pyspark_redis_streams.redis.link import Away, Link
+from pyspark_redis_streams.redis.link import Away, NodeConnection
 from pyspark_redis_streams.redis.servers import ServerSettings
 
 
@@ -21,15 +21,15 @@ def read_slots(settings: ServerSettings, known: Sequence[Node]) -> SlotMap:
     seeds = [Node(settings.host, settings.port), *known]
     for position, seed in enumerate(seeds):
         try:
-            return _slots_told_by(seed, settings)
+            return _slots_reported_by(seed, settings)
         except Away:
             if position == len(seeds) - 1:
                 raise
     raise AssertionError("there is always the node that the options name")
 
 
-def _slots_told_by(seed: Node, settings: ServerSettings) -> SlotMap:
-    link = Link(seed, settings)
+def _slots_reported_by(seed: Node, settings: ServerSettings) -> SlotMap:
+    link = NodeConnection(seed, settings)
     try:
         return SlotMap.parse(link.ask(*SLOT_MAP), seed)
     except RedisUnavailable as error:
@@ -45,7 +45,7 @@ def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, repl
     """
     problems: list[tuple[Node, Exception]] = []
     for node in answers.order:
-        link = Link(node, settings, is_sentinel=True)
+        link = NodeConnection(node, settings, is_sentinel=True)
         try:
             return _ask_sentinel(link, answers, replica=replica)
         except (Away, NotPermitted, RedisUnavailable) as error:
@@ -60,7 +60,7 @@ def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, repl
     raise Away(str(answers.failure(problems)))
 
 
-def _ask_sentinel(link: Link, answers: SentinelAnswers, *, replica: bool) -> Node:
+def _ask_sentinel(link: NodeConnection, answers: SentinelAnswers, *, replica: bool) -> Node:
     address = link.ask(*answers.master_command)
     try:
         others = link.ask(*answers.others_command)

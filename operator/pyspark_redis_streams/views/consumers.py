@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pyspark_redis_streams.errors import GroupMissing
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.views.group_replies import RAW_NAME, Reply, named, read_groups
 from pyspark_redis_streams.views.rows import Row, RowsReader
 
@@ -13,9 +13,9 @@ from pyspark_redis_streams.views.rows import Row, RowsReader
 class ConsumersReader(RowsReader):
     """`inactive_ms` is null before Redis 7.2, and `idle_ms` there means what it means now."""
 
-    def rows(self, door: Door, stream: str) -> Iterator[Row]:
-        for group in read_groups(door, stream, self._options):
-            for consumer in self._consumers(door, stream, group[RAW_NAME]):
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        for group in read_groups(connections, stream, self._options):
+            for consumer in self._consumers(connections, stream, group[RAW_NAME]):
                 yield {
                     "stream": stream,
                     "group": group["name"],
@@ -25,9 +25,12 @@ class ConsumersReader(RowsReader):
                     "inactive_ms": consumer.get("inactive"),
                 }
 
-    def _consumers(self, door: Door, stream: str, group: bytes) -> list[Reply]:
+    def _consumers(self, connections: ServerConnections, stream: str, group: bytes) -> list[Reply]:
         try:
-            return [named(reply) for reply in door.ask(stream, "XINFO", "CONSUMERS", stream, group)]
+            return [
+                named(reply)
+                for reply in connections.ask(stream, "XINFO", "CONSUMERS", stream, group)
+            ]
         except GroupMissing:
             if self._options.group is not None:
                 raise

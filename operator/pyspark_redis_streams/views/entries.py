@@ -11,16 +11,16 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_redis_streams.batch.pages import Entry, Pace, PageReader
+from pyspark_redis_streams.batch.pages import Entry, PageLimits, PageReader
 from pyspark_redis_streams.batch.probes import plan_spans
-from pyspark_redis_streams.batch.pushdown import Window, narrow
+from pyspark_redis_streams.batch.pushdown import IdWindow, narrow
 from pyspark_redis_streams.batch.ranges import batch_spans, parse_bounds
 from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.columns.batches import BatchBuilder
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.redis.connections import Door
-from pyspark_redis_streams.redis.replicas import door_for
+from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.replicas import connections_for
 from pyspark_redis_streams.redis.streams import find_streams
 
 if TYPE_CHECKING:  # since PySpark 4.1
@@ -37,20 +37,20 @@ class EntriesReader(DataSourceReader):
         self._schema = schema
         self._options = options
         self._bounds = parse_bounds(options)
-        self._window = Window()
+        self._window = IdWindow()
         BatchBuilder(schema, options)  # to refuse a schema before anything is read
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
-        with Door(self._options.server) as door:
+        with ServerConnections(self._options.server) as connections:
             wanted = self._window.streams
             streams = [
                 stream
-                for stream in find_streams(door, self._options)
+                for stream in find_streams(connections, self._options)
                 if wanted is None or stream in wanted
             ]
-            spans = batch_spans(door, streams, self._bounds, self._options, self._window)
-            return list(plan_spans(door, spans, self._options))
+            spans = batch_spans(connections, streams, self._bounds, self._options, self._window)
+            return list(plan_spans(connections, spans, self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EntriesPartition):
@@ -89,15 +89,15 @@ def read_batches(
 def _pages(
     partition: EntriesPartition, page_size: int, options: ReadOptions
 ) -> Iterator[tuple[str, list[Entry]]]:
-    pace = Pace(
+    pace = PageLimits(
         page_size=page_size,
         entries_per_second=options.max_entries_per_second,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    with Door(options.server) as master:
+    with ServerConnections(options.server) as master:
         for wanted in partition.ranges:
-            with door_for(wanted, master, options) as door:
-                for page in PageReader(door, wanted, pace).pages():
+            with connections_for(wanted, master, options) as connections:
+                for page in PageReader(connections, wanted, pace).pages():
                     yield wanted.stream, page
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark_redis_streams.errors import GroupMissing
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.stream_state import ABSENT, observe_stream
 
 Reply = dict[str, Any]
@@ -14,14 +14,14 @@ Reply = dict[str, Any]
 RAW_NAME = "raw name"  # of a group: the bytes by which Redis knows it
 
 
-def read_groups(door: Door, stream: str, options: ReadOptions) -> list[Reply]:
+def read_groups(connections: ServerConnections, stream: str, options: ReadOptions) -> list[Reply]:
     """The groups of a stream, or the one that option `group` names.
 
     Raises GroupMissing when it is not there, unless the read takes streams by a pattern.
     """
-    if observe_stream(door, stream, allow_missing=options.allow_missing) is ABSENT:
+    if observe_stream(connections, stream, allow_missing=options.allow_missing) is ABSENT:
         return []
-    replies = door.ask(stream, "XINFO", "GROUPS", stream)
+    replies = connections.ask(stream, "XINFO", "GROUPS", stream)
     groups = [named(reply) | {RAW_NAME: reply[reply.index(b"name") + 1]} for reply in replies]
     if options.group is None:
         return groups

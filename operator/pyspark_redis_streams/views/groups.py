@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.views.group_replies import read_groups
 from pyspark_redis_streams.views.rows import Row, RowsReader
 
@@ -12,8 +12,8 @@ from pyspark_redis_streams.views.rows import Row, RowsReader
 class GroupsReader(RowsReader):
     """`entries_read` and `lag` are null where Redis cannot tell them."""
 
-    def rows(self, door: Door, stream: str) -> Iterator[Row]:
-        for group in read_groups(door, stream, self._options):
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        for group in read_groups(connections, stream, self._options):
             yield {
                 "stream": stream,
                 "group": group["name"],

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pelops.redis_core.entry_id import parse_entry_id
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.link import Argument
 from pyspark_redis_streams.views.group_replies import read_groups, text
 from pyspark_redis_streams.views.rows import Row, RowsReader
@@ -21,18 +21,18 @@ class PendingReader(RowsReader):
     def _streams_of_a_task(self) -> int:
         return 1
 
-    def rows(self, door: Door, stream: str) -> Iterator[Row]:
-        for _ in read_groups(door, stream, self._options):
-            for page in self._pages(door, stream):
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        for _ in read_groups(connections, stream, self._options):
+            for page in self._pages(connections, stream):
                 yield from (self._row(stream, pending) for pending in page)
 
-    def _pages(self, door: Door, stream: str) -> Iterator[list[list[Any]]]:
+    def _pages(self, connections: ServerConnections, stream: str) -> Iterator[list[list[Any]]]:
         options = self._options
         group = options.group or ""
         only: tuple[Argument, ...] = () if options.consumer is None else (options.consumer,)
         start = "-"
         while True:
-            page = door.ask(
+            page = connections.ask(
                 stream, "XPENDING", stream, group, "IDLE", options.min_idle_ms,
                 start, "+", options.page_size, *only,
             )  # fmt: skip

@@ -15,7 +15,7 @@ from pyspark_redis_streams.columns.schemas import columns_of_view
 from pyspark_redis_streams.errors import BadValue, SchemaError
 from pyspark_redis_streams.options.parsed import ReadOptions
 from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.streams import find_streams
 from pyspark_redis_streams.spark_versions import arrow_schema
 
@@ -48,8 +48,8 @@ class RowsReader(DataSourceReader):
 
     @plain_errors
     def partitions(self) -> list[InputPartition]:
-        with Door(self._options.server) as door:
-            streams = find_streams(door, self._options)
+        with ServerConnections(self._options.server) as connections:
+            streams = find_streams(connections, self._options)
         return [
             StreamsPartition(streams[start : start + self._streams_of_a_task()])
             for start in range(0, len(streams), self._streams_of_a_task())
@@ -65,15 +65,15 @@ class RowsReader(DataSourceReader):
 
     def _batches(self, streams: Iterable[str]) -> Iterator[pa.RecordBatch]:
         arrow = arrow_schema(self._schema)
-        with Door(self._options.server) as door:
-            rows = (row for stream in streams for row in self.rows(door, stream))
+        with ServerConnections(self._options.server) as connections:
+            rows = (row for stream in streams for row in self.rows(connections, stream))
             while some := list(islice(rows, self._options.batch_rows)):
                 yield pa.RecordBatch.from_arrays(
                     [_column(some, field) for field in arrow], schema=arrow
                 )
 
     @abstractmethod
-    def rows(self, door: Door, stream: str) -> Iterator[Row]:
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
         """The view's rows of one stream. Raises ServerError."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pelops.redis_core.entry_id import EntryId
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 from pyspark_redis_streams.redis.stream_state import ABSENT, observe_stream
 from pyspark_redis_streams.views.rows import Row, RowsReader
 
@@ -13,8 +13,8 @@ from pyspark_redis_streams.views.rows import Row, RowsReader
 class StreamsReader(RowsReader):
     """A stream that does not exist has no row, if it may be missing."""
 
-    def rows(self, door: Door, stream: str) -> Iterator[Row]:
-        state = observe_stream(door, stream, allow_missing=self._options.allow_missing)
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        state = observe_stream(connections, stream, allow_missing=self._options.allow_missing)
         if state is ABSENT:
             return
         yield {

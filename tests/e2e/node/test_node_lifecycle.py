@@ -1,4 +1,4 @@
-"""How pods on the node stand-in end and come back, and what is told of it."""
+"""How pods on the node stand-in end and come back, and what is informed of it."""
 
 import os
 import signal

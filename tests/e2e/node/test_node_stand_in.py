@@ -43,14 +43,14 @@ def test_a_failed_node_keeps_its_processes_and_recovers(
     extra_node.await_ready()
     pods.until(lambda: all(is_ready(pod) for pod in pods.all()), "both pods ready again")
     assert pods.container("stays")["containerID"] == stays["containerID"]
-    # What happened meanwhile is told with its own time, not with that of the recovery.
+    # What happened meanwhile is reported with its own time, not with that of the recovery.
     after = pods.container("restarts")
     assert after["restartCount"] == 1
     assert datetime.fromisoformat(after["state"]["running"]["startedAt"]) < noticed_at
 
 
 @pytest.mark.full
-def test_an_end_while_the_api_server_is_away_is_told_later(
+def test_an_end_while_the_api_server_is_away_is_reported_later(
     plane: ControlPlane, pods: PodNamespace
 ) -> None:
     pods.apply(build_pod("outage", PATIENT), build_pod("calm", PATIENT))

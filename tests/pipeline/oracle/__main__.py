@@ -38,7 +38,7 @@ class Session(LazySession):
         return super().get(entries)
 
 
-def _tell(spark: LazySession, name: str, history: History, chosen: argparse.Namespace) -> bool:
+def _report(spark: LazySession, name: str, history: History, chosen: argparse.Namespace) -> bool:
     options = Options(has_page=not chosen.no_page, node=100 if chosen.scale > 1 else 5)
     began = time.monotonic()
     found = live(spark, history, options)
@@ -85,7 +85,7 @@ def main() -> int:
     if chosen.history is not None:
         histories[str(chosen.history)] = parse_history(json.loads(chosen.history.read_text()))
     spark = Session()
-    return int(any([_tell(spark, *named, chosen) for named in histories.items()]))
+    return int(any([_report(spark, *named, chosen) for named in histories.items()]))
 
 
 if __name__ == "__main__":

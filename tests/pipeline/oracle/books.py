@@ -134,7 +134,9 @@ class GroupBook:
     reached: int = 0  # so many entries lie at or before the position
     exists: bool = False
     has_been: bool = False
-    told_by_ledger: set[int] = field(default_factory=set)  # dropped entries the operator counted
+    reported_by_ledger: set[int] = field(
+        default_factory=set
+    )  # dropped entries the operator counted
 
     def grow(self, number: int) -> None:
         self.states.extend(bytes(number))

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, EntryStatus, Verdict, Window
+from pelops.domain.audit import EXPECTED_STATUSES, AuditSummary, AuditVerdict, EntryStatus, Window
 from pelops.domain.entry_id import EntryId
 from pelops.policy.audit.classification import OPEN_STATUSES
 from tests.pipeline.oracle.books import NEVER_DELIVERED, GroupBook, Mark, State, StreamBook
 from tests.pipeline.oracle.histories import Files
-from tests.pipeline.oracle.told import Told
-from tests.pipeline.oracle.world import Sight, World
+from tests.pipeline.oracle.reported import WindowReport
+from tests.pipeline.oracle.world import Observation, World
 
 _S = EntryStatus
 _DONE: Final = {_S.ACKNOWLEDGED_PROVEN, _S.ACKNOWLEDGED_INFERRED}
@@ -41,10 +41,10 @@ class Untrue:
 class Record:
     """What was said of a group until now, by its entries; and what was true at the last audit."""
 
-    told: dict[bytes, EntryStatus] = field(default_factory=dict)
+    reported: dict[bytes, EntryStatus] = field(default_factory=dict)
     true: dict[bytes, EntryStatus] = field(default_factory=dict)
     roots: dict[bytes, EntryStatus] = field(default_factory=dict)
-    sight: Sight | None = None
+    observation: Observation | None = None
     breaks: int = 0
     first: int = 0  # the first window of the stream
     audited_from: EntryId | None = None  # where it began
@@ -60,7 +60,7 @@ class Judge:
 
     world: World
     group: str
-    sight: Sight
+    observation: Observation
     record: Record
 
     @property
@@ -71,100 +71,106 @@ class Judge:
     def stream(self) -> StreamBook:
         return self.world.main
 
-    def judge(self, runs: Sequence[Told]) -> list[Untrue]:
+    def judge(self, runs: Sequence[WindowReport]) -> list[Untrue]:
         """What is untrue in the windows of one run, in order."""
         found: list[Untrue] = []
-        if self._is_broken() and all(one.summary.verdict is not Verdict.FAILING for one in runs):
+        if self._is_broken() and all(
+            one.summary.verdict is not AuditVerdict.FAILING for one in runs
+        ):
             # It says that it is in doubt, or it cannot know: nothing else can be true by chance.
             if self._is_break_visible():
                 found += self._check_break(runs)
             self.record.is_lost = True
         if self.record.is_lost:
             return found
-        for told in runs:
+        for reported in runs:
             # Of a group that is gone an audit accounts for nothing, and says so.
-            if not self.sight.exists and told.summary.verdict is Verdict.FAILING:
+            if not self.observation.exists and reported.summary.verdict is AuditVerdict.FAILING:
                 continue
-            if told.summary.window.number > self.record.judged:
-                found += self._judge_window(told)
+            if reported.summary.window.number > self.record.judged:
+                found += self._judge_window(reported)
             else:
-                found += self._judge_again(told)
-            self.record.judged = told.summary.window.number
-            self._remember(told.summary.window.to_id)
+                found += self._judge_again(reported)
+            self.record.judged = reported.summary.window.number
+            self._remember(reported.summary.window.to_id)
         self._remember(EntryId.MAX)
-        self.record.sight, self.record.breaks = self.sight, self.world.breaks
+        self.record.observation, self.record.breaks = self.observation, self.world.breaks
         self.record.counted = len(self.stream), sum(self.stream.bodies)
         return found
 
-    def _judge_again(self, told: Told) -> Iterator[Untrue]:
+    def _judge_again(self, reported: WindowReport) -> Iterator[Untrue]:
         """A window that was judged: the audit says that nothing is new."""
-        untrue = self._report(told)
-        yield from self._check_open(told, untrue)
+        untrue = self._report(reported)
+        yield from self._check_open(reported, untrue)
         yield from self._check_final({}, untrue)
 
-    def _report(self, told: Told) -> Report:
+    def _report(self, reported: WindowReport) -> Report:
         def untrue(kind: str, what: str) -> Untrue:
-            number = told.summary.window.number
+            number = reported.summary.window.number
             return Untrue(kind=kind, group=self.group, window=number, what=what)
 
         return untrue
 
-    def _judge_window(self, told: Told) -> Iterator[Untrue]:
-        window, untrue = told.summary.window, self._report(told)
+    def _judge_window(self, reported: WindowReport) -> Iterator[Untrue]:
+        window, untrue = reported.summary.window, self._report(reported)
         places = self._within(window.from_id, window.to_id)
         # Of a stream that was made anew: one run may close more windows of it than the first.
         begins_anew = self._is_broken() and window.from_id != self.record.audited_to
         if self.record.audited_from is None or begins_anew:
             self.record.first, self.record.audited_from = window.number, window.from_id
         self.record.audited_to = window.to_id
-        yield from self._check_amounts(told, places, untrue)
-        yield from self._check_named(told, places, untrue)
-        yield from self._check_unnamed(told, places, untrue)
-        yield from self._check_open(told, untrue)
-        yield from self._check_verdict(told, places, untrue)
-        yield from self._check_sentences(told, places, untrue)
-        yield from self._check_roots(told, places, untrue)
-        yield from self._check_retried(told, untrue)
-        yield from self._check_table(told, untrue)
-        now = {**told.named, **told.settled}
+        yield from self._check_amounts(reported, places, untrue)
+        yield from self._check_named(reported, places, untrue)
+        yield from self._check_unnamed(reported, places, untrue)
+        yield from self._check_open(reported, untrue)
+        yield from self._check_verdict(reported, places, untrue)
+        yield from self._check_sentences(reported, places, untrue)
+        yield from self._check_roots(reported, places, untrue)
+        yield from self._check_retried(reported, untrue)
+        yield from self._check_table(reported, untrue)
+        now = {**reported.named, **reported.settled}
         yield from self._check_final(now, untrue)
-        self.record.told |= now
+        self.record.reported |= now
 
     # What was produced.
 
-    def _check_amounts(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
-        summary, number = told.summary, told.summary.window.number
+    def _check_amounts(
+        self, reported: WindowReport, places: Sequence[int], untrue: Report
+    ) -> Iterator[Untrue]:
+        summary, number = reported.summary, reported.summary.window.number
         hidden = len(places) - summary.produced
         if number > 0 and hidden and not self._is_broken():
             yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
         if hidden < 0 and number == 0 and not self._is_broken():
             yield untrue("produced", f"{summary.produced} produced, and {len(places)} were added")
         never_owed = sum(1 for place in places if self._was_gone_before_the_group(place))
-        hidden -= min(never_owed, told.removed_before_the_group)
-        told_of = " ".join([told.limits, *(one.sentence for one in summary.findings)])
-        if hidden > 0 and not _BEFORE_THE_FIRST.search(told_of):
+        hidden -= min(never_owed, reported.removed_before_the_group)
+        known_of = " ".join([reported.limits, *(one.sentence for one in summary.findings)])
+        if hidden > 0 and not _BEFORE_THE_FIRST.search(known_of):
             yield untrue(
                 "before-the-first", f"{hidden} entries are in no count, and nothing says so"
             )
         names = {self.stream.ids[place] for place in places}
-        strange = [one for one in told.named if one not in names]
+        strange = [one for one in reported.named if one not in names]
         if strange and not self._is_broken():
             yield untrue("strange", f"names {_show(strange)}, not in the window")
 
-    def _check_break(self, runs: Sequence[Told]) -> Iterator[Untrue]:
+    def _check_break(self, runs: Sequence[WindowReport]) -> Iterator[Untrue]:
         """One of the windows that were closed since says that something is not as it was."""
-        if all(one.summary.verdict is Verdict.BALANCED for one in runs):
+        if all(one.summary.verdict is AuditVerdict.BALANCED for one in runs):
             number = runs[-1].summary.window.number if runs else self.record.judged
             what = "the stream went and came anew, and nothing says so"
             yield Untrue(kind="break-unseen", group=self.group, window=number, what=what)
 
     # Every entry.
 
-    def _check_named(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+    def _check_named(
+        self, reported: WindowReport, places: Sequence[int], untrue: Report
+    ) -> Iterator[Untrue]:
         names = (self.stream.ids[place] for place in places)
-        said = {one: told.named[one] for one in names if one in told.named}
+        said = {one: reported.named[one] for one in names if one in reported.named}
         yield from self._check_each("status", said, untrue)
-        yield from self._check_each("settled", told.settled, untrue)
+        yield from self._check_each("settled", reported.settled, untrue)
 
     def _check_each(
         self, what: str, said: Mapping[bytes, EntryStatus], untrue: Report
@@ -177,24 +183,24 @@ class Judge:
         for (status, truth), ids in wrong.items():
             yield untrue(f"{what}:{status.value}:{truth}", f"{_show(ids)} told {status.value}")
 
-    def accepts(self, place: int, told: EntryStatus) -> bool:
+    def accepts(self, place: int, reported: EntryStatus) -> bool:
         """Whether it may be said: it is so, it was so for good, or nobody could know better."""
         book, marks = self.book, Mark(self.book.marks[place])
         is_before = State(book.states[place]) is State.BEFORE_GROUP
-        if told is book.status(place) and not (told is _S.LOST and (marks or is_before)):
-            return told is not _S.ACKNOWLEDGED_PROVEN or self._has_files
-        if told is _S.ACKNOWLEDGED_PROVEN:
+        if reported is book.status(place) and not (reported is _S.LOST and (marks or is_before)):
+            return reported is not _S.ACKNOWLEDGED_PROVEN or self._has_files
+        if reported is _S.ACKNOWLEDGED_PROVEN:
             return bool(marks & Mark.DONE) and self._has_files
-        if told is _S.ACKNOWLEDGED_INFERRED:
+        if reported is _S.ACKNOWLEDGED_INFERRED:
             return bool(marks & (Mark.DONE | Mark.UNRECORDED)) or self.is_excused(place)
-        if told is _S.INDETERMINATE:
+        if reported is _S.INDETERMINATE:
             return is_before or not self._is_covered(place)
         known = {
             _S.REQUEUED: Mark.REQUEUED,
             _S.DEAD_LETTERED: Mark.DEAD_LETTERED,
             _S.PAYLOAD_GONE: Mark.LETTER_WITHOUT_BODY,
         }
-        return bool(marks & known.get(told, Mark(0)))
+        return bool(marks & known.get(reported, Mark(0)))
 
     def is_excused(self, place: int) -> bool:
         """Whether what was not acknowledged looks as if it was, to all who could look.
@@ -215,20 +221,22 @@ class Judge:
 
     def _is_position_in_doubt(self) -> bool:
         """Whether anybody can see that the position did not come where it is by deliveries."""
-        before = self.record.sight
-        went_back = before is not None and self.sight.position < before.position
+        before = self.record.observation
+        went_back = before is not None and self.observation.position < before.position
         # Servers also lose count of what a group has read where entries were deleted by hand.
-        has_no_count = self.sight.entries_read is None and not self.stream.deleted
-        is_new = has_no_count or not self.sight.consumers
-        return is_new or went_back or self.group in self.world.told
+        has_no_count = self.observation.entries_read is None and not self.stream.deleted
+        is_new = has_no_count or not self.observation.consumers
+        return is_new or went_back or self.group in self.world.reported
 
     # What is only counted.
 
-    def _check_unnamed(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+    def _check_unnamed(
+        self, reported: WindowReport, places: Sequence[int], untrue: Report
+    ) -> Iterator[Untrue]:
         names = {self.stream.ids[place] for place in places}
-        counted = Counter(told.summary.counts)
-        counted.subtract(Counter(status for one, status in told.named.items() if one in names))
-        rest = [place for place in places if self.stream.ids[place] not in told.named]
+        counted = Counter(reported.summary.counts)
+        counted.subtract(Counter(status for one, status in reported.named.items() if one in names))
+        rest = [place for place in places if self.stream.ids[place] not in reported.named]
         for status in EntryStatus:
             most = sum(1 for place in rest if self.accepts(place, status))
             number = counted[status]
@@ -243,41 +251,44 @@ class Judge:
 
     # What is open, and what was final and is not.
 
-    def _check_open(self, told: Told, untrue: Report) -> Iterator[Untrue]:
-        window = told.summary.window
+    def _check_open(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
+        window = reported.summary.window
         if self._is_broken():
             return
         places = [one for one in self._within(EntryId.MIN, window.to_id) if self._is_open(one)]
         true = {self.stream.ids[place]: self.book.status(place) for place in places}
-        said = {**self.record.told, **told.named, **told.settled}
+        said = {**self.record.reported, **reported.named, **reported.settled}
         closed = {one for one, status in said.items() if status not in _NOT_FINAL}
         owed = [self.stream.ids[place] for place in places if self._is_owed(place, window)]
-        forgotten = [one for one in owed if one not in told.open and one not in closed]
+        forgotten = [one for one in owed if one not in reported.open and one not in closed]
         if forgotten and self.book.exists:
             yield untrue("open:forgotten", f"{_show(forgotten)} is open, and not told so")
-        extra = [one for one, status in told.open.items() if true.get(one) is not status]
+        extra = [one for one, status in reported.open.items() if true.get(one) is not status]
         if extra:
             yield untrue("open:untrue", f"{_show(extra)} told open")
-        copies = sum(1 for status in told.retried.values() if status in OPEN_STATUSES)
-        most = len(told.open) + copies
-        if told.summary.open != most:
-            what = f"{told.summary.open} told open, of {len(told.open)} entries, {copies} copies"
+        copies = sum(1 for status in reported.retried.values() if status in OPEN_STATUSES)
+        most = len(reported.open) + copies
+        if reported.summary.open != most:
+            listed = len(reported.open)
+            what = f"{reported.summary.open} reported open, of {listed} entries, {copies} copies"
             yield untrue("open:count", what)
         stuck = [
             one
             for one, status in true.items()
             if status is _S.STUCK
             and self.stream.places[one] < self.stream.upto(window.from_id.ms, window.from_id.seq)
-            and one in told.open
+            and one in reported.open
         ]
-        if told.summary.stuck_earlier != len(stuck):
-            what = f"{told.summary.stuck_earlier} stuck of earlier windows, in truth {len(stuck)}"
+        if reported.summary.stuck_earlier != len(stuck):
+            what = (
+                f"{reported.summary.stuck_earlier} stuck of earlier windows, in truth {len(stuck)}"
+            )
             yield untrue("open:stuck-earlier", what)
 
     def _check_final(self, now: Mapping[bytes, EntryStatus], untrue: Report) -> Iterator[Untrue]:
         """What was said once, and not again now, and is not open, is still so."""
         stale: dict[tuple[EntryStatus, str], list[bytes]] = {}
-        for entry_id, status in self.record.told.items():
+        for entry_id, status in self.record.reported.items():
             place = self.stream.places.get(entry_id)
             if entry_id in now:
                 continue
@@ -285,7 +296,7 @@ class Judge:
                 continue
             was = self.record.true.get(entry_id)
             is_same = was is None or was is self.book.status(place)
-            # What was wrong at once is told at once.
+            # What was wrong at once is reported at once.
             if not is_same and not self.accepts(place, status):
                 stale.setdefault((status, self._truth(place)), []).append(entry_id)
         for (status, truth), ids in stale.items():
@@ -293,37 +304,39 @@ class Judge:
 
     # Verdict and sentences.
 
-    def _check_verdict(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
-        summary = told.summary
-        if summary.verdict is not Verdict.BALANCED:
+    def _check_verdict(
+        self, reported: WindowReport, places: Sequence[int], untrue: Report
+    ) -> Iterator[Untrue]:
+        summary = reported.summary
+        if summary.verdict is not AuditVerdict.BALANCED:
             return
-        bad = Counter(self._truth(place) for place in self._needing_a_look(told, places))
+        bad = Counter(self._truth(place) for place in self._needing_a_look(reported, places))
         if bad:
             kinds = "+".join(sorted(bad))
             yield untrue(f"balanced:{kinds}", f"balanced, and in truth {dict(bad)}")
         if summary.counts[_S.INDETERMINATE]:
             yield untrue("balanced:indeterminate", "balanced, and some are indeterminate")
         claims = sum(summary.counts[one] for one in _DONE)
-        has_read = self.sight.consumers or self.sight.entries_read is not None
-        if claims and self.sight.exists and not has_read and not self._has_files:
+        has_read = self.observation.consumers or self.observation.entries_read is not None
+        if claims and self.observation.exists and not has_read and not self._has_files:
             yield untrue("balanced:never-read", "balanced, and nobody has ever read")
         if summary.counts[_S.ACKNOWLEDGED_INFERRED] and "infer" not in summary.sentence:
             yield untrue("balanced:inferred-untold", f"says {summary.sentence!r}")
 
-    def _needing_a_look(self, told: Told, places: Sequence[int]) -> Iterator[int]:
+    def _needing_a_look(self, reported: WindowReport, places: Sequence[int]) -> Iterator[int]:
         """Entries that somebody should look at, as far as anybody could know.
 
         Those of the window, those added before the first one, and those of earlier windows that
         have come to a bad end since the last audit or are stuck.
         """
-        window = told.summary.window
+        window = reported.summary.window
         for place in self._within(EntryId.MIN, window.to_id):
             entry_id = self.stream.ids[place]
             status = self.book.status(place)
             if status in EXPECTED_STATUSES:
                 continue
             # Of dropped entries the operator only tells how many: each may have been acknowledged.
-            if self.is_excused(place) and place not in self.book.told_by_ledger:
+            if self.is_excused(place) and place not in self.book.reported_by_ledger:
                 continue
             if State(self.book.states[place]) is State.BEFORE_GROUP:
                 continue  # nobody owes it
@@ -334,9 +347,9 @@ class Judge:
                 yield place
 
     def _check_sentences(
-        self, told: Told, places: Sequence[int], untrue: Report
+        self, reported: WindowReport, places: Sequence[int], untrue: Report
     ) -> Iterator[Untrue]:
-        summary = told.summary
+        summary = reported.summary
         yield from self._check_numbers(summary, untrue)
         gone = sum(
             1
@@ -367,12 +380,14 @@ class Judge:
 
     # What users added, through all copies.
 
-    def _check_roots(self, told: Told, places: Sequence[int], untrue: Report) -> Iterator[Untrue]:
+    def _check_roots(
+        self, reported: WindowReport, places: Sequence[int], untrue: Report
+    ) -> Iterator[Untrue]:
         if self._is_broken():
             return
         users = [place for place in places if place not in self.stream.copies]
-        counts = told.root_counts
-        hidden = len(places) - told.summary.produced
+        counts = reported.root_counts
+        hidden = len(places) - reported.summary.produced
         if not hidden and sum(counts.values()) != len(users):
             what = f"{sum(counts.values())} roots, and users added {len(users)}"
             yield untrue("roots:sum", what)
@@ -383,7 +398,7 @@ class Judge:
                 what = f"{counts[status]} {status.value}, of {most} possible; in truth {ends}"
                 yield untrue(f"roots:{status.value}", what)
         wrong: dict[str, list[bytes]] = {}
-        for one in told.roots:
+        for one in reported.roots:
             place = self.stream.places.get(one.root)
             if place is not None and not self._accepts_root(place, one.status):
                 kind = f"root:{one.status.value}:{self.book.end_of_root(place).value}"
@@ -391,17 +406,20 @@ class Judge:
         for kind, ids in wrong.items():
             yield untrue(kind, f"{_show(ids)} told to end so")
 
-    def _accepts_root(self, place: int, told: EntryStatus) -> bool:
+    def _accepts_root(self, place: int, reported: EntryStatus) -> bool:
         """Whether this may be said of what became of an entry and its copies."""
-        if self.accepts(place, told) and told is not _S.REQUEUED:
+        if self.accepts(place, reported) and reported is not _S.REQUEUED:
             return True
         judge, at, seen = self, place, 0
         while at in judge.book.following:
             stream, at = judge.book.following[at]
-            judge, seen = _Copies(judge.world, judge.group, judge.sight, judge.record, stream), 1
-            if judge.accepts(at, told) and told is not _S.REQUEUED:
+            judge, seen = (
+                _Copies(judge.world, judge.group, judge.observation, judge.record, stream),
+                1,
+            )
+            if judge.accepts(at, reported) and reported is not _S.REQUEUED:
                 return True
-        return bool(seen) and told is _S.INDETERMINATE and not self._is_covered(place)
+        return bool(seen) and reported is _S.INDETERMINATE and not self._is_covered(place)
 
     def count_done(self, after: EntryId, last: EntryId) -> int:
         """What users added there and is done, or looks so to all who could look."""
@@ -412,22 +430,24 @@ class Judge:
             and any(self._accepts_root(place, status) for status in _DONE)
         )
 
-    def _check_retried(self, told: Told, untrue: Report) -> Iterator[Untrue]:
+    def _check_retried(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
         stream = self.world.retry(self.group)
-        judge = _Copies(self.world, self.group, self.sight, self.record, stream)
-        yield from judge._check_each("retried", told.retried, untrue)
+        judge = _Copies(self.world, self.group, self.observation, self.record, stream)
+        yield from judge._check_each("retried", reported.retried, untrue)
 
-    def _check_table(self, told: Told, untrue: Report) -> Iterator[Untrue]:
+    def _check_table(self, reported: WindowReport, untrue: Report) -> Iterator[Untrue]:
         """The tables of an audit agree with each other."""
-        window = told.summary.window.number
-        earlier = {one: status for one, status in told.open.items() if one not in told.named}
-        said = {**told.exceptions, **earlier, **told.settled}
-        table = {**told.named, **told.again}
+        window = reported.summary.window.number
+        earlier = {
+            one: status for one, status in reported.open.items() if one not in reported.named
+        }
+        said = {**reported.exceptions, **earlier, **reported.settled}
+        table = {**reported.named, **reported.again}
         differing = [one for one, status in said.items() if table.get(one) is not status]
         rest = [
             one
             for one, status in table.items()
-            if one not in said and (status not in _DONE or one not in told.named)
+            if one not in said and (status not in _DONE or one not in reported.named)
         ]
         if differing or rest:
             yield untrue("table", f"{_show([*differing, *rest])} differ, window {window}")
@@ -466,7 +486,7 @@ class Judge:
         return is_before and not self.stream.bodies[place]
 
     def _is_broken(self) -> bool:
-        if self.record.sight is not None:
+        if self.record.observation is not None:
             return self.record.breaks != self.world.breaks
         return self.world.archived_breaks not in {None, self.world.breaks}
 

@@ -15,11 +15,11 @@ from pelops.pipeline.engine.session import LazySession
 from pelops.pipeline.place import read_place
 from pelops.pipeline.report.command import write_report
 from pelops.pipeline.run import open_run, run_archive, run_audit
-from pelops.pipeline.settings import Settings, Target
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
 from tests.pipeline.oracle.findings import Judge, Record, Untrue
 from tests.pipeline.oracle.histories import Files, History, Kind
 from tests.pipeline.oracle.page import check_page
-from tests.pipeline.oracle.told import Told, read_told
+from tests.pipeline.oracle.reported import WindowReport, read_reported
 from tests.pipeline.oracle.world import STREAM, STUCK_MS, World, open_world
 
 log: Final = logging.getLogger(__name__)
@@ -57,14 +57,15 @@ async def _live(
     return found
 
 
-def settings_of(world: World, directory: Path) -> Settings:
+def settings_of(world: World, directory: Path) -> PipelineSettings:
     """An audit of all groups of the world."""
     files = world.files
-    return Settings(
+    return PipelineSettings(
         place=read_place({}, f"redis://127.0.0.1:{world.servers.master().port}/0"),
         archive=str(directory / "archive"),
         targets=tuple(
-            Target(stream=STREAM, group=group, stuck_after_ms=STUCK_MS) for group in world.groups
+            AuditTarget(stream=STREAM, group=group, stuck_after_ms=STUCK_MS)
+            for group in world.groups
         ),
         aof_path=None if files is None else str(files),
     )
@@ -90,7 +91,7 @@ def _audit(
 ) -> list[Untrue]:
     settings = settings_of(world, directory)
     judges = [
-        Judge(world, group, world.sight(group), records.setdefault(group, Record()))
+        Judge(world, group, world.observation(group), records.setdefault(group, Record()))
         for group in world.groups
     ]
     run = open_run(spark, settings)
@@ -99,17 +100,19 @@ def _audit(
         page = Path(write_report(run)) if has_page else None
     finally:
         run.watch.close()
-    told = {judge.group: list(_read(settings, judge.group, summaries)) for judge in judges}
-    found = [untrue for judge in judges for untrue in judge.judge(told[judge.group])]
+    reported = {judge.group: list(_read(settings, judge.group, summaries)) for judge in judges}
+    found = [untrue for judge in judges for untrue in judge.judge(reported[judge.group])]
     if page is not None:
-        found += check_page(page, judges, told)
+        found += check_page(page, judges, reported)
     return found
 
 
-def _read(settings: Settings, group: str, summaries: Sequence[AuditSummary]) -> Iterator[Told]:
+def _read(
+    settings: PipelineSettings, group: str, summaries: Sequence[AuditSummary]
+) -> Iterator[WindowReport]:
     for one in summaries:
         if one.group == group:
-            yield read_told(settings.archive, STREAM, group, one.window.number)
+            yield read_reported(settings.archive, STREAM, group, one.window.number)
 
 
 def shrink(history: History, fails: Callable[[History], bool]) -> History:

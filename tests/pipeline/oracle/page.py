@@ -8,10 +8,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 
-from pelops.domain.audit import EXPECTED_STATUSES, EntryStatus, Verdict
+from pelops.domain.audit import EXPECTED_STATUSES, AuditVerdict, EntryStatus
 from pelops.pipeline.report.words import VERDICTS
 from tests.pipeline.oracle.findings import Judge, Untrue
-from tests.pipeline.oracle.told import Told
+from tests.pipeline.oracle.reported import WindowReport
 
 _SPACES: Final = re.compile(r"[\s\u202f\u00a0]+")
 _BLOCKS: Final = {
@@ -62,10 +62,10 @@ class _Texts(HTMLParser):
 
 
 def check_page(
-    path: Path, judges: Sequence[Judge], told: Mapping[str, Sequence[Told]]
+    path: Path, judges: Sequence[Judge], reported: Mapping[str, Sequence[WindowReport]]
 ) -> list[Untrue]:
     """What the page says of the newest windows of all groups, and is untrue."""
-    newest = [told[judge.group][-1] for judge in judges if told[judge.group]]
+    newest = [reported[judge.group][-1] for judge in judges if reported[judge.group]]
     if not newest:
         return []
     texts = _Texts()
@@ -73,18 +73,20 @@ def check_page(
     return list(_check(texts, judges, newest))
 
 
-def _check(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) -> Iterator[Untrue]:
+def _check(
+    texts: _Texts, judges: Sequence[Judge], newest: Sequence[WindowReport]
+) -> Iterator[Untrue]:
     def untrue(kind: str, what: str) -> Untrue:
         window = newest[0].summary.window.number
         return Untrue(kind=f"page:{kind}", group="*", window=window, what=what)
 
     needing = [_needing(one) for one in newest]
     ticks = [text for text in texts.blocks if "✓" in text]
-    if ticks and all(one.summary.verdict is not Verdict.BALANCED for one in newest):
+    if ticks and all(one.summary.verdict is not AuditVerdict.BALANCED for one in newest):
         yield untrue("tick", f"{ticks[0]!r}, and no group is balanced")
-    word = VERDICTS[Verdict.BALANCED][1]
+    word = VERDICTS[AuditVerdict.BALANCED][1]
     heads = [text for text in texts.blocks[:_HEAD] if re.search(rf"\b{word}\b", text)]
-    if heads and any(one.summary.verdict is not Verdict.BALANCED for one in newest):
+    if heads and any(one.summary.verdict is not AuditVerdict.BALANCED for one in newest):
         yield untrue("verdict", f"{heads[0]!r}, and a group is not")
     for text in texts.blocks:
         if _REASSURING.search(text) and all(needing):
@@ -98,11 +100,13 @@ def _check(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) -> It
     yield from _check_copies(texts, newest)
 
 
-def _check_done(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) -> Iterator[Untrue]:
+def _check_done(
+    texts: _Texts, judges: Sequence[Judge], newest: Sequence[WindowReport]
+) -> Iterator[Untrue]:
     """As many of what users added are said to be done as are, or look so to all who could look."""
     most = max(
-        judge.count_done(told.summary.window.from_id, told.summary.window.to_id)
-        for judge, told in zip(judges, newest, strict=True)
+        judge.count_done(reported.summary.window.from_id, reported.summary.window.to_id)
+        for judge, reported in zip(judges, newest, strict=True)
     )
     for text in texts.blocks:
         found = _ADDED.search(text)
@@ -113,7 +117,7 @@ def _check_done(texts: _Texts, judges: Sequence[Judge], newest: Sequence[Told]) 
             )  # fmt: skip
 
 
-def _check_amounts(texts: _Texts, newest: Sequence[Told]) -> Iterator[Untrue]:
+def _check_amounts(texts: _Texts, newest: Sequence[WindowReport]) -> Iterator[Untrue]:
     """A stream that several groups share has its entries once."""
     most = max(one.summary.window.to_added - one.summary.window.from_added for one in newest)
     for text in texts.blocks:
@@ -126,7 +130,7 @@ def _check_amounts(texts: _Texts, newest: Sequence[Told]) -> Iterator[Untrue]:
             return
 
 
-def _check_copies(texts: _Texts, newest: Sequence[Told]) -> Iterator[Untrue]:
+def _check_copies(texts: _Texts, newest: Sequence[WindowReport]) -> Iterator[Untrue]:
     """The tables of statuses, as they are copied, hold the numbers of the summaries."""
     tables = [dict(_rows(copy)) for copy in texts.copies]
     shown = [table for table in tables if "Produced" in table and EntryStatus.LOST.value in table]
@@ -151,12 +155,12 @@ def _rows(copy: str) -> Iterator[tuple[str, str]]:
             yield cells[0], cells[1]
 
 
-def _needing(told: Told) -> int:
+def _needing(reported: WindowReport) -> int:
     """Entries that are said, one by one, to need a look."""
-    said = [*told.exceptions.values(), *told.open.values()]
+    said = [*reported.exceptions.values(), *reported.open.values()]
     return sum(1 for status in said if status not in EXPECTED_STATUSES)
 
 
-def _is_unfinished(told: Told) -> bool:
+def _is_unfinished(reported: WindowReport) -> bool:
     done = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED_INFERRED)
-    return any(n for status, n in told.root_counts.items() if status not in done)
+    return any(n for status, n in reported.root_counts.items() if status not in done)

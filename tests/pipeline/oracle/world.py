@@ -14,7 +14,7 @@ from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.observation import StreamObservation
-from pelops.domain.recovery import Action, Chunk
+from pelops.domain.recovery import Action, RetryBatch
 from pelops.errors import NoSuchGroup, PelopsError, PositionAhead, WouldDuplicate
 from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
@@ -22,14 +22,14 @@ from pelops.policy.group.retention import RetentionPlan
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group import position as positions
-from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
 from pelops.redis_streams.group.provisioning import provision_group
 from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream
-from pelops.redis_streams.recovery.actions import Act as Acting
-from pelops.redis_streams.recovery.actions import Order, recover_owner
+from pelops.redis_streams.recovery.actions import RecoveryOrder, recover_owner
+from pelops.redis_streams.recovery.actions import ScanContext as Acting
 from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
-from tests.integration.redis_door import an_owner, connected, endpoint_of
+from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.pipeline.oracle.books import GroupBook, State, StreamBook
 from tests.pipeline.oracle.histories import BY_OPERATOR, Act, Files, History, Kind
 from tests.pipeline.wire import Refused, Wire, Word
@@ -52,7 +52,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class Observation:
     """What the server shows of a group, when an audit looks."""
 
     exists: bool
@@ -76,7 +76,7 @@ class World:
     covered_from: int = 0  # append-only files have seen every entry from this place on added
     breaks: int = 0  # how often the stream went and came anew
     # Positions that moved or groups that were made where the operator's ledger says so.
-    told: set[str] = field(default_factory=set)
+    reported: set[str] = field(default_factory=set)
     pick: int = 0  # of the present act
     has_restarted: bool = False
     archived_breaks: int | None = None  # breaks before the first archive
@@ -103,22 +103,22 @@ class World:
     def ask(self, *words: Word) -> Any:
         return self.wire.ask(*words)
 
-    def sight(self, group: str) -> Sight:
+    def observation(self, group: str) -> Observation:
         """The group as the server shows it."""
         try:
             found = self.ask("XINFO", "GROUPS", STREAM)
         except Refused:
-            return Sight(exists=False)
+            return Observation(exists=False)
         for one in found:
-            told = dict(zip(one[::2], one[1::2], strict=True))
-            if told[b"name"] == group.encode():
-                return Sight(
+            reported = dict(zip(one[::2], one[1::2], strict=True))
+            if reported[b"name"] == group.encode():
+                return Observation(
                     exists=True,
-                    position=parse_entry_id(told[b"last-delivered-id"]),
-                    entries_read=told[b"entries-read"],
-                    consumers=told[b"consumers"],
+                    position=parse_entry_id(reported[b"last-delivered-id"]),
+                    entries_read=reported[b"entries-read"],
+                    consumers=reported[b"consumers"],
                 )
-        return Sight(exists=False)
+        return Observation(exists=False)
 
     async def begin(self) -> None:
         """Groups begin where the history says."""
@@ -411,7 +411,7 @@ class World:
         await provision_group(self.server, self.keys(group), **given)
         if not book.exists:
             if book.has_been:
-                self.told.add(group)
+                self.reported.add(group)
             self._note_position(group, is_new=True)
             self._note_copies()
         if not retry.exists:
@@ -441,11 +441,11 @@ class World:
         owner, held = self._holder(source.group(group), chance)
         if not held:
             return
-        order = Order(owner=owner, reason="it died", is_charged=chance.random() < 0.3)
-        cut = await server_time(self.server, self.keys(group)) + _LATER
+        order = RecoveryOrder(owner=owner, reason="it died", counts_attempt=chance.random() < 0.3)
+        cutoff = await server_time(self.server, self.keys(group)) + _LATER
         acting = self._acting(group, source, target)
         try:
-            async for _ in recover_owner(self.server, acting, order, cut=cut):
+            async for _ in recover_owner(self.server, acting, order, cutoff=cutoff):
                 pass
         finally:
             self._note_moved(group, source, target, held, State.REQUEUED)
@@ -454,24 +454,24 @@ class World:
         self, group: str, source: StreamBook, owner: str, places: Sequence[int]
     ) -> None:
         """The operator gives up entries."""
-        cut = await server_time(self.server, self.keys(group)) + _LATER
+        cutoff = await server_time(self.server, self.keys(group)) + _LATER
         settled = tuple(
             Settlement(
                 entry_id=parse_entry_id(source.ids[place]),
                 action=Action.DEAD,
-                charges=3,
-                alone_failures=3,
+                attempts=3,
+                isolated_failures=3,
             )
             for place in places
         )
         plan = AttemptPlan(
             owners=(),
             waiting=0,
-            chunk=Chunk(written="", under_way=frozenset()),
+            retry_batch=RetryBatch(written="", under_way=frozenset()),
             kept=frozenset(),
             resolved=frozenset(),
         )
-        owned = OwnerPlan(owner=owner, cut=cut, settlements=settled, crowd=None)
+        owned = OwnerPlan(owner=owner, cutoff=cutoff, settlements=settled, co_failed=None)
         reasons = Reasons(reason="MaxRetriesExceeded", error="its worker failed")
         acting = self._acting(group, source, source)
         held = sorted(source.group(group).held[owner])
@@ -505,7 +505,10 @@ class World:
 
     async def _watch(self) -> None:
         """What the operator sees between two acts, as its loops do."""
-        looks = [Look(self.keys(one), with_retry=True, with_consumers=True) for one in self.groups]
+        looks = [
+            ObservationRequest(self.keys(one), with_retry=True, with_consumers=True)
+            for one in self.groups
+        ]
         found = await observe_groups(self.server, looks)
         for group, look in zip(self.groups, looks, strict=True):
             stream = found[look]
@@ -529,9 +532,9 @@ class World:
         keys, owner, book = self.keys(group), an_owner(), self.book(group)
         change = decide_went_back(known.seen, stream)
         if change is not None:
-            self.told.add(group)
+            self.reported.add(group)
             hold = timedelta(seconds=1)
-            await positions.hold_recovery(self.server, keys, owner, change, hold=hold)
+            await positions.delay_recovery(self.server, keys, owner, change, hold=hold)
         known.seen = LastSeen.of(stream)
         dropped = find_dropped(known.holders, stream, has_left=lambda _: False)
         known.holders = Holders.of(stream)
@@ -539,7 +542,7 @@ class World:
             self.server, keys, owner, dropped
         ):
             ended = (place for place, state in enumerate(book.states) if state == State.DROPPED)
-            book.told_by_ledger.update(ended)
+            book.reported_by_ledger.update(ended)
 
 
 def _some(chance: random.Random, places: Sequence[int], number: int) -> list[int]:

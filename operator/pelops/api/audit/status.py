@@ -9,11 +9,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from pelops.api.group.status import Condition
+from pelops.api.group.status import StatusCondition
 from pelops.api.schema.base import ApiModel
 from pelops.api.schema.bounds import Count, ObjectName, RedisName, Text, Timestamp
 
-MOST_GROUPS_TOLD: Final = 100  # those that need a look come first
+MOST_GROUPS_REPORTED: Final = 100  # those that need a look come first
 _Cell = Annotated[str, Field(max_length=64)]
 _Verdict = Annotated[str, Field(max_length=16, pattern=r"^[a-z]*$")]
 _Sentence = Annotated[str, Field(max_length=512)]
@@ -110,7 +110,7 @@ class StreamAuditStatus(ApiModel):
     observed_generation: Count | None = Field(
         default=None, description="The generation of the spec that this status speaks of."
     )
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=64)] | None = Field(
+    conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,
         description="Statements about the audit; Ready sums up whether it runs as asked.",
         json_schema_extra={
@@ -125,9 +125,9 @@ class StreamAuditStatus(ApiModel):
     )
     run: AuditRunStatus | None = Field(default=None, description="The runs.")
     summary: AuditSummaryStatus | None = Field(default=None, description="All groups together.")
-    groups: Annotated[tuple[AuditedGroupStatus, ...], Field(max_length=MOST_GROUPS_TOLD)] | None = (
-        Field(
-            default=None,
-            description="Group by group, those that need a look first; at most 100 are shown.",
-        )
+    groups: (
+        Annotated[tuple[AuditedGroupStatus, ...], Field(max_length=MOST_GROUPS_REPORTED)] | None
+    ) = Field(
+        default=None,
+        description="Group by group, those that need a look first; at most 100 are shown.",
     )

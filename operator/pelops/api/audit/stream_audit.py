@@ -120,7 +120,7 @@ class StreamAuditSpec(ApiModel):
     )
     image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^\S+$")] | None = Field(
         default=None,
-        description="Image of the job; unless said, the one that the operator was told"
+        description="Image of the job; unless said, the one that the operator was informed"
         " (PELOPS_AUDIT_IMAGE).",
     )
     image_pull_policy: PullPolicy | None = Field(

@@ -51,9 +51,9 @@ class RetentionSpec(ApiModel):
 
     max_length: PositiveCount | None = Field(
         default=None,
-        description="Keep about this many entries; older ones go once no group owes them.",
+        description="Keep about this many entries; older ones go once no group needs them.",
     )
     max_age_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(
         default=None,
-        description="Keep entries for this long; older ones go once no group owes them.",
+        description="Keep entries for this long; older ones go once no group needs them.",
     )

@@ -128,24 +128,27 @@ class RecoverySpec(ApiModel):
     )
     processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,
-        description="The idle limit: how long a worker that is alive, or of which nothing is known,"
+        description="The processing timeout: how long a worker that is alive, or of which nothing "
+        "is known,"
         " may hold an entry without a heartbeat before the entry counts as stuck. Entries of"
         " workers that certainly died do not wait for it.",
     )
     min_idle_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="A shorter idle limit for two cases: an entry whose lock is gone (30 seconds"
+        description="A shorter processing timeout for two cases: an entry whose lock is gone (30 "
+        "seconds"
         " unless said), and, only when set here, an entry whose owner is no pod.",
     )
     scan_interval_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
         default=60,
-        description="How often each group is swept for stuck entries. The death of a pod triggers a"
-        " sweep at once, whatever this says.",
+        description="How often each group is scanned for stuck entries. The death of a pod "
+        "triggers a"
+        " scan at once, whatever this says.",
     )
     max_retries: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
         description="After how many failed retries an entry becomes a dead letter; 0 retries"
-        " nothing. An entry is never charged for the crash of its neighbour.",
+        " nothing. The crash of a neighbour is never an entry's failed attempt.",
     )
     backoff: BackoffSpec | None = Field(
         default=None,

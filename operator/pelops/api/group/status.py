@@ -26,7 +26,7 @@ class ConditionStatus(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class Condition(ApiModel):
+class StatusCondition(ApiModel):
     """One statement about the resource, with a reason for programs and a message for people."""
 
     type: Annotated[
@@ -162,7 +162,7 @@ class RecoveryStatus(ApiModel):
     unmatched_consumers: Annotated[tuple[Text, ...], Field(max_length=5)] | None = Field(
         default=None,
         description="Consumers with pending entries that no pod matches, at most five: their"
-        " entries wait for the idle limit.",
+        " entries wait for the processing timeout.",
     )
 
 
@@ -190,7 +190,7 @@ class StreamConsumerGroupStatus(ApiModel):
     observed_generation: Count | None = Field(
         default=None, description="The generation of the spec that this status speaks of."
     )
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=64)] | None = Field(
+    conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,
         description="Statements about the resource; Ready sums them up.",
         json_schema_extra={

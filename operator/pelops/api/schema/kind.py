@@ -13,7 +13,7 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`.
 
     The API server prints nothing where the path is absent; a column of type `string` prints any
@@ -37,7 +37,7 @@ class ScalePaths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class KindDefinition:
     """A kind of the group `pelops.dev`, complete enough to write its definition."""
 
     kind: str
@@ -48,7 +48,7 @@ class Kind:
     spec: type[ApiModel]
     status: type[ApiModel]
     rules: tuple[Rule, ...]  # those that compare the spec with the metadata
-    columns: tuple[Column, ...]
+    columns: tuple[PrinterColumn, ...]
     selectable_fields: tuple[str, ...]
     scale: ScalePaths | None
 

@@ -9,9 +9,9 @@ from pelops.api.audit.stream_audit import AUDIT_KIND, LONGEST_NAME, StreamAuditS
 from pelops.api.group.status import StreamConsumerGroupStatus
 from pelops.api.group.stream_consumer_group import KIND, StreamConsumerGroupSpec
 from pelops.api.schema.base import Rule, RuleReason
-from pelops.api.schema.kind import Column, Kind, ScalePaths
+from pelops.api.schema.kind import KindDefinition, PrinterColumn, ScalePaths
 
-STREAM_CONSUMER_GROUP: Final = Kind(
+STREAM_CONSUMER_GROUP: Final = KindDefinition(
     kind=KIND,
     plural="streamconsumergroups",
     singular="streamconsumergroup",
@@ -36,79 +36,81 @@ STREAM_CONSUMER_GROUP: Final = Kind(
         ),
     ),
     columns=(
-        Column(name="Stream", type="string", path=".spec.stream", description="Key of the stream."),
-        Column(
+        PrinterColumn(
+            name="Stream", type="string", path=".spec.stream", description="Key of the stream."
+        ),
+        PrinterColumn(
             name="Group",
             type="string",
             path=".status.group.name",
             description="Name of the consumer group.",
         ),
-        Column(
+        PrinterColumn(
             name="Ready",
             type="string",
             path='.status.conditions[?(@.type=="Ready")].status',
             description="Whether all is well.",
         ),
-        Column(
+        PrinterColumn(
             name="Lag",
             type="string",
             path=".status.summary.lag",
             description="Entries not yet delivered, those of the retry stream included.",
         ),
-        Column(
+        PrinterColumn(
             name="Pending",
             type="integer",
             path=".status.group.pending",
             description="Entries delivered and not yet acknowledged, those of the retry stream"
             " included.",
         ),
-        Column(
+        PrinterColumn(
             name="Oldest",
             type="date",
             path=".status.group.oldestPendingTime",
             description="Age of the oldest pending entry; empty when nothing is pending.",
         ),
-        Column(
+        PrinterColumn(
             name="DLQ",
             type="integer",
             path=".status.deadLetter.length",
             description="Dead letters.",
         ),
-        Column(
+        PrinterColumn(
             name="Replicas",
             type="string",
             path=".status.summary.replicas",
             description="Workers ready of workers there.",
         ),
-        Column(
+        PrinterColumn(
             name="Desired",
             type="integer",
             path=".status.desiredReplicas",
             description="Workers wanted.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Recovered",
             type="integer",
             path=".status.summary.recovered",
             description="Entries that recovery got moving again.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Redis",
             type="string",
             path=".status.summary.redis",
             description="The server that answered.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Reason",
             type="string",
             path='.status.conditions[?(@.type=="Ready")].reason',
             description="Why it is ready or not.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Age",
             type="date",
             path=".metadata.creationTimestamp",
@@ -131,7 +133,7 @@ STREAM_CONSUMER_GROUP: Final = Kind(
     ),
 )
 
-STREAM_AUDIT: Final = Kind(
+STREAM_AUDIT: Final = KindDefinition(
     kind=AUDIT_KIND,
     plural="streamaudits",
     singular="streamaudit",
@@ -148,72 +150,72 @@ STREAM_AUDIT: Final = Kind(
         ),
     ),
     columns=(
-        Column(
+        PrinterColumn(
             name="Window",
             type="string",
             path=".status.summary.window",
             description="Number of the newest window that was accounted for.",
         ),
-        Column(
+        PrinterColumn(
             name="Verdict",
             type="string",
             path=".status.summary.verdict",
             description="The worst verdict of all groups.",
         ),
-        Column(
+        PrinterColumn(
             name="Lost",
             type="integer",
             path=".status.summary.lost",
             description="Entries proven lost that nobody has acknowledged.",
         ),
-        Column(
+        PrinterColumn(
             name="Stuck",
             type="integer",
             path=".status.summary.stuck",
             description="Entries that are stuck.",
         ),
-        Column(
+        PrinterColumn(
             name="Dead",
             type="integer",
             path=".status.summary.deadLettered",
             description="Entries that became dead letters in the newest windows.",
         ),
-        Column(
+        PrinterColumn(
             name="Groups",
             type="string",
             path=".status.summary.groups",
             description="Groups that were audited of those that should be.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Schedule",
             type="string",
             path=".spec.schedule",
             description="When it runs.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Last-Run",
             type="date",
             path=".status.run.lastStartTime",
             description="Since the last run began.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Ready",
             type="string",
             path='.status.conditions[?(@.type=="Ready")].status',
             description="Whether it runs as asked.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Reason",
             type="string",
             path='.status.conditions[?(@.type=="Ready")].reason',
             description="Why it is ready or not.",
             is_wide=True,
         ),
-        Column(
+        PrinterColumn(
             name="Age",
             type="date",
             path=".metadata.creationTimestamp",

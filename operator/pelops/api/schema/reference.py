@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pelops.api.schema.base import VALIDATIONS
-from pelops.api.schema.kind import API_VERSION, Kind
+from pelops.api.schema.kind import API_VERSION, KindDefinition
 from pelops.api.schema.structure import render_default_sentence
 
 Schema = Mapping[str, Any]
 
 
-def render_reference(kinds: Mapping[Kind, Schema]) -> str:
+def render_reference(kinds: Mapping[KindDefinition, Schema]) -> str:
     """Return the page for these kinds, each with its whole schema."""
     lines = [
         "# Field reference",
@@ -29,7 +29,7 @@ def render_reference(kinds: Mapping[Kind, Schema]) -> str:
     return "\n".join(lines)
 
 
-def _render_kind(kind: Kind, schema: Schema) -> list[str]:
+def _render_kind(kind: KindDefinition, schema: Schema) -> list[str]:
     short = ", ".join(f"`{name}`" for name in kind.short_names)
     return [
         f"## {kind.kind}",

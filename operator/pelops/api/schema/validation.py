@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-_MAX_ERRORS_TOLD: Final = 5
+_MAX_ERRORS_REPORTED: Final = 5
 
 
 def render_errors(error: ValidationError) -> str:
@@ -15,10 +15,10 @@ def render_errors(error: ValidationError) -> str:
     Values stay out: a field may hold what somebody took for the right place of a password.
     """
     details = error.errors(include_url=False, include_context=False, include_input=False)
-    told = [f"{_render_path(d['loc'])}: {d['msg']}" for d in details[:_MAX_ERRORS_TOLD]]
-    if len(details) > _MAX_ERRORS_TOLD:
-        told.append(f"and {len(details) - _MAX_ERRORS_TOLD} more")
-    return "; ".join(told)
+    reported = [f"{_render_path(d['loc'])}: {d['msg']}" for d in details[:_MAX_ERRORS_REPORTED]]
+    if len(details) > _MAX_ERRORS_REPORTED:
+        reported.append(f"and {len(details) - _MAX_ERRORS_REPORTED} more")
+    return "; ".join(reported)
 
 
 def _render_path(location: tuple[int | str, ...]) -> str:

@@ -75,10 +75,10 @@ class AuditActions:
         return self._remove_spark(observed) or self._apply_cron_job(observed, observed.plan, memory)
 
     def _remove_spark(self, observed: ObservedAudit) -> PlannedAction | None:
-        """The ScheduledSparkApplication that the status tells of, once it is asked for no more."""
+        """The ScheduledSparkApplication that the status reports, once it is asked for no more."""
         audit = observed.facts.audit
-        uid, told = audit.metadata.uid, (audit.status.job if audit.status else None) or ""
-        is_there = told.startswith(f"{SCHEDULED_SPARK_APPLICATION.kind}/")
+        uid, reported = audit.metadata.uid, (audit.status.job if audit.status else None) or ""
+        is_there = reported.startswith(f"{SCHEDULED_SPARK_APPLICATION.kind}/")
         if not is_there or uid in self._cleared:
             return None
 
@@ -86,7 +86,7 @@ class AuditActions:
             await self._spark.remove_scheduled(audit)
             self._cleared.add(uid)
 
-        return PlannedAction(part=AuditPart.JOB, what=f"removing {told}", do=write)
+        return PlannedAction(part=AuditPart.JOB, what=f"removing {reported}", do=write)
 
     def _remove_cron_job(self, observed: ObservedAudit) -> PlannedAction | None:
         """The CronJob of a backend that is asked for no more."""

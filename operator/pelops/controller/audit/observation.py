@@ -306,8 +306,8 @@ def _runs(job: Manifest | None) -> Runs:
 
 
 def _remember(audit: StreamAudit, runs: Runs) -> Runs:
-    told = audit.status.run if audit.status else None
-    return replace(runs, failed_start=find_failed_start(runs, told))
+    reported = audit.status.run if audit.status else None
+    return replace(runs, failed_start=find_failed_start(runs, reported))
 
 
 def _time(text: str | None) -> datetime | None:

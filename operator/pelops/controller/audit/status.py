@@ -7,10 +7,16 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any, Literal
 
-from pelops.api.audit.status import MOST_GROUPS_TOLD
+from pelops.api.audit.status import MOST_GROUPS_REPORTED
 from pelops.api.schema.bounds import MAX_EXACT_INTEGER
 from pelops.controller.runtime.kind import PreviousStatus, Status, render_heading
-from pelops.domain.audit import AuditRecord, EntryStatus, Verdict, worst_certainty, worst_verdict
+from pelops.domain.audit import (
+    AuditRecord,
+    AuditVerdict,
+    EntryStatus,
+    worst_certainty,
+    worst_verdict,
+)
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.kube.events import Happening
 from pelops.metrics import (
@@ -82,7 +88,9 @@ def report_windows(before: Status, after: Status) -> Happening | None:
         return None
     summary = after.get("summary") or {}
     verdict = summary.get("verdict", "")
-    severity: Literal["Normal", "Warning"] = "Normal" if verdict == Verdict.BALANCED else "Warning"
+    severity: Literal["Normal", "Warning"] = (
+        "Normal" if verdict == AuditVerdict.BALANCED else "Warning"
+    )
     numbers = ", ".join(
         f"{summary[name]} {word}"
         for name, word in (
@@ -95,8 +103,10 @@ def report_windows(before: Status, after: Status) -> Happening | None:
     )
     sentences = [group.get("sentence", "") for group in (after.get("groups") or ())[:1]]
     certainty = summary.get("certainty")
-    told = f"{verdict} ({certainty})" if verdict == Verdict.BALANCED and certainty else verdict
-    note = f"Window {summary.get('window')}: {told}; {numbers}. {' '.join(sentences)}"
+    message = (
+        f"{verdict} ({certainty})" if verdict == AuditVerdict.BALANCED and certainty else verdict
+    )
+    note = f"Window {summary.get('window')}: {message}; {numbers}. {' '.join(sentences)}"
     return Happening(
         type=severity,
         reason=Reason.WINDOW_AUDITED,
@@ -146,14 +156,14 @@ def _render_groups(facts: AuditFacts) -> list[Status]:
     """Those that need a look first, in an order that their facts alone decide."""
     rendered = [_render_group(facts, group) for group in facts.groups]
     rendered.sort(key=_place)
-    return rendered[:MOST_GROUPS_TOLD]
+    return rendered[:MOST_GROUPS_REPORTED]
 
 
 def _place(group: Status) -> tuple[bool, bool, bool, str, str]:
     return (
         not group.get("lost"),
         not (group.get("failing") or group.get("behindRetention")),
-        group.get("verdict") == Verdict.BALANCED,
+        group.get("verdict") == AuditVerdict.BALANCED,
         group["stream"],
         group["group"],
     )

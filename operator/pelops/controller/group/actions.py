@@ -10,11 +10,11 @@ from pelops.controller.runtime.kind import Finalizer, PlannedAction
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.kube.events import Happening
 from pelops.policy.group.losses import find_vanished
-from pelops.policy.group.position import tell_creation
+from pelops.policy.group.position import report_creation
 from pelops.policy.group.provisioning import (
     Lack,
     decide_finalizer,
-    needs_handover_stream,
+    needs_offer_stream,
     needs_retry_stream,
     plan_provisioning,
 )
@@ -81,8 +81,8 @@ class GroupActions:
         if not plan.lacks:
             return None
         keys, spec = facts.keys, facts.resource.spec
-        hold = facts.stream.hold
-        is_ours = existed or (hold is not None and hold.owner.is_same_as(observed.owner))
+        ownership = facts.stream.ownership
+        is_ours = existed or (ownership is not None and ownership.owner.is_same_as(observed.owner))
         before = find_before(observed, memory) if is_ours else None
         loss = find_vanished(before, facts.stream)
 
@@ -93,7 +93,7 @@ class GroupActions:
                 start=plan.start,
                 owner=observed.owner,
                 with_retry=needs_retry_stream(spec),
-                with_handover=needs_handover_stream(spec),
+                with_offers=needs_offer_stream(spec),
                 existed=existed,
                 newest=before.last_delivered_id if before else None,
                 loss=loss,
@@ -107,7 +107,7 @@ class GroupActions:
             part=GroupPart.GROUP,
             what=plan.message,
             do=write,
-            is_routine=plan.lacks == (Lack.HOLD,),
+            is_routine=plan.lacks == (Lack.OWNERSHIP,),
         )
 
 
@@ -120,7 +120,7 @@ def _report_creation(creation: GroupCreation | None) -> Happening | None:
         type="Normal" if is_first else "Warning",
         reason=Reason.GROUP_CREATED if is_first else Reason.GROUP_RECREATED,
         action="Provision",
-        note=tell_creation(creation),
+        note=report_creation(creation),
         occurrence=str(creation.position),
     )
 

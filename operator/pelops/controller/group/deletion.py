@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.memory import GroupMemory, Hold
+from pelops.controller.group.memory import GroupMemory, OwnedGroup
 from pelops.controller.group.observation import GroupObserver
 from pelops.domain.naming import GroupKeys
 from pelops.errors import NotFound
@@ -36,10 +36,12 @@ class GroupDeletion:
         )
         note, is_loss = decision.message, False
         if decision.action is CleanupAction.DESTROY:
-            note, is_loss = await self._destroy(resource, memory.held)
+            note, is_loss = await self._destroy(resource, memory.owned)
         return _happening(decision, note, is_loss=is_loss) if note else None
 
-    async def _destroy(self, resource: StreamConsumerGroup, held: Hold | None) -> tuple[str, bool]:
+    async def _destroy(
+        self, resource: StreamConsumerGroup, owned: OwnedGroup | None
+    ) -> tuple[str, bool]:
         """Destroy the group unless it is another's: what became of it, empty when it was gone, and
         whether entries went with it that nobody acknowledged.
         """
@@ -47,9 +49,9 @@ class GroupDeletion:
             server, keys = await self._observer.connect(resource)
         except NotFound:
             # With a whole namespace, the Secret often goes first; the connection is still there.
-            if held is None or held.redis != resource.spec.redis:
+            if owned is None or owned.redis != resource.spec.redis:
                 raise
-            server, keys = held.server, held.keys
+            server, keys = owned.server, owned.keys
         destroyed = await destroy_group(server, keys, self._observer.owner_of(resource))
         if destroyed.verdict is DestroyVerdict.DESTROYED:
             return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0

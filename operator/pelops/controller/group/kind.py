@@ -13,16 +13,16 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.meta import ObjectMeta
 from pelops.controller.group.actions import FINALIZER, GroupActions
 from pelops.controller.group.deletion import GroupDeletion, report_abandoned
-from pelops.controller.group.memory import GroupMemories, GroupMemory, Hold, identify
+from pelops.controller.group.memory import GroupMemories, GroupMemory, OwnedGroup, identify
 from pelops.controller.group.observation import GroupObserver, GroupPart, ObservedGroup
 from pelops.controller.group.status import compare, measure_resource, render_status
 from pelops.controller.group.upkeep import UpkeepActions
 from pelops.controller.group.workload import BudgetActions, WorkloadActions
 from pelops.controller.recovery.clock_skew import NodeClocks
 from pelops.controller.recovery.lock_expiry import Listening
-from pelops.controller.recovery.loop import SweepLoop
-from pelops.controller.recovery.pod_evidence import Evidence
-from pelops.controller.recovery.scanner import SweepDoors, Sweeper
+from pelops.controller.recovery.loop import ScanLoop
+from pelops.controller.recovery.pod_evidence import LivenessEvidence
+from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import (
@@ -36,7 +36,7 @@ from pelops.controller.runtime.kind import (
     Status,
     StatusDecision,
 )
-from pelops.controller.scaling.loop import Scaling, ScalingDoors
+from pelops.controller.scaling.loop import Scaling, ScalingParts
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.targets import Targets
@@ -89,19 +89,19 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         )
         self._listening = Listening(observer.connect, self._wake)
         self._clocks = NodeClocks(api, clock)
-        doors = SweepDoors(
+        parts = ScanAdapters(
             cache=cache,
             observer=observer,
             members=services.members,
-            evidence=Evidence(api, cache, cluster=cluster, clocks=self._clocks),
+            evidence=LivenessEvidence(api, cache, cluster=cluster, clocks=self._clocks),
             targets=targets,
             skew=timedelta(seconds=settings.skew_s),
             reporter=reporter,
             hears=self._listening.problem,
             identity=settings.identity,
         )
-        self._sweeps = SweepLoop(Sweeper(doors, clock), cache, services.members, clock)
-        scaling_doors = ScalingDoors(
+        self._scans = ScanLoop(Scanner(parts, clock), cache, services.members, clock)
+        scaling_parts = ScalingParts(
             api=api,
             cache=cache,
             members=services.members,
@@ -111,7 +111,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             make_due=self.queue.add,
             note=memories.note,
         )
-        self._scaling = Scaling(scaling_doors, clock)
+        self._scaling = Scaling(scaling_parts, clock)
 
     # --- a pass
 
@@ -129,7 +129,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         server, keys, memory = observed.server, observed.facts.keys, one.memory
         if server is not None and keys is not None:
             if observed.facts.is_group_ready:
-                memory.held = Hold(server, keys, observed.owner, one.resource.spec.redis)
+                memory.owned = OwnedGroup(server, keys, observed.owner, one.resource.spec.redis)
             memory.look_at(identify(one.resource, server, keys))
         return observed
 
@@ -173,16 +173,16 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         Every replica tries; when none can, the hold runs out by itself.
         """
         memory = self.memories[name]
-        held = memory.held
-        if held is None or (manifest and manifest["metadata"]["uid"] == held.owner.uid):
+        owned = memory.owned
+        if owned is None or (manifest and manifest["metadata"]["uid"] == owned.owner.uid):
             return None
         if not memory.is_leaving:
             # A replica that has not heard of the deletion yet would take the hold again.
             memory.is_leaving = True
             return RELEASE_AFTER_S
-        memory.held, memory.is_leaving = None, False
+        memory.owned, memory.is_leaving = None, False
         try:
-            await release_group(held.server, held.keys, held.owner)
+            await release_group(owned.server, owned.keys, owned.owner)
         except PelopsError as error:
             log.info("cannot let go of the group: %s", error, extra={"resource": "/".join(name)})
         return None
@@ -205,20 +205,20 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     # --- what runs beside the passes
 
     def rank_key(self, metadata: ObjectMeta) -> str:
-        """Without the kind: sweeps and scaling rank for the same key."""
+        """Without the kind: scans and scaling rank for the same key."""
         return metadata.key
 
     def heed(self, kind: Kind, names: set[Name]) -> None:
         if kind == STREAM_AUDIT:
             return  # what audits say is shown, and changes nothing else
         for name in names:
-            self._sweeps.notice(name)
+            self._scans.notice(name)
             self._scaling.notice(kind, name)
 
     def loops(self) -> Iterable[Coroutine[Any, Any, None]]:
         self._cache.listen(self._hear_pod)
         return (
-            self._sweeps.run(),
+            self._scans.run(),
             self._scaling.run(),
             self._listening.run(self._listeners),
         )
@@ -232,7 +232,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
                 self._wake(name, Trigger.POD_DEATH)
 
     def _wake(self, name: Name, trigger: str) -> None:
-        self._sweeps.wake(name, Trigger(trigger))
+        self._scans.wake(name, Trigger(trigger))
 
     def _listeners(self) -> Iterator[StreamConsumerGroup]:
         """The resources that ask for their locks' expiry to be listened for."""

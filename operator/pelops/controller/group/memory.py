@@ -21,7 +21,7 @@ from pelops.redis_core.server import Server
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class OwnedGroup:
     """A group that a resource acts on, and the way to it."""
 
     server: Server
@@ -41,7 +41,7 @@ class GroupMemory(Memory):
     # The same for the PodDisruptionBudget, and until when a refusal of it counts, on our clock.
     budget_settled: tuple[str, int, str] | None = None
     budget_refused_until: float = float("-inf")
-    held: Hold | None = None  # the group that this resource acts on, to be let go at its end
+    owned: OwnedGroup | None = None  # the group that this resource acts on, to be let go at its end
     is_leaving: bool = False  # the resource is gone; its hold is let go in the next pass
     expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
     last_seen: LastSeen | None = None  # where the group stood at the last observation

@@ -31,7 +31,7 @@ from pelops.kube.worker_environment import WorkerAccess
 from pelops.policy.group.conflicts import Claim, decide_target_owner
 from pelops.policy.group.provisioning import (
     decide_conflict,
-    needs_handover_stream,
+    needs_offer_stream,
     needs_retry_stream,
 )
 from pelops.policy.scaling.decision import decide_fixed, keep_hands_off
@@ -39,7 +39,7 @@ from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server, Topology
-from pelops.redis_streams.group.observation import Look, observe_groups
+from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
 from pelops.redis_streams.group.retry_stream import has_retry_stream
 
 log = logging.getLogger(__name__)
@@ -213,12 +213,12 @@ class GroupObserver:
         those whose undelivered entries are counted though the server's number may be right.
         """
         views = await asyncio.gather(*(self._reach(resource) for resource in resources))
-        asked: dict[Server, dict[str, Look]] = defaultdict(dict)
+        asked: dict[Server, dict[str, ObservationRequest]] = defaultdict(dict)
         for resource, view in zip(resources, views, strict=True):
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
-                look = _look(resource, view, view.keys, is_deep=uid in deep)
-                asked[view.server][uid] = replace(look, with_consumers=with_consumers)
+                request = _look(resource, view, view.keys, is_deep=uid in deep)
+                asked[view.server][uid] = replace(request, with_consumers=with_consumers)
         seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [
@@ -244,7 +244,7 @@ class GroupObserver:
             return view
         if isinstance(stream, PelopsError):
             return self._fail(resource, view, stream)
-        conflict = decide_conflict(stream.hold, self.owner_of(resource), stream.server_time)
+        conflict = decide_conflict(stream.ownership, self.owner_of(resource), stream.server_time)
         return replace(view, stream=stream, problem=conflict)
 
     def _fail(
@@ -286,22 +286,22 @@ class GroupObserver:
 
 def _look(
     resource: StreamConsumerGroup, view: RedisObservation, keys: GroupKeys, *, is_deep: bool
-) -> Look:
+) -> ObservationRequest:
     spec = resource.spec
-    return Look(
+    return ObservationRequest(
         keys,
         with_retry=needs_retry_stream(spec) or view.has_former_retry,
-        with_handover=needs_handover_stream(spec),
+        with_offers=needs_offer_stream(spec),
         is_retry_former=view.has_former_retry,
         is_deep=is_deep,
     )
 
 
 async def _observe_together(
-    server: Server, looks: Mapping[str, Look]
+    server: Server, requests: Mapping[str, ObservationRequest]
 ) -> dict[str, StreamObservation | PelopsError]:
-    answers = await observe_groups(server, looks.values())
-    return {uid: answers[look] for uid, look in looks.items()}
+    answers = await observe_groups(server, requests.values())
+    return {uid: answers[request] for uid, request in requests.items()}
 
 
 def _version(server: Server | None) -> str | None:

@@ -55,7 +55,7 @@ _MOVING = (
 )
 
 _STREAM_LABELS: Final = ("main", "retry")  # values of the label `stream`
-_TELLS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
+_REPORTS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
 
 
 def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
@@ -98,8 +98,8 @@ def render_status(
 
 def _desired(facts: Facts, before: Mapping[str, Any]) -> int | None:
     if facts.scaling is None:
-        told: int | None = before.get("desiredReplicas")
-        return facts.workload.wished if told is None else told
+        reported: int | None = before.get("desiredReplicas")
+        return facts.workload.wished if reported is None else reported
     return facts.workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
 
 
@@ -108,8 +108,8 @@ def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
     # That the group once existed decides where it would be created anew.
     known = {"name": name, "lastDeliveredId": before.get("lastDeliveredId")}
     if facts.is_foreign:
-        hold = facts.stream.hold if facts.stream else None
-        return _present({**known, "ownedBy": _name_owner(hold.owner) if hold else None})
+        ownership = facts.stream.ownership if facts.stream else None
+        return _present({**known, "ownedBy": _name_owner(ownership.owner) if ownership else None})
     if facts.stream is None or facts.stream.group is None:
         return _present(known)
     return _present({"name": name, **_render_numbers(facts.stream.group, facts.stream)})
@@ -248,12 +248,12 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
 
 def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:
     """The conditions but for the numbers that decided about scaling, which Ready may repeat."""
-    told = [dict(condition) for condition in conditions]
-    messages = {c.get("message") for c in told if c.get("type") == ConditionType.SCALING_ACTIVE}
-    for condition in told:
-        if condition.get("type") in _TELLS_SCALING and condition.get("message") in messages:
+    reported = [dict(condition) for condition in conditions]
+    messages = {c.get("message") for c in reported if c.get("type") == ConditionType.SCALING_ACTIVE}
+    for condition in reported:
+        if condition.get("type") in _REPORTS_SCALING and condition.get("message") in messages:
             condition["message"] = ""
-    return told
+    return reported
 
 
 def measure_resource(facts: Facts, *, is_ready: bool) -> None:
@@ -273,8 +273,8 @@ def measure_resource(facts: Facts, *, is_ready: bool) -> None:
 def _desired_replicas(facts: Facts) -> int:
     """The replicas wanted. A replica of the operator that does not decide repeats the status."""
     status, decision = facts.resource.status, facts.scaling
-    told = status.desired_replicas if status and decision is None else None
-    decided = decision.replicas if decision is not None else told
+    reported = status.desired_replicas if status and decision is None else None
+    decided = decision.replicas if decision is not None else reported
     return facts.workload.wished or 0 if decided is None else decided
 
 

@@ -1,4 +1,5 @@
-"""The routine writes that keep a provisioned group safe: its position, its latches, its length."""
+"""The routine writes that keep a provisioned group safe: its position, its sticky conditions, its
+length."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
 from pelops.domain.observation import StreamObservation
-from pelops.domain.state import Latch
+from pelops.domain.state import StickyCondition
 from pelops.kube.client import Address, KubeApi, Manifest
 from pelops.kube.events import Happening
 from pelops.kube.resources import STREAM_CONSUMER_GROUP
@@ -30,19 +31,19 @@ from pelops.policy.group.position import (
 from pelops.policy.group.retention import merge_retention, needs_retry_trim, plan_retention
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.recovery.retry_stream import needs_return, plan_note
-from pelops.policy.status.alarms import ACKNOWLEDGE, tell_dropped
+from pelops.policy.status.alarms import ACKNOWLEDGE, report_dropped
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.position import (
-    clear_latches,
-    hold_recovery,
+    clear_sticky,
+    delay_recovery,
     record_dropped,
     record_loss,
     remember_position,
 )
 from pelops.redis_streams.group.retention import (
     Trimmed,
-    expire_letters,
+    expire_dead_letters,
     trim_retry_stream,
     trim_stream,
 )
@@ -90,13 +91,13 @@ class UpkeepActions:
         if asked is None:
             return None
         words = {word.strip() for word in asked.split(",")}
-        latches = [latch for latch in Latch if latch.value in words]
+        conditions = [condition for condition in StickyCondition if condition.value in words]
         address = Address(
             kind=STREAM_CONSUMER_GROUP, namespace=metadata.namespace, name=metadata.name
         )
 
         async def write() -> None:
-            await clear_latches(work.server, work.keys, work.observed.owner, latches)
+            await clear_sticky(work.server, work.keys, work.observed.owner, conditions)
             # The wish goes with what it asked for, or the next loss would be cleared unseen.
             body: Manifest = {"metadata": {"uid": metadata.uid, "annotations": {ACKNOWLEDGE: None}}}
             answer = await self._api.merge(address, body, manager=MANAGER)
@@ -107,7 +108,7 @@ class UpkeepActions:
     def _return_copies(self, work: _Upkeep, memory: GroupMemory) -> PlannedAction | None:
         """What nobody was given yet of a retry stream that is no longer asked for goes back.
 
-        Pending copies stay: a worker finishes them, or a sweep finds them stuck.
+        Pending copies stay: a worker finishes them, or a scan finds them stuck.
         """
         spec, keys, now = work.observed.facts.resource.spec, work.keys, work.stream.server_time
         after = memory.return_after
@@ -170,7 +171,7 @@ class UpkeepActions:
                 type="Warning",
                 reason=Reason.PENDING_ENTRIES_DROPPED,
                 action="Observe",
-                note=tell_dropped(at_most, names[0], len(names), observed),
+                note=report_dropped(at_most, names[0], len(names), observed),
                 occurrence=str(dropped.observed),
             )
 
@@ -234,9 +235,9 @@ class _Upkeep:
 
     def hold(self, memory: GroupMemory) -> PlannedAction | None:
         """A group that went back: what was pending before is not moved for a while."""
-        before = memory.last_seen or told_before(self.observed, memory)
+        before = memory.last_seen or reported_before(self.observed, memory)
         change = decide_went_back(before, self.stream)
-        if change is None or self._is_told(change):
+        if change is None or self._is_reported(change):
             memory.last_seen = LastSeen.of(self.stream)
             return None
         recovery = self.observed.facts.resource.spec.recovery
@@ -244,7 +245,7 @@ class _Upkeep:
 
         async def write() -> None:
             # The alarm tells it, in an Event as well.
-            await hold_recovery(self.server, self.keys, self.observed.owner, change, hold=hold)
+            await delay_recovery(self.server, self.keys, self.observed.owner, change, hold=hold)
             memory.last_seen = LastSeen.of(self.stream)
 
         return PlannedAction(
@@ -308,13 +309,15 @@ class _Upkeep:
         kept = timedelta(seconds=seconds)
 
         async def write() -> Happening | None:
-            expired = await expire_letters(self.server, self.keys, self.observed.owner, kept=kept)
+            expired = await expire_dead_letters(
+                self.server, self.keys, self.observed.owner, kept=kept
+            )
             memory.expired_at = None if expired.may_continue else now
             if not expired.letters:
                 return None
             return Happening(
                 type="Normal",
-                reason=Reason.LETTERS_EXPIRED,
+                reason=Reason.DEAD_LETTERS_EXPIRED,
                 action="Expire",
                 note=f"{expired.letters} dead letters were older than {kept} and are gone",
                 occurrence=str(expired.last_id),
@@ -324,7 +327,7 @@ class _Upkeep:
             part=GroupPart.GROUP, what="looking for old letters", do=write, is_routine=True
         )
 
-    def _is_told(self, change: PositionChange) -> bool:
+    def _is_reported(self, change: PositionChange) -> bool:
         back = self.stream.state.back
         if back is None:
             return False
@@ -335,10 +338,10 @@ def find_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None
     """The newest that is known of the group before this observation."""
     if observed.facts.stream is None:
         return None
-    return choose_newest(memory.last_seen, told_before(observed, memory), observed.facts.stream)
+    return choose_newest(memory.last_seen, reported_before(observed, memory), observed.facts.stream)
 
 
-def told_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:
+def reported_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:
     """What the status says, for a replica that has just started."""
     return None if memory.is_elsewhere else read_status(observed.facts.resource)
 

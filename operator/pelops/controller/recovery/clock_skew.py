@@ -37,7 +37,7 @@ class NodeClocks:
     async def allowance(
         self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
     ) -> timedelta:
-        """By how much a cut from this node's clock must be earlier: see `policy/`.
+        """By how much a cutoff from this node's clock must be earlier: see `policy/`.
 
         `redis_time` is Redis' TIME as taken just before, `server` the address of that Redis: two
         of them may have different clocks. The default when there is no node, or its Lease cannot

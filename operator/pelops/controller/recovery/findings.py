@@ -1,4 +1,4 @@
-"""What one sweep did and found, for Events, metrics and the report that all replicas read."""
+"""What one scan did and found, for Events, metrics and the report that all replicas read."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Cut
-from pelops.domain.recovery import LetterReason, Offers, Trigger, Verdict
-from pelops.domain.state import SweepReport
+from pelops.domain.liveness import Cutoff
+from pelops.domain.recovery import EntryVerdict, LetterReason, Offers, Trigger
+from pelops.domain.state import ScanReport
 from pelops.kube.events import Happening
 from pelops.metrics import (
     ALREADY_HANDLED,
@@ -24,13 +24,13 @@ from pelops.metrics import (
     VERDICTS,
 )
 from pelops.policy.recovery.attempts import OwnerPlan
-from pelops.policy.recovery.offers import FIRST_PAUSE, is_not_taken, until_next_look
+from pelops.policy.recovery.offers import FIRST_PAUSE, is_not_taken, until_next_scan
 from pelops.policy.recovery.scan_interval import Unfinished
 from pelops.policy.status.reasons import Reason
 from pelops.redis_streams.recovery.actions import Recovered
 from pelops.redis_streams.recovery.suspects import Settled
 
-MOST_EVENTS = 5  # of one sweep; more owners are told in one
+MOST_EVENTS = 5  # of one scan; more owners are told in one
 MOST_NAMES = 5
 Severity = Literal["Normal", "Warning"]
 
@@ -54,17 +54,17 @@ class OwnerTally:
 
 @dataclass(slots=True)
 class Findings:
-    """Filled while the sweep goes on."""
+    """Filled while the scan goes on."""
 
     trigger: Trigger
     at: datetime | None = None  # the server's time of its beginning
     by_owner: dict[str, OwnerTally] = field(default_factory=dict)
-    verdicts: Counter[Verdict] = field(default_factory=Counter)
-    offered: int = 0  # entries offered to workers that claim, by this sweep
+    verdicts: Counter[EntryVerdict] = field(default_factory=Counter)
+    offered: int = 0  # entries offered to workers that claim, by this scan
     offers: Offers | None = None  # what became of those that were offered before
     skipped: int = 0  # idle, but their owners live and are within their limit
     waiting: int = 0  # suspects that wait for their turn or their backoff
-    under_way: int = 0  # of the chunk
+    under_way: int = 0  # of the retry batch
     young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
     dangling: int = 0  # bodies that are gone of entries that workers hold, 100 at most
     lowest_dangling: EntryId | None = None
@@ -82,10 +82,10 @@ class Findings:
         """Entries that are deliverable again, or on offer now."""
         return self.offered + sum(tally.requeued for tally in self.by_owner.values())
 
-    def unfinished(self, chunk: str) -> Unfinished:
-        """What a later sweep may get on with. `chunk` is what this one found written."""
+    def unfinished(self, retry_batch: str) -> Unfinished:
+        """What a later scan may get on with. `chunk` is what this one found written."""
         return Unfinished(
-            chunk=chunk,
+            retry_batch=retry_batch,
             waiting=self.waiting,
             under_way=self.under_way,
             young=self.young,
@@ -94,13 +94,13 @@ class Findings:
             has_doubts=self.has_doubts,
         )
 
-    def take(self, owner: str, cut: Cut | None, batch: Recovered) -> None:
+    def take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
         """Count one batch."""
         tally = self.by_owner.setdefault(owner, OwnerTally())
         tally.requeued += batch.moved
         tally.gone += batch.gone
-        tally.why = cut.message if cut is not None else "idle past the limit"
-        tally.first = tally.first or batch.first_moved
+        tally.why = cutoff.message if cutoff is not None else "idle past the limit"
+        tally.first = tally.first or batch.first_recovered
         if batch.moved or batch.gone:
             tally.at = batch.now
         self._count_stays(batch.stays)
@@ -117,7 +117,7 @@ class Findings:
     def review(self, offers: Offers) -> None:
         """Note what became of offers."""
         self.offers = offers
-        wait = until_next_look(offers)
+        wait = until_next_scan(offers)
         if wait is not None:
             self.earliest = min(self.earliest or wait, wait)
 
@@ -128,16 +128,16 @@ class Findings:
             self.earliest = min(self.earliest or FIRST_PAUSE, FIRST_PAUSE)
         self._count_stays(done.stays)
 
-    def await_end(self, cut: Cut, now: datetime) -> None:
+    def await_end(self, cutoff: Cutoff, now: datetime) -> None:
         """Look again when the passing of time alone may prove the end of a pod."""
-        if cut.again_at is not None and cut.again_at > now:
-            self.earliest = min(self.earliest or cut.again_at - now, cut.again_at - now)
+        if cutoff.again_at is not None and cutoff.again_at > now:
+            self.earliest = min(self.earliest or cutoff.again_at - now, cutoff.again_at - now)
 
-    def report(self) -> SweepReport:
-        """What stays as it is, in words that do not change from sweep to sweep."""
+    def report(self) -> ScanReport:
+        """What stays as it is, in words that do not change from scan to scan."""
         reason, message = self.problem or ("", "")
         untaken = self.offers.untaken if self.offers else 0
-        return SweepReport(
+        return ScanReport(
             reason=reason,
             message=message,
             unmovable=len(set(self.too_wide)),
@@ -154,7 +154,7 @@ class Findings:
         tallies = self.by_owner.values()
         trigger = self.trigger.value
         taken = self.offers.taken if self.offers else {}
-        handled = self.verdicts[Verdict.NOT_PENDING] + self.verdicts[Verdict.OTHER_OWNER]
+        handled = self.verdicts[EntryVerdict.NOT_PENDING] + self.verdicts[EntryVerdict.OTHER_OWNER]
         counts = (
             (REQUEUED, (trigger,), sum(tally.requeued for tally in tallies)),
             (OFFERED, (trigger,), self.offered),
@@ -171,18 +171,18 @@ class Findings:
             VERDICTS.labels(verdict.value).inc(count)
 
     def happenings(self) -> list[Happening]:
-        """What people are told, one Event for each owner; many owners share one."""
-        told = [
+        """What people are informed, one Event for each owner; many owners share one."""
+        reported = [
             (owner, tally)
             for owner, tally in self.by_owner.items()
             if tally.requeued or tally.dead or tally.gone
         ]
-        happenings = [_tell_many(told)] if len(told) > MOST_EVENTS else []
+        happenings = [_report_many(reported)] if len(reported) > MOST_EVENTS else []
         if not happenings:
-            happenings = [one for owner, tally in told for one in _tell_owner(owner, tally)]
-        return [*happenings, *self._tell_rest()]
+            happenings = [one for owner, tally in reported for one in _report_owner(owner, tally)]
+        return [*happenings, *self._report_rest()]
 
-    def _tell_rest(self) -> Iterator[Happening]:
+    def _report_rest(self) -> Iterator[Happening]:
         if self.dangling:
             note = (
                 "Bodies of pending entries were trimmed or deleted while workers hold these: if "
@@ -190,52 +190,54 @@ class Findings:
                 f"{self.lowest_dangling}"
             )
             occurrence = str(self.lowest_dangling)
-            yield _tell("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
+            yield _report("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
         if self.offered:
             note = f"Offered {_entries(self.offered)} to workers that claim"
-            yield _tell("Normal", Reason.RELEASED, "Release", note, str(self.at))
+            yield _report("Normal", Reason.RELEASED, "Release", note, str(self.at))
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
             more = len(self.removed) - MOST_NAMES
             note = f"Removed consumers of pods that are gone: {shown}"
             note += f" and {more} more" if more > 0 else ""
-            yield _tell("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
+            yield _report("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
-    def _count_stays(self, stays: tuple[tuple[EntryId, Verdict], ...]) -> None:
+    def _count_stays(self, stays: tuple[tuple[EntryId, EntryVerdict], ...]) -> None:
         self.verdicts.update(verdict for _, verdict in stays)
-        self.too_wide += [entry_id for entry_id, verdict in stays if verdict is Verdict.TOO_WIDE]
+        self.too_wide += [
+            entry_id for entry_id, verdict in stays if verdict is EntryVerdict.TOO_WIDE
+        ]
 
 
-def _tell_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
+def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
     shown = owner or "no consumer"
     if tally.requeued:
         note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
-        yield _tell("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
+        yield _report("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
         note = f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream"
-        yield _tell("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
+        yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:
         note = (
             f"{_entries(tally.gone)} of {shown} had lost their bodies to deletion or trimming; "
             "recorded as PayloadGone and acknowledged"
         )
-        yield _tell("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
+        yield _report("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
 
-def _tell_many(told: list[tuple[str, OwnerTally]]) -> Happening:
-    tallies = [tally for _, tally in told]
+def _report_many(reported: list[tuple[str, OwnerTally]]) -> Happening:
+    tallies = [tally for _, tally in reported]
     note = (
-        f"Of {len(told)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
+        f"Of {len(reported)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
         f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, "
         f"{sum(t.gone for t in tallies)} had lost their bodies"
     )
     is_bad = any(tally.dead or tally.gone for tally in tallies)
     reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED
     kind: Severity = "Warning" if is_bad else "Normal"
-    return _tell(kind, reason, "Recover", note, tallies[0].occurrence)
+    return _report(kind, reason, "Recover", note, tallies[0].occurrence)
 
 
-def _tell(kind: Severity, reason: Reason, action: str, note: str, occurrence: str) -> Happening:
+def _report(kind: Severity, reason: Reason, action: str, note: str, occurrence: str) -> Happening:
     return Happening(type=kind, reason=reason, action=action, note=note, occurrence=occurrence)
 
 

@@ -1,6 +1,6 @@
-"""Locks that expire wake the sweep of their group: only for those who ask, and only quicker.
+"""Locks that expire wake the scan of their group: only for those who ask, and only quicker.
 
-Nothing depends on an event: entries whose lock is gone are found by the next sweep anyway.
+Nothing depends on an event: entries whose lock is gone are found by the next scan anyway.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ UNSEEN: Final = (
 _DENIED: Final = "notifications are asked for and cannot be seen: {}"
 
 Connect = Callable[[StreamConsumerGroup], Awaitable[tuple[Server, GroupKeys]]]
-RequestSweep = Callable[[Name, str], None]
+RequestScan = Callable[[Name, str], None]
 
 
 def wants_notifications(resource: StreamConsumerGroup) -> bool:
@@ -48,7 +48,7 @@ def wants_notifications(resource: StreamConsumerGroup) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class _Ear:
-    """One resource's subscription, and the sweep it is about to ask for."""
+    """One resource's subscription, and the scan it is about to ask for."""
 
     server: Server
     keys: GroupKeys
@@ -68,9 +68,9 @@ class _Check:
 class Listening:
     """Keeps the subscriptions of all resources that ask, one connection per master."""
 
-    def __init__(self, connect: Connect, request_sweep: RequestSweep) -> None:
+    def __init__(self, connect: Connect, request_scan: RequestScan) -> None:
         self._connect = connect
-        self._request_sweep = request_sweep
+        self._request_scan = request_scan
         self._clock = asyncio.get_running_loop().time
         self._events = ExpiryEvents()
         self._ears: dict[Name, _Ear] = {}
@@ -161,7 +161,7 @@ class Listening:
         loop = asyncio.get_running_loop()
         ear.heard_meanwhile = False
         ear.quiet_until = loop.call_later(DEBOUNCE_S, self._end_quiet, name, ear)
-        self._request_sweep(name, TRIGGER)
+        self._request_scan(name, TRIGGER)
 
     def _end_quiet(self, name: Name, ear: _Ear) -> None:
         ear.quiet_until = None

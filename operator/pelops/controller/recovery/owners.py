@@ -6,8 +6,8 @@ from datetime import timedelta
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.recovery.completion import GroupSweep, read_records
-from pelops.controller.recovery.pod_evidence import Evidence, Judgement, Question
+from pelops.controller.recovery.completion import GroupScan, read_records
+from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
 from pelops.controller.recovery.scan import Ground
 from pelops.controller.runtime.cache import Name
 from pelops.controller.workload.cache import WorkloadCache
@@ -20,7 +20,7 @@ from pelops.policy.recovery.pod_end import could_be_dead
 from pelops.policy.status.reasons import Reason
 from pelops.redis_streams.recovery.consumers import (
     LISTABLE,
-    ConsumerSight,
+    ObservedConsumer,
     list_consumers,
     list_lowest_owners,
 )
@@ -34,7 +34,7 @@ class Judging:
     """Asks Redis for owners, and the cluster for what became of them."""
 
     def __init__(
-        self, evidence: Evidence, targets: Targets, cache: WorkloadCache, *, skew: timedelta
+        self, evidence: LivenessEvidence, targets: Targets, cache: WorkloadCache, *, skew: timedelta
     ) -> None:
         """`skew` is the greatest between a node's clock and a Redis', unless it is measured."""
         self._evidence = evidence
@@ -48,48 +48,48 @@ class Judging:
         self._workloads.pop(name, None)
 
     async def judge(
-        self, sweep: GroupSweep, ground: Ground
-    ) -> tuple[dict[str, Judgement], list[ConsumerSight]]:
+        self, scan: GroupScan, ground: Ground
+    ) -> tuple[dict[str, Judgement], list[ObservedConsumer]]:
         """What is known of the processes behind the group's consumers."""
-        stream, workload = ground.stream, await self._observe_workload(sweep)
+        stream, workload = ground.stream, await self._observe_workload(scan)
         if stream.consumers == 0:
             return {}, []
-        consumers: list[ConsumerSight] = []
+        consumers: list[ObservedConsumer] = []
         if stream.consumers <= LISTABLE:
-            consumers = await list_consumers(ground.server, stream.name, sweep.keys.group)
+            consumers = await list_consumers(ground.server, stream.name, scan.keys.group)
             owners = [consumer.name for consumer in consumers]
         else:
             # Of too many to list: who owns the lowest pending entries, which wait longest. Of the
             # dead, the names that we inject; owners of idle entries come with these.
             owing = await list_lowest_owners(
-                ground.server, stream.name, sweep.keys.group, count=LOWEST
+                ground.server, stream.name, scan.keys.group, count=LOWEST
             )
             owners = list(dict.fromkeys([*owing, *self._likely_names(workload)]))
-            sweep.findings.is_partial = True
+            scan.findings.is_partial = True
         owing = [consumer.name for consumer in consumers if consumer.pending] or owners
         records = await read_records(ground, owing)
-        question = Question(
+        question = LivenessQuestion(
             workload=workload,
             consumers=owners,
             records=records,
-            server_time=sweep.sight.now,
+            server_time=scan.observation.now,
             skew=self._skew,
-            container=sweep.resource.spec.container,
-            master_since=sweep.sight.master_since,
+            container=scan.resource.spec.container,
+            master_since=scan.observation.master_since,
             server=ground.server.address,
         )
         judgements = await self._evidence.judge(question)
         for owner in owing:
-            _learn(sweep, owner, judgements[owner])
+            _learn(scan, owner, judgements[owner])
         return judgements, consumers
 
-    async def _observe_workload(self, sweep: GroupSweep) -> WorkloadObservation:
+    async def _observe_workload(self, scan: GroupScan) -> WorkloadObservation:
         try:
-            workload, _ = await self._targets.observe(sweep.resource)
+            workload, _ = await self._targets.observe(scan.resource)
         except KubernetesError:
             # What it was at the last look still says whose pods are whose.
-            workload = self._workloads.get(sweep.name) or _no_workload(sweep.resource)
-        self._workloads[sweep.name] = workload
+            workload = self._workloads.get(scan.name) or _no_workload(scan.resource)
+        self._workloads[scan.name] = workload
         return workload
 
     def _likely_names(self, workload: WorkloadObservation) -> list[str]:
@@ -99,21 +99,21 @@ class Judging:
         return [name for pod in suspects for name in (f"{pod.name}:{pod.uid}", pod.name)]
 
 
-def _learn(sweep: GroupSweep, owner: str, judgement: Judgement) -> None:
+def _learn(scan: GroupScan, owner: str, judgement: Judgement) -> None:
     if judgement.match.is_unknown:
-        sweep.findings.unmatched.append(owner)
+        scan.findings.unmatched.append(owner)
     if judgement.record is not None:
-        sweep.learnt[f"{POD}{owner}"] = judgement.record
-    findings, cut = sweep.findings, judgement.cut
-    findings.has_doubts |= cut.reason in _DOUBTS
-    findings.await_end(cut, sweep.sight.now)
-    if cut.reason is LivenessReason.FORBIDDEN and findings.problem is None:
-        findings.problem = (Reason.FORBIDDEN, cut.message)
+        scan.learnt[f"{POD}{owner}"] = judgement.record
+    findings, cutoff = scan.findings, judgement.cutoff
+    findings.has_doubts |= cutoff.reason in _DOUBTS
+    findings.await_end(cutoff, scan.observation.now)
+    if cutoff.reason is LivenessReason.FORBIDDEN and findings.problem is None:
+        findings.problem = (Reason.FORBIDDEN, cutoff.message)
 
 
 def is_gone(judgement: Judgement) -> bool:
     """Whether the consumer's pod is no more, and no other one goes on under its name."""
-    return judgement.cut.reason in (LivenessReason.GONE, LivenessReason.VANISHED)
+    return judgement.cutoff.reason in (LivenessReason.GONE, LivenessReason.VANISHED)
 
 
 def _no_workload(resource: StreamConsumerGroup) -> WorkloadObservation:

@@ -1,11 +1,11 @@
-"""What the cluster says of the processes behind consumers: cuts, by live looks at their pods.
+"""What the cluster says of the processes behind consumers: cutoffs, by live looks at their pods.
 
 consumer ── its name ──> pods that are, pods that were, or a pod of the group's own records
          ── a live GET of those that may be dead; Redis' TIME was taken before
-         ── policy/recovery/liveness.py ──> a cut, or the reason why there is none
+         ── policy/recovery/liveness.py ──> a cutoff, or the reason why there is none
 
-Since when a pod has been absent, and which starts of containers it has watched. Both are told on
-Redis' clock when they are asked for. Losing them makes a decision later, never wrong.
+Since when a pod has been absent, and which starts of containers it has watched. Both are reported
+on Redis' clock when they are asked for. Losing them makes a decision later, never wrong.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pelops.controller.runtime.cache import Recent
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.pods import PodChange
 from pelops.domain.liveness import (
-    Cut,
+    Cutoff,
     FormerPod,
     GonePod,
     LivenessReason,
     OwnerMatch,
     PodEvidence,
     PodRecord,
-    no_cut,
+    no_cutoff,
     parse_pod_record,
     render_pod_record,
 )
@@ -43,27 +43,27 @@ from pelops.errors import Forbidden, KubernetesError, NotFound
 from pelops.kube.client import Address, KubeApi
 from pelops.kube.observation import observe_node, observe_pod
 from pelops.kube.resources import NODE, POD
-from pelops.policy.recovery.liveness import combine, decide_cut
+from pelops.policy.recovery.liveness import combine, decide_cutoff
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.recovery.pod_end import could_be_dead, has_ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodLooks:
+class ObservedPods:
     """Answers by name. A name that was not looked at is in neither."""
 
     pods: dict[str, PodObservation | None] = field(default_factory=dict)  # None: no such pod
-    doubts: dict[str, Cut] = field(default_factory=dict)  # why it could not be looked at
+    doubts: dict[str, Cutoff] = field(default_factory=dict)  # why it could not be looked at
 
 
-async def look_at_pods(api: KubeApi, namespace: str, names: Iterable[str]) -> PodLooks:
+async def observe_pods(api: KubeApi, namespace: str, names: Iterable[str]) -> ObservedPods:
     """Look at all of them together. Never raises for what the API server answers or does not."""
-    looks = PodLooks()
-    await asyncio.gather(*(_look_at_pod(api, namespace, name, looks) for name in names))
-    return looks
+    observed = ObservedPods()
+    await asyncio.gather(*(_observe_pod(api, namespace, name, observed) for name in names))
+    return observed
 
 
-async def look_at_node(api: KubeApi, name: str) -> NodeObservation | None:
+async def observe_live_node(api: KubeApi, name: str) -> NodeObservation | None:
     """The node; None when it may not be read. Nothing is known of it when nobody answers."""
     try:
         return observe_node(await api.get(Address(kind=NODE, namespace=None, name=name)))
@@ -75,18 +75,18 @@ async def look_at_node(api: KubeApi, name: str) -> NodeObservation | None:
         return NodeObservation(name=name, is_ready=None)
 
 
-async def _look_at_pod(api: KubeApi, namespace: str, name: str, looks: PodLooks) -> None:
+async def _observe_pod(api: KubeApi, namespace: str, name: str, observed: ObservedPods) -> None:
     address = Address(kind=POD, namespace=namespace, name=name)
     try:
-        looks.pods[name] = observe_pod(await api.get(address))
+        observed.pods[name] = observe_pod(await api.get(address))
     except NotFound:
-        looks.pods[name] = None
+        observed.pods[name] = None
     except Forbidden as error:
         message = f"pods may not be read, so only idle time decides: {error}"
-        looks.doubts[name] = no_cut(LivenessReason.FORBIDDEN, message)
+        observed.doubts[name] = no_cutoff(LivenessReason.FORBIDDEN, message)
     except KubernetesError as error:
         message = f"pod {name} cannot be looked at, so only idle time decides: {error}"
-        looks.doubts[name] = no_cut(LivenessReason.UNREADABLE, message)
+        observed.doubts[name] = no_cutoff(LivenessReason.UNREADABLE, message)
 
 
 REMEMBERED: Final = 20_000  # pods
@@ -131,7 +131,7 @@ class Sightings:
         return self._former(one.pod, clocks.translate(one.seen_gone))
 
     def missing(self, pod: PodObservation, clocks: ClockPair) -> FormerPod:
-        """A pod that a live look did not find, though nobody told that it went."""
+        """A pod that a live look did not find, though nobody reported that it went."""
         return self._former(pod, clocks.translate(self._absent_since(pod.uid)))
 
     def found(self, pod: PodObservation) -> None:
@@ -166,7 +166,7 @@ class Sightings:
     def _witness(self, change: PodChange) -> None:
         before, after = change.before, change.after
         if before is None or after is None:
-            return  # what ran already at the first sight was not seen to begin
+            return  # what ran already at the first observation was not seen to begin
         known = {(one.name, one.started) for one in before.containers}
         for one in after.containers:
             if one.started is not None and (one.name, one.started) not in known:
@@ -183,11 +183,11 @@ class Clocks(Protocol):
     async def allowance(
         self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
     ) -> timedelta:
-        """By how much a cut from this node's clock must be earlier."""
+        """By how much a cutoff from this node's clock must be earlier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class LivenessQuestion:
     """Consumers of one group, and what Redis says of them."""
 
     workload: WorkloadObservation
@@ -209,7 +209,7 @@ class Question:
 class Judgement:
     """What is known of one consumer's processes."""
 
-    cut: Cut
+    cutoff: Cutoff
     match: OwnerMatch
     record: str | None = None  # what its field `pod:` should become; None: it stays
 
@@ -259,7 +259,7 @@ class _Case:
         return is_other or bool(self.gone(name))
 
 
-class Evidence:
+class LivenessEvidence:
     """Answers which processes certainly are no more. One for a replica; it listens to the cache."""
 
     def __init__(
@@ -274,20 +274,22 @@ class Evidence:
         # What live looks confirmed, by uid; None: gone for good.
         self._confirmed: Recent[str, PodObservation | None] = Recent(REMEMBERED)
 
-    async def judge(self, question: Question) -> dict[str, Judgement]:
-        """The judgement of every consumer. An API server that cannot be asked gives no cut."""
+    async def judge(self, question: LivenessQuestion) -> dict[str, Judgement]:
+        """The judgement of every consumer. An API server that cannot be asked gives no cutoff."""
         pods, gone = self._cache.pods_of(question.workload)
         owners = Owners(pods, gone, is_stranger=lambda name: self._exists(question, name))
         cases = [self._case(question, name, owners.match(name)) for name in question.consumers]
         wanted = {name for case in cases for name in case.names if self._needs_look(case, name)}
-        looks = await look_at_pods(self._api, question.namespace, sorted(wanted))
-        judgements = await asyncio.gather(*(self._judge(question, case, looks) for case in cases))
+        observed = await observe_pods(self._api, question.namespace, sorted(wanted))
+        judgements = await asyncio.gather(
+            *(self._judge(question, case, observed) for case in cases)
+        )
         return {case.consumer: one for case, one in zip(cases, judgements, strict=True)}
 
-    def _exists(self, question: Question, name: str) -> bool:
+    def _exists(self, question: LivenessQuestion, name: str) -> bool:
         return self._cache.pods.get((question.namespace, name)) is not None
 
-    def _case(self, question: Question, consumer: str, match: OwnerMatch) -> _Case:
+    def _case(self, question: LivenessQuestion, consumer: str, match: OwnerMatch) -> _Case:
         record = parse_pod_record(question.records.get(POD_FIELD + consumer))
         # Pods of another cluster or namespace live though nobody here knows them.
         here = (self._cluster, question.namespace)
@@ -303,8 +305,8 @@ class Evidence:
     def _needs_look(self, case: _Case, name: str) -> bool:
         """Whether a live look could tell more than is known for good.
 
-        A uid that went stays away, and later states of a pod only make its cut later. But the name
-        of a pod that has ended may have been taken by another one meanwhile.
+        A uid that went stays away, and later states of a pod only make its cutoff later. But the
+        name of a pod that has ended may have been taken by another one meanwhile.
         """
         cached, is_by_uid = case.cached(name), case.match.is_by_uid
         if cached is None:
@@ -314,28 +316,32 @@ class Evidence:
             return not (is_by_uid and is_confirmed)
         return (could_be_dead(cached) or case.has_formers(name)) and not is_confirmed
 
-    async def _judge(self, question: Question, case: _Case, looks: PodLooks) -> Judgement:
+    async def _judge(
+        self, question: LivenessQuestion, case: _Case, observed: ObservedPods
+    ) -> Judgement:
         if case.match.is_unknown:
             message = f"{case.consumer} is the name of no pod of {question.workload.target}"
-            return Judgement(cut=no_cut(LivenessReason.UNKNOWN, message), match=case.match)
-        doubt = next((looks.doubts[name] for name in case.names if name in looks.doubts), None)
+            return Judgement(cutoff=no_cutoff(LivenessReason.UNKNOWN, message), match=case.match)
+        doubt = next(
+            (observed.doubts[name] for name in case.names if name in observed.doubts), None
+        )
         if doubt is not None:
-            return Judgement(cut=doubt, match=case.match)
+            return Judgement(cutoff=doubt, match=case.match)
         clocks = self._sightings.pair(question.server_time)
-        found = [await self._gather(question, case, name, looks, clocks) for name in case.names]
+        found = [await self._gather(question, case, name, observed, clocks) for name in case.names]
         found = found or [PodEvidence(consumer=case.consumer, live=None)]
-        cuts = [await self._decide(question, evidence) for evidence in found]
-        record = self._record(question, case, found[0], cuts[0]) if len(found) == 1 else None
-        return Judgement(cut=combine(cuts), match=case.match, record=record)
+        cutoffs = [await self._decide(question, evidence) for evidence in found]
+        record = self._record(question, case, found[0], cutoffs[0]) if len(found) == 1 else None
+        return Judgement(cutoff=combine(cutoffs), match=case.match, record=record)
 
-    async def _decide(self, question: Question, evidence: PodEvidence) -> Cut:
+    async def _decide(self, question: LivenessQuestion, evidence: PodEvidence) -> Cutoff:
         skew, live = question.skew, evidence.live
         could_end = live is not None and (could_be_dead(live) or evidence.is_succession)
         if self._clocks is not None and live is not None and could_end:
             skew = await self._clocks.allowance(
                 live.node, question.server_time, skew, server=question.server
             )
-        return decide_cut(
+        return decide_cutoff(
             evidence,
             server_time=question.server_time,
             skew=skew,
@@ -344,14 +350,19 @@ class Evidence:
         )
 
     async def _gather(
-        self, question: Question, case: _Case, name: str, looks: PodLooks, clocks: ClockPair
+        self,
+        question: LivenessQuestion,
+        case: _Case,
+        name: str,
+        observed: ObservedPods,
+        clocks: ClockPair,
     ) -> PodEvidence:
         cached = case.cached(name)
-        seen = looks.pods.get(name, cached)
+        seen = observed.pods.get(name, cached)
         is_meant = seen is not None and (not case.match.is_by_uid or seen.uid in case.uids)
         live = keep_request(seen, cached) if seen is not None and is_meant else None
         formers = self._formers(case, name, clocks, live)
-        if name in looks.pods:
+        if name in observed.pods:
             self._confirm(formers, live)
         record = case.remembered(name)
         is_recorded = record is not None and live is not None and record.uid == live.uid
@@ -391,14 +402,16 @@ class Evidence:
         has_proof = former.last is not None and has_ended(former.last)
         if has_proof or former.node is None:
             return former
-        return replace(former, node=await look_at_node(self._api, former.node.name) or former.node)
+        return replace(
+            former, node=await observe_live_node(self._api, former.node.name) or former.node
+        )
 
     def _record(
-        self, question: Question, case: _Case, evidence: PodEvidence, cut: Cut
+        self, question: LivenessQuestion, case: _Case, evidence: PodEvidence, cutoff: Cutoff
     ) -> str | None:
-        """The record of the live pod, once nothing is owed to the one that is recorded now."""
+        """The record of the live pod, once the backlog is empty to the one that is recorded now."""
         live = evidence.live
-        if live is None or live.node is None or cut.reason is LivenessReason.MAYBE_ALIVE:
+        if live is None or live.node is None or cutoff.reason is LivenessReason.MAYBE_ALIVE:
             return None
         record = PodRecord(
             uid=live.uid,

@@ -1,14 +1,14 @@
-"""One sweep of one group: who died, what is stuck with them, and what becomes of it.
+"""One scan of one group: who died, what is stuck with them, and what becomes of it.
 
     offers      what was taken of them is counted
     owners      consumers with pending entries; the pods behind them are asked about
-    dead        everything they were delivered before the cut moves now
+    dead        everything they were delivered before the cutoff moves now
     idle        what has been idle past the limit moves, whoever owns it, a part at a time
-    suspects    what failed before is separated, one chunk at a time
+    suspects    what failed before is separated, one retry batch at a time
     consumers   of dead pods go once they own nothing
 
 Nothing here is needed twice and nothing is lost when the process dies between two lines: the next
-sweep, of any replica, finds what is left.
+scan, of any replica, finds what is left.
 """
 
 from __future__ import annotations
@@ -26,42 +26,42 @@ from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Cut, Death
+from pelops.domain.liveness import Cutoff, Death
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import (
     Action,
+    EntryVerdict,
     LetterReason,
     PendingEntry,
-    StreamSight,
+    ScanObservation,
+    StreamInScan,
     Suspect,
-    SweepSight,
-    Verdict,
 )
-from pelops.errors import ChunkChanged
+from pelops.errors import RetryBatchChanged
 from pelops.policy.recovery.attempts import ONE_READ, AttemptPlan, Crash, OwnerPlan, plan_attempts
 from pelops.policy.recovery.stuck import (
-    IdleLimits,
+    ProcessingTimeouts,
+    counts_attempt,
     decide_idle_death,
-    decide_idle_limits,
     decide_process_since,
+    decide_processing_timeouts,
     decide_rules,
-    is_charged,
 )
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.actions import (
-    Act,
-    Order,
     Recovered,
+    RecoveryOrder,
+    ScanContext,
     recover_entries,
     recover_owner,
 )
-from pelops.redis_streams.recovery.consumers import LISTABLE, see_progress
+from pelops.redis_streams.recovery.consumers import LISTABLE, observe_progress
 from pelops.redis_streams.recovery.offers import review_offers
-from pelops.redis_streams.recovery.scan import count_dangling, find_idle, finish_sweep
+from pelops.redis_streams.recovery.scan import count_dangling, find_idle, finish_scan
 from pelops.redis_streams.recovery.suspects import (
     Reasons,
     are_delivered,
-    hand_over,
+    offer_entries,
     settle_suspects,
 )
 
@@ -75,13 +75,13 @@ class Failure:
     owner: str
     death: Death
     suspects: dict[EntryId, Suspect] = field(default_factory=dict)
-    crowd: datetime | None = None
+    co_failed: datetime | None = None
 
     def add(self, batch: Recovered) -> None:
         """Keep what was answered; batches that were asked for together may answer it twice."""
         self.suspects.update((one.entry_id, one) for one in batch.suspects)
-        if batch.crowd is not None:
-            self.crowd = max(batch.crowd, self.crowd or batch.crowd)
+        if batch.co_failed is not None:
+            self.co_failed = max(batch.co_failed, self.co_failed or batch.co_failed)
 
     def split(self, since: datetime | None) -> tuple[Failure, Failure]:
         """What was delivered before, and the rest. None: all of it was before."""
@@ -93,62 +93,62 @@ class Failure:
 
     def crashes(
         self,
-        cut: datetime | None = None,
+        cutoff: datetime | None = None,
         *,
         is_whole: bool = True,
         is_idle: bool = False,
         unproven_since: datetime | None = None,
         is_outdone: bool = False,
     ) -> Iterator[Crash]:
-        """The crash, if there are suspects; without a cut it ends with the newest of them.
+        """The crash, if there are suspects; without a cutoff it ends with the newest of them.
 
         `is_whole`: False when the owner may hold suspects that were not looked at. One that was
         found by itself counts then as one of several. `is_idle`: its process goes on.
         """
         if not self.suspects:
             return
-        end = cut or max(one.delivered for one in self.suspects.values()) + _TICK
+        end = cutoff or max(one.delivered for one in self.suspects.values()) + _TICK
         yield Crash(
             owner=self.owner,
-            cut=end,
+            cutoff=end,
             death=self.death,
             suspects=tuple(self.suspects.values()),
-            crowd=self.crowd if is_whole or len(self.suspects) > 1 else end,
+            co_failed=self.co_failed if is_whole or len(self.suspects) > 1 else end,
             is_idle=is_idle,
             unproven_since=unproven_since,
             is_outdone=is_outdone,
         )
 
 
-MOST_PAGES: Final = 2_000  # of pending entries in which one sweep looks for idle ones
+MOST_PAGES: Final = 2_000  # of pending entries in which one scan looks for idle ones
 AFTER_A_PART: Final = timedelta(seconds=1)
-FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one chunk after the other, in one sweep
+FOLLOWED_FOR: Final = timedelta(milliseconds=250)  # one retry batch after the other, in one scan
 BETWEEN_READS: Final = 2 * ONE_READ
 ENDLESS: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ground:
-    """What a sweep stands on: the group, what the resource asks for, and what was seen of it."""
+    """What a scan stands on: the group, what the resource asks for, and what was seen of it."""
 
     server: Server
-    act: Act
+    act: ScanContext
     recovery: RecoverySpec
-    sight: SweepSight
-    stream: StreamSight  # the one that is swept
+    observation: ScanObservation
+    stream: StreamInScan  # the one that is scanned
     findings: Findings
 
     @property
-    def held_before(self) -> datetime | None:
+    def delay_before(self) -> datetime | None:
         """What was delivered earlier must stay; None: nothing must."""
-        sight = self.sight
-        if sight.hold_until is None or sight.now >= sight.hold_until:
+        observation = self.observation
+        if observation.delay_until is None or observation.now >= observation.delay_until:
             return None
-        return sight.hold_before
+        return observation.delay_before
 
 
-class StreamSweep:
-    """The sweep of one stream of a group: the stream itself, or its retry stream."""
+class StreamScan:
+    """The scan of one stream of a group: the stream itself, or its retry stream."""
 
     def __init__(
         self, ground: Ground, judgements: dict[str, Judgement], *, most_pages: int = MOST_PAGES
@@ -158,7 +158,7 @@ class StreamSweep:
         self._is_main = ground.act.source == ground.act.keys.stream
         self._judgements = judgements
         self._rules = decide_rules(ground.recovery)
-        self._limits: IdleLimits = decide_idle_limits(ground.recovery)
+        self._limits: ProcessingTimeouts = decide_processing_timeouts(ground.recovery)
         self._crashes: list[Crash] = []
         self._known: set[EntryId] = set()  # of dead owners, and answered
         self._idle: dict[str, Failure] = {}
@@ -169,19 +169,19 @@ class StreamSweep:
         return self._crashes
 
     async def recover_dead(self) -> None:
-        """Move what dead owners were delivered before their cut."""
+        """Move what dead owners were delivered before their cutoff."""
         for owner, judgement in self._judgements.items():
-            if judgement.cut.at is not None:
-                await self._recover_owner(owner, judgement, judgement.cut.at)
+            if judgement.cutoff.at is not None:
+                await self._recover_owner(owner, judgement, judgement.cutoff.at)
 
     async def recover_idle(self) -> None:
         """Move what has been idle past the limit of its owner.
 
-        After so many pages of the stream itself it stops, and the next sweep, of any replica, goes
-        on from there; where a sweep comes to the end, the next one begins anew.
+        After so many pages of the stream itself it stops, and the next scan, of any replica, goes
+        on from there; where a scan comes to the end, the next one begins anew.
         """
         server, act = self._ground.server, self._ground.act
-        began = self._ground.sight.cursor if self._is_main else ""
+        began = self._ground.observation.cursor if self._is_main else ""
         cursor = await self._visit(began)
         # What failed with an entry may lie in another part.
         is_whole = self._rules.runs_alone_first or not (began or cursor)
@@ -190,15 +190,17 @@ class StreamSweep:
         if cursor:
             self._come_back(AFTER_A_PART)
         if cursor != began:
-            await finish_sweep(server, act.keys, uid=act.uid, target=act.target, cursor=cursor)
+            await finish_scan(server, act.keys, uid=act.uid, target=act.target, cursor=cursor)
 
     async def _judge_idle(self, failure: Failure, *, is_whole: bool) -> list[Crash]:
         """What idled in the process that runs now, apart from what an earlier one may have held."""
-        cut = self._cut_of(failure.owner)
-        since = decide_process_since(cut, self._ground.sight.master_since)
+        cutoff = self._cutoff_of(failure.owner)
+        since = decide_process_since(cutoff, self._ground.observation.master_since)
         earlier, present = failure.split(since)
         present.death = Death.CRASHED
-        unproven_since, is_outdone = await self._see_progress(present, is_pod=cut is not None)
+        unproven_since, is_outdone = await self._observe_progress(
+            present, is_pod=cutoff is not None
+        )
         return [
             *earlier.crashes(is_whole=is_whole),
             *present.crashes(
@@ -209,7 +211,7 @@ class StreamSweep:
             ),
         ]
 
-    async def _see_progress(
+    async def _observe_progress(
         self, failure: Failure, *, is_pod: bool
     ) -> tuple[datetime | None, bool]:
         """Whether the owner may have hung while it reads on, and whether others work meanwhile.
@@ -223,16 +225,16 @@ class StreamSweep:
         if not is_pod or ground.stream.consumers > LISTABLE:
             return ENDLESS, True
         group = ground.act.keys.group
-        progress = await see_progress(ground.server, ground.stream.name, group, failure.owner)
+        progress = await observe_progress(ground.server, ground.stream.name, group, failure.owner)
         is_proven = progress.has_finished(self._limits.alive)
         is_outdone = progress.have_others_finished(self._limits.alive)
         return None if is_proven else progress.asked, is_outdone
 
-    async def look_for_dangling(self) -> None:
+    async def find_dangling(self) -> None:
         """Note entries that lost their bodies while a worker holds them.
 
         They are that worker's still, and it may finish them. But a worker that claims would drop
-        them without a word, so they are told of before.
+        them without a word, so they are informed of before.
         """
         ground = self._ground
         group = ground.act.keys.group
@@ -241,31 +243,33 @@ class StreamSweep:
             ground.findings.dangling += dangling
             ground.findings.lowest_dangling = ground.stream.lowest_pending
 
-    async def _recover_owner(self, owner: str, judgement: Judgement, cut: datetime) -> None:
-        order = self._order(owner, judgement.cut.message, judgement.cut.death)
-        failure = Failure(owner=owner, death=judgement.cut.death)
-        async for batch in self._move_all(order, cut):
-            self._take(owner, judgement.cut, batch)
-            self._ground.findings.young += batch.count(Verdict.TOO_YOUNG)
+    async def _recover_owner(self, owner: str, judgement: Judgement, cutoff: datetime) -> None:
+        order = self._order(owner, judgement.cutoff.message, judgement.cutoff.death)
+        failure = Failure(owner=owner, death=judgement.cutoff.death)
+        async for batch in self._recover_all(order, cutoff):
+            self._take(owner, judgement.cutoff, batch)
+            self._ground.findings.young += batch.count(EntryVerdict.TOO_YOUNG)
             failure.add(batch)
             self._known.update(one.entry_id for one in batch.suspects)
-            self._known.update(one for one, why in batch.stays if why is not Verdict.TOO_YOUNG)
-        self._crashes += failure.crashes(cut)
+            self._known.update(one for one, why in batch.stays if why is not EntryVerdict.TOO_YOUNG)
+        self._crashes += failure.crashes(cutoff)
 
-    async def _move_all(self, order: Order, cut: datetime) -> AsyncIterator[Recovered]:
-        """Everything that the owner was delivered before the cut, but for what a lock keeps."""
+    async def _recover_all(
+        self, order: RecoveryOrder, cutoff: datetime
+    ) -> AsyncIterator[Recovered]:
+        """Everything that the owner was delivered before the cutoff, but for what a lock keeps."""
         ground = self._ground
         if ground.recovery.locks is None:
-            async for batch in recover_owner(ground.server, ground.act, order, cut=cut):
+            async for batch in recover_owner(ground.server, ground.act, order, cutoff=cutoff):
                 yield batch
             return
         # The locks must be named with the script that moves: first see what there is.
-        look = replace(order, moves=False)
-        async for seen in recover_owner(ground.server, ground.act, look, cut=cut):
+        look = replace(order, recovers=False)
+        async for seen in recover_owner(ground.server, ground.act, look, cutoff=cutoff):
             ids = [(one.entry_id, timedelta()) for one in seen.suspects]
             yield replace(seen, suspects=())
             if ids:
-                yield await self._recover_ids(order, ids, cut=cut)
+                yield await self._recover_ids(order, ids, cutoff=cutoff)
 
     async def _visit(self, began: str) -> str:
         """Look through the pages from a cursor on; where it stopped, empty for the end."""
@@ -289,11 +293,11 @@ class StreamSweep:
                 await self._recover_idle_of(owner, entries)
 
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
-        cut = self._cut_of(owner)
-        limit = self._limits.limit(is_unknown=cut is None, is_unowned=not owner)
+        cutoff = self._cutoff_of(owner)
+        limit = self._limits.limit(is_unknown=cutoff is None, is_unowned=not owner)
         stuck = [entry for entry in entries if entry.idle >= limit or not owner]
         self._ground.findings.skipped += len(entries) - len(stuck)
-        death = decide_idle_death(cut)
+        death = decide_idle_death(cutoff)
         order = self._order(owner, f"idle for more than {limit.total_seconds():g} s", death)
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         ids = [(one.entry_id, limit) for one in stuck if one.entry_id not in self._known]
@@ -303,45 +307,45 @@ class StreamSweep:
             self._take(owner, None, batch)
             failure.add(batch)
             # Large bodies: as many as one script reads were moved, one at least.
-            left = {one for one, verdict in batch.stays if verdict is Verdict.NEXT_BATCH}
+            left = {one for one, verdict in batch.stays if verdict is EntryVerdict.NEXT_BATCH}
             ids = [one for one in ids[:size] if one[0] in left] + ids[size:]
 
-    def _cut_of(self, owner: str) -> Cut | None:
+    def _cutoff_of(self, owner: str) -> Cutoff | None:
         """What is known of the owner's process; None when its name is no pod's."""
         judgement = self._judgements.get(owner)
-        return None if judgement is None or judgement.match.is_unknown else judgement.cut
+        return None if judgement is None or judgement.match.is_unknown else judgement.cutoff
 
     async def _recover_ids(
         self,
-        order: Order,
+        order: RecoveryOrder,
         ids: list[tuple[EntryId, timedelta]],
         *,
-        cut: datetime | None = None,
+        cutoff: datetime | None = None,
     ) -> Recovered:
         ground, act = self._ground, self._ground.act
         locks = _locks(ground, [entry_id for entry_id, _ in ids])
         names = tuple(locks.values())
-        batch = await recover_entries(ground.server, act, order, ids, cut=cut, locks=names)
-        locked = [locks[one] for one, verdict in batch.stays if verdict is Verdict.LOCKED]
+        batch = await recover_entries(ground.server, act, order, ids, cutoff=cutoff, locks=names)
+        locked = [locks[one] for one, verdict in batch.stays if verdict is EntryVerdict.LOCKED]
         ground.findings.locked += locked
         return batch
 
-    def _order(self, owner: str, reason: str, death: Death) -> Order:
+    def _order(self, owner: str, reason: str, death: Death) -> RecoveryOrder:
         ground = self._ground
-        return Order(
+        return RecoveryOrder(
             owner=owner,
             reason=reason,
-            is_charged=is_charged(death),
-            charge_from=ground.sight.master_since,
-            held_before=ground.held_before,
+            counts_attempt=counts_attempt(death),
+            count_from=ground.observation.master_since,
+            delay_before=ground.delay_before,
             stages_first=self._rules.retries_nothing,
             wait=self._rules.backoff.after(1),
-            moves=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
+            recovers=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
         )
 
-    def _take(self, owner: str, cut: Cut | None, batch: Recovered) -> None:
-        self._ground.findings.take(owner, cut, batch)
-        if batch.count(Verdict.WAITING):
+    def _take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
+        self._ground.findings.take(owner, cutoff, batch)
+        if batch.count(EntryVerdict.WAITING):
             self._come_back(self._rules.backoff.after(1))
 
     def _come_back(self, wait: timedelta) -> None:
@@ -352,7 +356,7 @@ class StreamSweep:
 async def review(ground: Ground) -> None:
     """Count what was taken of what is on offer; what nobody took stays so under Release alone."""
     is_main = ground.act.source == ground.act.keys.stream
-    if is_main and ground.sight.offers:
+    if is_main and ground.observation.offers:
         releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
         offers = await review_offers(ground.server, ground.act, withdraws=not releases)
         ground.findings.review(offers)
@@ -363,7 +367,7 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
     rules = decide_rules(ground.recovery)
     # What is on offer stays so until it is taken: `review_offers` repeats it.
     crashes = [_without_offers(crash) for crash in crashes]
-    plan = plan_attempts(crashes, ground.sight.chunk, rules, now=ground.sight.now)
+    plan = plan_attempts(crashes, ground.observation.retry_batch, rules, now=ground.observation.now)
     following, until = plan.following, monotonic() + FOLLOWED_FOR.total_seconds()
     ground.findings.waiting += plan.waiting
     ground.findings.under_way += len(plan.kept)
@@ -375,12 +379,13 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
                 break
             plan = await _settle_owner(ground, plan, owner)
             ground.findings.waiting -= len(owner.settlements)
-    except ChunkChanged:
+    except RetryBatchChanged:
         ground.findings.waiting += 1  # another replica was faster; the next look sees what is left
 
 
 async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
-    """Wait for the chunk to be delivered, for a short time; an idle worker reads it at once."""
+    """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
+    once."""
     if ground.recovery.strategy is not RecoveryStrategy.REQUEUE:
         return False  # the IDs stay; when a worker has claimed them, the next look sees it
     while monotonic() < until:
@@ -398,17 +403,17 @@ def _without_offers(crash: Crash) -> Crash:
 async def _settle_owner(ground: Ground, plan: AttemptPlan, owner: OwnerPlan) -> AttemptPlan:
     releases = ground.recovery.strategy is RecoveryStrategy.RELEASE
     dead, rest = _split(owner) if releases else (owner, None)
-    if dead is not None and (dead.settlements or dead.crowd):
+    if dead is not None and (dead.settlements or dead.co_failed):
         reasons = _reasons(ground, dead)
         done = await settle_suspects(ground.server, ground.act, plan, dead, reasons=reasons)
         ground.findings.settle(dead, done)
-        plan = plan.after(done.chunk)
+        plan = plan.after(done.retry_batch)
     if rest is not None and rest.settlements:
-        done = await hand_over(
+        done = await offer_entries(
             ground.server, ground.act, plan, rest, reason="offered to workers that claim"
         )
         ground.findings.offer(done)
-        plan = plan.after(done.chunk)
+        plan = plan.after(done.retry_batch)
     return plan
 
 
@@ -416,15 +421,18 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
     """What becomes dead letters, and what is offered to other workers."""
     dead = tuple(one for one in owner.settlements if one.action is Action.DEAD)
     rest = tuple(one for one in owner.settlements if one.action is not Action.DEAD)
-    return replace(owner, settlements=dead), replace(owner, settlements=rest, crowd=None)
+    return replace(owner, settlements=dead), replace(owner, settlements=rest, co_failed=None)
 
 
 def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     locks = _locks(ground, [one.entry_id for one in owner.settlements])
-    charges = max((one.charges for one in owner.settlements), default=0)
-    error = f"its worker failed {charges} times while it held the entry, at last alone"
+    attempts = max((one.attempts for one in owner.settlements), default=0)
+    error = f"its worker failed {attempts} times while it held the entry, at last alone"
     if owner.is_idle:
-        error = f"not acknowledged within the idle limit after {charges} deliveries, at last alone"
+        error = (
+            f"not acknowledged within the processing timeout after {attempts} deliveries, at last "
+            "alone"
+        )
     return Reasons(
         reason=LetterReason.MAX_RETRIES,
         error=error,

@@ -1,7 +1,7 @@
-"""Sweeps groups: when one is due, what it begins with, and how its end is told.
+"""Scans groups: when one is due, what it begins with, and how its end is reported.
 
-Every replica sweeps every group. The time of the last sweep is shared in Redis, so that normally
-one of them does it; a lost or doubled sweep changes nothing, since every script looks again.
+Every replica scans every group. The time of the last scan is shared in Redis, so that normally
+one of them does it; a lost or doubled scan changes nothing, since every script looks again.
 
 The replica that ranks first does it; the others come later, and find that it was done.
 """
@@ -20,20 +20,20 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.observation import GroupObserver
 from pelops.controller.recovery.completion import (
     Closing,
-    GroupSweep,
+    GroupScan,
     find_unusable_locks,
     until_unlocked,
 )
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.owners import Judging, is_gone
-from pelops.controller.recovery.pod_evidence import Evidence, Judgement
-from pelops.controller.recovery.scan import Ground, StreamSweep, review, settle
+from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence
+from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.membership import Members
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.targets import Targets
-from pelops.domain.recovery import StreamSight, Trigger
+from pelops.domain.recovery import StreamInScan, Trigger
 from pelops.errors import (
     InvalidSpec,
     NoSuchGroup,
@@ -51,13 +51,13 @@ from pelops.policy.recovery.scan_interval import (
     count_standstill,
     decide_due,
     decide_wait,
-    next_sweep,
+    next_scan,
 )
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
-from pelops.redis_streams.recovery.actions import Act
-from pelops.redis_streams.recovery.consumers import ConsumerSight, remove_consumer
-from pelops.redis_streams.recovery.scan import NotDue, open_sweep
+from pelops.redis_streams.recovery.actions import ScanContext
+from pelops.redis_streams.recovery.consumers import ObservedConsumer, remove_consumer
+from pelops.redis_streams.recovery.scan import NotDue, open_scan
 
 
 class Pacing:
@@ -73,25 +73,27 @@ class Pacing:
         self._standstills.pop(name, None)
 
     def due(self, name: Name, interval: timedelta, trigger: Trigger, *, rank: int) -> timedelta:
-        """How recent a sweep must be to be enough. What this replica wanted early is its own."""
+        """How recent a scan must be to be enough. What this replica wanted early is its own."""
         early = self._early.pop(name, None)
         if early is not None and rank == 0:
             return timedelta()
-        return decide_due(min(interval, early or interval), is_timer=trigger is Trigger.SWEEP)
+        return decide_due(min(interval, early or interval), is_timer=trigger is Trigger.SCAN)
 
     def come_back(self, name: Name, wait: timedelta) -> timedelta:
-        """Look again before the interval is over: the sweep that just began is not enough then."""
+        """Look again before the interval is over: the scan that just began is not enough then."""
         self._early[name] = wait
         return wait
 
     def until_next(
-        self, interval: timedelta, *, swept_at: datetime, now: datetime, rank: int
+        self, interval: timedelta, *, scanned_at: datetime, now: datetime, rank: int
     ) -> timedelta:
         """By the interval alone."""
-        return next_sweep(interval, swept_at=swept_at, now=now, rank=rank, jitter=random.random())
+        return next_scan(
+            interval, scanned_at=scanned_at, now=now, rank=rank, jitter=random.random()
+        )
 
     def after(self, name: Name, left: Unfinished, usual: timedelta, *, rank: int) -> timedelta:
-        """When to sweep again after a sweep that left this, `usual` at most."""
+        """When to scan again after a scan that left this, `usual` at most."""
         standstill = count_standstill(self._standstills.pop(name, None), left)
         if standstill is not None:
             self._standstills[name] = standstill
@@ -108,13 +110,13 @@ DONE: Final = "done"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepDoors:
-    """What sweeps work with."""
+class ScanAdapters:
+    """What scans work with."""
 
     cache: WorkloadCache
     observer: GroupObserver
     members: Members
-    evidence: Evidence
+    evidence: LivenessEvidence
     targets: Targets
     skew: timedelta  # the greatest between a node's clock and a Redis', unless it is measured
     reporter: Reporter
@@ -122,20 +124,20 @@ class SweepDoors:
     identity: str
 
 
-class Sweeper:
-    """Sweeps one group at a time, when asked."""
+class Scanner:
+    """Scans one group at a time, when asked."""
 
-    def __init__(self, doors: SweepDoors, clock: Callable[[], float]) -> None:
-        self._doors = doors
+    def __init__(self, parts: ScanAdapters, clock: Callable[[], float]) -> None:
+        self._parts = parts
         self._clock = clock
-        self._judging = Judging(doors.evidence, doors.targets, doors.cache, skew=doors.skew)
-        self._closing = Closing(doors.reporter)
+        self._judging = Judging(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
+        self._closing = Closing(parts.reporter)
         self._pacing = Pacing()
 
-    async def sweep(
+    async def scan(
         self, name: Name, trigger: Trigger, *, since: float | None = None
     ) -> timedelta | None:
-        """Sweep now; how long until the next look, or None when there is nothing to sweep.
+        """Scan now; how long until the next look, or None when there is nothing to scan.
 
         `since` is when the death that triggers it was heard of, on the clock given.
         """
@@ -148,8 +150,8 @@ class Sweeper:
         began = self._clock()
         findings = Findings(trigger=trigger)
         outcome, wait = await self._attempt(resource, findings)
-        # What was done before a sweep failed is done, and no other one will tell of it.
-        await self._closing.tell(resource.metadata, findings)
+        # What was done before a scan failed is done, and no other one will report it.
+        await self._closing.report(resource.metadata, findings)
         SCANS.labels(trigger.value, outcome).inc()
         if outcome == DONE:
             SCAN_SECONDS.observe(self._clock() - began)
@@ -160,10 +162,10 @@ class Sweeper:
     async def _attempt(
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
-        """What came of the sweep, and how long until the next one; a failure is no error here."""
+        """What came of the scan, and how long until the next one; a failure is no error here."""
         where = {"resource": resource.metadata.key}
         try:
-            return await self._sweep(resource, findings)
+            return await self._scan(resource, findings)
         except (NotOurs, NoSuchGroup) as error:
             # Provisioning comes first, or another resource acts.
             log.debug("not swept: %s", error, extra=where)
@@ -174,7 +176,7 @@ class Sweeper:
             return "failed", self._pacing.come_back(_name(resource), wait)
 
     def _find(self, name: Name) -> StreamConsumerGroup | None:
-        manifest = self._doors.cache.resources.get(name)
+        manifest = self._parts.cache.resources.get(name)
         if manifest is None:
             return None
         try:
@@ -185,15 +187,15 @@ class Sweeper:
         is_off = spec.suspend or spec.recovery.strategy is RecoveryStrategy.OFF
         return None if is_off or resource.metadata.is_being_deleted else resource
 
-    async def _sweep(
+    async def _scan(
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
         recovery = resource.spec.recovery
         interval = timedelta(seconds=recovery.scan_interval_seconds)
-        rank = self._doors.members.rank(resource.metadata.key)
-        server, keys = await self._doors.observer.connect(resource)
-        has_former_retry = await self._doors.observer.has_former_retry(resource, server, keys)
-        sight = await open_sweep(
+        rank = self._parts.members.rank(resource.metadata.key)
+        server, keys = await self._parts.observer.connect(resource)
+        has_former_retry = await self._parts.observer.has_former_retry(resource, server, keys)
+        observation = await open_scan(
             server,
             keys,
             uid=resource.metadata.uid,
@@ -201,85 +203,88 @@ class Sweeper:
             with_retry=has_former_retry or needs_retry_stream(resource.spec),
             is_retry_former=has_former_retry,
         )
-        if isinstance(sight, NotDue):
+        if isinstance(observation, NotDue):
             wait = self._pacing.until_next(
-                interval, swept_at=sight.swept_at, now=sight.now, rank=rank
+                interval, scanned_at=observation.scanned_at, now=observation.now, rank=rank
             )
             return "not-due", wait
-        findings.at = sight.now
-        sweep = GroupSweep(
-            resource=resource, server=server, keys=keys, sight=sight, findings=findings
+        findings.at = observation.now
+        scan = GroupScan(
+            resource=resource, server=server, keys=keys, observation=observation, findings=findings
         )
-        for stream in (sight.stream, sight.retry):
-            if stream is not None and not _must_stay(sweep, stream):
-                await self._sweep_stream(sweep, stream)
-        unheard = self._doors.hears(sweep.name)
+        for stream in (observation.stream, observation.retry):
+            if stream is not None and not _must_stay(scan, stream):
+                await self._scan_stream(scan, stream)
+        unheard = self._parts.hears(scan.name)
         if unheard is not None and findings.problem is None:
             findings.problem = (Reason.EXPIRY_EVENTS_UNSEEN, unheard)
-        await self._closing.close(sweep)
-        usual = self._pacing.until_next(interval, swept_at=sight.now, now=sight.now, rank=rank)
-        unlocked = await until_unlocked(sweep, usual)
+        await self._closing.close(scan)
+        usual = self._pacing.until_next(
+            interval, scanned_at=observation.now, now=observation.now, rank=rank
+        )
+        unlocked = await until_unlocked(scan, usual)
         findings.earliest = min(findings.earliest or unlocked, unlocked)
-        left = findings.unfinished(sight.chunk.written)
-        return DONE, self._pacing.after(sweep.name, left, usual, rank=rank)
+        left = findings.unfinished(observation.retry_batch.written)
+        return DONE, self._pacing.after(scan.name, left, usual, rank=rank)
 
-    async def _sweep_stream(self, sweep: GroupSweep, stream: StreamSight) -> None:
-        """One stream; what keeps it from being swept is told, and does not stop the other one."""
-        ground = self._ground(sweep, stream)
-        problem = find_unusable_locks(sweep)
+    async def _scan_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
+        """One stream; what keeps it from being scanned is reported, and does not stop the other
+        one."""
+        ground = self._ground(scan, stream)
+        problem = find_unusable_locks(scan)
         if problem is not None:
-            sweep.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
+            scan.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
             return
         try:
             await review(ground)
-            judgements, consumers = await self._judging.judge(sweep, ground)
-            work = StreamSweep(ground, judgements)
+            judgements, consumers = await self._judging.judge(scan, ground)
+            work = StreamScan(ground, judgements)
             if stream.pending:
                 await work.recover_dead()
                 await work.recover_idle()
-                await work.look_for_dangling()
+                await work.find_dangling()
             await settle(ground, work.crashes)
             await self._remove_consumers(ground, judgements, consumers)
         except PelopsError as error:
             if isinstance(error, _PASSING) and not isinstance(error, SlotMigrating):
                 raise
             finding = diagnose(error)
-            sweep.findings.problem = (finding.reason, finding.message)
+            scan.findings.problem = (finding.reason, finding.message)
 
-    def _ground(self, sweep: GroupSweep, stream: StreamSight) -> Ground:
-        recovery, keys = sweep.resource.spec.recovery, sweep.keys
-        with_retry = needs_retry_stream(sweep.resource.spec)
-        has_former_retry = sweep.sight.retry is not None and not with_retry
+    def _ground(self, scan: GroupScan, stream: StreamInScan) -> Ground:
+        recovery, keys = scan.resource.spec.recovery, scan.keys
+        with_retry = needs_retry_stream(scan.resource.spec)
+        has_former_retry = scan.observation.retry is not None and not with_retry
         if has_former_retry and stream.name == keys.retry:
             # Whatever the strategy is by now, what is stuck there can only be copied.
             copied = {"strategy": RecoveryStrategy.REQUEUE, "requeue_to": RequeueTo.STREAM}
             recovery = recovery.model_copy(update=copied)
-        act = Act(
+        act = ScanContext(
             keys=keys,
             source=stream.name,
             target=keys.retry if with_retry else keys.stream,
-            uid=sweep.resource.metadata.uid,
+            uid=scan.resource.metadata.uid,
             field_prefix=recovery.field_prefix,
             batch=recovery.batch_size,
-            actor=self._doors.identity,
-            trigger=sweep.findings.trigger.value,
+            actor=self._parts.identity,
+            trigger=scan.findings.trigger.value,
             allows_others=with_retry,
             former_retry=keys.retry if has_former_retry else "",
         )
         return Ground(
-            server=sweep.server,
+            server=scan.server,
             act=act,
             recovery=recovery,
-            sight=sweep.sight,
+            observation=scan.observation,
             stream=stream,
-            findings=sweep.findings,
+            findings=scan.findings,
         )
 
     async def _remove_consumers(
         self,
         ground: Ground,
         judgements: Mapping[str, Judgement],
-        consumers: list[ConsumerSight],
+        consumers: list[ObservedConsumer],
     ) -> None:
         """End the consumers of pods that are gone; the script makes sure that they own nothing."""
         for consumer in consumers:
@@ -289,13 +294,13 @@ class Sweeper:
                 ground.findings.removed.append(consumer.name)
 
 
-def _must_stay(sweep: GroupSweep, stream: StreamSight) -> bool:
+def _must_stay(scan: GroupScan, stream: StreamInScan) -> bool:
     """Whether nothing of this stream may be moved: a former retry stream, and other groups would
-    be given the copies. An alarm tells of it.
+    be given the copies. An alarm reports it.
     """
-    is_retry = stream is sweep.sight.retry
-    is_former = is_retry and not needs_retry_stream(sweep.resource.spec)
-    return is_former and sweep.sight.stream.groups > 1
+    is_retry = stream is scan.observation.retry
+    is_former = is_retry and not needs_retry_stream(scan.resource.spec)
+    return is_former and scan.observation.stream.groups > 1
 
 
 def _name(resource: StreamConsumerGroup) -> Name:

@@ -317,7 +317,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         return None
 
     def abandon(self, problem: str) -> Happening | None:
-        """What is reported of a resource that goes and cannot be read: it is not cleaned up."""
+        """What is informed of a resource that goes and cannot be read: it is not cleaned up."""
         return None
 
     async def release(self, name: Name, manifest: Manifest | None) -> float | None:
@@ -343,7 +343,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         return
 
     def list_events(self, before: Status, after: Status) -> Iterable[Happening]:
-        """What is reported of a written status, from these two alone."""
+        """What is informed of a written status, from these two alone."""
         return list_transitions(before, after, self.alarms)
 
     def count(self, *, waiting: int, known: int) -> None:

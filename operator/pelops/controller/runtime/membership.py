@@ -158,7 +158,7 @@ class Members:
 
 
 def read_lease(manifest: dict[str, Any]) -> SeenLease | None:
-    """What a Lease tells of its holder; None when it has none."""
+    """What a Lease reports its holder; None when it has none."""
     metadata, spec = manifest["metadata"], manifest.get("spec") or {}
     if not spec.get("holderIdentity"):
         return None

@@ -1,4 +1,4 @@
-"""What the operator is told at its start: flags, each also a `PELOPS_*` variable."""
+"""What the operator is informed at its start: flags, each also a `PELOPS_*` variable."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Repli
 
 
 def _namespaces(given: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
-    told = environment.get("PELOPS_NAMESPACE", "") if given is None else " ".join(given)
-    return tuple(sorted(set(told.replace(",", " ").split())))
+    message = environment.get("PELOPS_NAMESPACE", "") if given is None else " ".join(given)
+    return tuple(sorted(set(message.replace(",", " ").split())))
 
 
 def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:

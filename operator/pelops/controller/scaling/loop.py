@@ -1,7 +1,7 @@
 """Scaling, put together: the loop, what it works with, and what wakes it.
 
-A lane is one Redis. Its looks follow each other, so that whatever became due meanwhile shares the
-next one; what follows from a look does not hold up the lane, and lanes do not hold up each other.
+A queue is one Redis. Its looks follow each other, so that whatever became due meanwhile shares the
+next one; what follows from a look does not hold up the queue, and queues do not hold up each other.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.membership import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
-from pelops.controller.scaling.scaler import Scaler, ScalerDoors
+from pelops.controller.scaling.scaler import Scaler, ScalerParts
 from pelops.controller.scaling.victims import Victims
-from pelops.controller.scaling.wake import Dozing
+from pelops.controller.scaling.wake import IdleGroups
 from pelops.controller.scaling.writes import ScaleWrites
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.targets import Targets
@@ -51,7 +51,7 @@ class ScaleLoop:
         self._cache = cache
         self._members = members
         self._queue: KeyedQueue[Name] = KeyedQueue(clock)
-        self._lanes: dict[str, dict[Name, None]] = {}  # what waits for its lane, in order
+        self._queues: dict[str, dict[Name, None]] = {}  # what waits for its queue, in order
         self._woken: set[Name] = set()  # what goes first
         self._tasks: asyncio.TaskGroup | None = None
         self._known: dict[Name, object] = {}
@@ -80,27 +80,27 @@ class ScaleLoop:
     async def _dispatch(self, tasks: asyncio.TaskGroup) -> None:
         while is_wanted():
             name = await self._queue.take()
-            lane = self._find_lane(name)
-            if lane is None:
+            endpoint_queue = self._find_queue(name)
+            if endpoint_queue is None:
                 self._woken.discard(name)
                 self._queue.done(name)
-            elif lane in self._lanes:
-                self._lanes[lane][name] = None
+            elif endpoint_queue in self._queues:
+                self._queues[endpoint_queue][name] = None
             else:
-                self._lanes[lane] = {name: None}
-                tasks.create_task(self._serve(lane, tasks))
+                self._queues[endpoint_queue] = {name: None}
+                tasks.create_task(self._serve(endpoint_queue, tasks))
             await asyncio.sleep(0)  # thousands may be due at once
 
-    def _find_lane(self, name: Name) -> str | None:
+    def _find_queue(self, name: Name) -> str | None:
         try:
-            return self._scaler.lane(name)
+            return self._scaler.endpoint_queue(name)
         except Exception:
             log.exception("a resource cannot be scaled", extra={"resource": "/".join(name)})
             return None
 
-    async def _serve(self, lane: str, tasks: asyncio.TaskGroup) -> None:
+    async def _serve(self, endpoint_queue: str, tasks: asyncio.TaskGroup) -> None:
         """Look at what waits, again and again until nothing does."""
-        waiting = self._lanes[lane]
+        waiting = self._queues[endpoint_queue]
         while waiting and is_wanted():
             names = sorted(waiting, key=lambda name: name not in self._woken)[:MOST]
             for name in names:
@@ -109,7 +109,7 @@ class ScaleLoop:
             views = await self._look(names)
             for name in names:
                 tasks.create_task(self._follow(name, views.get(name)))
-        del self._lanes[lane]
+        del self._queues[endpoint_queue]
 
     async def _look(self, names: list[Name]) -> dict[Name, RedisObservation]:
         try:
@@ -160,7 +160,7 @@ class ScaleLoop:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalingDoors:
+class ScalingParts:
     """What scaling is made of."""
 
     api: KubeApi
@@ -176,20 +176,20 @@ class ScalingDoors:
 class Scaling:
     """Scales, in mode Auto, the resources for which this replica ranks first."""
 
-    def __init__(self, doors: ScalingDoors, clock: Callable[[], float]) -> None:
+    def __init__(self, parts: ScalingParts, clock: Callable[[], float]) -> None:
         self._waker = Waker(self._wake)
-        victims = Victims(doors.api, doors.cache)
-        scaler_doors = ScalerDoors(
-            cache=doors.cache,
-            members=doors.members,
-            observer=doors.observer,
-            writes=ScaleWrites(doors.targets, victims, doors.reporter, clock),
-            dozing=Dozing(self._waker),
-            make_due=doors.make_due,
-            note=doors.note,
+        victims = Victims(parts.api, parts.cache)
+        scaler_parts = ScalerParts(
+            cache=parts.cache,
+            members=parts.members,
+            observer=parts.observer,
+            writes=ScaleWrites(parts.targets, victims, parts.reporter, clock),
+            idle_groups=IdleGroups(self._waker),
+            make_due=parts.make_due,
+            note=parts.note,
         )
-        self._scaler = Scaler(scaler_doors, clock)
-        self._loop = ScaleLoop(self._scaler, doors.cache, doors.members, clock)
+        self._scaler = Scaler(scaler_parts, clock)
+        self._loop = ScaleLoop(self._scaler, parts.cache, parts.members, clock)
 
     def decision(self, name: Name) -> ScalingDecision | None:
         """What was decided last; None when nothing was, or not by this replica."""

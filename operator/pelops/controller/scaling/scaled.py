@@ -31,7 +31,7 @@ class Scaled:
     backlog: Backlog | None = None  # as it was seen last
     decision: ScalingDecision | None = None  # the last one; None: others tell why there is none
     direction: int = 0  # of the last write: 1 up, -1 down, 0 none yet
-    idle_looks: int = 0  # in a row that found nothing to do
+    idle_observations: int = 0  # in a row that found nothing to do
     failures: int = 0  # of writes in a row
     problem: Finding | None = None  # why the last write failed
     write_after: float = -math.inf  # no further attempt before
@@ -44,7 +44,7 @@ class Scaled:
         return self.resource.metadata.namespace, self.resource.metadata.name
 
     @property
-    def lane(self) -> str:
+    def endpoint_queue(self) -> str:
         """Names the Redis it lives in: resources with equal names share one."""
         redis, metadata = self.resource.spec.redis, self.resource.metadata
         namespace = metadata.namespace if redis.secret_ref is not None else ""
@@ -57,7 +57,7 @@ class ScaledResources:
     def __init__(
         self, cache: WorkloadCache, members: Members, forget: Callable[[Name], None]
     ) -> None:
-        """`forget` is told of each resource that is not scaled here any more."""
+        """`forget` is informed of each resource that is not scaled here any more."""
         self._cache = cache
         self._members = members
         self._forget = forget

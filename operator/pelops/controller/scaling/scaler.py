@@ -1,9 +1,9 @@
-"""Scales resources by what their groups owe: one look for many, then each on its own.
+"""Scales resources by the backlog of their groups: one look for many, then each on its own.
 
 look     all groups of one Redis that are due, in one go
 decide   a pure function of what was seen and of what is remembered
 write    the replicas, only when they differ, and only what is still wanted
-doze     no worker and nothing owed: the next entry wakes us
+be watched while idle     no worker and no backlog: the next entry wakes us
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.membership import Members
 from pelops.controller.scaling.scaled import Scaled, ScaledResources
 from pelops.controller.scaling.victims import Fleet
-from pelops.controller.scaling.wake import Dozing
+from pelops.controller.scaling.wake import IdleGroups
 from pelops.controller.scaling.writes import ScaleWrites, Scene
 from pelops.controller.workload.cache import WorkloadCache
 from pelops.domain.workload import WorkloadObservation
@@ -35,7 +35,7 @@ from pelops.policy.scaling.decision import (
     ScalingMemory,
     decide_replicas,
     keep_hands_off,
-    next_look,
+    next_observation,
 )
 from pelops.policy.scaling.demand import judge_backlog
 from pelops.policy.scaling.measurement import Backlog
@@ -47,7 +47,7 @@ IDLE_PER_S: Final = 80
 MOST_FOR_IDLE: Final = 3  # times as long; then the process may become busy
 
 
-class Crowd:
+class ObservedGroups:
     """How many groups are looked at often, and how many now and then."""
 
     def __init__(self) -> None:
@@ -81,14 +81,14 @@ DENIED_S: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScalerDoors:
+class ScalerParts:
     """What scaling works with."""
 
     cache: WorkloadCache
     members: Members
     observer: GroupObserver
     writes: ScaleWrites
-    dozing: Dozing
+    idle_groups: IdleGroups
     make_due: Callable[[Name], None]  # the status of this resource is worth a pass
     note: Callable[[StreamConsumerGroup, RedisObservation], None]  # keeps what a look found
 
@@ -96,16 +96,16 @@ class ScalerDoors:
 class Scaler:
     """Takes a resource from what it owes to the number of its workers."""
 
-    def __init__(self, doors: ScalerDoors, clock: Callable[[], float]) -> None:
-        self._doors = doors
+    def __init__(self, parts: ScalerParts, clock: Callable[[], float]) -> None:
+        self._parts = parts
         self._clock = clock
-        self._resources = ScaledResources(doors.cache, doors.members, self._forget)
-        self._crowd = Crowd()
+        self._resources = ScaledResources(parts.cache, parts.members, self._forget)
+        self._observed_groups = ObservedGroups()
 
-    def lane(self, name: Name) -> str | None:
+    def endpoint_queue(self, name: Name) -> str | None:
         """Names the Redis that a look goes to; None: this replica does not scale the resource."""
         scaled = self._resources.admit(name)
-        return None if scaled is None else scaled.lane
+        return None if scaled is None else scaled.endpoint_queue
 
     def decision(self, name: Name) -> ScalingDecision | None:
         """What was decided last; None when nothing was, or not by this replica."""
@@ -113,10 +113,10 @@ class Scaler:
         return None if scaled is None else scaled.decision
 
     async def look(self, names: Sequence[Name]) -> dict[Name, RedisObservation]:
-        """What Redis shows of resources that were admitted. Those of one lane belong together."""
+        """What Redis shows of resources that were admitted. Those of one queue belong together."""
         found = [one for name in names if (one := self._resources.get(name)) is not None]
         deep = {one.resource.metadata.uid for one in found if self._looks_deep(one)}
-        views = await self._doors.observer.observe_redis([one.resource for one in found], deep=deep)
+        views = await self._parts.observer.observe_redis([one.resource for one in found], deep=deep)
         return {one.name: view for one, view in zip(found, views, strict=True)}
 
     async def follow(self, name: Name, redis: RedisObservation) -> float | None:
@@ -128,8 +128,8 @@ class Scaler:
         if scaled is None:
             return None
         spec = scaled.resource.spec
-        self._doors.note(scaled.resource, redis)
-        workload, problem = await self._doors.observer.observe_workload(scaled.resource)
+        self._parts.note(scaled.resource, redis)
+        workload, problem = await self._parts.observer.observe_workload(scaled.resource)
         hands_off = keep_hands_off(spec, redis_problem=redis.problem, workload_problem=problem)
         if hands_off is not None:
             return self._keep_hands_off(scaled)
@@ -146,7 +146,7 @@ class Scaler:
             left_s=self._resources.left_s,
         )
         log.debug("%s: %s", decision.reason, decision.message, extra={"resource": "/".join(name)})
-        decision = await self._doors.writes.carry_out(scaled, decision, scene)
+        decision = await self._parts.writes.carry_out(scaled, decision, scene)
         if self._resources.get(name) is not scaled:
             return None
         self._note(scaled, decision)
@@ -163,16 +163,16 @@ class Scaler:
         before, scaled.decision = scaled.decision, decision
         SCALING_DECISIONS.labels(decision.reason).inc()
         _measure(scaled)
-        told = (before.reason, before.replicas) if before is not None else None
-        if told != (decision.reason, decision.replicas):
-            self._doors.make_due(scaled.name)
+        reported = (before.reason, before.replicas) if before is not None else None
+        if reported != (decision.reason, decision.replicas):
+            self._parts.make_due(scaled.name)
 
     def _next(self, scaled: Scaled, redis: RedisObservation) -> float:
         """Seconds until the next look."""
         decision, backlog = scaled.decision, scaled.backlog
         if decision is None or decision.replicas is None:
-            self._doors.dozing.rouse(scaled.name)
-            self._crowd.forget(scaled.name)
+            self._parts.idle_groups.rouse(scaled.name)
+            self._observed_groups.forget(scaled.name)
             return OTHERS_S * random.uniform(0.8, 1.2)
         wait = self._pace(scaled, redis, replicas=decision.replicas)
         if backlog is not None and backlog.waiting:
@@ -185,26 +185,26 @@ class Scaler:
         """How long the group may be left alone, by what it owes and how many others ask."""
         backlog, scaling = scaled.backlog, scaled.resource.spec.scaling
         least = scaling.min_replicas if scaling is not None else 0
-        is_idle = backlog is not None and backlog.is_nothing_owed and replicas <= least
+        is_idle = backlog is not None and backlog.is_empty and replicas <= least
         is_asleep = is_idle and replicas == 0
-        is_watched = self._doze(scaled, redis, is_asleep=is_asleep)
-        scaled.idle_looks = scaled.idle_looks + 1 if is_idle else 0
-        wait = next_look(
+        is_watched = self._watch_idle(scaled, redis, is_asleep=is_asleep)
+        scaled.idle_observations = scaled.idle_observations + 1 if is_idle else 0
+        wait = next_observation(
             backlog,
             replicas=replicas,
             least=least,
-            idle_looks=scaled.idle_looks,
+            idle_observations=scaled.idle_observations,
             is_watched=is_watched,
         )
         is_seen = backlog is not None and backlog.exists
-        stretched = self._crowd.stretch(scaled.name, wait, is_idle=is_idle or not is_seen)
+        stretched = self._observed_groups.stretch(scaled.name, wait, is_idle=is_idle or not is_seen)
         # Nothing but a look finds the first entry of a group that sleeps and is not watched.
         return wait if is_asleep and not is_watched else stretched
 
-    def _doze(self, scaled: Scaled, redis: RedisObservation, *, is_asleep: bool) -> bool:
+    def _watch_idle(self, scaled: Scaled, redis: RedisObservation, *, is_asleep: bool) -> bool:
         if is_asleep:
-            return self._doors.dozing.doze(scaled.name, redis)
-        self._doors.dozing.rouse(scaled.name)
+            return self._parts.idle_groups.watch(scaled.name, redis)
+        self._parts.idle_groups.rouse(scaled.name)
         return False
 
     def _looks_deep(self, scaled: Scaled) -> bool:
@@ -237,8 +237,8 @@ class Scaler:
             )
 
     def _forget(self, name: Name) -> None:
-        self._doors.dozing.rouse(name)
-        self._crowd.forget(name)
+        self._parts.idle_groups.rouse(name)
+        self._observed_groups.forget(name)
         forget_scaling(*name)
 
 

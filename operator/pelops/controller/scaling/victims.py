@@ -40,7 +40,7 @@ from pelops.policy.scaling.victims import (
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import (
     LISTABLE,
-    ConsumerSight,
+    ObservedConsumer,
     count_consumers,
     list_consumers,
 )
@@ -75,7 +75,7 @@ class _Held:
     pending: Counter[str] = field(default_factory=Counter)
     at_work: Counter[str] = field(default_factory=Counter)
 
-    def add(self, one: ConsumerSight) -> None:
+    def add(self, one: ObservedConsumer) -> None:
         self.pending[one.name] += one.pending
         if one.idle.total_seconds() >= AT_WORK_S:
             self.at_work[one.name] += one.pending
@@ -102,7 +102,7 @@ class Victims:
         try:
             held = await self._see_held(fleet)
         except PelopsError as error:
-            _tell(fleet, f"cannot see which pods hold entries: {error}")
+            _report(fleet, f"cannot see which pods hold entries: {error}")
             return None
         if held is None:
             return None
@@ -131,7 +131,7 @@ class Victims:
         except TimeoutError:
             problem = "the API server takes too long"
         if problem is not None:
-            _tell(fleet, f"cannot name the pods that should go first: {problem}")
+            _report(fleet, f"cannot name the pods that should go first: {problem}")
 
     async def _rank(self, fleet: Fleet, leaving: int) -> tuple[dict[str, int], dict[str, str]]:
         """The costs to write, and the uids of their pods. Raises PelopsError."""
@@ -187,5 +187,5 @@ class Victims:
         return None
 
 
-def _tell(fleet: Fleet, what: str) -> None:
+def _report(fleet: Fleet, what: str) -> None:
     log.warning("%s", what, extra={"resource": str(fleet)})

@@ -1,4 +1,4 @@
-"""Groups without workers that owe nothing: the first new entry wakes them."""
+"""Groups without workers that have no backlog: the first new entry wakes them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pelops.redis_streams.scaling.wake import Waker
 _Nap = tuple[Server, dict[str, EntryId]]
 
 
-class Dozing:
+class IdleGroups:
     """Has the waker watch what is idle."""
 
     def __init__(self, waker: Waker) -> None:
         self._waker = waker
         self._naps: dict[Name, _Nap] = {}
 
-    def doze(self, name: Name, redis: RedisObservation) -> bool:
+    def watch(self, name: Name, redis: RedisObservation) -> bool:
         """Be woken by the next entry; whether that works already. To be asked at each look."""
         nap = _nap(redis)
         if nap is None:

@@ -18,7 +18,12 @@ from pelops.domain.workload import WorkloadObservation
 from pelops.errors import KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.events import Happening
 from pelops.metrics import SCALE_WRITES
-from pelops.policy.scaling.decision import ScalingDecision, remember_write, spare_busy, tell_failure
+from pelops.policy.scaling.decision import (
+    ScalingDecision,
+    remember_write,
+    report_failure,
+    spare_busy,
+)
 from pelops.policy.scaling.other_writers import record_try
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
@@ -79,7 +84,7 @@ class ScaleWrites:
             scaled.failures, scaled.problem = 0, None
             return decision
         if scaled.problem is not None and self._clock() < scaled.write_after:
-            return tell_failure(decision, scaled.problem)
+            return report_failure(decision, scaled.problem)
         try:
             is_written = await self._write(scene, move)
         except NotFound:
@@ -122,7 +127,7 @@ class ScaleWrites:
         scaled.failures += 1
         scaled.problem = problem
         scaled.write_after = self._clock() + wait
-        return tell_failure(decision, problem)
+        return report_failure(decision, problem)
 
     async def _close(
         self, scaled: Scaled, scene: Scene, move: Move, decision: ScalingDecision

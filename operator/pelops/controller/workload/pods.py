@@ -1,4 +1,4 @@
-"""The pods that this replica knows: those that are and those that were. Tells of each change."""
+"""The pods that this replica knows: those that are and those that were. Reports each change."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ class PodChange:
 
     @property
     def is_end(self) -> bool:
-        """Whether a process ended, so that a sweep is worth its price now."""
+        """Whether a process ended, so that a scan is worth its price now."""
         if self.before is None or self.after is None:
             return self.after is None
         return is_end(self.before, self.after)
 
 
 class Pods:
-    """Pods by namespace and name. A change is told once, to all listeners."""
+    """Pods by namespace and name. A change is reported once, to all listeners."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Pods:
         before = self._live[name[0]].get(name)
         concerned: set[Name] = set()
         if before is not None and before.observation.uid != pod.observation.uid:
-            # Nobody told that it went: what was known of it is all that ever will be.
+            # Nobody reported that it went: what was known of it is all that ever will be.
             concerned = self.drop(name)
             before = None
         if before is not None:
@@ -124,7 +124,7 @@ class Pods:
         self._keep(name, pod)
         if before == pod:
             return set()
-        return concerned | self._tell(name, before, pod.observation, pod.labels)
+        return concerned | self._report(name, before, pod.observation, pod.labels)
 
     def drop(self, name: Name, last: Manifest | None = None) -> set[Name]:
         """Forget a pod that went, except for its end: who is concerned."""
@@ -133,13 +133,13 @@ class Pods:
         pod = _keep_request(_pod(last), before) if last is not None else before
         # The labels of a pod that was known stay: they say whose worker it was.
         self._bury(name[0], Pod(before.labels, pod.observation))
-        return self._tell(name, before, None, before.labels)
+        return self._report(name, before, None, before.labels)
 
     def complete(self, name: Name, last: Manifest) -> None:
         """Take in the end of a pod that was not known, or that was found to be gone before."""
         pod = _pod(last)
         self._bury(name[0], pod)
-        self._tell(name, pod, None, pod.labels)
+        self._report(name, pod, None, pod.labels)
 
     def _bury(self, namespace: str, pod: Pod) -> None:
         if self._is_inhabited(namespace):
@@ -177,7 +177,7 @@ class Pods:
             self._owned[name[0], labels[RESOURCE_LABEL]].pop(name, None)
         return self._concerned(name[0], labels)
 
-    def _tell(
+    def _report(
         self,
         name: Name,
         before: Pod | None,

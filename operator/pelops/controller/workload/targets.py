@@ -87,7 +87,7 @@ class Targets:
             del self._written[target]
             return workload
         if self._clock() - written.at > LAGGING_S:
-            # Sweeps look at workloads as well, and go on without an API server.
+            # Scans look at workloads as well, and go on without an API server.
             with contextlib.suppress(KubernetesError):
                 manifest = await self._api.get(await self._address(target))
                 live = observe_scale(target, manifest)

@@ -23,7 +23,7 @@ from pelops.pipeline.archive.layout import SPAN, STAGES, WindowPlace, stream_pat
 from pelops.pipeline.archive.storage import Storage
 from pelops.pipeline.archive.tables import find_units
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.stages import UNFINISHED, Run
+from pelops.pipeline.stages import UNFINISHED, PipelineRun
 
 log: Final = logging.getLogger(__name__)
 _KEPT: Final = frozenset({"plan.json", "manifest.json", "published.json", "table.json", STAGES})
@@ -32,7 +32,7 @@ _MOST_BYTES: Final = 64 * 1024 * 1024  # of what is merged; larger files are not
 _MERGING: Final = "merging-"
 
 
-def merge_closed_spans(run: Run, stream: str) -> list[str]:
+def merge_closed_spans(run: PipelineRun, stream: str) -> list[str]:
     """Merge the small files of every span that no run will write to; answers these spans.
 
     Safe to repeat after a run that died in it. What cannot be merged now stays as it is.
@@ -66,10 +66,10 @@ def merge_span(storage: Storage, place: WindowPlace, numbers: list[int]) -> None
 
 def read_marker(storage: Storage, place: WindowPlace, stage: str) -> dict[str, Any]:
     """What the marker of a stage says, also of a window whose markers are merged."""
-    told = storage.read_json(place.part(f"{stage}.json"))
-    if told is None:
-        told = (storage.read_json(place.part(STAGES)) or {}).get(stage)
-    return told or {}
+    reported = storage.read_json(place.part(f"{stage}.json"))
+    if reported is None:
+        reported = (storage.read_json(place.part(STAGES)) or {}).get(stage)
+    return reported or {}
 
 
 def merge_unit(storage: Storage, unit: str, beside: str) -> None:
@@ -122,7 +122,7 @@ def _in_order(file: str) -> tuple[int, str]:
     return int(number), name
 
 
-def _closed_spans(run: Run, stream: str, names: list[str]) -> Iterator[WindowPlace]:
+def _closed_spans(run: PipelineRun, stream: str, names: list[str]) -> Iterator[WindowPlace]:
     """The first window of each span that is not merged yet, and that no run reads or writes."""
     numbers, known = window_numbers(names), set(names)
     for first in sorted({number - number % SPAN for number in numbers}):

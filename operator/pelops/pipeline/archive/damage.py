@@ -45,21 +45,21 @@ def find_damage(
     `directory_of` tells where a part of a stage lies. Raises ArchiveUnusable.
     """
     parts: dict[str, dict[str, Mapping[str, int]]] = {}
-    for path, told in marker.get(FILES, {}).items():
+    for path, reported in marker.get(FILES, {}).items():
         part, _, name = path.rpartition("/")
-        parts.setdefault(part, {})[name] = told
+        parts.setdefault(part, {})[name] = reported
     for part, named in sorted(parts.items()):
         directory = directory_of(f"{stage}/{part}" if part else stage)
         sizes = files.list_sizes(directory)
-        for name, told in sorted(named.items()):
-            problem = _problem(told, sizes.get(name))
+        for name, reported in sorted(named.items()):
+            problem = _problem(reported, sizes.get(name))
             if problem is not None:
                 yield Damage(stage=stage, part=part, path=f"{directory}/{name}", problem=problem)
 
 
-def _problem(told: Mapping[str, int], size: int | None) -> str | None:
+def _problem(reported: Mapping[str, int], size: int | None) -> str | None:
     if size is None:
-        return f"({told['rows']} rows) is missing"
-    if size != told["bytes"]:
-        return f"({told['rows']} rows) has {size} of its {told['bytes']} bytes"
+        return f"({reported['rows']} rows) is missing"
+    if size != reported["bytes"]:
+        return f"({reported['rows']} rows) has {size} of its {reported['bytes']} bytes"
     return None

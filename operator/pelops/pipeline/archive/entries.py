@@ -11,8 +11,8 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.engine.functions import Column, DataFrame, count_along, unite
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.settings import Payload
-from pelops.pipeline.stages import HEAVY, Content, Run, Work, run_stage, write_part
+from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.stages import HEAVY, Content, PipelineRun, WindowWork, run_stage, write_part
 
 LAST_HELD: Final = EntryId(2**63 - 1, 2**64 - 1)  # of the IDs whose milliseconds fit a bigint
 FIELD: Final = "field:"  # what columns begin with that are read from fields of the entries
@@ -20,7 +20,7 @@ _FIELDS: Final = "fields ARRAY<STRUCT<name: BINARY, value: BINARY>>"
 _ROOT: Final = r"^([0-9]{1,18})-([0-9]{1,18})$"
 
 
-def archive_entries(work: Work) -> Content:
+def archive_entries(work: WindowWork) -> Content:
     """Archive the stream's entries of the window.
 
     Answers {"rows": ..., "beyond": ..., "beyond_seq": ...}. The latter two are entries that the
@@ -40,20 +40,20 @@ def archive_entries(work: Work) -> Content:
     return run_stage(work, "entries", make)
 
 
-def _count_beyond(work: Work) -> int:
+def _count_beyond(work: WindowWork) -> int:
     """Entries of the window whose milliseconds no column of 64 bits with sign can hold."""
-    window, door = work.plan.window, work.run.watch.door
+    window, connections = work.plan.window, work.run.watch.connections
     if window.to_id <= LAST_HELD:
         return 0
     # Here, since they need PySpark, and such IDs are rare.
-    from pyspark_redis_streams.batch.counting import walk
+    from pyspark_redis_streams.batch.entry_counts import walk
 
     after, last = max(window.from_id, LAST_HELD), window.to_id
     most = window.to_added - window.from_added
-    return walk(door, work.plan.stream, after, last, most)[1]
+    return walk(connections, work.plan.stream, after, last, most)[1]
 
 
-def archive_retries(work: Work) -> Content:
+def archive_retries(work: WindowWork) -> Content:
     """Archive the copies in the groups' own retry streams. Answers {"rows": {group: ...}}."""
 
     def make(directory: str) -> Content:
@@ -67,9 +67,9 @@ def archive_retries(work: Work) -> Content:
     return run_stage(work, "retries", make)
 
 
-def archive_letters(work: Work) -> Content:
+def archive_dead_letters(work: WindowWork) -> Content:
     """Archive the dead letters of the window's time, when payloads are. Answers {"rows": ...}."""
-    if work.plan.payload is not Payload.FULL:
+    if work.plan.payload is not ArchivedPayload.FULL:
         return {"rows": {}}
     columns = f"id STRING, ms BIGINT, seq BIGINT, {_FIELDS}"
     options = {"duplicateFields": "keep", "pageSize": str(work.plan.page_size)}
@@ -87,7 +87,7 @@ def archive_letters(work: Work) -> Content:
     return run_stage(work, "letters", make)
 
 
-def read_slices(work: Work, stream: str, edges: Sequence[EntryId]) -> DataFrame:
+def read_slices(work: WindowWork, stream: str, edges: Sequence[EntryId]) -> DataFrame:
     """Entries after the first edge, up to the last: a task for each slice, in order of IDs."""
     columns, options = _what_to_read(work)
     slices = [read_slice(work.run, stream, ends, columns, options) for ends in pairwise(edges)]
@@ -95,7 +95,11 @@ def read_slices(work: Work, stream: str, edges: Sequence[EntryId]) -> DataFrame:
 
 
 def read_slice(
-    run: Run, stream: str, ends: tuple[EntryId, EntryId], columns: str, options: Mapping[str, str]
+    run: PipelineRun,
+    stream: str,
+    ends: tuple[EntryId, EntryId],
+    columns: str,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """Entries after one ID up to another, in one task. What is gone meanwhile is left out.
 
@@ -105,7 +109,11 @@ def read_slice(
 
 
 def _load(
-    run: Run, stream: str, ends: tuple[EntryId, EntryId], columns: str, options: Mapping[str, str]
+    run: PipelineRun,
+    stream: str,
+    ends: tuple[EntryId, EntryId],
+    columns: str,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """The same, with a null where a sequence number is one that no column can hold."""
     given = {
@@ -126,17 +134,17 @@ def _is_held() -> Column:
     return F.col("seq").isNotNull()
 
 
-def _what_to_read(work: Work) -> tuple[str, dict[str, str]]:
+def _what_to_read(work: WindowWork) -> tuple[str, dict[str, str]]:
     plan = work.plan
     prefix = _prefix(work)
     computed = ["bytes", "root"] if prefix == "_" else ["bytes"]
     columns = ["ms BIGINT", "seq BIGINT", "bytes BIGINT"]
     columns += ["root STRING"] if prefix == "_" else [f"`{FIELD}{prefix}original_id` STRING"]
     columns += [f"`{FIELD}{prefix}retry_count` STRING"]
-    if plan.payload is not Payload.NONE:
+    if plan.payload is not ArchivedPayload.NONE:
         computed.append("hash")
         columns.append("hash BIGINT")
-    if plan.payload is Payload.FULL:
+    if plan.payload is ArchivedPayload.FULL:
         columns.append(_FIELDS)
     if plan.business_key is not None:
         columns.append(f"`{FIELD}{plan.business_key}` STRING")
@@ -144,13 +152,13 @@ def _what_to_read(work: Work) -> tuple[str, dict[str, str]]:
         "computed": ",".join(computed),
         # An entry may name a field twice: a full payload is all of it, and the last one counts,
         # which is what a recovery has added.
-        "duplicateFields": "keep" if plan.payload is Payload.FULL else "last",
+        "duplicateFields": "keep" if plan.payload is ArchivedPayload.FULL else "last",
         "fieldPrefix": FIELD,
         "pageSize": str(plan.page_size),
     }
 
 
-def _shape(work: Work, frame: DataFrame) -> DataFrame:
+def _shape(work: WindowWork, frame: DataFrame) -> DataFrame:
     """The columns of the archive: a root only where the marks of a copy are complete."""
     plan, prefix = work.plan, _prefix(work)
     root = F.col("root") if prefix == "_" else F.col(f"`{FIELD}{prefix}original_id`")
@@ -164,13 +172,13 @@ def _shape(work: Work, frame: DataFrame) -> DataFrame:
         F.when(is_copy, root_seq).alias("root_seq"),
         F.when(is_copy, count.try_cast("int")).alias("retry_count"),
     ]
-    chosen += ["hash"] if plan.payload is not Payload.NONE else []
-    chosen += ["fields"] if plan.payload is Payload.FULL else []
+    chosen += ["hash"] if plan.payload is not ArchivedPayload.NONE else []
+    chosen += ["fields"] if plan.payload is ArchivedPayload.FULL else []
     if plan.business_key is not None:
         chosen.append(F.col(f"`{FIELD}{plan.business_key}`").alias("key"))
     return frame.select(*chosen)
 
 
-def _prefix(work: Work) -> str:
+def _prefix(work: WindowWork) -> str:
     """Of the fields that a recovery adds; groups of one stream that differ are rare."""
     return work.plan.targets[0].field_prefix if work.plan.targets else "_"

@@ -76,8 +76,8 @@ def _local_footer(file: str) -> tuple[int, str | None]:
         found = pq.read_metadata(plain_path(file))
     except (OSError, pa.ArrowException) as error:
         raise ArchiveUnusable(f"cannot read {file}: {error}") from error
-    told = (found.metadata or {}).get(SCHEMA.encode())
-    return found.num_rows, None if told is None else told.decode()
+    reported = (found.metadata or {}).get(SCHEMA.encode())
+    return found.num_rows, None if reported is None else reported.decode()
 
 
 def _hadoop_footer(storage: Storage, file: str) -> tuple[int, str | None]:
@@ -91,8 +91,8 @@ def _hadoop_footer(storage: Storage, file: str) -> tuple[int, str | None]:
         source = parquet.util.HadoopInputFile.fromPath(place, session._jsc.hadoopConfiguration())
         reader = parquet.ParquetFileReader.open(source)
         try:
-            told = reader.getFooter().getFileMetaData().getKeyValueMetaData().get(SCHEMA)
-            return int(reader.getRecordCount()), told
+            reported = reader.getFooter().getFileMetaData().getKeyValueMetaData().get(SCHEMA)
+            return int(reader.getRecordCount()), reported
         finally:
             reader.close()
     except Py4JJavaError as error:

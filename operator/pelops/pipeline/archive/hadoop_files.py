@@ -66,7 +66,7 @@ class HadoopFiles:
                 raise
 
     def create(self, path: str, content: bytes) -> bool:
-        """Make a file unless there is one; of several that do so at once one is told it did."""
+        """Make a file unless there is one; of several that do so at once one is reported it did."""
         if self._do(path, "create", lambda f, place: f.hasPathCapability(place, _ONLY_IF_ABSENT)):
             return self._create_object(path, content)
         unfinished = self._write_beside(path, content)

@@ -44,13 +44,13 @@ def slug(name: str) -> str:
     """A name of Redis as the name of a directory: no two are alike, and none is the archive's."""
     if not name:
         return _EMPTY
-    told = quote(name, safe="").replace("~", "%7E")
-    if told.startswith((".", "_")) or told.endswith(_OURS):
-        told = told.replace(".", "%2E").replace("_", "%5F")
-    if len(told) <= _LONGEST:
-        return told
+    reported = quote(name, safe="").replace("~", "%7E")
+    if reported.startswith((".", "_")) or reported.endswith(_OURS):
+        reported = reported.replace(".", "%2E").replace("_", "%5F")
+    if len(reported) <= _LONGEST:
+        return reported
     digest = blake2b(name.encode(), digest_size=16).hexdigest()
-    return f"{told[:_SHOWN]}~{digest}"
+    return f"{reported[:_SHOWN]}~{digest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ _TAKEN: Final = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR}
 
 
 def is_local(path: str) -> bool:
-    """Whether a path names a file of this machine, whatever Hadoop is told."""
+    """Whether a path names a file of this machine, whatever Hadoop is informed."""
     if path.startswith(_SCHEME):
         return True
     return "://" not in path and not any(os.environ.get(name) for name in _OF_HADOOP)
@@ -59,7 +59,7 @@ class LocalFiles:
         _forget_checksum(plain_path(path))
 
     def create(self, path: str, content: bytes) -> bool:
-        """Make a file unless there is one; of several that do so at once one is told it did."""
+        """Make a file unless there is one; of several that do so at once one is reported it did."""
         unfinished = self._write_beside(path, content)
         try:
             return link_exclusively(unfinished, path)
@@ -182,8 +182,8 @@ def _explained(what: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        told = f"cannot {what} {path}: {error.strerror or error}"
-        raise ArchiveUnusable(f"{told}{_hint(error, path)}") from error
+        message = f"cannot {what} {path}: {error.strerror or error}"
+        raise ArchiveUnusable(f"{message}{_hint(error, path)}") from error
 
 
 def _hint(error: OSError, path: str) -> str:

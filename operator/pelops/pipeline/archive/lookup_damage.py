@@ -91,9 +91,9 @@ def find_missing_plans(archive: ArchiveFiles, streams: Iterable[ArchivedStream])
         numbers = window_numbers(archive.names(f"{base}/{stream}"))
         windows = [f"{base}/{stream}/window={number}" for number in numbers]
         # A run that died before its first plan leaves a window without records.
-        told = [one for one in windows if any(map(_is_record, archive.names(one)))]
-        if told:
-            path, problem = f"{told[-1]}/{_PLAN}", "is missing, or cannot be read"
+        reported = [one for one in windows if any(map(_is_record, archive.names(one)))]
+        if reported:
+            path, problem = f"{reported[-1]}/{_PLAN}", "is missing, or cannot be read"
             found.append(Damage(stage=stream, part="", path=path, problem=problem))
     return found
 
@@ -115,15 +115,15 @@ def _read_window(archive: ArchiveFiles, stream: str, number: int) -> _Window:
         if name in (_PLAN, _MANIFEST, STAGES) or _is_marker(name):
             path = place.record(name)
             try:
-                told = archive.read_record(path)
+                reported = archive.read_record(path)
                 # A run that merges or removes windows may have taken it since the listing.
-                records[name] = told or {}
-                if name == _PLAN and told is not None:
-                    plan = parse_plan(told, path)
+                records[name] = reported or {}
+                if name == _PLAN and reported is not None:
+                    plan = parse_plan(reported, path)
             except FileDamaged:
                 unreadable.append(name)
-    stages = {f"{stage}.json": told for stage, told in records.get(STAGES, {}).items()}
-    merged = {name: told for name, told in stages.items() if _is_marker(name)}
+    stages = {f"{stage}.json": reported for stage, reported in records.get(STAGES, {}).items()}
+    merged = {name: reported for name, reported in stages.items() if _is_marker(name)}
     return _Window(
         place=place,
         plan=plan,
@@ -164,10 +164,10 @@ def _damaged_files(window: _Window, tables: _Tables) -> Iterator[Damage]:
     if window.plan is None:
         return
     directory_of = partial(window.place.target, day=window.plan.day)
-    for record, told in window.records.items():
+    for record, reported in window.records.items():
         stage = record.removesuffix(".json")
         own = {}
-        for path, file in told.get(FILES, {}).items():
+        for path, file in reported.get(FILES, {}).items():
             if stage.startswith("group=") and not path.startswith(f"{STATUSES}/"):
                 continue  # no lookup reads it
             unit = directory_of(f"{stage}/{path}".rpartition("/")[0]).rpartition("/")[0]

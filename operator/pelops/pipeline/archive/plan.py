@@ -9,9 +9,9 @@ from typing import Any, Final
 from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import InvalidSpec
-from pelops.pipeline.archive.windows import Bookmark, milliseconds, moment
+from pelops.pipeline.archive.windows import Checkpoint, milliseconds, moment
 from pelops.pipeline.errors import ArchiveUnusable, FileDamaged
-from pelops.pipeline.settings import Payload, Target
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 
 VERSION: Final = 2
 
@@ -22,8 +22,8 @@ class Plan:
 
     stream: str
     window: Window
-    targets: tuple[Target, ...]
-    payload: Payload
+    targets: tuple[AuditTarget, ...]
+    payload: ArchivedPayload
     business_key: str | None = None
     cuts: tuple[EntryId, ...] = ()  # where the reading is cut into tasks: a task begins at each
     page_size: int = 1000  # entries of one call
@@ -42,9 +42,9 @@ class Plan:
     made_ms: int = 0
 
     @property
-    def end(self) -> Bookmark:
+    def end(self) -> Checkpoint:
         """Where the next window begins."""
-        return Bookmark(at_id=self.window.to_id, added=self.window.to_added, at=self.window.at)
+        return Checkpoint(at_id=self.window.to_id, added=self.window.to_added, at=self.window.at)
 
     @property
     def day(self) -> str:
@@ -108,8 +108,8 @@ def _parse(found: Mapping[str, Any]) -> Plan:
     return Plan(
         stream=found["stream"],
         window=parse_window(found["window"]),
-        targets=tuple(Target(**one) for one in found["targets"]),
-        payload=Payload(found["payload"]),
+        targets=tuple(AuditTarget(**one) for one in found["targets"]),
+        payload=ArchivedPayload(found["payload"]),
         business_key=found["business_key"],
         cuts=tuple(parse_entry_id(cut) for cut in found["cuts"]),
         page_size=found["page_size"],

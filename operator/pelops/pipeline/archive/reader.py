@@ -55,8 +55,8 @@ class ArchiveFiles:
         self.root: Final = path.rstrip("/")
         self._left_out: set[str] = set()
         self._shown = root
-        told = self.read_record(layout_path(self.root))
-        if told is None:
+        reported = self.read_record(layout_path(self.root))
+        if reported is None:
             file = self._find_file()
             problem = (
                 f"{root} holds no archive of this release: give"
@@ -64,9 +64,10 @@ class ArchiveFiles:
                 else f"the archive path {root} cannot be used: {file} is a file. Give"
             )
             raise ArchiveUnusable(f"{problem} the directory that --archive of `audit` names")
-        if told.get("version") != VERSION:
+        if reported.get("version") != VERSION:
             raise ArchiveUnusable(
-                f"{root} has version {told.get('version')} of the archive's layout; this release "
+                f"{root} has version {reported.get('version')} of the archive's layout; this "
+                "release "
                 f"reads version {VERSION}. Use the release that made it"
             )
 
@@ -224,9 +225,9 @@ def _open(root: str, environment: Mapping[str, str]) -> tuple[Any, str]:
 
 def _open_s3(environment: Mapping[str, str]) -> Any:
     """The store that the pipeline writes to, by the variables that it reads."""
-    told = environment.get("PELOPS_AUDIT_S3_ENDPOINT", "")
-    scheme, found, host = told.rpartition("://")
-    region = environment.get("PELOPS_AUDIT_S3_REGION") or ("us-east-1" if told else None)
+    reported = environment.get("PELOPS_AUDIT_S3_ENDPOINT", "")
+    scheme, found, host = reported.rpartition("://")
+    region = environment.get("PELOPS_AUDIT_S3_REGION") or ("us-east-1" if reported else None)
     return fs.S3FileSystem(
         endpoint_override=host or None, scheme=scheme if found else "https", region=region
     )

@@ -20,11 +20,11 @@ from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.engine.functions import DataFrame, is_on_driver, unite
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.errors import StageFailed
-from pelops.pipeline.redis_reader import GroupLook, StreamLook, Watch
-from pelops.pipeline.stages import Content, Work, run_stage, write_part, write_sorted
+from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
+from pelops.pipeline.stages import Content, WindowWork, run_stage, write_part, write_sorted
 from pyspark_redis_streams.errors import GroupMissing, RedisStreamsError, StreamMissing
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import Door
+from pyspark_redis_streams.redis.connections import ServerConnections
 
 PENDING: Final = "ms BIGINT, seq BIGINT, consumer STRING, idle_ms BIGINT, delivery_count BIGINT"
 _PENDING_PAGE: Final = 1000
@@ -35,19 +35,19 @@ _CHECKED_AT_ONCE: Final = 500
 class Snapshot:
     """What the looks said, for one group."""
 
-    before: GroupLook | None  # None: there was no such group
-    after: GroupLook | None
-    stream: StreamLook  # at the end
+    before: GroupSnapshot | None  # None: there was no such group
+    after: GroupSnapshot | None
+    stream: StreamSnapshot  # at the end
     pending: int  # rows
     at_ms: int
-    counts_trimmed: bool = False  # see `ServerLook`
+    counts_trimmed: bool = False  # see `ServerSnapshot`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LastLook:
+class PreviousGroupState:
     """A group at the end of the audit before; of a first one nothing is known."""
 
-    group: GroupLook | None = None
+    group: GroupSnapshot | None = None
     was_missing: bool = False  # the stream was looked at, and had no such group
 
     @property
@@ -55,7 +55,7 @@ class LastLook:
         return self.group.position if self.group else EntryId.MIN
 
 
-def take_snapshot(work: Work) -> Content:
+def take_snapshot(work: WindowWork) -> Content:
     """Look at all groups of the window's stream. Answers what `read_snapshot` reads."""
     plan, watch = work.plan, work.run.watch
 
@@ -96,29 +96,29 @@ def take_snapshot(work: Work) -> Content:
 def read_snapshot(content: Mapping[str, Any], group: str) -> Snapshot:
     """One group's part of what `take_snapshot` answered."""
     return Snapshot(
-        before=parse_look(content["before"][group]),
-        after=parse_look(content["after"][group]),
-        stream=parse_stream_look(content["stream"]),
+        before=parse_snapshot(content["before"][group]),
+        after=parse_snapshot(content["after"][group]),
+        stream=parse_stream_snapshot(content["stream"]),
         pending=content["rows"]["pending"].get(group, 0),
         at_ms=content["at_ms"],
         counts_trimmed=content.get("counts_trimmed", False),
     )
 
 
-def read_last_look(work: Work, group: str) -> LastLook:
+def read_previous_state(work: WindowWork, group: str) -> PreviousGroupState:
     """The group when the window before was looked at."""
     content = None
     if work.place.number and not work.plan.breaks:
         content = work.run.storage.read_json(work.place.before.part("snapshot.json"))
     if content is None:
-        return LastLook()
-    return LastLook(
-        group=parse_look(content["after"].get(group)),
+        return PreviousGroupState()
+    return PreviousGroupState(
+        group=parse_snapshot(content["after"].get(group)),
         was_missing="all_groups" in content and group not in content["all_groups"],
     )
 
 
-def lowest_position(work: Work) -> EntryId:
+def lowest_position(work: WindowWork) -> EntryId:
     """Nothing at or below it need be looked for: every group had passed it before the archive."""
     plan = work.plan
     positions = [plan.positions.get(t.group, EntryId.MIN) for t in plan.targets]
@@ -126,7 +126,7 @@ def lowest_position(work: Work) -> EntryId:
     return min(in_window, settled_to(work, "lowest_undelivered"), plan.window.to_id)
 
 
-def settled_to(work: Work, lowest_of: str) -> EntryId:
+def settled_to(work: WindowWork, lowest_of: str) -> EntryId:
     """Before the lowest entry of earlier windows of which a group's marker tells by this name.
 
     To be asked when the window before is audited: one that is only archived tells nothing yet.
@@ -141,14 +141,14 @@ def settled_to(work: Work, lowest_of: str) -> EntryId:
     return min(lowest)
 
 
-def _complete(watch: Watch, stream: str, group: str, look: GroupLook) -> GroupLook:
+def _complete(watch: RedisReader, stream: str, group: str, look: GroupSnapshot) -> GroupSnapshot:
     """With the time of the last delivery, where the server does not know how much was read."""
     if look.entries_read is not None or not look.consumers:
         return look
     return replace(look, given_ms=watch.given_ms(stream, group))
 
 
-def _write_present(work: Work, directory: str) -> int:
+def _write_present(work: WindowWork, directory: str) -> int:
     """IDs that are still there, of those that a group had not passed when the archive began."""
     plan, after, last = work.plan, lowest_position(work), work.plan.window.to_id
     edges = [after, *(cut for cut in plan.cuts if after < cut < last), last]
@@ -160,7 +160,9 @@ def _write_present(work: Work, directory: str) -> int:
     return write_part(work, unite(slices), f"{directory}/present")
 
 
-def _write_pending(work: Work, stream: str, group: str, look: StreamLook, path: str) -> int:
+def _write_pending(
+    work: WindowWork, stream: str, group: str, look: StreamSnapshot, path: str
+) -> int:
     """The pending entries of a stream, each with whether its body is there."""
     try:
         frame = _with_bodies(work, _pending_frame(work, stream, group), stream, look)
@@ -173,7 +175,7 @@ def _write_pending(work: Work, stream: str, group: str, look: StreamLook, path: 
         return write_sorted(work, none, path, "ms", "seq")
 
 
-def _pending_frame(work: Work, stream: str, group: str) -> DataFrame:
+def _pending_frame(work: WindowWork, stream: str, group: str) -> DataFrame:
     given = {
         "stream": stream,
         "view": "pending",
@@ -186,7 +188,9 @@ def _pending_frame(work: Work, stream: str, group: str) -> DataFrame:
     return frame.where(F.col("ms").isNotNull() & F.col("seq").isNotNull())
 
 
-def _with_bodies(work: Work, frame: DataFrame, stream: str, look: StreamLook) -> DataFrame:
+def _with_bodies(
+    work: WindowWork, frame: DataFrame, stream: str, look: StreamSnapshot
+) -> DataFrame:
     """Below the first entry there is none; within, only XDEL can have left a hole."""
     first = look.first or look.last_generated
     is_below = _before("ms", "seq", first) if look.first else F.lit(True)
@@ -208,7 +212,7 @@ class _BodyCheck:
         self._stream = stream
         self._options = options
         self._at_once = at_once  # entries: each is answered whole
-        self._door: Door | None = None
+        self._connections: ServerConnections | None = None
 
     def __call__(self, ms: int, seq: int) -> bool:
         return self._of([f"{ms}-{seq}"])[0]
@@ -221,19 +225,21 @@ class _BodyCheck:
         return pa.array([one for part in parts for one in part], pa.bool_())
 
     def _of(self, ids: Sequence[str]) -> list[bool]:
-        door = self._door = self._door or Door(self._options.server)
+        connections = self._connections = self._connections or ServerConnections(
+            self._options.server
+        )
         commands = [("XRANGE", self._stream, one, one) for one in ids]
 
         def ask() -> list[bool]:
-            link = door.link_for(self._stream)
+            link = connections.link_for(self._stream)
             for command in commands:
                 link.send(*command)
             return [bool(link.receive(*command)) for command in commands]
 
         try:
-            return door.persist(ask)
+            return connections.persist(ask)
         except RedisStreamsError:
-            door.forget()  # replies that nobody has fetched are those of no other question
+            connections.forget()  # replies that nobody has fetched are those of no other question
             raise
 
     def __getstate__(self) -> tuple[str, ReadOptions, int]:
@@ -241,14 +247,14 @@ class _BodyCheck:
 
     def __setstate__(self, state: tuple[str, ReadOptions, int]) -> None:
         self._stream, self._options, self._at_once = state
-        self._door = None
+        self._connections = None
 
 
-def _look_at_retries(work: Work, group: str, directory: str) -> Content | None:
+def _look_at_retries(work: WindowWork, group: str, directory: str) -> Content | None:
     """The group's own retry stream, looked at in the same order; None when there is none."""
     if group not in work.plan.retries:
         return None
-    watch: Watch = work.run.watch
+    watch: RedisReader = work.run.watch
     stream = derive_keys(work.plan.stream, group).retry
     before, look = watch.groups(stream).get(group), watch.stream(stream)
     rows = 0
@@ -265,7 +271,7 @@ def _look_at_retries(work: Work, group: str, directory: str) -> Content | None:
     }
 
 
-def _write_copies(work: Work, group: str, stream: str, directory: str) -> None:
+def _write_copies(work: WindowWork, group: str, stream: str, directory: str) -> None:
     """IDs of the copies that are still in the retry stream: few, since acknowledged ones go."""
     options = {"pageSize": str(work.plan.page_size)}
     ends = EntryId.MIN, work.plan.retries[group][1]
@@ -289,7 +295,7 @@ def bounded(entry_id: EntryId) -> tuple[int, int]:
     return min(entry_id.ms, most), min(entry_id.seq, most)
 
 
-def _render(look: GroupLook | None) -> Content | None:
+def _render(look: GroupSnapshot | None) -> Content | None:
     if look is None:
         return None
     return {
@@ -301,11 +307,11 @@ def _render(look: GroupLook | None) -> Content | None:
     }
 
 
-def parse_look(found: Mapping[str, Any] | None) -> GroupLook | None:
-    """A group as a snapshot's marker tells of it."""
+def parse_snapshot(found: Mapping[str, Any] | None) -> GroupSnapshot | None:
+    """A group as a snapshot's marker reports it."""
     if found is None:
         return None
-    return GroupLook(
+    return GroupSnapshot(
         position=parse_entry_id(found["position"]),
         pending=found["pending"],
         entries_read=found["entries_read"],
@@ -314,9 +320,9 @@ def parse_look(found: Mapping[str, Any] | None) -> GroupLook | None:
     )
 
 
-def parse_stream_look(found: Mapping[str, Any]) -> StreamLook:
-    """A stream as a snapshot's marker tells of it."""
-    return StreamLook(
+def parse_stream_snapshot(found: Mapping[str, Any]) -> StreamSnapshot:
+    """A stream as a snapshot's marker reports it."""
+    return StreamSnapshot(
         length=found["length"],
         added=found["added"],
         last_generated=parse_entry_id(found["last_generated"]),
@@ -326,7 +332,7 @@ def parse_stream_look(found: Mapping[str, Any]) -> StreamLook:
     )
 
 
-def _render_stream(look: StreamLook) -> Content:
+def _render_stream(look: StreamSnapshot) -> Content:
     return {
         "length": look.length,
         "added": look.added,

@@ -254,7 +254,7 @@ class Storage:
 
     def _write_file(self, frame: Any, path: str) -> None:
         """A frame of this process as the one file of a directory."""
-        from pelops.pipeline.engine.arrow.writing import render_parquet
+        from pelops.pipeline.engine.arrow.parquet_output import render_parquet
 
         is_whole = self._of(path).renames_whole(path)
         directory = f"{path}.{uuid4().hex}.unfinished" if is_whole else path

@@ -29,12 +29,12 @@ def check_layout(storage: Storage, root: str) -> None:
             f"the archive path {root} cannot be used: {obstacle}. Give --archive "
             "(PELOPS_AUDIT_ARCHIVE) the path of a directory; one that does not exist is created"
         )
-    told = storage.read_json(layout_path(root))
-    if told is None:
+    reported = storage.read_json(layout_path(root))
+    if reported is None:
         found = _is_first_layout(storage, root)
         version = 1 if found else VERSION
     else:
-        version = told.get("version", 0)
+        version = reported.get("version", 0)
     if version != VERSION:
         raise ArchiveUnusable(
             f"{root} has version {version} of the archive's layout; this release reads and writes "

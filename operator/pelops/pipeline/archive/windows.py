@@ -1,4 +1,4 @@
-"""Bookmarks to windows: which parts of a stream a run closes. Pure."""
+"""Checkpoints to windows: which parts of a stream a run closes. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind
 from pelops.errors import InvalidSpec
-from pelops.pipeline.redis_reader import StreamLook
+from pelops.pipeline.redis_reader import StreamSnapshot
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bookmark:
+class Checkpoint:
     """`added` entries had been added, the last of them `at_id`."""
 
     at_id: EntryId
@@ -36,10 +36,10 @@ def milliseconds(at: datetime) -> int:
     return (at - EPOCH) // MILLISECOND
 
 
-def read_bookmark(event: LedgerEvent, stream: str) -> Bookmark | None:
-    """The bookmark of a stream that an event of the ledger is; None for any other event."""
+def read_checkpoint(event: LedgerEvent, stream: str) -> Checkpoint | None:
+    """The checkpoint of a stream that an event of the ledger is; None for any other event."""
     details = event.details
-    if event.kind != LedgerKind.BOOKMARK or details.get("stream") != stream:
+    if event.kind != LedgerKind.CHECKPOINT or details.get("stream") != stream:
         return None
     added = details.get("entries_added", "")
     try:
@@ -48,14 +48,14 @@ def read_bookmark(event: LedgerEvent, stream: str) -> Bookmark | None:
         return None
     if not (added.isascii() and added.isdigit()):
         return None
-    return Bookmark(at_id=at_id, added=int(added), at=moment(event.entry_id.ms))
+    return Checkpoint(at_id=at_id, added=int(added), at=moment(event.entry_id.ms))
 
 
 # A schedule is late by a little now and then, and early the next time.
 _TOLERANCE = 0.1
 
 
-def find_break(known: Bookmark, look: StreamLook) -> str | None:
+def find_break(known: Checkpoint, look: StreamSnapshot) -> str | None:
     """Why the stream is not the one that was known, or not as far; None when it goes on."""
     if look.added < known.added or look.last_generated < known.at_id:
         return (
@@ -86,7 +86,7 @@ class Traces:
     ledger_is_left: bool | None  # whether an event that was archived is; None: there was none
 
 
-def find_replacement(known: Bookmark, look: StreamLook, traces: Traces) -> Replacement:
+def find_replacement(known: Checkpoint, look: StreamSnapshot, traces: Traces) -> Replacement:
     """Whether another stream took the place of the archived one, and was filled beyond it.
 
     Trimming also removes all that was archived: then only the server's past tells them apart.
@@ -133,23 +133,24 @@ class Replacement:
     doubt: str | None = None
 
 
-def beginning(look: StreamLook, now: Bookmark) -> Bookmark:
+def beginning(look: StreamSnapshot, now: Checkpoint) -> Checkpoint:
     """Where the archive of a stream begins that it knows nothing of: before what is left of it."""
     before = EntryId.MIN if look.removed == 0 else (look.first or look.last_generated).before()
     if look.first is None:
         before = look.last_generated
-    return Bookmark(at_id=before, added=look.removed, at=now.at)
+    return Checkpoint(at_id=before, added=look.removed, at=now.at)
 
 
 def close_windows(
-    begin: Bookmark, bookmarks: Iterable[Bookmark], *, span: timedelta | None, number: int
+    begin: Checkpoint, checkpoints: Iterable[Checkpoint], *, span: timedelta | None, number: int
 ) -> list[Window]:
-    """Windows from `begin` on, each as long as `span` or longer; None: one up to the last bookmark.
+    """Windows from `begin` on, each as long as `span` or longer; None: one up to the last
+    checkpoint.
 
-    A window begins where the one before ended. Without a bookmark as late as that, nothing is
-    closed. Bookmarks may come in any order; those that contradict the others are left out.
+    A window begins where the one before ended. Without a checkpoint as late as that, nothing is
+    closed. Checkpoints may come in any order; those that contradict the others are left out.
     """
-    ends = _choose_ends(begin, _consistent(begin, bookmarks), span)
+    ends = _choose_ends(begin, _consistent(begin, checkpoints), span)
     return [
         Window(
             number=number + place,
@@ -164,24 +165,24 @@ def close_windows(
 
 
 def _choose_ends(
-    begin: Bookmark, bookmarks: Sequence[Bookmark], span: timedelta | None
-) -> list[Bookmark]:
+    begin: Checkpoint, checkpoints: Sequence[Checkpoint], span: timedelta | None
+) -> list[Checkpoint]:
     if span is None:
-        return list(bookmarks[-1:])
+        return list(checkpoints[-1:])
     least, ends, last = span * (1 - _TOLERANCE), [], begin
-    for bookmark in bookmarks:
-        if bookmark.at - last.at >= least:
-            ends.append(bookmark)
-            last = bookmark
+    for checkpoint in checkpoints:
+        if checkpoint.at - last.at >= least:
+            ends.append(checkpoint)
+            last = checkpoint
     return ends
 
 
-def _consistent(begin: Bookmark, bookmarks: Iterable[Bookmark]) -> list[Bookmark]:
+def _consistent(begin: Checkpoint, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """In order of time, and neither ID nor count ever going back."""
-    kept: list[Bookmark] = []
+    kept: list[Checkpoint] = []
     last = begin
-    for bookmark in sorted(bookmarks, key=lambda one: (one.at, one.added, one.at_id)):
-        if bookmark.added >= last.added and bookmark.at_id >= last.at_id:
-            kept.append(bookmark)
-            last = bookmark
+    for checkpoint in sorted(checkpoints, key=lambda one: (one.at, one.added, one.at_id)):
+        if checkpoint.added >= last.added and checkpoint.at_id >= last.at_id:
+            kept.append(checkpoint)
+            last = checkpoint
     return kept

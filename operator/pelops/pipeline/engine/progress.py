@@ -21,11 +21,11 @@ EVERY_S: Final = 10.0
 
 
 @contextmanager
-def progress_told(session: LazySession, every_s: float = EVERY_S) -> Iterator[None]:
+def progress_reported(session: LazySession, every_s: float = EVERY_S) -> Iterator[None]:
     """Log the tasks of the jobs that run now, as long as the block lasts."""
     ended = threading.Event()
     arguments = (session, ended, every_s)
-    teller = threading.Thread(target=_tell, args=arguments, name="progress", daemon=True)
+    teller = threading.Thread(target=_report, args=arguments, name="progress", daemon=True)
     teller.start()
     try:
         yield
@@ -34,17 +34,17 @@ def progress_told(session: LazySession, every_s: float = EVERY_S) -> Iterator[No
         teller.join(timeout=5)
 
 
-def _tell(session: LazySession, ended: threading.Event, every_s: float) -> None:
+def _report(session: LazySession, ended: threading.Event, every_s: float) -> None:
     while not ended.wait(every_s):
         context = session.context
         if context is None:
             continue
         try:
-            told = describe_tasks(context)
+            reported = describe_tasks(context)
         except (Py4JError, OSError):
             return  # Java is gone: the run itself says why
-        if told is not None:
-            log.info("%s", told)
+        if reported is not None:
+            log.info("%s", reported)
 
 
 def describe_tasks(context: SparkContext) -> str | None:

@@ -7,14 +7,14 @@ from typing import Final
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import WindowPlace
 from pelops.pipeline.archive.plan import Plan
-from pelops.pipeline.archive.planning import BYTES_OF_A_PAGE, page_size
-from pelops.pipeline.settings import Payload, Target
-from pelops.pipeline.stages import Run
+from pelops.pipeline.archive.window_selection import BYTES_OF_A_PAGE, page_size
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget
+from pelops.pipeline.stages import PipelineRun
 
 _MOST_BYTES: Final = 256 * 2**20  # of payloads, which are archived in full
 
 
-def is_small(run: Run, plan: Plan) -> bool:
+def is_small(run: PipelineRun, plan: Plan) -> bool:
     """Whether the driver works on a window by itself.
 
     By counters alone: what was added, what is pending, what ledgers and retry streams hold. Tables
@@ -23,12 +23,12 @@ def is_small(run: Run, plan: Plan) -> bool:
     settings = run.settings
     if settings.sent is not None or settings.effects is not None:
         return False
-    if plan.payload is Payload.FULL and not _fits(plan.produced, plan.page_size):
+    if plan.payload is ArchivedPayload.FULL and not _fits(plan.produced, plan.page_size):
         return False
     return plan.produced < settings.spark_from and count_rows(run, plan) < settings.spark_from
 
 
-def is_small_stream(run: Run, stream: str) -> bool:
+def is_small_stream(run: PipelineRun, stream: str) -> bool:
     """Whether all entries of a stream, with all their fields, are read without Spark."""
     number = run.watch.stream(stream).length
     if number >= run.settings.spark_from:
@@ -36,14 +36,14 @@ def is_small_stream(run: Run, stream: str) -> bool:
     return not number or _fits(number, page_size(run.watch, stream))
 
 
-def count_rows(run: Run, plan: Plan) -> int:
+def count_rows(run: PipelineRun, plan: Plan) -> int:
     """About as many rows as its stages look at."""
     groups = run.watch.groups(plan.stream)
     pending = sum(groups[one.group].pending for one in plan.targets if one.group in groups)
     return plan.produced + pending + sum(_rows_of_group(run, plan, one) for one in plan.targets)
 
 
-def _rows_of_group(run: Run, plan: Plan, target: Target) -> int:
+def _rows_of_group(run: PipelineRun, plan: Plan, target: AuditTarget) -> int:
     keys = derive_keys(plan.stream, target.group)
     return sum(
         [
@@ -54,14 +54,14 @@ def _rows_of_group(run: Run, plan: Plan, target: Target) -> int:
     )
 
 
-def _open_before(run: Run, plan: Plan, target: Target) -> int:
+def _open_before(run: PipelineRun, plan: Plan, target: AuditTarget) -> int:
     """Entries that the window before has left open: they are looked at again."""
     if not plan.window.number:
         return 0
     number = plan.window.number - 1
     before = WindowPlace(root=run.settings.archive, stream=plan.stream, number=number)
-    told = run.storage.read_json(before.of_group(target.group, "audit.json"))
-    return 0 if told is None else int(told["summary"].get("open", 0))
+    reported = run.storage.read_json(before.of_group(target.group, "audit.json"))
+    return 0 if reported is None else int(reported["summary"].get("open", 0))
 
 
 def _fits(entries: int, entries_of_a_page: int) -> bool:

@@ -9,8 +9,8 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Final
 
-from pelops.pipeline.errors import WrongSettings
-from pelops.pipeline.settings import Settings, TableFormat
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.settings import PipelineSettings, TableFormat
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -33,7 +33,9 @@ class LazySession:
     To start Java takes some seconds and some hundred MiB.
     """
 
-    def __init__(self, settings: Settings | None = None, given: SparkSession | None = None) -> None:
+    def __init__(
+        self, settings: PipelineSettings | None = None, given: SparkSession | None = None
+    ) -> None:
         self._settings = settings
         self._found = given
         self._opening = Lock()
@@ -63,7 +65,7 @@ def as_lazy(session: SparkSession | LazySession) -> LazySession:
     return session if isinstance(session, LazySession) else LazySession(given=session)
 
 
-def open_session(settings: Settings, entries: int = LONG_RUN + 1) -> SparkSession:
+def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> SparkSession:
     """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
     from pyspark.sql import SparkSession
 
@@ -80,8 +82,8 @@ def open_session(settings: Settings, entries: int = LONG_RUN + 1) -> SparkSessio
     return session
 
 
-def session_options(settings: Settings, entries: int = LONG_RUN + 1) -> dict[str, str]:
-    """What the session is made with; what spark-submit was told wins where it concerns the JVM.
+def session_options(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> dict[str, str]:
+    """What the session is made with; what spark-submit was given wins where it concerns the JVM.
 
     `entries`: about as many are looked at in it.
     """
@@ -102,8 +104,8 @@ def session_options(settings: Settings, entries: int = LONG_RUN + 1) -> dict[str
         options["spark.driver.memory"] = f"{max(512, int(settings.memory_mib * _SHARE_OF_JVM))}m"
     if options.get("spark.master", "").startswith("local"):
         options |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
-    is_told = _is_submitted() or "PYSPARK_SUBMIT_ARGS" in os.environ
-    of_java = [_SHORT_RUN] if entries <= LONG_RUN and not is_told else []
+    is_reported = _is_submitted() or "PYSPARK_SUBMIT_ARGS" in os.environ
+    of_java = [_SHORT_RUN] if entries <= LONG_RUN and not is_reported else []
     if os.environ.get("TMPDIR"):
         of_java.append(f"-Djava.io.tmpdir={os.environ['TMPDIR']}")
     if of_java:
@@ -111,7 +113,7 @@ def session_options(settings: Settings, entries: int = LONG_RUN + 1) -> dict[str
     return options | _s3_options(settings) | _table_options(settings)
 
 
-def _table_options(settings: Settings) -> dict[str, str]:
+def _table_options(settings: PipelineSettings) -> dict[str, str]:
     """What Delta Lake asks of a session; the catalogs of Iceberg are the user's to name."""
     table = settings.status_table
     if table is None or table.format is not TableFormat.DELTA:
@@ -124,7 +126,7 @@ def _table_options(settings: Settings) -> dict[str, str]:
     }
 
 
-def _s3_options(settings: Settings) -> dict[str, str]:
+def _s3_options(settings: PipelineSettings) -> dict[str, str]:
     # What is on its way to a store waits in a file, and /tmp may be no place for files.
     options = {"spark.hadoop.hadoop.tmp.dir": "${java.io.tmpdir}/hadoop-${user.name}"}
     if settings.s3_endpoint:
@@ -137,7 +139,7 @@ def _s3_options(settings: Settings) -> dict[str, str]:
     return options
 
 
-def refuse_connect(settings: Settings) -> None:
+def refuse_connect(settings: PipelineSettings) -> None:
     """Raise WrongSettings where a session would be one of Spark Connect."""
 
     server = os.environ.get("SPARK_REMOTE")
@@ -149,7 +151,7 @@ def refuse_connect(settings: Settings) -> None:
         problem = "this program has a session of Spark Connect"
     else:
         return
-    raise WrongSettings(
+    raise WrongPipelineSettings(
         f"{problem}, but the pipeline needs a classic session: it moves files and orders their"
         " rows through Java. Unset SPARK_REMOTE, and give the URL of a cluster by --master, use"
         " spark-submit, or leave --master out to run on this machine"

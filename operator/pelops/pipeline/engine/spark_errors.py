@@ -23,7 +23,7 @@ _NO_ROOM: Final = re.compile(
 )
 # The last line of a traceback that a Python worker handed on.
 _OF_WORKER: Final = re.compile(r"^(?:[a-z_]+\.)+errors\.([A-Z]\w+: .+)$", re.MULTILINE)
-# What Hadoop's object stores say, and what that means; the first that fits is told.
+# What Hadoop's object stores say, and what that means; the first that fits is reported.
 _OF_STORES: Final = (
     (
         r'No FileSystem for scheme "?s3n?\b',
@@ -95,16 +95,18 @@ def explain_failure(error: Exception, path: str) -> PelopsError:
     if full is not None:
         return ArchiveUnusable(f"cannot write {path}: {full.group(0).strip()[:_LONGEST]}")
     worker = _OF_WORKER.search(text)
-    told = worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason told")
-    return StageFailed(f"{path} could not be made: {told[:_LONGEST]}")
+    reported = (
+        worker.group(1) if worker else next(iter(text.strip().splitlines()), "no reason told")
+    )
+    return StageFailed(f"{path} could not be made: {reported[:_LONGEST]}")
 
 
 def explain_storage(error: Py4JJavaError) -> str:
     """Why a file system refused, in a sentence."""
     text = _text(error)
     meaning = _meaning(text)
-    told = str(error.java_exception.getMessage() or error.java_exception).splitlines()[0]
-    return told[:_LONGEST] if meaning is None else meaning
+    reported = str(error.java_exception.getMessage() or error.java_exception).splitlines()[0]
+    return reported[:_LONGEST] if meaning is None else meaning
 
 
 def is_missing(error: BaseException | None) -> bool:

@@ -28,7 +28,7 @@ class Fate(IntEnum):
     UNKNOWN = 11
 
 
-class Act(IntEnum):
+class AcknowledgementKind(IntEnum):
     """Whose acknowledgement it was."""
 
     WORKER = 0
@@ -50,9 +50,9 @@ class Removal(IntEnum):
 
 # The acts of the operator that end an entry. Tables name them as the ledger does.
 ENDING_ACTS: Final = {
-    Act.REQUEUED: LedgerKind.REQUEUED,
-    Act.DEAD_LETTERED: LedgerKind.DEAD_LETTERED,
-    Act.PAYLOAD_GONE: LedgerKind.PAYLOAD_GONE,
+    AcknowledgementKind.REQUEUED: LedgerKind.REQUEUED,
+    AcknowledgementKind.DEAD_LETTERED: LedgerKind.DEAD_LETTERED,
+    AcknowledgementKind.PAYLOAD_GONE: LedgerKind.PAYLOAD_GONE,
 }
 ACTS: Final = {kind.value: act for act, kind in ENDING_ACTS.items()}
 # What is proven; an entry that waits, or whose end is an act of the operator, needs no proof.
@@ -73,12 +73,14 @@ def name_of(member: IntEnum) -> str:
     return member.name.lower().replace("_", "-")
 
 
-def prove(fate: Fate, act: Act, removal: Removal, *, is_covered: bool) -> Proof | None:
+def prove(
+    fate: Fate, act: AcknowledgementKind, removal: Removal, *, is_covered: bool
+) -> Proof | None:
     """What the files prove of an entry at or below the position; None proves nothing.
 
     Never delivered is only proven of an entry that was added before the eyes of the files.
     """
-    if fate is Fate.ACKNOWLEDGED and act is not Act.WORKER:
+    if fate is Fate.ACKNOWLEDGED and act is not AcknowledgementKind.WORKER:
         return None
     if fate is Fate.UNDELIVERED:
         is_gone = removal in {Removal.DELETED, Removal.TRIMMED, Removal.STREAM_DELETED}

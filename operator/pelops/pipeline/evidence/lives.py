@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from pelops.pipeline.evidence.entries import EntryTable, Id
-from pelops.pipeline.evidence.fates import Act, Fate, Removal
+from pelops.pipeline.evidence.fates import AcknowledgementKind, Fate, Removal
 
 _PASSED = frozenset({Fate.READ_WITHOUT_RECORD, Fate.SKIPPED, Fate.BEFORE_GROUP})
 _ROOM = 4096  # entries
@@ -136,7 +136,7 @@ class GroupLives:
         if not columns.first_ms[at]:
             columns.first_ms[at] = at_ms
 
-    def acknowledge(self, number: int, act: Act, at_ms: int) -> bool:
+    def acknowledge(self, number: int, act: AcknowledgementKind, at_ms: int) -> bool:
         """It was acknowledged; False when it was not pending, and nothing happened."""
         if number not in self._pending:
             return False

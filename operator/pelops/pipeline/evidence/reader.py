@@ -26,7 +26,7 @@ from pelops.pipeline.evidence.tables import SCHEMA, build_batches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
+class EvidenceLocation:
     """Where the evidence lies, and how much of it is wanted."""
 
     directory: Path  # with the manifest: the server's appenddirname
@@ -36,7 +36,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class FileEvidence:
     """What the files say of the streams that were asked for."""
 
     begins_empty: bool  # the server held nothing before them
@@ -64,7 +64,7 @@ class Evidence:
         return rows
 
 
-def read_evidence(source: Source, groups: Sequence[GroupKeys]) -> Evidence:
+def read_evidence(source: EvidenceLocation, groups: Sequence[GroupKeys]) -> FileEvidence:
     """Read what the files say of groups, on their streams and on their retry streams.
 
     The server may go on writing. Raises EvidenceUnusable when the files are missing or damaged.
@@ -83,7 +83,7 @@ def read_evidence(source: Source, groups: Sequence[GroupKeys]) -> Evidence:
                     raise EvidenceUnusable(
                         f"{file.name} holds what no server writes: {shown!r} ({error})"
                     ) from error
-    return Evidence(
+    return FileEvidence(
         begins_empty=opened.begins_empty,
         acts=replay.acts,
         clock_ms=replay.clock_ms,

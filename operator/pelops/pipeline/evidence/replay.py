@@ -15,7 +15,7 @@ from typing import Final
 from pelops.domain.ledger import KIND_FIELD
 from pelops.pipeline.evidence.commands import STAMP, Command
 from pelops.pipeline.evidence.entries import EntryTable, Id, parse_id
-from pelops.pipeline.evidence.fates import ACTS, Act, Fate, Removal
+from pelops.pipeline.evidence.fates import ACTS, AcknowledgementKind, Fate, Removal
 from pelops.pipeline.evidence.lives import Delivery, GroupLives
 
 _POLICIES: Final = frozenset({b"KEEPREF", b"DELREF", b"ACKED"})
@@ -122,12 +122,12 @@ class Replay:
 
     streams: Mapping[bytes, StreamHistory]
     database: int = 0
-    in_base: bool = False  # what is told now is how things stood, not what happened
+    in_base: bool = False  # what is reported now is how things stood, not what happened
     clock_ms: int = 0  # the server's, as far as the files tell: it may be a little behind
     acts: int = 0  # commands and transactions that were looked at
     _selected: bool = True
     _ledgers: frozenset[bytes] = field(init=False)
-    _recorded: dict[tuple[bytes, Id], Act] = field(default_factory=dict)
+    _recorded: dict[tuple[bytes, Id], AcknowledgementKind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ledgers = frozenset(
@@ -208,7 +208,9 @@ class Replay:
             if len(command) > 4 and command[1] in self._ledgers and command[0].upper() == b"XADD":
                 added = read_added(command)
                 fields = dict(zip(added.pairs[::2], added.pairs[1::2], strict=False))
-                kind = ACTS.get(fields.get(_KIND, b"").decode(errors="replace"), Act.OTHER)
+                kind = ACTS.get(
+                    fields.get(_KIND, b"").decode(errors="replace"), AcknowledgementKind.OTHER
+                )
                 for name in fields:
                     if name[:1].isdigit() and b"-" in name:
                         self._recorded[command[1], parse_id(name)] = kind
@@ -284,7 +286,7 @@ class Replay:
         self, history: StreamHistory, group: GroupLives, name: bytes, ids: Sequence[Id]
     ) -> list[Id]:
         """Those of them that were pending."""
-        ledger, usual, done = history.ledgers.get(name, b""), Act.WORKER, []
+        ledger, usual, done = history.ledgers.get(name, b""), AcknowledgementKind.WORKER, []
         for entry_id in ids:
             number = history.table.find(entry_id)
             if number is not None:

@@ -21,8 +21,8 @@ from pelops.pipeline.engine.functions import DataFrame
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import at_or_before
 from pelops.pipeline.evidence.fates import ENDING_ACTS, Fate, Removal, name_of
-from pelops.pipeline.evidence.reader import Evidence, Source, read_evidence
-from pelops.pipeline.stages import Content, Work, run_stage, write_sorted
+from pelops.pipeline.evidence.reader import EvidenceLocation, FileEvidence, read_evidence
+from pelops.pipeline.stages import Content, WindowWork, run_stage, write_sorted
 
 STAGE: Final = "evidence"
 _IDS: Final = ("ms", "seq")
@@ -30,7 +30,7 @@ _BEFORE_GROUP: Final = name_of(Fate.BEFORE_GROUP)
 _STREAM_DELETED: Final = name_of(Removal.STREAM_DELETED)
 
 
-def archive_evidence(work: Work, aof_path: str, *, after: EntryId = EntryId.MAX) -> Content:
+def archive_evidence(work: WindowWork, aof_path: str, *, after: EntryId = EntryId.MAX) -> Content:
     """Archive what the files say of the window's entries, for each of its groups.
 
     `after`: begin there, when it lies before the window, for entries of earlier windows that are
@@ -39,7 +39,7 @@ def archive_evidence(work: Work, aof_path: str, *, after: EntryId = EntryId.MAX)
     """
     plan = work.plan
     groups = [derive_keys(plan.stream, target.group) for target in plan.targets]
-    source = Source(
+    source = EvidenceLocation(
         directory=Path(aof_path),
         database=work.run.settings.place.endpoint.db,
         after=min(plan.window.from_id, after),
@@ -58,7 +58,7 @@ def archive_evidence(work: Work, aof_path: str, *, after: EntryId = EntryId.MAX)
     return run_stage(work, STAGE, make)
 
 
-def join_proofs(work: Work, group: str, found: DataFrame) -> DataFrame:
+def join_proofs(work: WindowWork, group: str, found: DataFrame) -> DataFrame:
     """Rows, by their IDs, with `proof` and `covered`, and with acts that the ledger lacks by now.
 
     Without files nothing is proven.
@@ -73,14 +73,14 @@ def join_proofs(work: Work, group: str, found: DataFrame) -> DataFrame:
     )
 
 
-def read_covered(work: Work, group: str, after: EntryId) -> DataFrame:
+def read_covered(work: WindowWork, group: str, after: EntryId) -> DataFrame:
     """The IDs of entries after one that the files saw added, or tell the end of.
 
     Also of what no archive has; without those from before the group, and those of streams of the
     same name that were deleted before the window began.
     """
-    is_told = F.col("covered") | F.col("proof").isNotNull() | F.col("act").isNotNull()
-    rows = work.read(f"{STAGE}/group={slug(group)}").where(is_told)
+    is_reported = F.col("covered") | F.col("proof").isNotNull() | F.col("act").isNotNull()
+    rows = work.read(f"{STAGE}/group={slug(group)}").where(is_reported)
     was_deleted = F.coalesce(F.col("removal") == _STREAM_DELETED, F.lit(False))
     is_other = was_deleted & at_or_before(work.plan.window.from_id)
     is_ours = (F.col("fate") != _BEFORE_GROUP) & ~is_other & ~at_or_before(after)
@@ -97,27 +97,27 @@ class Creation:
 
 def read_creation(content: Content | None, group: str) -> Creation:
     """Of a group, from what `archive_evidence` answered; nothing without files."""
-    told = {} if content is None else content["groups"][group]
-    position = told.get("created_at")
+    reported = {} if content is None else content["groups"][group]
+    position = reported.get("created_at")
     return Creation(
         position=None if position is None else parse_entry_id(position),
-        gone_before=told.get("gone_before", 0),
+        gone_before=reported.get("gone_before", 0),
     )
 
 
-def read_proofs(work: Work, group: str) -> DataFrame:
+def read_proofs(work: WindowWork, group: str) -> DataFrame:
     """What is proven of each entry that the files name."""
     rows = work.read(f"{STAGE}/group={slug(group)}")
     return rows.select(*_IDS, "proof", "covered", F.col("act").alias("told_act"))
 
 
-def _write(work: Work, evidence: Evidence, group: str, local: Path, path: str) -> Content:
+def _write(work: WindowWork, evidence: FileEvidence, group: str, local: Path, path: str) -> Content:
     evidence.write(local, work.plan.stream, group)
     is_in_window = at_or_before(work.plan.window.to_id)
     frame = work.session.read.parquet(local.as_uri()).where(is_in_window)
     endings = F.col("act").isin(*(kind.value for kind in ENDING_ACTS.values()))
-    told = frame.withColumn("act", F.when(endings, F.col("act")))
-    rows = write_sorted(work, told, path, *_IDS)
+    reported = frame.withColumn("act", F.when(endings, F.col("act")))
+    rows = write_sorted(work, reported, path, *_IDS)
     covered = work.session.read.parquet(path).where("covered")
     created = evidence.created_at(work.plan.stream, group)
     content: Content = {"rows": rows, "covered": covered.count()}

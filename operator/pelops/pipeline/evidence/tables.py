@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.pipeline.evidence.entries import EntryTable
-from pelops.pipeline.evidence.fates import Act, Fate, Removal, name_of, prove
+from pelops.pipeline.evidence.fates import AcknowledgementKind, Fate, Removal, name_of, prove
 from pelops.pipeline.evidence.lives import Columns, GroupLives
 from pelops.policy.audit.classification import Proof
 
@@ -36,7 +36,7 @@ SCHEMA: Final = pa.schema(
 )
 _ROWS: Final = 65_536  # of one batch
 _PROOFS: Final = pa.array([one.value for one in Proof], pa.string())
-_ACTS, _REMOVALS, _COVERED = len(Act), len(Removal), 2
+_ACTS, _REMOVALS, _COVERED = len(AcknowledgementKind), len(Removal), 2
 
 
 def build_batches(table: EntryTable, group: GroupLives) -> Iterator[pa.RecordBatch]:
@@ -89,7 +89,7 @@ def _build(part: _Part, removals: bytearray | None, uncovered: int) -> pa.Record
         [
             *(_numbers(one, pa.int64()) for one in part.ids),
             _words(fates, Fate),
-            _words(pc.if_else(was_acknowledged, acts, None), Act),
+            _words(pc.if_else(was_acknowledged, acts, None), AcknowledgementKind),
             _words(removed if removals is not None else pc.if_else(False, removed, None), Removal),
             covered,
             _prove(fates, acts, removed, covered),
@@ -116,7 +116,7 @@ def _prove(fates: pa.Array, acts: pa.Array, removed: pa.Array, covered: pa.Array
 @cache
 def _all_proofs() -> Any:
     names = [one.value for one in Proof]
-    combinations = product(Fate, Act, Removal, (False, True))
+    combinations = product(Fate, AcknowledgementKind, Removal, (False, True))
     found = (
         prove(fate, act, removal, is_covered=covered)
         for fate, act, removal, covered in combinations

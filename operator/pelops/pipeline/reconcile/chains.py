@@ -45,7 +45,7 @@ class Roots:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedEntries:
     """What the audit of the group has found of its entries, before it looks at roots."""
 
     produced: int  # entries of the window
@@ -55,7 +55,7 @@ class Judged:
     retried: Retried
 
 
-def follow_roots(case: Case, judged: Judged) -> Roots:
+def follow_roots(case: Case, judged: JudgedEntries) -> Roots:
     """Follow requeued roots, and write them with their outcomes."""
     path, number = f"{case.directory}/roots", case.work.plan.window.number
     of_copies = judged.found.copies
@@ -95,7 +95,7 @@ def follow_roots(case: Case, judged: Judged) -> Roots:
     )
 
 
-def _asked(case: Case, judged: Judged) -> DataFrame | None:
+def _asked(case: Case, judged: JudgedEntries) -> DataFrame | None:
     """Requeued roots of this window, of earlier ones, and those that earlier audits left open."""
     names = {
         "exceptions": judged.found.counts,
@@ -120,7 +120,7 @@ def _asked(case: Case, judged: Judged) -> DataFrame | None:
     return unite_by_name(parts) if parts else None
 
 
-def _judge(case: Case, judged: Judged, asked: DataFrame) -> DataFrame:
+def _judge(case: Case, judged: JudgedEntries, asked: DataFrame) -> DataFrame:
     found = _last_copies(case, asked).join(_fates(case, judged), list(_COPY), "left")
     pending = _pending(case).withColumnsRenamed({"ms": "copy_ms", "seq": "copy_seq"})
     found = found.join(pending, list(_COPY), "left")
@@ -139,15 +139,15 @@ def _last_copies(case: Case, asked: DataFrame) -> DataFrame:
     """The last copy of each root, and the act that ended the chain, if one did."""
     known = asked.join(_last_acts_by_root(case), ["ms", "seq"], "left")
     moved = F.col("end.kind") == str(LedgerKind.REQUEUED)
-    told = {
+    reported = {
         "copy_ms": F.when(moved, F.col("end.new_ms")).otherwise(F.col("copy_ms")),
         "copy_seq": F.when(moved, F.col("end.new_seq")).otherwise(F.col("copy_seq")),
         "in_retry": F.when(moved, F.col("end.in_retry")).otherwise(F.col("in_retry")),
     }
-    placed = known.withColumns(told)
+    placed = known.withColumns(reported)
     if not case.has_files or not case.copies:
         return placed
-    # Files tell of a requeue that the ledger has no record of: the copy's own marks are left.
+    # Files report a requeue that the ledger has no record of: the copy's own marks are left.
     copies = case.work.read(COPIES).groupBy("root_ms", "root_seq")
     marked = copies.agg(F.max(F.struct(F.col("ms"), F.col("seq"))).alias("marked"))
     marked = marked.withColumnsRenamed({"root_ms": "ms", "root_seq": "seq"})
@@ -171,7 +171,7 @@ def _last_acts_by_root(case: Case) -> DataFrame:
     return ends.agg(last.alias("end")).withColumnsRenamed({"root_ms": "ms", "root_seq": "seq"})
 
 
-def _fates(case: Case, judged: Judged) -> DataFrame:
+def _fates(case: Case, judged: JudgedEntries) -> DataFrame:
     """What the audit has found of each copy that is not simply acknowledged."""
     names = ["exceptions", "open", *(["unarchived"] if judged.found.gone else [])]
     names += ["settled"] if judged.again.settled else []
@@ -224,8 +224,8 @@ def _stays_open(case: Case) -> Column:
     is_ended = F.col("end.kind").isin(
         [str(act) for act in ENDING_ACTS if act is not LedgerKind.REQUEUED]
     )
-    told = F.coalesce("fate_is_open", _is_later(case), F.lit(False))
-    return told & ~F.coalesce(is_ended, F.lit(False))
+    reported = F.coalesce("fate_is_open", _is_later(case), F.lit(False))
+    return reported & ~F.coalesce(is_ended, F.lit(False))
 
 
 def _is_later(case: Case) -> Column:
@@ -267,6 +267,8 @@ def _pending(case: Case) -> DataFrame:
     found = case.work.session.createDataFrame([], columns)
     for part, in_retry in parts.items():
         frame = case.work.read(f"snapshot/{case.group_part}/{part}")
-        told = frame.select("ms", "seq", "idle_ms", "has_body", F.lit(in_retry).alias("in_retry"))
-        found = found.unionByName(told)
+        reported = frame.select(
+            "ms", "seq", "idle_ms", "has_body", F.lit(in_retry).alias("in_retry")
+        )
+        found = found.unionByName(reported)
     return found

@@ -32,8 +32,8 @@ def outcome_column() -> Column:
         )
         for condition, outcome in list_rules(facts)
     ]
-    (first, told), *others = rules
-    chosen = F.when(first, told)
-    for condition, told in others:
-        chosen = chosen.when(condition, told)
+    (first, reported), *others = rules
+    chosen = F.when(first, reported)
+    for condition, reported in others:
+        chosen = chosen.when(condition, reported)
     return chosen.otherwise(last)

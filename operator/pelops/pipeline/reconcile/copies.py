@@ -15,13 +15,13 @@ from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.engine.functions import DataFrame, unite_by_name
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import IDS, within
-from pelops.pipeline.stages import HEAVY, Content, Work, run_stage, write_sorted
+from pelops.pipeline.stages import HEAVY, Content, WindowWork, run_stage, write_sorted
 
 PART: Final = "copies"
 ROOT: Final = ("root_ms", "root_seq", "retry_count")
 
 
-def find_copies(work: Work, acts: Content) -> Content:
+def find_copies(work: WindowWork, acts: Content) -> Content:
     """Write the copies of the window, each with its root and whether it is archived.
 
     `acts` is what `read_acts` answered. Answers {"rows": ...}.
@@ -33,7 +33,7 @@ def find_copies(work: Work, acts: Content) -> Content:
         copies = marked.withColumn("archived", F.lit(True))
         groups = [target.group for target in work.plan.targets if acts["rows"][target.group]]
         if groups:
-            unmarked = _told(work, groups).join(marked.select(*IDS), list(IDS), "left_anti")
+            unmarked = _reported(work, groups).join(marked.select(*IDS), list(IDS), "left_anti")
             there = entries.select(*IDS).join(unmarked, list(IDS), "left_semi")
             there = there.withColumn("archived", F.lit(True))
             found = unmarked.join(there, list(IDS), "left")
@@ -45,18 +45,18 @@ def find_copies(work: Work, acts: Content) -> Content:
     return run_stage(work, PART, make)
 
 
-def _told(work: Work, groups: Sequence[str]) -> DataFrame:
+def _reported(work: WindowWork, groups: Sequence[str]) -> DataFrame:
     """Copies in the window's stream that the ledgers name, one row for each."""
     plan = work.plan
     # Of a stream that is archived from here on, also what was gone before.
     after = EntryId.MIN if plan.begins_anew else plan.window.from_id
-    told = unite_by_name(_told_by_group(work, groups)).coalesce(1)
-    told = told.where(within(after, plan.window.to_id))
+    reported = unite_by_name(_reported_by_group(work, groups)).coalesce(1)
+    reported = reported.where(within(after, plan.window.to_id))
     # An act on a copy may count one failure more than the copy has.
-    return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in ROOT))
+    return reported.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in ROOT))
 
 
-def _told_by_group(work: Work, groups: Sequence[str]) -> Iterator[DataFrame]:
+def _reported_by_group(work: WindowWork, groups: Sequence[str]) -> Iterator[DataFrame]:
     stream = F.lit(work.plan.stream)
     for group in groups:
         acts = work.read(f"acts/group={slug(group)}")

@@ -7,11 +7,11 @@ from typing import Any
 from pelops.pipeline.engine.functions import DataFrame
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.reconcile.entries import small
-from pelops.pipeline.settings import Payload
+from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.stages import (
     HEAVY,
     Content,
-    Work,
+    WindowWork,
     remove_part,
     run_stage,
     write_part,
@@ -19,7 +19,7 @@ from pelops.pipeline.stages import (
 )
 
 
-def find_duplicates(work: Work) -> Content:
+def find_duplicates(work: WindowWork) -> Content:
     """Find the window's duplicates. Answers, for each way, how many keys and entries too many.
 
     A copy that a recovery made is none: two copies of one root with one count of failures are.
@@ -36,7 +36,7 @@ def find_duplicates(work: Work) -> Content:
                 f"{directory}/root",
             )
         }
-        if work.plan.payload is not Payload.NONE:
+        if work.plan.payload is not ArchivedPayload.NONE:
             found["payload"] = _find(work, added, F.col("hash"), f"{directory}/payload")
         if work.plan.business_key is not None:
             found["key"] = _find(work, added, F.col("key"), f"{directory}/key")
@@ -45,9 +45,9 @@ def find_duplicates(work: Work) -> Content:
     return run_stage(work, "duplicates", make)
 
 
-def _find(work: Work, entries: DataFrame, key: Any, path: str) -> Content:
-    told = entries.select(key.alias("value"), "ms", "seq").where(F.col("value").isNotNull())
-    counted = told.groupBy("value").count().where(F.col("count") > 1)
+def _find(work: WindowWork, entries: DataFrame, key: Any, path: str) -> Content:
+    reported = entries.select(key.alias("value"), "ms", "seq").where(F.col("value").isNotNull())
+    counted = reported.groupBy("value").count().where(F.col("count") > 1)
     is_heavy = work.plan.produced > HEAVY
     size = write_part(work, counted, f"{path}.counted", is_heavy=is_heavy)
     if not size:
@@ -56,7 +56,7 @@ def _find(work: Work, entries: DataFrame, key: Any, path: str) -> Content:
     # Only what is there twice is looked at again, to name the first and the last of it.
     twice = small(work.load(f"{path}.counted"), size)
     entry = F.struct("ms", "seq")
-    named = told.join(twice, "value").groupBy("value", "count")
+    named = reported.join(twice, "value").groupBy("value", "count")
     ends = named.agg(F.array(F.min(entry), F.max(entry)).alias("ids"))
     keys = write_sorted(work, ends, path, "value", is_heavy=is_heavy)
     remove_part(work, f"{path}.counted")

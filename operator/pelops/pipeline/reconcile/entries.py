@@ -16,7 +16,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.archive.local_files import is_local
-from pelops.pipeline.archive.snapshot import PENDING, LastLook, Snapshot
+from pelops.pipeline.archive.snapshot import PENDING, PreviousGroupState, Snapshot
 from pelops.pipeline.engine.functions import Column, DataFrame, is_on_driver, on_driver, unite
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import IDS, at_or_before, within
@@ -25,12 +25,12 @@ from pelops.pipeline.reconcile.classification import outcome_column
 from pelops.pipeline.reconcile.copies import PART as COPIES
 from pelops.pipeline.reconcile.copies import ROOT
 from pelops.pipeline.reconcile.file_scan import read_ids, scan_entries
+from pelops.pipeline.reconcile.group_share import GroupShare, find_position_doubt
 from pelops.pipeline.reconcile.ledger import GroupHistory
 from pelops.pipeline.reconcile.losses import loss_seen, loss_watched, may_be_dropped
-from pelops.pipeline.reconcile.owed import Owed, find_position_doubt
-from pelops.pipeline.reconcile.previous import Previous
-from pelops.pipeline.settings import Target
-from pelops.pipeline.stages import HEAVY, Work, remove_part, write_part, write_sorted
+from pelops.pipeline.reconcile.previous import PreviousWindow
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.stages import HEAVY, WindowWork, remove_part, write_part, write_sorted
 from pelops.policy.audit.classification import ENDING_ACTS, OPEN_STATUSES, Why
 
 MOST_BROADCAST: Final = 500_000  # rows; more are joined by sorting, which spills to disk
@@ -49,15 +49,15 @@ KEPT: Final = (
 class Case:
     """One group in one window: all that its reconciliation rests on."""
 
-    work: Work
-    target: Target
+    work: WindowWork
+    target: AuditTarget
     snapshot: Snapshot
     history: GroupHistory
-    owed: Owed  # the group's part of the window
-    previous: Previous
+    share: GroupShare  # the group's part of the window
+    previous: PreviousWindow
     copies: int  # of the whole window, archived or not
     audited_after: EntryId  # the first window that was audited for the group begins here
-    last_look: LastLook  # the group when the window before was looked at
+    previous_state: PreviousGroupState  # the group when the window before was looked at
     directory: str  # what is found is written here
 
     @property
@@ -72,7 +72,9 @@ class Case:
         """
         known = self.snapshot.pending + self.history.rows
         is_here = not is_on_driver() and is_local(self.work.place.root)
-        return is_here and is_many(self.owed.archived) and max(known, self.copies) <= MOST_BROADCAST
+        return (
+            is_here and is_many(self.share.archived) and max(known, self.copies) <= MOST_BROADCAST
+        )
 
     @property
     def reached_before(self) -> EntryId:
@@ -87,7 +89,7 @@ class Case:
 
     @property
     def has_files(self) -> bool:
-        """Whether append-only files tell of entries."""
+        """Whether append-only files report entries."""
         return self.work.run.settings.aof_path is not None
 
     @property
@@ -98,9 +100,9 @@ class Case:
             return False
         if not self.reached_before <= before.position <= after.position:
             return False
-        if before.position < self.last_look.position:
+        if before.position < self.previous_state.position:
             return False
-        if self.position_doubt is not None and self.last_look.group is None:
+        if self.position_doubt is not None and self.previous_state.group is None:
             return False  # nobody knows where it was before it was set: it may have been ahead
         new = [d for d in self.history.of(LedgerKind.GROUP_CREATED) if not _is_first(d)]
         return not new and not self.history.of(LedgerKind.POSITION_CHANGED)
@@ -108,7 +110,7 @@ class Case:
     @property
     def last_known_position(self) -> EntryId:
         """Of a group that is missing now; the highest ID when nothing is known of it."""
-        known = max(self.reached_before, self.last_look.position)
+        known = max(self.reached_before, self.previous_state.position)
         return EntryId.MAX if known == EntryId.MIN else known
 
     @property
@@ -119,9 +121,9 @@ class Case:
             return None
         return find_position_doubt(
             before,
-            self.last_look,
+            self.previous_state,
             max_deleted=self.snapshot.stream.max_deleted,
-            created_at=self.owed.begin,
+            created_at=self.share.begin,
         )
 
     @property
@@ -135,7 +137,7 @@ class Reconciled:
     """What became of the entries of a window."""
 
     archived: Tally  # of archived entries
-    gone: Tally  # of those gone before the archive that something tells of
+    gone: Tally  # of those gone before the archive that something reports
     statuses: tuple[DataFrame, ...]  # a row with its status for each entry; lazy
     leaves_passed: bool  # without those that `passed_entries` gives
     looked_at: int  # rows of `statuses`, at most
@@ -171,7 +173,7 @@ class Reconciled:
         return found
 
 
-class Kind(NamedTuple):
+class CountKey(NamedTuple):
     """What entries are counted by."""
 
     status: EntryStatus
@@ -180,13 +182,13 @@ class Kind(NamedTuple):
     is_pending: bool = False
 
 
-Tally = Counter[Kind]
+Tally = Counter[CountKey]
 
 
 def reconcile_window(case: Case) -> Reconciled:
     """Give every archived entry its status, and write those that are not acknowledged."""
-    window, archived = case.owed.window, case.owed.archived
-    known = known_entries(case).where(within(case.owed.after, window.to_id))
+    window, archived = case.share.window, case.share.archived
+    known = known_entries(case).where(within(case.share.after, window.to_id))
     in_window = known.where(within(window.from_id, window.to_id))
     size = case.snapshot.pending + case.history.rows
     entries = owed_entries(case, case.work.read("entries")).select(*_OF_ENTRIES)
@@ -211,7 +213,7 @@ def reconcile_window(case: Case) -> Reconciled:
     if case.has_files:
         tally += count_kinds(with_roots(case, judged.where(~is_exception())))
     copies = _archived_copies(case) - sum(n for kind, n in tally.items() if kind.is_copy)
-    inferred = Kind(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
+    inferred = CountKey(EntryStatus.ACKNOWLEDGED_INFERRED, Why.DELIVERED)
     tally[inferred] += archived - tally.total() - copies
     tally[inferred._replace(is_copy=True)] += copies
     gone = _judge_unarchived(case, known, entries if case.has_files else kept)
@@ -261,9 +263,9 @@ def _write_near(case: Case, path: str) -> int:
 
 def owed_entries(case: Case, entries: DataFrame) -> DataFrame:
     """Those of the archived entries that are the group's."""
-    if not case.owed.left_out:
+    if not case.share.left_out:
         return entries
-    return entries.where(~at_or_before(case.owed.window.from_id))
+    return entries.where(~at_or_before(case.share.window.from_id))
 
 
 def known_entries(case: Case) -> DataFrame:
@@ -308,8 +310,8 @@ def judge(case: Case, found: DataFrame) -> DataFrame:
 
 def _was_reached(case: Case) -> Column:
     """Whether a group that is missing now had passed an entry, as far as anything tells."""
-    told = F.col("proof").isNotNull()
-    return F.when(F.col("covered"), told).otherwise(at_or_before(case.last_known_position))
+    reported = F.col("proof").isNotNull()
+    return F.when(F.col("covered"), reported).otherwise(at_or_before(case.last_known_position))
 
 
 def _position_holds(case: Case) -> Column:
@@ -339,9 +341,9 @@ def count_kinds(frame: DataFrame) -> Tally:
     rows = frame.withColumns(kind).groupBy("status", "why", *kind).count().collect()
     return Counter(
         {
-            Kind(EntryStatus(row["status"]), row["why"], row["is_copy"], row["is_pending"]): row[
-                "count"
-            ]
+            CountKey(
+                EntryStatus(row["status"]), row["why"], row["is_copy"], row["is_pending"]
+            ): row["count"]
             for row in rows
         }
     )
@@ -355,8 +357,8 @@ def with_roots(case: Case, frame: DataFrame, copies: DataFrame | None = None) ->
     if not case.copies:
         return frame
     given = case.work.read(COPIES) if copies is None else copies
-    told = given.select(*IDS, *(F.col(name).alias(f"told_{name}") for name in ROOT))
-    known = frame.join(small(told, case.copies), list(IDS), "left")
+    reported = given.select(*IDS, *(F.col(name).alias(f"told_{name}") for name in ROOT))
+    known = frame.join(small(reported, case.copies), list(IDS), "left")
     return known.withColumns({name: F.coalesce(f"told_{name}", name) for name in ROOT})
 
 
@@ -403,7 +405,7 @@ def _found_below(
 ) -> DataFrame:
     """Entries that the group had passed before the archive: to count, only what is known is needed.
 
-    With append-only files each of them is, since they tell of each; and when the position does not
+    With append-only files each of them is, since they report each; and when the position does not
     hold, since then it does not tell that what is not pending was acknowledged.
     """
     below = entries.where(at_or_before(case.reached_before))
@@ -432,7 +434,7 @@ def _found_above(case: Case, entries: DataFrame, known: DataFrame, size: int) ->
 def _archived_copies(case: Case) -> int:
     if not case.copies:
         return 0
-    window = case.owed.window
+    window = case.share.window
     ours = case.work.read(COPIES).where(within(window.from_id, window.to_id))
     return ours.where("archived").count()
 
@@ -441,16 +443,16 @@ def _judge_unarchived(
     case: Case, known: DataFrame, archived_already: DataFrame
 ) -> DataFrame | None:
     """Entries that were gone before the archive, and are pending, were acted on, or are copies."""
-    owed = case.owed
-    if owed.archived >= owed.produced and not owed.removed:
+    share = case.share
+    if share.archived >= share.produced and not share.removed:
         return None
     named = []
     if case.has_files:
-        named.append(read_covered(case.work, case.target.group, owed.after))
+        named.append(read_covered(case.work, case.target.group, share.after))
     if case.copies:
         named.append(case.work.read(COPIES).where(~F.col("archived")).select(*IDS))
     for more in named:
-        ours = more.where(within(owed.after, owed.window.to_id))
+        ours = more.where(within(share.after, share.window.to_id))
         known = known.join(ours, list(IDS), "full_outer")
     rows = known.join(archived_already.select(*IDS), list(IDS), "left_anti")
     missing = [
@@ -482,8 +484,8 @@ def last_acts(case: Case, stream: str) -> DataFrame:
         F.struct("kind", "new_ms", "new_seq", "reason", "event_ms", "idle_ms"),
         F.struct("event_ms", "event_seq"),
     )
-    told = _together(ours, case.history.rows).groupBy(*IDS).agg(last.alias("last"))
-    return told.select(
+    reported = _together(ours, case.history.rows).groupBy(*IDS).agg(last.alias("last"))
+    return reported.select(
         *IDS,
         F.col("last.kind").alias("act"),
         F.col("last.new_ms").alias("new_ms"),
@@ -499,7 +501,7 @@ def _together(frame: DataFrame, rows: int) -> DataFrame:
     return frame.coalesce(1) if rows <= MOST_BROADCAST else frame
 
 
-def _no_pending(work: Work) -> DataFrame:
+def _no_pending(work: WindowWork) -> DataFrame:
     return work.session.createDataFrame([], f"{PENDING}, has_body BOOLEAN")
 
 

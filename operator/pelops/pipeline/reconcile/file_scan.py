@@ -20,14 +20,14 @@ from pelops.pipeline.engine.arrow.frame import Frame
 from pelops.pipeline.engine.functions import DataFrame, on_driver
 from pelops.pipeline.engine.id_columns import IDS
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.stages import Work
+from pelops.pipeline.stages import WindowWork
 
 _ROWS_AT_ONCE: Final = 2**17  # some ten MiB as columns of a table
 _THREADS: Final = 2  # each with so many rows; pyarrow works while Python does other things
 
 
 def scan_entries(
-    work: Work, columns: Sequence[str], action: Callable[[int, Iterator[DataFrame]], None]
+    work: WindowWork, columns: Sequence[str], action: Callable[[int, Iterator[DataFrame]], None]
 ) -> None:
     """Read these columns of the window's entries: `action` gets each file, by its number, in parts.
 
@@ -60,7 +60,9 @@ def scan_entries(
 
 
 def read_ids(
-    work: Work, paths: Iterable[str], choose: Callable[[DataFrame], DataFrame] = lambda ids: ids
+    work: WindowWork,
+    paths: Iterable[str],
+    choose: Callable[[DataFrame], DataFrame] = lambda ids: ids,
 ) -> DataFrame:
     """The IDs in directories of the archive, or those chosen of them; within `on_driver`."""
     files = [file for path in paths for file in list_files(work.run.storage, path)]
@@ -78,7 +80,7 @@ def explained(what: str, path: str) -> Iterator[None]:
         raise ArchiveUnusable(f"cannot {what} {path}: {error}") from error
 
 
-def _read(work: Work, path: str, columns: Sequence[str]) -> Iterator[DataFrame]:
+def _read(work: WindowWork, path: str, columns: Sequence[str]) -> Iterator[DataFrame]:
     with explained("read", path), pq.ParquetFile(plain_path(path)) as file:
         batches = file.iter_batches(_ROWS_AT_ONCE, columns=list(columns), use_threads=False)
         for batch in batches:

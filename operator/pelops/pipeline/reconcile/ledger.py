@@ -19,7 +19,7 @@ from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.archive.snapshot import bounded
 from pelops.pipeline.engine.functions import DataFrame
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.stages import Content, Work, run_stage, write_sorted
+from pelops.pipeline.stages import Content, WindowWork, run_stage, write_sorted
 
 _ACT: Final = (
     "kind STRING, in_stream STRING, target STRING, ms BIGINT, seq BIGINT, new_ms BIGINT,"
@@ -30,7 +30,7 @@ Fields: TypeAlias = Sequence[tuple[bytes, bytes]]
 _TEXT: Final = 512  # characters kept of a reason
 _PAGE: Final = 100  # an event holds up to a batch of entries
 # Of the group as a whole: kept in the marker, since there are few.
-_TOLD: Final = {
+_REPORTED: Final = {
     LedgerKind.DATA_LOSS,
     LedgerKind.TRIMMED,
     LedgerKind.POSITION_CHANGED,
@@ -41,11 +41,11 @@ _TOLD: Final = {
 _FIELDS: Final = "ARRAY<STRUCT<name: BINARY, value: BINARY>>"  # an event may repeat a name
 _AFTER, _UPTO = "after", "upto"  # of PENDING_DROPPED: where the entries lay
 _CONSUMERS: Final = "consumers"  # of PENDING_DROPPED: all that it names, as a JSON list
-_MOST_TOLD: Final = 10_000
+_MOST_REPORTED: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dropped:
+class DroppedInWindow:
     """Pending entries that may be gone with consumers which somebody deleted."""
 
     at: EntryId  # the event in the ledger
@@ -63,15 +63,15 @@ class GroupHistory:
     archived: EntryId  # the last event that was read
     rows: int  # acts on entries
     events: tuple[tuple[str, Mapping[str, str]], ...]  # kind and details, in order
-    bookmarks: int
+    checkpoints: int
 
     def of(self, kind: LedgerKind) -> list[Mapping[str, str]]:
-        return [details for told, details in self.events if told == kind]
+        return [details for reported, details in self.events if reported == kind]
 
-    def dropped(self, after: EntryId) -> list[Dropped]:
+    def dropped(self, after: EntryId) -> list[DroppedInWindow]:
         """Consumers that were deleted with entries pending, by events after this one."""
         found = [
-            Dropped(
+            DroppedInWindow(
                 at=parse_entry_id(details["event_id"]),
                 consumers=tuple(json.loads(details[_CONSUMERS])),
                 at_most=_number(details.get("at_most", "")),
@@ -83,7 +83,7 @@ class GroupHistory:
         return [one for one in found if one.at > after]
 
 
-def read_acts(work: Work) -> Content:
+def read_acts(work: WindowWork) -> Content:
     """Archive the acts of every group. Answers what `read_history` reads."""
     plan, watch = work.plan, work.run.watch
 
@@ -100,14 +100,14 @@ def read_acts(work: Work) -> Content:
                 rows = write_sorted(
                     work, _acts_of(events), path, "ms", "seq", "event_ms", "event_seq"
                 )
-                told = _tell(events)
+                reported = _report(events)
             finally:
                 events.unpersist()
             content["rows"][target.group] = rows
             content["groups"][target.group] = {
                 "exists": look.exists,
                 "archived": str(look.last_generated),
-                **told,
+                **reported,
             }
         return content
 
@@ -116,17 +116,17 @@ def read_acts(work: Work) -> Content:
 
 def read_history(content: Mapping[str, Any], group: str) -> GroupHistory:
     """One group's part of what `read_acts` answered."""
-    told = content["groups"][group]
+    reported = content["groups"][group]
     return GroupHistory(
-        exists=told["exists"],
-        archived=parse_entry_id(told["archived"]),
+        exists=reported["exists"],
+        archived=parse_entry_id(reported["archived"]),
         rows=content["rows"][group],
-        events=tuple((kind, details) for kind, details in told["events"]),
-        bookmarks=told["bookmarks"],
+        events=tuple((kind, details) for kind, details in reported["events"]),
+        checkpoints=reported["bookmarks"],
     )
 
 
-def _read_events(work: Work, ledger: str, after: EntryId, last: EntryId) -> DataFrame:
+def _read_events(work: WindowWork, ledger: str, after: EntryId, last: EntryId) -> DataFrame:
     given = {
         "stream": ledger,
         "startingId": f"({after}",
@@ -166,7 +166,7 @@ def _rows(ms: int, seq: int, fields: Fields) -> list[tuple[Any, ...]]:
             details.get("reason", "")[:_TEXT], details.get("consumer", ""), ms, seq,
         )
         for one in event.entries
-        # Of an entry that the archive cannot hold nothing is told, rather than of another.
+        # Of an entry that the archive cannot hold nothing is reported, rather than of another.
         if bounded(one.entry_id) == (one.entry_id.ms, one.entry_id.seq)
     ]  # fmt: skip
 
@@ -177,20 +177,20 @@ def _event(ms: int, seq: int, fields: Fields) -> LedgerEvent:
     return parse_ledger_event(EntryId(ms, seq), dict(reversed(pairs.items())))
 
 
-def _tell(events: DataFrame) -> Content:
+def _report(events: DataFrame) -> Content:
     named = F.filter("fields", lambda field: field["name"] == F.lit(KIND_FIELD.encode()))
     kind = F.try_element_at(named, F.lit(1))["value"].cast("string")
-    of_group = events.where(kind.isin([str(one) for one in _TOLD]))
-    rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_TOLD).collect()
-    told = [_of_group(*row) for row in rows]
-    bookmarks = events.where(kind == str(LedgerKind.BOOKMARK)).coalesce(1)
-    dropped = [details for one, details in told if one == LedgerKind.PENDING_DROPPED]
+    of_group = events.where(kind.isin([str(one) for one in _REPORTED]))
+    rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_REPORTED).collect()
+    reported = [_of_group(*row) for row in rows]
+    checkpoints = events.where(kind == str(LedgerKind.CHECKPOINT)).coalesce(1)
+    dropped = [details for one, details in reported if one == LedgerKind.PENDING_DROPPED]
     if not dropped:
-        return {"events": told, "bookmarks": bookmarks.count()}
-    looks = [_event(*row) for row in bookmarks.orderBy("ms", "seq").collect()]
+        return {"events": reported, "bookmarks": checkpoints.count()}
+    looks = [_event(*row) for row in checkpoints.orderBy("ms", "seq").collect()]
     for details in dropped:
         details.update(_bounds(details, looks))
-    return {"events": told, "bookmarks": len(looks)}
+    return {"events": reported, "bookmarks": len(looks)}
 
 
 def _bounds(details: Mapping[str, str], looks: Sequence[LedgerEvent]) -> dict[str, str]:

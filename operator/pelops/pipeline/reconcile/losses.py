@@ -21,7 +21,7 @@ def loss_watched(history: GroupHistory, max_deleted: EntryId) -> Column:
 
     It watches trimming. What users delete (XDEL, up to `max_deleted`) it counts as no loss.
     """
-    is_watched = history.exists and history.bookmarks > 0
+    is_watched = history.exists and history.checkpoints > 0
     watched = F.lit(is_watched) & ~at_or_before(max_deleted)
     for details in history.of(LedgerKind.DATA_LOSS):
         after, before = gap_of(details)

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pelops.domain.audit import EntryStatus
 from pelops.pipeline.archive.footers import list_files
 from pelops.pipeline.archive.local_files import plain_path
-from pelops.pipeline.engine.arrow.writing import FileOfFrames
+from pelops.pipeline.engine.arrow.parquet_output import FileOfFrames
 from pelops.pipeline.engine.functions import DataFrame, is_on_driver, on_driver
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import IDS, at_or_before

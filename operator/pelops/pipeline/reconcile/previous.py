@@ -11,7 +11,7 @@ from pelops.pipeline.archive.damage import Damage, find_damage
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.archive.plan import parse_plan
 from pelops.pipeline.engine.functions import DataFrame
-from pelops.pipeline.stages import Work
+from pelops.pipeline.stages import WindowWork
 
 _STAGES: Final = (
     "entries", "retries", "letters", "snapshot", "acts", "evidence", "copies", "duplicates",
@@ -20,10 +20,10 @@ _STAGES: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Previous:
+class PreviousWindow:
     """The window before the one that is worked on; there is none before window 0."""
 
-    work: Work  # of the window after it
+    work: WindowWork  # of the window after it
     damage: tuple[Damage, ...] = ()
 
     @property
@@ -64,14 +64,14 @@ class Previous:
         return [AuditFinding(kind="archive-damaged", count=len(found), sentence=sentence)]
 
 
-def look_back(work: Work) -> Previous:
+def look_back(work: WindowWork) -> PreviousWindow:
     """The window before, and what is damaged of it. Raises ArchiveUnusable."""
     if work.plan.window.number == 0:
-        return Previous(work=work)
-    return Previous(work=work, damage=tuple(_find_damage(work)))
+        return PreviousWindow(work=work)
+    return PreviousWindow(work=work, damage=tuple(_find_damage(work)))
 
 
-def _find_damage(work: Work) -> Iterator[Damage]:
+def _find_damage(work: WindowWork) -> Iterator[Damage]:
     """What is damaged of the window before, which was audited to its end."""
     storage, place = work.run.storage, work.place.before
     plan = storage.read_json(place.record("plan.json"))
@@ -79,7 +79,7 @@ def _find_damage(work: Work) -> Iterator[Damage]:
     if plan is None or manifest is None:
         yield _without_marker(work, "manifest")
         return
-    before = Work(run=work.run, plan=parse_plan(plan, place.record("plan.json")), place=place)
+    before = WindowWork(run=work.run, plan=parse_plan(plan, place.record("plan.json")), place=place)
     groups = [_stage(group) for group in manifest["groups"]]
     for stage in (*_STAGES, *groups):
         marker = storage.read_json(_marker(work, stage))
@@ -89,11 +89,11 @@ def _find_damage(work: Work) -> Iterator[Damage]:
             yield _without_marker(work, stage)
 
 
-def _without_marker(work: Work, stage: str) -> Damage:
+def _without_marker(work: WindowWork, stage: str) -> Damage:
     return Damage(stage=stage, part="", path=_marker(work, stage), problem="is missing")
 
 
-def _marker(work: Work, stage: str) -> str:
+def _marker(work: WindowWork, stage: str) -> str:
     """The marker of a stage of the window before."""
     return work.place.before.record(f"{stage}.json")
 

@@ -62,30 +62,30 @@ def reopen(case: Case, found: Reconciled) -> Reopened:
     results = ["exceptions", *(["unarchived"] if found.gone else [])]
     new = [open_rows(case.work.load(f"{case.directory}/{name}")) for name in results]
     still = unite_by_name(new)
-    told = _Again(settled={})
+    reported = _Again(settled={})
     if again is not None:
         path = f"{case.directory}/again"
         write_sorted(case.work, again.select(*KEPT, "status_before"), path, *IDS)
         again = case.work.load(path)
         still = still.unionByName(open_rows(again).select(*KEPT))
-        told = _count_again(case, again)
+        reported = _count_again(case, again)
         chosen = again.where(~is_open()).select(*_PLAIN, "status_before")
         write_sorted(case.work, chosen, f"{case.directory}/settled", *IDS)
     rows = write_sorted(case.work, still.select(*KEPT), f"{case.directory}/open", *IDS)
     remove_part(case.work, f"{case.directory}/again")
-    return _tell(case, told, rows)
+    return _report(case, reported, rows)
 
 
 def _count_again(case: Case, again: DataFrame) -> _Again:
     is_known = F.col("status_before").isNotNull()
     # A stream that was made anew may use IDs again.
-    is_audited = within(case.audited_after, case.owed.after)
-    told = again.coalesce(1).agg(
+    is_audited = within(case.audited_after, case.share.after)
+    reported = again.coalesce(1).agg(
         F.count_if(is_known).alias("looked_at"),
         F.count_if(is_known & is_audited & F.col("consumer").isNotNull()).alias("pending"),
         F.count_if(~is_known).alias("missed"),
     )
-    row = told.first()
+    row = reported.first()
     assert row is not None
     return _Again(settled=count_statuses(again.where(~is_open())), **row.asDict())
 
@@ -119,7 +119,7 @@ def _judge_again(case: Case) -> DataFrame | None:
 
 def _missed(case: Case, old: DataFrame | None) -> DataFrame | None:
     """Pending entries of earlier windows that the window before did not leave open."""
-    begin = case.owed.after
+    begin = case.share.after
     if not case.snapshot.pending or case.audited_after >= begin:
         return None
     pending = case.work.read(f"snapshot/{case.group_part}/pending")
@@ -133,7 +133,7 @@ def _missed(case: Case, old: DataFrame | None) -> DataFrame | None:
     return asked.withColumns({name: F.lit(False) for name in flags})
 
 
-def _tell(case: Case, again: _Again, rows: int) -> Reopened:
+def _report(case: Case, again: _Again, rows: int) -> Reopened:
     if not rows:
         return Reopened(
             settled=again.settled, open=0, looked_at=again.looked_at, pending=again.pending,
@@ -146,25 +146,25 @@ def _tell(case: Case, again: _Again, rows: int) -> Reopened:
     bodiless = F.col("status") == str(EntryStatus.PAYLOAD_GONE)
     # The window of an entry that was missed is not known.
     is_earlier = ~F.col("window").eqNullSafe(case.work.plan.window.number)
-    told = still.agg(
+    reported = still.agg(
         F.count_if(stuck & is_earlier).alias("stuck_earlier"),
         F.count_if(bodiless & is_earlier).alias("bodiless_earlier"),
         F.min(F.struct("ms", "seq")).alias("lowest"),
         F.min(F.when(undelivered, F.struct("ms", "seq"))).alias("lowest_undelivered"),
         F.max(F.when(stuck, F.col("idle_ms"))).alias("oldest"),
     ).first()
-    assert told is not None
+    assert reported is not None
     return Reopened(
         settled=again.settled,
         open=rows,
         looked_at=again.looked_at,
         pending=again.pending,
         missed=again.missed,
-        stuck_earlier=told["stuck_earlier"],
-        bodiless_earlier=told["bodiless_earlier"],
-        lowest=_id_of(told["lowest"]),
-        lowest_undelivered=_id_of(told["lowest_undelivered"]),
-        oldest_stuck_ms=told["oldest"],
+        stuck_earlier=reported["stuck_earlier"],
+        bodiless_earlier=reported["bodiless_earlier"],
+        lowest=_id_of(reported["lowest"]),
+        lowest_undelivered=_id_of(reported["lowest_undelivered"]),
+        oldest_stuck_ms=reported["oldest"],
     )
 
 

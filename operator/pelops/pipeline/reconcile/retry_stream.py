@@ -29,7 +29,7 @@ from pelops.pipeline.stages import write_sorted
 
 PART: Final = "retried"
 _ROOT: Final = ("root_ms", "root_seq", "retry_count")
-_TOLD: Final = (
+_REPORTED: Final = (
     *IDS,
     "window",
     *_ROOT,
@@ -60,7 +60,7 @@ def judge_retried(case: Case) -> Retried:
         return _NOTHING
     path = f"{case.directory}/{PART}"
     judged = _facts(case, look).withColumn("outcome", outcome_column())
-    chosen = judged.select("*", "outcome.*").select(*_TOLD)
+    chosen = judged.select("*", "outcome.*").select(*_REPORTED)
     if not write_sorted(case.work, chosen, path, *IDS):
         return _NOTHING
     rows = case.work.load(path)
@@ -79,7 +79,7 @@ def _facts(case: Case, look: Mapping[str, Any]) -> DataFrame:
         .join(present, list(IDS), "left")
         .join(last_acts(case, stream), list(IDS), "left")
     )
-    watched = case.history.exists and case.history.bookmarks > 0
+    watched = case.history.exists and case.history.checkpoints > 0
     return found.withColumns(
         {
             "is_pending": F.coalesce("is_pending", F.lit(False)),
@@ -121,9 +121,9 @@ def _named(case: Case) -> DataFrame:
     made = acts.where(is_made).select(
         F.col("new_ms").alias("ms"), F.col("new_seq").alias("seq"), *_ROOT
     )
-    told = made.unionByName(acts.where(F.col("in_stream") == stream).select(*IDS, *_ROOT))
-    told = told.where(within(*case.work.plan.retries[case.target.group]))
-    return told.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in _ROOT))
+    reported = made.unionByName(acts.where(F.col("in_stream") == stream).select(*IDS, *_ROOT))
+    reported = reported.where(within(*case.work.plan.retries[case.target.group]))
+    return reported.groupBy(*IDS).agg(*(F.min(name).alias(name) for name in _ROOT))
 
 
 def _look(case: Case) -> Mapping[str, Any] | None:
@@ -133,5 +133,5 @@ def _look(case: Case) -> Mapping[str, Any] | None:
 
 
 def _position(look: Mapping[str, Any], when: str) -> EntryId:
-    told = look.get(when)
-    return parse_entry_id(told["position"]) if told else EntryId.MIN
+    reported = look.get(when)
+    return parse_entry_id(reported["position"]) if reported else EntryId.MIN

@@ -177,7 +177,7 @@ def _rows(case: Case, judged: DataFrame, stream: str) -> DataFrame:
         for name, kind in _SOURCES.items()
         if name not in judged.columns
     }
-    told = judged.withColumns(missing)
+    reported = judged.withColumns(missing)
     is_pending = F.col("status").isin([str(one) for one in _PENDING])
     last_delivery = F.when(is_pending & F.col("delivery_count").isNotNull(), _delivered(case))
     chosen = {
@@ -201,7 +201,7 @@ def _rows(case: Case, judged: DataFrame, stream: str) -> DataFrame:
         "reason": F.col("reason"),
         "window": F.col("window"),
     }
-    return told.select(
+    return reported.select(
         *(
             chosen[name].cast(kind).alias(name)
             for name, (kind, _) in COLUMNS.items()

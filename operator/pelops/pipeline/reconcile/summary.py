@@ -1,4 +1,4 @@
-"""What is told of one group in one window, and what the audit cannot prove. Pure."""
+"""What is informed of one group in one window, and what the audit cannot prove. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pelops.domain.audit import (
     AuditSummary,
     Certainty,
     EntryStatus,
-    Evidence,
+    EvidenceKind,
     RecoveryTimes,
     Window,
     build_summary,
@@ -84,7 +84,7 @@ _SETTLED_BADLY: Final = (  # of entries of earlier windows that were open
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class GroupFacts:
     """All that the summary of one group is made of."""
 
     stream: str
@@ -102,44 +102,44 @@ class Told:
     dropped: int = 0  # at most so many went with deleted consumers
     recovery_ms: tuple[int, int] | None  # half, and 99 of 100, took no longer
     retention_margin: float | None
-    evidence: Evidence
+    evidence: EvidenceKind
     removed_before: int = 0  # gone before the first archive, and nothing tells what became of them
     position_doubt: str | None = None  # why what lies below the position may not be acknowledged
     findings: tuple[AuditFinding, ...] = ()  # beside those that the counts tell
     failures: tuple[AuditFinding, ...] = ()  # why the entries cannot be accounted for
 
 
-def build_group_summary(told: Told) -> AuditSummary:
+def build_group_summary(facts: GroupFacts) -> AuditSummary:
     """The summary that is recorded. Raises InvalidSpec when it does not balance."""
     findings = (
-        *told.failures,
-        *_of_counts(told),
-        *_of_removed(told),
-        *_of_dropped(told),
-        *_of_retried(told),
-        *_of_earlier(told),
-        *told.findings,
+        *facts.failures,
+        *_of_counts(facts),
+        *_of_removed(facts),
+        *_of_dropped(facts),
+        *_of_retried(facts),
+        *_of_earlier(facts),
+        *facts.findings,
     )
-    produced = sum(told.counts.values())
+    produced = sum(facts.counts.values())
     return build_summary(
         AuditSummary(
-            stream=told.stream,
-            group=told.group,
-            window=told.window,
+            stream=facts.stream,
+            group=facts.group,
+            window=facts.window,
             produced=produced,
-            archived=told.archived,
-            counts=told.counts,
-            open=told.open,
-            lost_earlier=told.settled.get(EntryStatus.LOST, 0),
-            stuck_earlier=told.stuck_earlier,
+            archived=facts.archived,
+            counts=facts.counts,
+            open=facts.open,
+            lost_earlier=facts.settled.get(EntryStatus.LOST, 0),
+            stuck_earlier=facts.stuck_earlier,
             findings=findings,
-            verdict=decide_verdict(findings, told.failures),
-            certainty=_certainty(told),
-            sentence=_sentence(told, produced),
-            oldest_stuck=_span(told.oldest_stuck_ms),
-            recovery=_recovery(told.recovery_ms),
-            retention_margin=told.retention_margin,
-            evidence=told.evidence,
+            verdict=decide_verdict(findings, facts.failures),
+            certainty=_certainty(facts),
+            sentence=_sentence(facts, produced),
+            oldest_stuck=_span(facts.oldest_stuck_ms),
+            recovery=_recovery(facts.recovery_ms),
+            retention_margin=facts.retention_margin,
+            evidence=facts.evidence,
         )
     )
 
@@ -148,10 +148,10 @@ def build_group_summary(told: Told) -> AuditSummary:
 class Grounds:
     """What an audit of one group had to rest on."""
 
-    evidence: Evidence
+    evidence: EvidenceKind
     has_position: bool  # the position went forward only
     position_doubt: str | None  # why it may have passed entries that were never delivered
-    removed_before: int  # see `Told`
+    removed_before: int  # see `GroupFacts`
     has_hashes: bool
     lacks_key: bool  # tables were to be compared, and no business key was archived
     audited_from: int  # the first window that was audited for the group
@@ -162,8 +162,8 @@ def list_limits(grounds: Grounds) -> list[str]:
     return [*_limits_of_evidence(grounds.evidence), *_limits_of_archive(grounds)]
 
 
-def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
-    if evidence is not Evidence.AOF:
+def _limits_of_evidence(evidence: EvidenceKind) -> Iterator[str]:
+    if evidence is not EvidenceKind.AOF:
         yield (
             "Redis keeps no record of acknowledgements: an entry that was delivered and is no "
             "longer pending counts as acknowledged. A consumer deleted by hand takes its pending "
@@ -174,7 +174,7 @@ def _limits_of_evidence(evidence: Evidence) -> Iterator[str]:
             "shows only until the group has read up to the end of the stream: then they count as "
             "acknowledged."
         )
-    if evidence is Evidence.NONE:
+    if evidence is EvidenceKind.NONE:
         yield (
             "Without the operator's ledger nobody says which entries were dead-lettered, requeued "
             "or released: such entries count as acknowledged, and their copies as new ones."
@@ -213,37 +213,37 @@ def _limits_of_archive(grounds: Grounds) -> Iterator[str]:
         )
 
 
-def _certainty(told: Told) -> Certainty:
+def _certainty(facts: GroupFacts) -> Certainty:
     """Of the window's entries, and of earlier ones that came to an end."""
-    if told.removed_before:
+    if facts.removed_before:
         return Certainty.UNKNOWN
     return worst_certainty(
-        [find_certainty(told.counts), find_certainty(told.settled), find_certainty(told.retried)]
+        [find_certainty(facts.counts), find_certainty(facts.settled), find_certainty(facts.retried)]
     )
 
 
-def _of_counts(told: Told) -> Iterator[AuditFinding]:
+def _of_counts(facts: GroupFacts) -> Iterator[AuditFinding]:
     for status in EntryStatus:
-        count = told.counts.get(status, 0)
+        count = facts.counts.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
-            sentence = agree(_FINDINGS[status], count, how="; ".join(_how_lost(told)))
-            if status is EntryStatus.INDETERMINATE and told.position_doubt is not None:
-                sentence += f": {told.position_doubt}"
+            sentence = agree(_FINDINGS[status], count, how="; ".join(_how_lost(facts)))
+            if status is EntryStatus.INDETERMINATE and facts.position_doubt is not None:
+                sentence += f": {facts.position_doubt}"
             yield AuditFinding(kind=status.value.replace("_", "-"), count=count, sentence=sentence)
 
 
-def _how_lost(told: Told) -> Iterator[str]:
-    ways = {why: told.lost.get(why, 0) for why in _HOW}
-    gone = told.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
+def _how_lost(facts: GroupFacts) -> Iterator[str]:
+    ways = {why: facts.lost.get(why, 0) for why in _HOW}
+    gone = facts.counts.get(EntryStatus.LOST, 0) - sum(ways.values())
     if gone:
         yield agree(_GONE, gone)
     yield from (agree(_HOW[why], n) for why, n in ways.items() if n)
 
 
-def _of_dropped(told: Told) -> Iterator[AuditFinding]:
+def _of_dropped(facts: GroupFacts) -> Iterator[AuditFinding]:
     yield from _counted(
         "pending-dropped",
-        told.dropped,
+        facts.dropped,
         "consumers were deleted (XGROUP DELCONSUMER) with at most {entries} pending: what "
         "was not acknowledged by then is not delivered again. Which ones is not known: "
         "compare with what their processing leaves behind, or audit with append-only files",
@@ -256,10 +256,10 @@ def _counted(kind: str, count: int, sentence: str) -> Iterator[AuditFinding]:
         yield AuditFinding(kind=kind, count=count, sentence=agree(sentence, count))
 
 
-def _of_retried(told: Told) -> Iterator[AuditFinding]:
+def _of_retried(facts: GroupFacts) -> Iterator[AuditFinding]:
     """Copies in the group's own retry stream: they are no entries of the window."""
     for status in EntryStatus:
-        count = told.retried.get(status, 0)
+        count = facts.retried.get(status, 0)
         if count and status not in EXPECTED_STATUSES:
             yield AuditFinding(
                 kind=f"{status.value.replace('_', '-')}-copies",
@@ -268,12 +268,12 @@ def _of_retried(told: Told) -> Iterator[AuditFinding]:
             )
 
 
-def _of_removed(told: Told) -> Iterator[AuditFinding]:
-    if told.removed_before:
+def _of_removed(facts: GroupFacts) -> Iterator[AuditFinding]:
+    if facts.removed_before:
         yield AuditFinding(
             kind="removed-before-archive",
-            count=told.removed_before,
-            sentence=_removed_before(told.removed_before).removesuffix("."),
+            count=facts.removed_before,
+            sentence=_removed_before(facts.removed_before).removesuffix("."),
         )
 
 
@@ -286,40 +286,40 @@ def _removed_before(count: int) -> str:
     )
 
 
-def _of_earlier(told: Told) -> Iterator[AuditFinding]:
+def _of_earlier(facts: GroupFacts) -> Iterator[AuditFinding]:
     """Entries of earlier windows that were open then, and are stuck or came to a bad end."""
     yield from _counted(
         "stuck-earlier",
-        told.stuck_earlier,
+        facts.stuck_earlier,
         "{entries} of earlier windows {are} pending for longer than the limit",
     )
     yield from _counted(
         "payload-gone-earlier",
-        told.bodiless_earlier,
+        facts.bodiless_earlier,
         "{entries} of earlier windows {are} pending, and {their} {bodies} {are} gone",
     )
     for status in _SETTLED_BADLY:
         yield from _counted(
             f"{status.value.replace('_', '-')}-later",
-            told.settled.get(status, 0),
+            facts.settled.get(status, 0),
             f"{{entries}} of earlier windows, open until now, {{are}} {_WORDS[status]}",
         )
 
 
-def _sentence(told: Told, produced: int) -> str:
-    if told.failures:
-        return f"Not accounted for: {told.failures[0].sentence}"
-    earlier = _of_earlier_windows(told)
-    if told.removed_before:
-        earlier += f" {_removed_before(told.removed_before)}"
+def _sentence(facts: GroupFacts, produced: int) -> str:
+    if facts.failures:
+        return f"Not accounted for: {facts.failures[0].sentence}"
+    earlier = _of_earlier_windows(facts)
+    if facts.removed_before:
+        earlier += f" {_removed_before(facts.removed_before)}"
     if produced == 0:
         return f"Nothing was added.{earlier}"
     parts = [
-        f"{_are(told.counts[status])} {_WORDS[status]}"
+        f"{_are(facts.counts[status])} {_WORDS[status]}"
         for status in EntryStatus
-        if status in _WORDS and told.counts.get(status)
+        if status in _WORDS and facts.counts.get(status)
     ]
-    return ", ".join([_acknowledged(told.counts, produced), *parts]) + f".{earlier}"
+    return ", ".join([_acknowledged(facts.counts, produced), *parts]) + f".{earlier}"
 
 
 def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:
@@ -327,21 +327,21 @@ def _acknowledged(counts: Mapping[EntryStatus, int], produced: int) -> str:
     proven = counts.get(EntryStatus.ACKNOWLEDGED_PROVEN, 0)
     inferred = counts.get(EntryStatus.ACKNOWLEDGED_INFERRED, 0)
     of = "1 entry was" if produced == 1 else f"{produced} entries were"
-    told = f"{proven + inferred} of {of} acknowledged"
+    facts = f"{proven + inferred} of {of} acknowledged"
     if proven and inferred:
-        return f"{told} ({proven} proven, {inferred} inferred)"
-    return f"{told} ({'proven' if proven else 'inferred'})" if proven or inferred else told
+        return f"{facts} ({proven} proven, {inferred} inferred)"
+    return f"{facts} ({'proven' if proven else 'inferred'})" if proven or inferred else facts
 
 
 def _are(count: int) -> str:
     return "1 is" if count == 1 else f"{count} are"
 
 
-def _of_earlier_windows(told: Told) -> str:
-    settled = {status: told.settled.get(status, 0) for status in _SETTLED_BADLY}
+def _of_earlier_windows(facts: GroupFacts) -> str:
+    settled = {status: facts.settled.get(status, 0) for status in _SETTLED_BADLY}
     parts = [
         *(f"{_are(count)} {_WORDS[status]} by now" for status, count in settled.items() if count),
-        *([f"{_are(told.stuck_earlier)} stuck"] if told.stuck_earlier else []),
+        *([f"{_are(facts.stuck_earlier)} stuck"] if facts.stuck_earlier else []),
     ]
     return f" Of earlier windows {', '.join(parts)}." if parts else ""
 

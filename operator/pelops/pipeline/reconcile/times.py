@@ -13,17 +13,17 @@ from pelops.pipeline.reconcile.entries import Case
 
 _SHARES: Final = (0.5, 0.9, 0.99, 1.0)
 _MOVED: Final = [str(LedgerKind.REQUEUED), str(LedgerKind.DEAD_LETTERED), str(LedgerKind.RELEASED)]
-_MOST_ATTEMPTS: Final = 20  # more are told together
+_MOST_ATTEMPTS: Final = 20  # more are reported together
 
 
 def measure_times(case: Case) -> dict[str, Any]:
     """Distributions as a JSON object; a key is absent without anything to measure."""
-    told: dict[str, Any] = {}
+    reported: dict[str, Any] = {}
     if case.history.rows:
-        told |= _of_acts(case.work.read(f"acts/{case.group_part}"))
+        reported |= _of_acts(case.work.read(f"acts/{case.group_part}"))
     if case.snapshot.pending:
-        told |= _of_pending(case.work.read(f"snapshot/{case.group_part}/pending"))
-    return {name: found for name, found in told.items() if found}
+        reported |= _of_pending(case.work.read(f"snapshot/{case.group_part}/pending"))
+    return {name: found for name, found in reported.items() if found}
 
 
 def recovery_of(times: dict[str, Any]) -> tuple[int, int] | None:
@@ -54,10 +54,10 @@ def _shares(frame: DataFrame, values: Mapping[str, Column]) -> dict[str, Any]:
         for name, value in values.items()
     ]
     row = frame.coalesce(1).agg(*asked).first()
-    return {} if row is None else {name: _told(row[name]) for name in values}
+    return {} if row is None else {name: _reported(row[name]) for name in values}
 
 
-def _told(found: Row) -> dict[str, int] | None:
+def _reported(found: Row) -> dict[str, int] | None:
     return {name: round(value) for name, value in found.asDict().items()} if found["n"] else None
 
 
@@ -67,10 +67,10 @@ def _histograms(frame: DataFrame, columns: Mapping[str, str]) -> dict[str, dict[
     capped = [F.least(F.col(name).cast("bigint"), most).alias(name) for name in columns.values()]
     rows = frame.coalesce(1).groupBy(*capped).count().collect()
     found = {}
-    for told, name in columns.items():
+    for reported, name in columns.items():
         numbers: Counter[int] = Counter()
         for row in rows:
             if row[name] is not None:
                 numbers[row[name]] += row["count"]
-        found[told] = {str(number): numbers[number] for number in sorted(numbers)}
+        found[reported] = {str(number): numbers[number] for number in sorted(numbers)}
     return found

@@ -12,10 +12,10 @@ from pelops.pipeline.archive.layout import stream_path, table_unit, window_numbe
 from pelops.pipeline.engine.functions import DataFrame, SparkSession
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.engine.id_columns import IDS
-from pelops.pipeline.errors import ArchiveUnusable, WrongSettings
+from pelops.pipeline.errors import ArchiveUnusable, WrongPipelineSettings
 from pelops.pipeline.reconcile.entries import Case
-from pelops.pipeline.settings import Table
-from pelops.pipeline.stages import Content, Work, run_stage, write_sorted
+from pelops.pipeline.settings import UserTable
+from pelops.pipeline.stages import Content, WindowWork, run_stage, write_sorted
 
 if TYPE_CHECKING:
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _EXAMPLES: Final = 10
 
 
-def compare_sent(work: Work, table: Table) -> Content:
+def compare_sent(work: WindowWork, table: UserTable) -> Content:
     """What was sent by the user's table, and is in no window of the archive."""
 
     def make(directory: str) -> Content:
@@ -38,7 +38,7 @@ def compare_sent(work: Work, table: Table) -> Content:
     return run_stage(work, "truth", make)
 
 
-def compare_effects(case: Case, table: Table) -> Content:
+def compare_effects(case: Case, table: UserTable) -> Content:
     """Entries of the window that count as acknowledged, and have no effect in the user's table."""
     work = case.work
     kept = work.load(f"{case.directory}/exceptions")
@@ -50,7 +50,7 @@ def compare_effects(case: Case, table: Table) -> Content:
     return {"without_effect": rows, "examples": _examples(work, path)}
 
 
-def read_table(session: SparkSession, table: Table) -> DataFrame:
+def read_table(session: SparkSession, table: UserTable) -> DataFrame:
     """The user's table with its columns `key`, as text, and `at_ms`. Raises WrongSettings."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -58,10 +58,12 @@ def read_table(session: SparkSession, table: Table) -> DataFrame:
     try:
         return _with_key(_open(session, table), table)
     except (Py4JJavaError, PySparkException) as error:
-        raise WrongSettings(f"the table {table.shown} cannot be read: {_reason(error)}") from error
+        raise WrongPipelineSettings(
+            f"the table {table.shown} cannot be read: {_reason(error)}"
+        ) from error
 
 
-def _open(session: SparkSession, table: Table) -> DataFrame:
+def _open(session: SparkSession, table: UserTable) -> DataFrame:
     reader = session.read.format(table.format)
     if table.format == "jdbc":
         url, _, name = table.path.rpartition("#")
@@ -73,19 +75,20 @@ def _open(session: SparkSession, table: Table) -> DataFrame:
 
 def _reason(error: Py4JJavaError | PySparkException) -> str:
     java = getattr(error, "java_exception", None)
-    told = next(iter(str(java.toString() if java else error).strip().splitlines()), "")
-    if "No suitable driver" in told or "ClassNotFoundException" in told:
+    reported = next(iter(str(java.toString() if java else error).strip().splitlines()), "")
+    if "No suitable driver" in reported or "ClassNotFoundException" in reported:
         return (
-            f"{told}; the jar of its JDBC driver must be on Java's class path: spark-submit --jars,"
+            f"{reported}; the jar of its JDBC driver must be on Java's class path: spark-submit "
+            "--jars,"
             " or PYSPARK_SUBMIT_ARGS='--jars <jar> pyspark-shell'"
         )
-    return told
+    return reported
 
 
-def _with_key(frame: DataFrame, table: Table) -> DataFrame:
+def _with_key(frame: DataFrame, table: UserTable) -> DataFrame:
     for column in filter(None, (table.key, table.at_ms)):
         if column not in frame.columns:
-            raise WrongSettings(
+            raise WrongPipelineSettings(
                 f"the table {table.shown} has no column {column}; it has {', '.join(frame.columns)}"
             )
     key = F.col(f"`{table.key}`").cast("string").alias("key")
@@ -93,14 +96,14 @@ def _with_key(frame: DataFrame, table: Table) -> DataFrame:
     return frame.select(key, at.alias("at_ms")).where(F.col("key").isNotNull())
 
 
-def _of_window(work: Work, sent: DataFrame) -> DataFrame:
-    """Without times all belongs to every window: what is missing is told until it arrives."""
+def _of_window(work: WindowWork, sent: DataFrame) -> DataFrame:
+    """Without times all belongs to every window: what is missing is reported until it arrives."""
     window = work.plan.window
     inside = (F.col("at_ms") > window.from_id.ms) & (F.col("at_ms") <= window.to_id.ms)
     return sent.where(F.col("at_ms").isNull() | inside)
 
 
-def _archived_keys(work: Work) -> DataFrame:
+def _archived_keys(work: WindowWork) -> DataFrame:
     storage, place = work.run.storage, work.place
     keys = work.read("entries").select("key")
     numbers = window_numbers(storage.list_names(stream_path(place.root, place.stream)))
@@ -114,7 +117,7 @@ def _archived_keys(work: Work) -> DataFrame:
     return keys
 
 
-def _check_entries(work: Work, numbers: Sequence[int]) -> None:
+def _check_entries(work: WindowWork, numbers: Sequence[int]) -> None:
     """Raises ArchiveUnusable for a file that is missing: its entries would seem never to arrive."""
     storage = work.run.storage
     for number in numbers:
@@ -130,6 +133,6 @@ def _check_entries(work: Work, numbers: Sequence[int]) -> None:
             )
 
 
-def _examples(work: Work, path: str) -> list[str]:
+def _examples(work: WindowWork, path: str) -> list[str]:
     rows = work.load(path).orderBy("key").limit(_EXAMPLES).collect()
     return [row["key"] for row in rows]

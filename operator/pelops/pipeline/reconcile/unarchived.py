@@ -31,7 +31,7 @@ def account_for_gone(
 
     The operator trims nothing that a group still owes, and counts what others trimmed too early.
     """
-    # Both may tell of the same entries.
+    # Both may report the same entries.
     lost = min(gone.missing, max(0, _lost(window, history) - gone.seen, gone.undelivered))
     trimmed = min(gone.missing - lost, _trimmed(gone, window, history, stream))
     rest = gone.missing - lost - trimmed
@@ -63,7 +63,8 @@ def count_undelivered(snapshot: Snapshot, window: Window, *, known: int, missing
 
 
 def _lost(window: Window, history: GroupHistory) -> int:
-    """What the operator saw lost for certain; a gap that has grown is told again, as a whole."""
+    """What the operator saw lost for certain; a gap that has grown is reported again, as a
+    whole."""
     gaps: dict[EntryId, int] = {}
     for details in history.of(LedgerKind.DATA_LOSS):
         after, before = gap_of(details)

@@ -36,8 +36,8 @@ from pelops.pipeline.report.model import (
     Timeline,
     Unproven,
 )
-from pelops.pipeline.settings import Target
-from pelops.pipeline.stages import Run
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.stages import PipelineRun
 from pelops.policy.audit.classification import Why
 
 MOST_ENTRIES: Final = 50  # that are shown one by one
@@ -80,7 +80,7 @@ _INDETERMINATE: Final = {
 }
 
 
-def read_timeline(run: Run, place: WindowPlace, group: str) -> Timeline | None:
+def read_timeline(run: PipelineRun, place: WindowPlace, group: str) -> Timeline | None:
     """Arrivals, recoveries and dead letters of the window; None when nothing has a time."""
     acts = run.session.read.parquet(place.part(f"acts/group={slug(group)}"))
     moved = [str(LedgerKind.REQUEUED), str(LedgerKind.RELEASED)]
@@ -106,7 +106,7 @@ def read_timeline(run: Run, place: WindowPlace, group: str) -> Timeline | None:
     )
 
 
-def read_stuck_ages(run: Run, place: WindowPlace, group: str) -> tuple[AgeBand, ...]:
+def read_stuck_ages(run: PipelineRun, place: WindowPlace, group: str) -> tuple[AgeBand, ...]:
     """What is stuck by the time since its last delivery; bands at both ends that are empty go."""
     rows = run.session.read.parquet(place.of_group(group, "open"))
     stuck = rows.where(F.col("status") == str(EntryStatus.STUCK))
@@ -122,7 +122,7 @@ def read_stuck_ages(run: Run, place: WindowPlace, group: str) -> tuple[AgeBand, 
     return tuple(bands[held[0] : held[-1] + 1]) if held else ()
 
 
-def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
+def read_exceptions(run: PipelineRun, place: WindowPlace, group: str) -> Exceptions:
     """Entries that need a look, from every table of the group: none is left out of a verdict."""
     expected = [str(status) for status in EXPECTED_STATUSES]
     worth = _kept(run, place, group).where(~F.col("status").isin(expected))
@@ -141,7 +141,7 @@ def read_exceptions(run: Run, place: WindowPlace, group: str) -> Exceptions:
     )
 
 
-def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
+def _kept(run: PipelineRun, place: WindowPlace, group: str) -> DataFrame:
     """Every entry that was kept one by one, with the source that it is of."""
     found = [
         _load(run, place.of_group(group, name), source)
@@ -154,7 +154,9 @@ def _kept(run: Run, place: WindowPlace, group: str) -> DataFrame:
     return unite(found)
 
 
-def _load(run: Run, path: str, source: EntrySource, where: Column | None = None) -> DataFrame:
+def _load(
+    run: PipelineRun, path: str, source: EntrySource, where: Column | None = None
+) -> DataFrame:
     frame = run.session.read.parquet(path)
     chosen = frame if where is None else frame.where(where)
     known = set(frame.columns)
@@ -165,7 +167,7 @@ def _load(run: Run, path: str, source: EntrySource, where: Column | None = None)
     return chosen.select(*columns, F.lit(str(source)).alias("source"))
 
 
-def read_indeterminate(run: Run, place: WindowPlace, group: str) -> list[Unproven]:
+def read_indeterminate(run: PipelineRun, place: WindowPlace, group: str) -> list[Unproven]:
     """Why nothing shows what became of some entries."""
     unsure = _kept(run, place, group).where(F.col("status") == str(EntryStatus.INDETERMINATE))
     counted = unsure.groupBy("why").count().orderBy("why").collect()
@@ -180,19 +182,19 @@ def read_indeterminate(run: Run, place: WindowPlace, group: str) -> list[Unprove
 
 
 def read_duplicates(
-    run: Run, place: WindowPlace, found: Mapping[str, Mapping[str, int]]
+    run: PipelineRun, place: WindowPlace, found: Mapping[str, Mapping[str, int]]
 ) -> Duplicates | None:
     """What came more than once, by each way of looking; None when nobody looked."""
     if not found:
         return None
     first: list[Duplicate] = []
-    for way, told in sorted(found.items()):
-        if told["entries"]:
+    for way, reported in sorted(found.items()):
+        if reported["entries"]:
             frame = run.session.read.parquet(place.part(f"duplicates/{way}"))
             rows = frame.orderBy(F.desc("count"), "value").limit(MOST_DUPLICATES).collect()
             first += [_read_duplicate(way, row) for row in rows]
     return Duplicates(
-        entries=sum(told["entries"] for told in found.values()),
+        entries=sum(reported["entries"] for reported in found.values()),
         first=tuple(sorted(first, key=lambda one: -one.copies)[:MOST_DUPLICATES]),
     )
 
@@ -253,27 +255,27 @@ _MOST_DELIVERIES: Final = 20
 
 
 def read_group(
-    run: Run, target: Target, find_letters: Callable[[], DeadLetters | None]
+    run: PipelineRun, target: AuditTarget, find_dead_letters: Callable[[], DeadLetters | None]
 ) -> GroupReport | None:
     """The group in its newest window that was audited; None when there is none."""
     audited = list(islice(find_audits(run, target), EARLIER + 1))
     if not audited:
         return None
     with on_driver(_is_small(run, audited[0][1])):
-        return _read_group(run, target, audited, find_letters)
+        return _read_group(run, target, audited, find_dead_letters)
 
 
-def _is_small(run: Run, audit: Mapping[str, Any]) -> bool:
+def _is_small(run: PipelineRun, audit: Mapping[str, Any]) -> bool:
     """Whether the rows of a window are read without Spark."""
     summary = _summary(audit)
     return summary.produced + summary.archived + summary.open < run.settings.spark_from
 
 
 def _read_group(
-    run: Run,
-    target: Target,
+    run: PipelineRun,
+    target: AuditTarget,
     audited: Sequence[tuple[WindowPlace, Mapping[str, Any]]],
-    find_letters: Callable[[], DeadLetters | None],
+    find_dead_letters: Callable[[], DeadLetters | None],
 ) -> GroupReport:
     place, audit = audited[0]
     summary = _summary(audit)
@@ -286,7 +288,7 @@ def _read_group(
         timeline=read_timeline(run, place, target.group),
         stuck_ages=read_stuck_ages(run, place, target.group),
         exceptions=read_exceptions(run, place, target.group),
-        letters=find_letters(),
+        letters=find_dead_letters(),
         duplicates=read_duplicates(run, place, audit.get("duplicates", {}).get("found", {})),
         unproven=(
             *_not_audited(run, place),
@@ -299,7 +301,7 @@ def _read_group(
     )
 
 
-def find_groups(run: Run, stream: str, targets: Sequence[Target]) -> list[Target]:
+def find_groups(run: PipelineRun, stream: str, targets: Sequence[AuditTarget]) -> list[AuditTarget]:
     """The groups of a stream that its newest windows were audited for, beside those of this run."""
     found = {target.group: target for target in targets}
     for place in islice(_windows(run, stream), EARLIER + 1):
@@ -310,7 +312,9 @@ def find_groups(run: Run, stream: str, targets: Sequence[Target]) -> list[Target
     return list(found.values())
 
 
-def find_audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
+def find_audits(
+    run: PipelineRun, target: AuditTarget
+) -> Iterator[tuple[WindowPlace, dict[str, Any]]]:
     """The windows in which a group was audited, the newest first."""
     for place in _windows(run, target.stream):
         audit = run.storage.read_json(place.of_group(target.group, "audit.json"))
@@ -318,7 +322,7 @@ def find_audits(run: Run, target: Target) -> Iterator[tuple[WindowPlace, dict[st
             yield place, audit
 
 
-def _windows(run: Run, stream: str) -> Iterator[WindowPlace]:
+def _windows(run: PipelineRun, stream: str) -> Iterator[WindowPlace]:
     names = run.storage.list_names(stream_path(run.settings.archive, stream))
     for number in reversed(window_numbers(names)):
         yield WindowPlace(root=run.settings.archive, stream=stream, number=number)
@@ -330,16 +334,17 @@ def _summary(audit: Mapping[str, Any]) -> AuditSummary:
 
 def _checks(audit: Mapping[str, Any], summary: AuditSummary) -> tuple[CountCheck, ...]:
     """The identities that the audit has checked; of an older audit that of its own counts."""
-    told = audit.get("identities")
-    if not told:
+    reported = audit.get("identities")
+    if not reported:
         found = sum(summary.counts.values())
         return (CountCheck(name="produced", expected=summary.produced, found=found),)
     return tuple(
-        CountCheck(name=one["name"], expected=one["expected"], found=one["found"]) for one in told
+        CountCheck(name=one["name"], expected=one["expected"], found=one["found"])
+        for one in reported
     )
 
 
-def _not_audited(run: Run, place: WindowPlace) -> Iterator[Unproven]:
+def _not_audited(run: PipelineRun, place: WindowPlace) -> Iterator[Unproven]:
     """Windows after the newest one that was audited for the group."""
     newest = next(_windows(run, place.stream), place).number
     if newest > place.number:
@@ -365,20 +370,20 @@ def _deliveries(histogram: Mapping[str, int] | None) -> tuple[int, ...] | None:
 
 def _spreads(times: Mapping[str, Any]) -> Iterator[Spread]:
     for key, name in _SPREADS.items():
-        told = times.get(key)
-        if told:
+        reported = times.get(key)
+        if reported:
             p50, p90, p99, most = (
-                timedelta(milliseconds=told[part]) for part in ("p50", "p90", "p99", "p100")
+                timedelta(milliseconds=reported[part]) for part in ("p50", "p90", "p99", "p100")
             )
-            yield Spread(name=name, entries=told["n"], p50=p50, p90=p90, p99=p99, most=most)
+            yield Spread(name=name, entries=reported["n"], p50=p50, p90=p90, p99=p99, most=most)
 
 
 def _comparisons(audit: Mapping[str, Any]) -> Iterator[Comparison]:
-    told = {
+    reported = {
         "never-arrived": ("sent", "never_arrived", "Sent by your table, and in no entry."),
         "without-effect": ("effects", "without_effect", "Acknowledged, and not in your table."),
     }
-    for kind, (part, name, sentence) in told.items():
+    for kind, (part, name, sentence) in reported.items():
         if part in audit:
             found = audit[part]
             yield Comparison(

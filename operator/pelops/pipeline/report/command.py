@@ -15,19 +15,19 @@ from itertools import chain
 from typing import Final
 
 from pelops import __version__
-from pelops.domain.audit import AuditSummary, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.errors import InvalidSpec
 from pelops.pipeline.archive.layout import DOCUMENT, PAGE, page_of, report_path, slug
 from pelops.pipeline.engine.functions import SparkSession
 from pelops.pipeline.engine.session import LazySession
-from pelops.pipeline.errors import WrongSettings
+from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.report.archive_reader import find_audits, find_groups, read_group
 from pelops.pipeline.report.document import read_all_lines, read_lines, render_document
 from pelops.pipeline.report.model import DeadLetters, GroupLine, GroupReport, Report, ReportFinding
 from pelops.pipeline.report.page import render_page
 from pelops.pipeline.run import find_targets, open_run
-from pelops.pipeline.settings import Settings, Target
-from pelops.pipeline.stages import UNFINISHED, Run
+from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.stages import UNFINISHED, PipelineRun
 from pelops.pipeline.triage.command import triage_target
 from pyspark_redis_streams.errors import RedisStreamsError
 
@@ -35,7 +35,7 @@ log: Final = logging.getLogger(__name__)
 _TRIES: Final = 3  # to write a report of all streams that other runs have a part in
 
 
-def run_report(session: SparkSession | LazySession, settings: Settings) -> int:
+def run_report(session: SparkSession | LazySession, settings: PipelineSettings) -> int:
     """Write the reports of all groups; the exit code is 0 however grave what they tell.
 
     Raises WrongSettings when none of them was audited: pages that are there stay as they were.
@@ -48,7 +48,7 @@ def run_report(session: SparkSession | LazySession, settings: Settings) -> int:
     return 0
 
 
-def write_report(run: Run, summaries: Sequence[AuditSummary] | None = None) -> str:
+def write_report(run: PipelineRun, summaries: Sequence[AuditSummary] | None = None) -> str:
     """Write the reports into the archive; answers the path of the page of all streams.
 
     With the summaries of a run, only streams with a window of which their report does not tell
@@ -65,15 +65,15 @@ def write_report(run: Run, summaries: Sequence[AuditSummary] | None = None) -> s
     return _write(run, found)
 
 
-def _newly_closed(run: Run, summaries: Sequence[AuditSummary]) -> set[str]:
+def _newly_closed(run: PipelineRun, summaries: Sequence[AuditSummary]) -> set[str]:
     """Streams with a window of which their report does not tell yet."""
-    told: dict[str, set[tuple[str, int]]] = {}
+    reported: dict[str, set[tuple[str, int]]] = {}
     for one in summaries:
-        told.setdefault(one.stream, set()).add((one.group, one.window.number))
-    return {stream for stream, windows in told.items() if not windows <= _windows(run, stream)}
+        reported.setdefault(one.stream, set()).add((one.group, one.window.number))
+    return {stream for stream, windows in reported.items() if not windows <= _windows(run, stream)}
 
 
-def _windows(run: Run, stream: str) -> set[tuple[str, int]]:
+def _windows(run: PipelineRun, stream: str) -> set[tuple[str, int]]:
     """The groups and windows of which a stream's report tells; none without a report."""
     text = run.storage.read_text(_document_path(run, stream))
     try:
@@ -82,56 +82,60 @@ def _windows(run: Run, stream: str) -> set[tuple[str, int]]:
         return set()
 
 
-def _write(run: Run, found: Mapping[str, Sequence[Target]], *, must_find: bool = False) -> str:
+def _write(
+    run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]], *, must_find: bool = False
+) -> str:
     """Each stream's report before that of all: a run that dies between leaves the rest to the next.
 
     Every report is replaced as a whole, so that it is safe to repeat.
     """
     if must_find and not any(map(partial(_is_audited, run), chain.from_iterable(found.values()))):
-        raise WrongSettings(f"nothing of this was audited into {run.settings.archive}")
+        raise WrongPipelineSettings(f"nothing of this was audited into {run.settings.archive}")
     groups = {stream: _gather(run, stream, targets) for stream, targets in found.items()}
     for stream, gathered in groups.items():
         if gathered:
             _write_one(run, replace(_basis(run), groups=tuple(gathered), stream=stream))
-    return _write_all(run, {stream: told for stream, told in groups.items() if told})
+    return _write_all(run, {stream: reported for stream, reported in groups.items() if reported})
 
 
-def _write_all(run: Run, groups: Mapping[str, Sequence[GroupReport]]) -> str:
+def _write_all(run: PipelineRun, groups: Mapping[str, Sequence[GroupReport]]) -> str:
     """The report of all streams: of those of this run in detail, of others what their own say."""
     base = report_path(run.settings.archive)
     page = f"{base}/{PAGE}"
     ours = {slug(stream) for stream in groups}
-    told = _read_others(run, ours)
-    if not groups and run.storage.exists(page) and _is_current(run, told):
+    reported = _read_others(run, ours)
+    if not groups and run.storage.exists(page) and _is_current(run, reported):
         return page
     gathered = tuple(group for found in groups.values() for group in found)
     for _ in range(_TRIES):
-        others, unread = told
+        others, unread = reported
         _write_one(run, replace(_basis(run), groups=gathered, others=others, unread=unread))
         # Another run may have replaced the report of another stream, and this one before.
-        told = _read_others(run, ours)
-        if told == (others, unread):
+        reported = _read_others(run, ours)
+        if reported == (others, unread):
             break
     return page
 
 
-def _is_current(run: Run, told: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
+def _is_current(run: PipelineRun, reported: tuple[tuple[GroupLine, ...], tuple[str, ...]]) -> bool:
     """Whether the page of all streams says of each group what the report of its stream says."""
     text = run.storage.read_text(f"{report_path(run.settings.archive)}/{DOCUMENT}")
     try:
         known = [] if text is None else read_all_lines(text)
     except InvalidSpec:
         return False
-    lines, unread = told
+    lines, unread = reported
     return not unread and {_key(one) for one in known} == {_key(one) for one in lines}
 
 
-def _key(line: GroupLine) -> tuple[str, str, int, Verdict, tuple[ReportFinding, ...]]:
+def _key(line: GroupLine) -> tuple[str, str, int, AuditVerdict, tuple[ReportFinding, ...]]:
     found = tuple(replace(one, part="") for one in line.findings)
     return line.stream, line.group, line.window, line.verdict, found
 
 
-def _read_others(run: Run, ours: Collection[str]) -> tuple[tuple[GroupLine, ...], tuple[str, ...]]:
+def _read_others(
+    run: PipelineRun, ours: Collection[str]
+) -> tuple[tuple[GroupLine, ...], tuple[str, ...]]:
     """What the reports of other streams of the archive say; and those that cannot be read."""
     base = report_path(run.settings.archive)
     lines: list[GroupLine] = []
@@ -149,13 +153,13 @@ def _read_others(run: Run, ours: Collection[str]) -> tuple[tuple[GroupLine, ...]
     return tuple(lines), tuple(unread)
 
 
-def _write_one(run: Run, report: Report) -> None:
+def _write_one(run: PipelineRun, report: Report) -> None:
     base = report_path(run.settings.archive, report.stream)
     run.storage.write_text(f"{base}/{DOCUMENT}", render_document(report))
     run.storage.write_text(f"{base}/{PAGE}", render_page(report))
 
 
-def _basis(run: Run) -> Report:
+def _basis(run: PipelineRun) -> Report:
     return Report(
         audit=run.settings.name or "by hand",
         at=datetime.now(UTC),
@@ -164,11 +168,11 @@ def _basis(run: Run) -> Report:
     )
 
 
-def _document_path(run: Run, stream: str) -> str:
+def _document_path(run: PipelineRun, stream: str) -> str:
     return f"{report_path(run.settings.archive, stream)}/{DOCUMENT}"
 
 
-def _gather(run: Run, stream: str, targets: Sequence[Target]) -> list[GroupReport]:
+def _gather(run: PipelineRun, stream: str, targets: Sequence[AuditTarget]) -> list[GroupReport]:
     """The groups of a stream: those of this run, and those that other audits look after."""
     found = []
     mine = {target.group for target in targets}
@@ -181,11 +185,11 @@ def _gather(run: Run, stream: str, targets: Sequence[Target]) -> list[GroupRepor
     return found
 
 
-def _is_audited(run: Run, target: Target) -> bool:
+def _is_audited(run: PipelineRun, target: AuditTarget) -> bool:
     return next(find_audits(run, target), None) is not None
 
 
-def _letters(run: Run, target: Target) -> DeadLetters | None:
+def _letters(run: PipelineRun, target: AuditTarget) -> DeadLetters | None:
     """The dead letters as they are now; None when the server cannot be asked."""
     try:
         triage, plan = triage_target(run, target)

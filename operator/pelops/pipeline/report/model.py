@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pelops.domain.audit import AuditSummary, Certainty, EntryStatus, Verdict
+from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStatus
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.triage.clusters import Cluster
 
@@ -190,7 +190,7 @@ class GroupLine:
 
     stream: str
     group: str
-    verdict: Verdict
+    verdict: AuditVerdict
     certainty: Certainty | None  # of `balanced`; None for every other verdict
     sentence: str
     findings: tuple[ReportFinding, ...]  # the worst first

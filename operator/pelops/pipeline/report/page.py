@@ -17,7 +17,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from pelops.domain.audit import Certainty, Verdict, worst_certainty, worst_verdict
+from pelops.domain.audit import AuditVerdict, Certainty, worst_certainty, worst_verdict
 from pelops.pipeline.archive.layout import anchor_of, link_to
 from pelops.pipeline.report import charts, parts, severity, visible_text, words
 from pelops.pipeline.report.model import GroupLine, GroupReport, Report, Severity
@@ -34,7 +34,7 @@ _PACKAGE: Final = "pelops.pipeline.report"
 class Badge:
     """The verdict of one or more groups in a word."""
 
-    verdict: Verdict
+    verdict: AuditVerdict
     name: str
     glyph: str  # empty: none is shown
     is_grave: bool  # something is lost
@@ -76,31 +76,31 @@ def _linked(line: GroupLine, kept: set[str], groups: Mapping[str, GroupReport]) 
 def _badge_of_all(report: Report) -> Badge:
     """Return the badge of the page: unknown at best while some reports cannot be read."""
     lines = severity.lines_of(report)
-    if report.unread and severity.verdict_of_all(report) is Verdict.UNKNOWN:
+    if report.unread and severity.verdict_of_all(report) is AuditVerdict.UNKNOWN:
         lines = []
     return _badge(lines, is_whole=True)
 
 
 def _badge(lines: Sequence[GroupLine], *, is_whole: bool = False) -> Badge:
     """Return the badge of groups. Only the badge of a whole page that is balanced has a tick."""
-    verdict = worst_verdict([one.verdict for one in lines]) or Verdict.UNKNOWN
+    verdict = worst_verdict([one.verdict for one in lines]) or AuditVerdict.UNKNOWN
     certainty = worst_certainty([one.certainty for one in lines if one.certainty])
-    is_shown = is_whole or verdict is not Verdict.BALANCED
+    is_shown = is_whole or verdict is not AuditVerdict.BALANCED
     return Badge(
         verdict=verdict,
         name=words.name_verdict(verdict, certainty),
         glyph=words.VERDICTS[verdict][0] if is_shown else "",
-        is_grave=verdict is Verdict.FINDINGS
+        is_grave=verdict is AuditVerdict.FINDINGS
         and any(found.severity in _GRAVE for one in lines for found in one.findings),
     )
 
 
 def _as_sentence(text: str) -> str:
-    told = text.strip()
-    if not told:
+    reported = text.strip()
+    if not reported:
         return ""
-    end = "" if told[-1] in ".!?…" else "."
-    return f"{told[0].upper()}{told[1:]}{end}"
+    end = "" if reported[-1] in ".!?…" else "."
+    return f"{reported[0].upper()}{reported[1:]}{end}"
 
 
 def _basis(balanced: Sequence[GroupLine]) -> str:
@@ -112,8 +112,12 @@ def _basis(balanced: Sequence[GroupLine]) -> str:
 
 def _found_text(line: GroupLine) -> str:
     """Return what was found in a group, for the copy of a table."""
-    told = ", ".join(severity.name_of(found) for found in line.findings)
-    return f"{line.verdict}: {told}" if told else f"{line.verdict} {line.certainty or ''}".strip()
+    reported = ", ".join(severity.name_of(found) for found in line.findings)
+    return (
+        f"{line.verdict}: {reported}"
+        if reported
+        else f"{line.verdict} {line.certainty or ''}".strip()
+    )
 
 
 def _head_of(value: ValueHead) -> tuple[str, bool]:

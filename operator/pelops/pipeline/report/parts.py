@@ -115,11 +115,11 @@ def describe_window(group: GroupReport) -> str:
     """Return the window in one line: its number, period, entries and rate."""
     summary = group.summary
     window, begin = summary.window, _begin(group)
-    told = [f"Window {show_count(window.number)}: {show_period(begin, window.at)}"]
-    told.append(count_entries(summary.produced))
+    reported = [f"Window {show_count(window.number)}: {show_period(begin, window.at)}"]
+    reported.append(count_entries(summary.produced))
     if begin is not None and summary.produced and window.at > begin:
-        told.append(f"{show_rate(summary.produced, window.at - begin)} on average")
-    return " · ".join(told)
+        reported.append(f"{show_rate(summary.produced, window.at - begin)} on average")
+    return " · ".join(reported)
 
 
 def describe_archive(summary: AuditSummary) -> str:
@@ -178,7 +178,7 @@ def describe_reason(one: ExceptionalEntry) -> str:
 def describe_cluster(cluster: Cluster) -> str:
     """Return what the dead letters of a cluster have in common, as its headline."""
     signature = cluster.signature
-    return signature.error or signature.exception or signature.reason or "nothing was told"
+    return signature.error or signature.exception or signature.reason or "nothing was reported"
 
 
 def describe_attempts(cluster: Cluster) -> str:
@@ -296,15 +296,17 @@ def _progress(counts: Mapping[EntryStatus, int], whole: int, *, is_roots: bool) 
     unknown = counts.get(EntryStatus.INDETERMINATE, 0)
     look = whole - done - moving - unknown
     were = "was" if done == 1 else "were"
-    told = [f"{show_count(done)} of {what}{users} ({show_share(done, whole)}) {were} acknowledged"]
+    reported = [
+        f"{show_count(done)} of {what}{users} ({show_share(done, whole)}) {were} acknowledged"
+    ]
     if moving:
         names = ", ".join(f"{show_count(n)} {word}" for word, n in on_way.items() if n)
-        told.append(f"{count_of(moving, 'is', 'are')} on the way ({names})")
+        reported.append(f"{count_of(moving, 'is', 'are')} on the way ({names})")
     if unknown:
-        told.append(f"{count_of(unknown, 'is', 'are')} indeterminate")
+        reported.append(f"{count_of(unknown, 'is', 'are')} indeterminate")
     if look:
-        told.append(f"{count_of(look, 'needs', 'need')} a look")
-    return f"{'; '.join(told)}."
+        reported.append(f"{count_of(look, 'needs', 'need')} a look")
+    return f"{'; '.join(reported)}."
 
 
 def _begin(group: GroupReport) -> datetime | None:

@@ -23,10 +23,10 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from pelops.domain.audit import (
     AuditSummary,
+    AuditVerdict,
     Certainty,
     EntryStatus,
-    Evidence,
-    Verdict,
+    EvidenceKind,
     render_summary,
 )
 from pelops.domain.entry_id import EntryId
@@ -122,7 +122,8 @@ class AuditFindingJson(JsonPart):
 
 
 class RecoveryTimesJson(JsonPart):
-    """Milliseconds from the first sight of a stuck entry to its acknowledgement or recovery."""
+    """Milliseconds from the first observation of a stuck entry to its acknowledgement or
+    recovery."""
 
     p50: Count
     p99: Count
@@ -149,13 +150,13 @@ class SummaryJson(JsonPart):
         description="Entries of earlier windows that are pending for longer than the limit."
     )
     findings: tuple[AuditFindingJson, ...]
-    verdict: Verdict
+    verdict: AuditVerdict
     certainty: Certainty = Field(description="What the acknowledgements rest on.")
     sentence: str
     oldest_stuck_s: float | None
     time_to_recovery_ms: RecoveryTimesJson | None
     retention_margin: float | None
-    evidence: Evidence
+    evidence: EvidenceKind
 
 
 RenderedSummary = Annotated[SummaryJson, BeforeValidator(_to_summary)]
@@ -177,7 +178,7 @@ class FindingJson(JsonPart):
 class VerdictJson(JsonPart):
     """A verdict and what it rests on."""
 
-    verdict: Verdict
+    verdict: AuditVerdict
     certainty: Certainty | None = Field(
         default=None, description="What `balanced` rests on; null for every other verdict."
     )
@@ -315,7 +316,7 @@ class ClusterJson(JsonPart):
         return {**attributes_of(given), **signature, **advice}
 
 
-class LettersJson(JsonPart):
+class DeadLettersJson(JsonPart):
     """Dead letters of the group, whatever window they came from."""
 
     count: Count
@@ -377,7 +378,7 @@ class GroupJson(GroupVerdictJson):
     timeline: TimelineJson | None
     stuck_ages: tuple[AgeBandJson, ...] | None
     exceptions: ExceptionsJson | None
-    letters: LettersJson | None = Field(alias="dead_letters")
+    letters: DeadLettersJson | None = Field(alias="dead_letters")
     duplicates: DuplicatesJson | None
     unproven: tuple[UnprovenJson, ...]
     deliveries: tuple[Count, ...] | None = Field(

@@ -16,9 +16,9 @@ from pelops.domain.audit import (
     UNKNOWN_KINDS,
     AuditFinding,
     AuditSummary,
+    AuditVerdict,
     Certainty,
     EntryStatus,
-    Verdict,
     worst_certainty,
     worst_verdict,
 )
@@ -37,7 +37,7 @@ ACKNOWLEDGED: Final = (EntryStatus.ACKNOWLEDGED_PROVEN, EntryStatus.ACKNOWLEDGED
 _LATER: Final = "-later"  # kinds of entries of earlier windows that came to an end since
 _EARLIER: Final = "-earlier"  # kinds of entries of earlier windows that are open
 _COPIES: Final = "-copies"
-_LETTERS: Final = "dead-letters"  # in the dead-letter stream now
+_DEAD_LETTERS: Final = "dead-letters"  # in the dead-letter stream now
 _BEFORE: Final = "-before"  # kinds of findings of the windows before
 _ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 _OF_STATUS: Final = {
@@ -77,7 +77,7 @@ _PARTS_OF_KINDS: Final = {
 # Entries of earlier windows that are stuck or lack their body are counted again while they do, and
 # dead letters with those that are there now.
 _PASSING: Final = frozenset({Severity.STUCK, Severity.PAYLOAD_GONE, Severity.DEAD_LETTERED})
-# What was gone before the first window is told with that one alone.
+# What was gone before the first window is reported with that one alone.
 _OF_THE_FIRST: Final = frozenset({"removed-before-archive"})
 # Totals of several groups, in words.
 _TOTALS: Final = {
@@ -90,7 +90,7 @@ _TOTALS: Final = {
 
 
 def list_findings(group: GroupReport) -> tuple[ReportFinding, ...]:
-    """All that needs a look in a group, the worst first; each is told once."""
+    """All that needs a look in a group, the worst first; each is reported once."""
     found: dict[str, ReportFinding] = {}
     for one in (
         *_of_summary(group.summary),
@@ -101,28 +101,28 @@ def list_findings(group: GroupReport) -> tuple[ReportFinding, ...]:
         known = found.get(one.kind)
         if known is None or one.count > known.count:
             found[one.kind] = one
-    found |= {one.kind: one for one in _of_letters(group, found.values())}
+    found |= {one.kind: one for one in _of_dead_letters(group, found.values())}
     return tuple(sorted(found.values(), key=lambda one: _ORDER[one.severity]))
 
 
-def verdict_of(group: GroupReport) -> Verdict:
+def verdict_of(group: GroupReport) -> AuditVerdict:
     """The verdict of the page: never better than that of the audit, or than any finding."""
-    told = [group.summary.verdict]
+    reported = [group.summary.verdict]
     if group.summary.certainty is Certainty.UNKNOWN:
-        told.append(Verdict.UNKNOWN)
-    return _worst(told, list_findings(group))
+        reported.append(AuditVerdict.UNKNOWN)
+    return _worst(reported, list_findings(group))
 
 
 def certainty_of(group: GroupReport) -> Certainty | None:
     """What `balanced` rests on; None for every other verdict."""
-    is_balanced = verdict_of(group) is Verdict.BALANCED
+    is_balanced = verdict_of(group) is AuditVerdict.BALANCED
     return group.summary.certainty if is_balanced else None
 
 
 def sentence_of(group: GroupReport) -> str:
     """What the audit says of its window, and what else needs a look."""
-    told = {one.kind for one in _of_summary(group.summary)}
-    more = [name_of(one) for one in list_findings(group) if one.kind not in told]
+    reported = {one.kind for one in _of_summary(group.summary)}
+    more = [name_of(one) for one in list_findings(group) if one.kind not in reported]
     return f"{group.summary.sentence} Beside that: {_join(more)}." if more else (
         group.summary.sentence
     )  # fmt: skip
@@ -156,17 +156,17 @@ def lines_of(report: Report) -> list[GroupLine]:
     return sort_lines([*map(line_of, report.groups), *report.others])
 
 
-def verdict_of_all(report: Report) -> Verdict:
+def verdict_of_all(report: Report) -> AuditVerdict:
     """The worst of all groups. Without any, nothing is known."""
     verdicts = [one.verdict for one in lines_of(report)]
     if report.unread or not verdicts:
-        verdicts.append(Verdict.UNKNOWN)
-    return worst_verdict(verdicts) or Verdict.UNKNOWN
+        verdicts.append(AuditVerdict.UNKNOWN)
+    return worst_verdict(verdicts) or AuditVerdict.UNKNOWN
 
 
 def certainty_of_all(report: Report) -> Certainty | None:
     """What `balanced` rests on for all groups; None for every other verdict."""
-    if verdict_of_all(report) is not Verdict.BALANCED:
+    if verdict_of_all(report) is not AuditVerdict.BALANCED:
         return None
     return worst_certainty([one.certainty for one in lines_of(report) if one.certainty])
 
@@ -184,7 +184,7 @@ def sentence_of_all(report: Report) -> str:
 def headline_of(report: Report) -> str:
     """The verdict in so few words that they can be a headline."""
     lines = lines_of(report)
-    if len(lines) > 1 or not report.groups or lines[0].verdict is not Verdict.FINDINGS:
+    if len(lines) > 1 or not report.groups or lines[0].verdict is not AuditVerdict.FINDINGS:
         return sentence_of_all(report)
     parts = [f"{show_count(n)} {_TOTALS[of]}" for of, n in total_by_severity(lines).items()]
     parts = parts or [name_of(one) for one in lines[0].findings]
@@ -201,8 +201,8 @@ def title_of(kind: str) -> str:
     """A kind of finding in words."""
     base, scope = _split(kind)
     status = _status(base)
-    told = _TOTALS[_OF_STATUS[status]] if status else base.replace("-", " ")
-    return f"{told}{_SCOPES[scope]}"
+    reported = _TOTALS[_OF_STATUS[status]] if status else base.replace("-", " ")
+    return f"{reported}{_SCOPES[scope]}"
 
 
 def total_by_severity(lines: Iterable[GroupLine]) -> dict[Severity, int]:
@@ -233,21 +233,21 @@ _SCOPES: Final = {
 }
 
 
-def _worst(verdicts: Sequence[Verdict], findings: Iterable[ReportFinding]) -> Verdict:
+def _worst(verdicts: Sequence[AuditVerdict], findings: Iterable[ReportFinding]) -> AuditVerdict:
     of_findings = (
-        Verdict.UNKNOWN if one.severity is Severity.UNKNOWN else Verdict.FINDINGS
+        AuditVerdict.UNKNOWN if one.severity is Severity.UNKNOWN else AuditVerdict.FINDINGS
         for one in findings
     )
-    return worst_verdict([*verdicts, *of_findings]) or Verdict.UNKNOWN
+    return worst_verdict([*verdicts, *of_findings]) or AuditVerdict.UNKNOWN
 
 
 def _of_summary(summary: AuditSummary) -> Iterator[ReportFinding]:
-    is_failing = summary.verdict is Verdict.FAILING
+    is_failing = summary.verdict is AuditVerdict.FAILING
     for place, one in enumerate(summary.findings):
         yield _read(one, is_failing=is_failing and place == 0)
-    told = {one.kind for one in summary.findings}
+    reported = {one.kind for one in summary.findings}
     for kind, count in _counted(summary):
-        if count and kind not in told:
+        if count and kind not in reported:
             yield _make(kind, count)
 
 
@@ -282,27 +282,27 @@ _SCOPE_OF: Final = {
 }
 
 
-def _of_letters(group: GroupReport, found: Iterable[ReportFinding]) -> Iterator[ReportFinding]:
+def _of_dead_letters(group: GroupReport, found: Iterable[ReportFinding]) -> Iterator[ReportFinding]:
     """Dead letters that are there now, beside those that the audit has told of."""
     known = sum(one.count for one in found if one.severity is Severity.DEAD_LETTERED)
     there = 0 if group.letters is None else group.letters.count
     if there > known:
         holds = f"The dead-letter stream holds {count_entries(there)} now"
         beside = f", {show_count(there - known)} beside those of this audit" if known else ""
-        yield _make(_LETTERS, there - known, f"{holds}{beside}.")
+        yield _make(_DEAD_LETTERS, there - known, f"{holds}{beside}.")
 
 
 def _of_checks(group: GroupReport) -> Iterator[ReportFinding]:
     broken = [one for one in group.checks if not one.holds]
-    told = {one.kind for one in group.summary.findings}
-    broken = [one for one in broken if not told & _told_as(one)]
+    reported = {one.kind for one in group.summary.findings}
+    broken = [one for one in broken if not reported & _reported_as(one)]
     if broken:
         names = _join([one.name for one in broken])
         most = max(abs(one.expected - one.found) for one in broken)
         yield _make("counts-differ", most, f"Two ways of counting disagree: {names}.")
 
 
-def _told_as(one: CountCheck) -> set[str]:
+def _reported_as(one: CountCheck) -> set[str]:
     return {f"unbalanced-{one.name}", "unbalanced", "counters-contradict"}
 
 
@@ -319,8 +319,8 @@ def _of_earlier_windows(group: GroupReport) -> Iterator[ReportFinding]:
     for kind, count in sums.items():
         numbers = sorted(set(windows[kind]))
         where = f"window {numbers[0]}" if len(numbers) == 1 else f"windows {_span(numbers)}"
-        told = f"Found in {where}, before the window of this report."
-        yield _make(f"{kind}{_BEFORE}", count, told, part="windows")
+        reported = f"Found in {where}, before the window of this report."
+        yield _make(f"{kind}{_BEFORE}", count, reported, part="windows")
 
 
 def _span(numbers: Sequence[int]) -> str:
@@ -342,15 +342,15 @@ def _make(kind: str, count: int, sentence: str = "", part: str = "") -> ReportFi
     base, scope = _split(kind)
     status = _status(base)
     severity = _severity(base, status)
-    told = sentence
-    if not told and status is not None:
+    reported = sentence
+    if not reported and status is not None:
         meaning = MEANINGS[status]
-        told = f"{_WHOSE[scope]}{meaning}." if scope else f"{meaning[0].upper()}{meaning[1:]}."
+        reported = f"{_WHOSE[scope]}{meaning}." if scope else f"{meaning[0].upper()}{meaning[1:]}."
     return ReportFinding(
         severity=severity,
         kind=kind,
         count=count,
-        sentence=told,
+        sentence=reported,
         part=part or _PARTS_OF_KINDS.get(base) or _PARTS.get(severity, ""),
     )
 
@@ -366,7 +366,7 @@ _WHOSE: Final = {
 def _severity(base: str, status: EntryStatus | None) -> Severity:
     if base in _FAILING:
         return Severity.FAILING
-    if base == _LETTERS:
+    if base == _DEAD_LETTERS:
         return Severity.DEAD_LETTERED
     if base in UNKNOWN_KINDS:
         return Severity.UNKNOWN
@@ -395,12 +395,12 @@ def _gravity(line: GroupLine) -> tuple[int, tuple[tuple[int, int], ...], str, st
     return _SEVERITY[line.verdict], worst, line.stream, line.group
 
 
-_SEVERITY: Final = {verdict: -place for place, verdict in enumerate(Verdict)}
+_SEVERITY: Final = {verdict: -place for place, verdict in enumerate(AuditVerdict)}
 
 
 def _sentence_of_many(lines: Sequence[GroupLine]) -> str:
     streams = len({one.stream for one in lines})
-    found = [one for one in lines if one.verdict in {Verdict.FINDINGS, Verdict.FAILING}]
+    found = [one for one in lines if one.verdict in {AuditVerdict.FINDINGS, AuditVerdict.FAILING}]
     head = f"{count_of(len(lines), 'group')}"
     of = f" of {count_of(streams, 'stream')}" if streams > 1 else ""
     head = f"{head}{of}, {count_entries(count_produced(lines))}"
@@ -408,21 +408,21 @@ def _sentence_of_many(lines: Sequence[GroupLine]) -> str:
         return f"{head}: {_well(lines)}."
     totals = total_by_severity(found)
     parts = [f"{show_count(count)} {_TOTALS[severity]}" for severity, count in totals.items()]
-    failing = sum(one.verdict is Verdict.FAILING for one in found)
+    failing = sum(one.verdict is AuditVerdict.FAILING for one in found)
     if failing:
         parts.insert(0, f"{show_count(failing)} not accounted for")
     needs = "needs" if len(found) == 1 else "need"
-    told = f": {_join(parts)}" if parts else ""
-    return f"{head}. {count_of(len(found), 'group')} {needs} a look{told}."
+    reported = f": {_join(parts)}" if parts else ""
+    return f"{head}. {count_of(len(found), 'group')} {needs} a look{reported}."
 
 
 def _well(lines: Sequence[GroupLine]) -> str:
-    unknown = [one for one in lines if one.verdict is not Verdict.BALANCED]
+    unknown = [one for one in lines if one.verdict is not AuditVerdict.BALANCED]
     if unknown:
         count = total_by_severity(unknown).get(Severity.UNKNOWN, 0)
-        told = f" and {count_entries(count)} indeterminate" if count else ""
+        reported = f" and {count_entries(count)} indeterminate" if count else ""
         balanced = show_count(len(lines) - len(unknown))
-        return f"{balanced} balanced, {show_count(len(unknown))} unknown{told}"
+        return f"{balanced} balanced, {show_count(len(unknown))} unknown{reported}"
     inferred = sum(one.certainty is not Certainty.PROVEN for one in lines)
     if 0 < inferred < len(lines):
         return f"all balanced, {show_count(inferred)} inferred and the others proven"

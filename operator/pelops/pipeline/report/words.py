@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from pelops.domain.audit import Certainty, EntryStatus, Evidence, Verdict
+from pelops.domain.audit import AuditVerdict, Certainty, EntryStatus, EvidenceKind
 
 TITLES: Final = {
     EntryStatus.LOST: "Lost",
@@ -49,23 +49,23 @@ REASONS: Final = {
 }
 
 VERDICTS: Final = {
-    Verdict.BALANCED: ("✓", "Balanced"),
-    Verdict.UNKNOWN: ("?", "Unknown"),
-    Verdict.FINDINGS: ("!", "Findings"),
-    Verdict.FAILING: ("✕", "Not accounted for"),
+    AuditVerdict.BALANCED: ("✓", "Balanced"),
+    AuditVerdict.UNKNOWN: ("?", "Unknown"),
+    AuditVerdict.FINDINGS: ("!", "Findings"),
+    AuditVerdict.FAILING: ("✕", "Not accounted for"),
 }
 
 
-def name_verdict(verdict: Verdict, certainty: Certainty | None) -> str:
+def name_verdict(verdict: AuditVerdict, certainty: Certainty | None) -> str:
     """A verdict in a word; `Balanced` never without what it rests on."""
     word = VERDICTS[verdict][1]
-    return f"{word}, {certainty}" if verdict is Verdict.BALANCED and certainty else word
+    return f"{word}, {certainty}" if verdict is AuditVerdict.BALANCED and certainty else word
 
 
 EVIDENCE: Final = {
-    Evidence.AOF: "append-only files and the ledger",
-    Evidence.LEDGER: "the operator's ledger",
-    Evidence.NONE: "the stream alone",
+    EvidenceKind.AOF: "append-only files and the ledger",
+    EvidenceKind.LEDGER: "the operator's ledger",
+    EvidenceKind.NONE: "the stream alone",
 }
 
 

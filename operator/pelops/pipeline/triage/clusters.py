@@ -41,7 +41,7 @@ class Cluster:
     first_seen_ms: int
     last_seen_ms: int
     consumers: int  # different ones, about
-    retries: tuple[int, ...]  # letters that were charged 0, 1, 2 ... MOST_RETRIES and more times
+    retries: tuple[int, ...]  # dead letters with 0, 1, 2 ... MOST_RETRIES and more failed attempts
     returned: int  # letters whose entry had become a dead letter before
     examples: tuple[LetterExample, ...]  # the oldest
 

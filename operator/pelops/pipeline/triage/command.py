@@ -8,21 +8,21 @@ from typing import Final
 
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import report_path, slug
-from pelops.pipeline.checking import check_letters
 from pelops.pipeline.engine.functions import DataFrame, SparkSession, is_on_driver, on_driver
 from pelops.pipeline.engine.selection import is_small_stream
 from pelops.pipeline.engine.session import LazySession
+from pelops.pipeline.name_check import check_dead_letters
 from pelops.pipeline.report.document import render_clusters
 from pelops.pipeline.run import find_targets, open_run
-from pelops.pipeline.settings import Payload, Settings, Target
-from pelops.pipeline.stages import Run
+from pelops.pipeline.settings import ArchivedPayload, AuditTarget, PipelineSettings
+from pelops.pipeline.stages import PipelineRun
 from pelops.pipeline.triage.clusters import Cluster
 from pelops.pipeline.triage.plan import (
     Triage,
     plan_lines,
     plan_redrive,
     start_header,
-    triage_letters,
+    triage_dead_letters,
 )
 
 _LETTERS: Final = (
@@ -30,14 +30,14 @@ _LETTERS: Final = (
 )
 
 
-def run_triage(session: SparkSession | LazySession, settings: Settings) -> int:
+def run_triage(session: SparkSession | LazySession, settings: PipelineSettings) -> int:
     """Triage every group, and print what was found; the exit code is 0 whatever that is.
 
     Raises WrongSettings for a group that is not there, and has left no dead letters.
     """
     run = open_run(session, settings)
     try:
-        check_letters(run)
+        check_dead_letters(run)
         for targets in find_targets(run).values():
             for target in targets:
                 triage, plan = triage_target(run, target)
@@ -47,7 +47,7 @@ def run_triage(session: SparkSession | LazySession, settings: Settings) -> int:
     return 0
 
 
-def triage_target(run: Run, target: Target) -> tuple[Triage, str]:
+def triage_target(run: PipelineRun, target: AuditTarget) -> tuple[Triage, str]:
     """Cluster the dead letters of a group as they are now; answers the path of its plan as well.
 
     Beside the plan lie the clusters, as `clusters.json`. Payloads are shown in neither, and in no
@@ -58,34 +58,38 @@ def triage_target(run: Run, target: Target) -> tuple[Triage, str]:
         return _triage(run, target, keys.dead_letter)
 
 
-def _triage(run: Run, target: Target, dead_letter: str) -> tuple[Triage, str]:
+def _triage(run: PipelineRun, target: AuditTarget, dead_letter: str) -> tuple[Triage, str]:
     letters = _keep(_read(run, dead_letter))
     try:
-        triage = triage_letters(letters, field_prefix=target.field_prefix)
-        if run.settings.payload is not Payload.FULL:
+        triage = triage_dead_letters(letters, field_prefix=target.field_prefix)
+        if run.settings.payload is not ArchivedPayload.FULL:
             triage = replace(triage, clusters=tuple(map(_without_payload, triage.clusters)))
         base = f"{report_path(run.settings.archive, target.stream)}/group={slug(target.group)}"
         header = start_header(target.stream, target.group, dead_letter, at=datetime.now(UTC))
         lines = plan_lines(*plan_redrive(triage, header))
         run.storage.write_lines(lines, f"{base}/redrive.jsonl")
         content = {"version": 1, "stream": target.stream, "group": target.group}
-        told = {**content, "letters": triage.letters, "clusters": render_clusters(triage.clusters)}
-        run.storage.write_json(f"{base}/clusters.json", told)
+        reported = {
+            **content,
+            "letters": triage.letters,
+            "clusters": render_clusters(triage.clusters),
+        }
+        run.storage.write_json(f"{base}/clusters.json", reported)
     finally:
         letters.unpersist()
     return triage, f"{base}/redrive.jsonl"
 
 
-def render_triage(target: Target, triage: Triage, plan: str) -> str:
+def render_triage(target: AuditTarget, triage: Triage, plan: str) -> str:
     """What was found, for a terminal."""
     rows = [f"{target.stream} / {target.group}: {triage.letters} dead letters"]
     for one in triage.clusters[:20]:
-        told = one.signature.error or one.signature.reason
-        rows.append(f"  {one.letters:>10}  {one.advice.action:<8} {ascii(told[:80])[1:-1]}")
+        reported = one.signature.error or one.signature.reason
+        rows.append(f"  {one.letters:>10}  {one.advice.action:<8} {ascii(reported[:80])[1:-1]}")
     return "\n".join([*rows, f"  plan: {plan}"])
 
 
-def _read(run: Run, stream: str) -> DataFrame:
+def _read(run: PipelineRun, stream: str) -> DataFrame:
     given = {
         "stream": stream,
         "duplicateFields": "keep",

@@ -17,7 +17,7 @@ from pelops.domain.redrive import ACTIONS, PlanHeader, PlannedCluster, render_pl
 from pelops.pipeline.engine.functions import Column, DataFrame, Row
 from pelops.pipeline.engine.functions import functions as F  # noqa: N812
 from pelops.pipeline.triage.clusters import MOST_RETRIES, Cluster, LetterExample, ValueHead
-from pelops.pipeline.triage.letters import parse_letters, sign_letters
+from pelops.pipeline.triage.dead_letters import parse_dead_letters, sign_dead_letters
 from pelops.policy.redrive.triage import Signature
 
 EXAMPLES: Final = 3
@@ -36,12 +36,12 @@ class Triage:
     signed: DataFrame  # every letter with its `cluster`: for the plan
 
 
-def triage_letters(raw: DataFrame, *, field_prefix: str = "_") -> Triage:
+def triage_dead_letters(raw: DataFrame, *, field_prefix: str = "_") -> Triage:
     """Cluster the dead letters of one group.
 
     The frame is read twice: give one of Parquet, or a cached one, rather than one of Redis.
     """
-    signed = sign_letters(parse_letters(raw, field_prefix))
+    signed = sign_dead_letters(parse_dead_letters(raw, field_prefix))
     grouped = _cluster(signed)
     largest = grouped.orderBy(F.desc("letters"), "cluster").limit(MOST_CLUSTERS)
     clusters = tuple(_read_cluster(row) for row in largest.collect())

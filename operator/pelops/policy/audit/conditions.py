@@ -7,7 +7,7 @@
     AuditFailing            it does not run, or cannot account for every entry
 
 The last three are alarms: present while they hold, with no effect on Ready. While Redis cannot be
-read they stay as they were told.
+read they stay as they were informed.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from typing import Any, Final
 
 from pelops.api.audit.stream_audit import StreamAudit
 from pelops.api.group.status import ConditionStatus
-from pelops.domain.audit import Verdict
+from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Condition, Finding
 from pelops.policy.audit.facts import AuditFacts, GroupAudit
-from pelops.policy.audit.freshness import find_run_problem, tell_incomplete
-from pelops.policy.audit.retention import tell_behind
+from pelops.policy.audit.freshness import find_run_problem, report_incomplete
+from pelops.policy.audit.retention import report_behind
 from pelops.policy.status.alarms import ACKNOWLEDGE
 from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
 
 
-def tell_unmounted(audit: StreamAudit) -> str | None:
+def report_unmounted(audit: StreamAudit) -> str | None:
     """A clause about an archive that is a directory of the container alone; None otherwise.
 
     That is no error: a node may run its pods without containers, as the local cluster's do.
@@ -63,7 +63,7 @@ def _objects(found: object) -> list[dict[str, Any]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-_GROUPS_TOLD: Final = 5
+_GROUPS_REPORTED: Final = 5
 
 
 def decide_audit_conditions(facts: AuditFacts, *, now: datetime) -> list[Condition]:
@@ -83,12 +83,12 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
             reason=Reason.NOT_ACCOUNTED,
             message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
         )
-    if group.record is not None and group.record.summary.verdict is Verdict.FAILING:
+    if group.record is not None and group.record.summary.verdict is AuditVerdict.FAILING:
         return Finding(
             reason=Reason.NOT_ACCOUNTED,
             message=f"{group.group} of {group.stream}: {group.record.summary.sentence}",
         )
-    incomplete = tell_incomplete(facts.audit, facts.runs, group)
+    incomplete = report_incomplete(facts.audit, facts.runs, group)
     if incomplete is None:
         return None
     return Finding(
@@ -112,9 +112,11 @@ def _ready(facts: AuditFacts) -> Condition:
     if spec.suspend:
         message = f"{facts.job} is complete, and spec.suspend keeps it from starting runs"
         return _true(ConditionType.READY, Reason.SUSPENDED, message)
-    told = f"{facts.job} runs at {spec.schedule} ({spec.time_zone or 'UTC'})"
-    doubt = tell_unmounted(facts.audit)
-    return _true(ConditionType.READY, Reason.SCHEDULED, f"{told}. {doubt}" if doubt else told)
+    reported = f"{facts.job} runs at {spec.schedule} ({spec.time_zone or 'UTC'})"
+    doubt = report_unmounted(facts.audit)
+    return _true(
+        ConditionType.READY, Reason.SCHEDULED, f"{reported}. {doubt}" if doubt else reported
+    )
 
 
 def _suspended(facts: AuditFacts) -> list[Condition]:
@@ -126,7 +128,7 @@ def _suspended(facts: AuditFacts) -> list[Condition]:
 
 def _alarms(facts: AuditFacts, now: datetime) -> list[Condition]:
     if facts.redis_problem is not None:
-        return _told_before(facts)
+        return _reported_before(facts)
     findings = {
         ConditionType.LOSS_DETECTED: _loss(facts),
         ConditionType.ARCHIVE_BEHIND_RETENTION: _behind(facts),
@@ -139,13 +141,15 @@ def _alarms(facts: AuditFacts, now: datetime) -> list[Condition]:
     ]
 
 
-def _told_before(facts: AuditFacts) -> list[Condition]:
+def _reported_before(facts: AuditFacts) -> list[Condition]:
     status = facts.audit.status
-    told = {c.type: c for c in (status.conditions or () if status else ())}
+    reported = {c.type: c for c in (status.conditions or () if status else ())}
     return [
-        Condition(type=kind, status="True", reason=told[kind].reason, message=told[kind].message)
+        Condition(
+            type=kind, status="True", reason=reported[kind].reason, message=reported[kind].message
+        )
         for kind in AUDIT_ALARMS
-        if kind in told and told[kind].status is ConditionStatus.TRUE
+        if kind in reported and reported[kind].status is ConditionStatus.TRUE
     ]
 
 
@@ -153,12 +157,13 @@ def _loss(facts: AuditFacts) -> Finding | None:
     lost = [g for g in facts.groups if g.record is not None and g.record.unacknowledged]
     if not lost:
         return None
-    told = _list(f"{g.record.unacknowledged if g.record else 0} of {g.stream}" for g in lost)
+    reported = _list(f"{g.record.unacknowledged if g.record else 0} of {g.stream}" for g in lost)
     metadata = facts.audit.metadata
     return Finding(
         reason=Reason.LOSS_DETECTED,
         message=(
-            f"Entries are proven lost, gone before any worker was given them: {told}. The archive "
+            f"Entries are proven lost, gone before any worker was given them: {reported}. The "
+            "archive "
             "and the report name each; send them again from where they came from. Acknowledge it "
             f"with kubectl annotate --overwrite saudit -n {metadata.namespace} {metadata.name} "
             f"{ACKNOWLEDGE}={ConditionType.LOSS_DETECTED}"
@@ -167,13 +172,14 @@ def _loss(facts: AuditFacts) -> Finding | None:
 
 
 def _behind(facts: AuditFacts) -> Finding | None:
-    told = [clause for group in facts.groups if (clause := tell_behind(group)) is not None]
-    if not told:
+    reported = [clause for group in facts.groups if (clause := report_behind(group)) is not None]
+    if not reported:
         return None
     return Finding(
         reason=Reason.ARCHIVE_BEHIND_RETENTION,
         message=(
-            f"Trimming is close to what is not archived yet, or has passed it: {_list(told)}. Run "
+            f"Trimming is close to what is not archived yet, or has passed it: {_list(reported)}. "
+            "Run "
             "the audit more often, or keep more of the stream (XADD MAXLEN, spec.retention)"
         ),
     )
@@ -195,6 +201,6 @@ def _true(kind: ConditionType, reason: Reason, message: str) -> Condition:
 
 
 def _list(clauses: Iterable[str]) -> str:
-    told = list(clauses)
-    more = len(told) - _GROUPS_TOLD
-    return "; ".join(told[:_GROUPS_TOLD]) + (f"; and {more} more" if more > 0 else "")
+    reported = list(clauses)
+    more = len(reported) - _GROUPS_REPORTED
+    return "; ".join(reported[:_GROUPS_REPORTED]) + (f"; and {more} more" if more > 0 else "")

@@ -44,16 +44,16 @@ def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime
     return now - began <= patience + GRACE
 
 
-def find_failed_start(runs: Runs, told: AuditRunStatus | None) -> datetime | None:
+def find_failed_start(runs: Runs, reported: AuditRunStatus | None) -> datetime | None:
     """When the first run began of those that failed since one ended well; None without.
 
     `told` is what the status says of the runs: one that was the last then, and is not any more, has
     ended, and what runs them keeps only the time of a good end. A schedule may be so dense that no
     run is ever seen to have ended.
     """
-    if told is None or runs.last_start is None:
+    if reported is None or runs.last_start is None:
         return None
-    for began in (told.failed_start_time, told.last_start_time):
+    for began in (reported.failed_start_time, reported.last_start_time):
         if began is None or began >= runs.last_start:
             continue
         if runs.last_success is None or runs.last_success < began:
@@ -67,7 +67,7 @@ def is_successful(runs: Runs) -> bool:
     return began is not None and ended is not None and ended >= began
 
 
-def tell_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str | None:
+def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str | None:
     """A clause about a group that the last run should have accounted for and did not."""
     if not is_successful(runs) or runs.last_start is None or group.problem is not None:
         return None

@@ -65,10 +65,10 @@ def _notice(audit: str, group: AuditedGroupStatus | None, failure: str) -> Audit
 
 def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
     """The alarms of a group that its audits raise, in the order of `AUDIT_ALARMS`."""
-    told = sorted(notices)
-    lost = [one for one in told if one.lost]
-    behind = [one.audit for one in told if one.is_behind]
-    failing = [one for one in told if one.is_failing]
+    reported = sorted(notices)
+    lost = [one for one in reported if one.lost]
+    behind = [one.audit for one in reported if one.is_behind]
+    failing = [one for one in reported if one.is_failing]
     conditions = []
     if lost:
         counts = ", ".join(f"{one.lost} by StreamAudit {one.audit}" for one in lost)

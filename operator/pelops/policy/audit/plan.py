@@ -14,7 +14,7 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.policy.status.reasons import Reason
 
 STUCK_AFTER_S: Final = 300  # where no StreamConsumerGroup says
-_NAMES_TOLD: Final = 5
+_NAMES_REPORTED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +96,6 @@ def _scattered(first: str, others: list[str]) -> Finding:
 
 
 def _list(names: list[str]) -> str:
-    shown = ", ".join(names[:_NAMES_TOLD])
-    more = len(names) - _NAMES_TOLD
+    shown = ", ".join(names[:_NAMES_REPORTED])
+    more = len(names) - _NAMES_REPORTED
     return f"{shown} and {more} more" if more > 0 else shown

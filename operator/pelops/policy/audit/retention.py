@@ -52,7 +52,7 @@ def is_behind(group: GroupAudit) -> bool:
     )
 
 
-def tell_behind(group: GroupAudit) -> str | None:
+def report_behind(group: GroupAudit) -> str | None:
     """A clause about a group whose archive is behind; None when it is not, or nothing is known."""
     if group.record is None or not is_behind(group):
         return None

@@ -72,8 +72,8 @@ def find_new_loss(stream: StreamObservation) -> Loss | None:
     known = state.loss or state.acknowledged_loss
     if known is None or (known.position, known.cause) != (loss.position, loss.cause):
         return loss
-    was_just_told = known is state.loss and timedelta() <= loss.seen - known.seen < LOSS_PAUSE
-    return loss if loss.at_least > known.at_least and not was_just_told else None
+    was_just_reported = known is state.loss and timedelta() <= loss.seen - known.seen < LOSS_PAUSE
+    return loss if loss.at_least > known.at_least and not was_just_reported else None
 
 
 def find_vanished(before: LastSeen | None, stream: StreamObservation) -> Loss | None:

@@ -14,7 +14,7 @@ from pelops.domain.state import RememberedPosition
 from pelops.errors import InvalidSpec
 
 REMEMBER_EVERY: Final = timedelta(seconds=5)  # what came later is delivered again after a loss
-BOOKMARK_EVERY: Final = timedelta(minutes=1)
+CHECKPOINT_EVERY: Final = timedelta(minutes=1)
 # A status has no time of its own; it is written again within this.
 _STATUS_AGE: Final = timedelta(minutes=10)
 
@@ -115,10 +115,10 @@ def choose_newest(
     if memory is not None and memory.at is not None:
         is_older = remembered is None or remembered.at is None or remembered.at <= memory.at
         return memory if is_older else remembered
-    told = memory or status
-    if told is None or remembered is None:
-        return told or remembered
-    return told if _progress(told) >= _progress(remembered) else remembered
+    reported = memory or status
+    if reported is None or remembered is None:
+        return reported or remembered
+    return reported if _progress(reported) >= _progress(remembered) else remembered
 
 
 def _progress(seen: LastSeen) -> tuple[int, EntryId]:
@@ -142,8 +142,8 @@ def needs_remembering(stream: StreamObservation) -> bool:
         *(group.pending, stream.entries_added),
     ):
         return _is_past(state.seen.at, REMEMBER_EVERY, now)
-    was_marked = state.bookmarked_at is not None and state.seen.at <= state.bookmarked_at
-    return not was_marked and _is_past(state.bookmarked_at, BOOKMARK_EVERY, now)
+    was_marked = state.checkpointed_at is not None and state.seen.at <= state.checkpointed_at
+    return not was_marked and _is_past(state.checkpointed_at, CHECKPOINT_EVERY, now)
 
 
 def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> PositionChange | None:
@@ -166,10 +166,10 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
     return PositionChange(before=was_at, after=is_at, seen=before.at, message=message)
 
 
-def tell_creation(creation: GroupCreation) -> str:
+def report_creation(creation: GroupCreation) -> str:
     """Where a group that was missing begins, and why, for people."""
-    repeats = f"entries that may be delivered again: {_tell_repeats(creation.repeats)}"
-    told = {
+    repeats = f"entries that may be delivered again: {_report_repeats(creation.repeats)}"
+    reported = {
         CreationReason.FIRST: f"the group begins at {creation.position}",
         CreationReason.CONTINUES: (
             f"the group was gone from Redis; it begins anew at {creation.position}, where it is "
@@ -184,10 +184,10 @@ def tell_creation(creation: GroupCreation) -> str:
             f"read; it begins anew at {creation.position}; {repeats}"
         ),
     }
-    return told[creation.why]
+    return reported[creation.why]
 
 
-def _tell_repeats(repeats: int | None) -> str:
+def _report_repeats(repeats: int | None) -> str:
     # What was delivered after the last observation is delivered again too, and nobody counted it.
     if repeats is None:
         return "more than can be counted"

@@ -19,7 +19,7 @@ from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
 from pelops.domain.observation import StreamObservation
-from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.policy.status.reasons import Reason
 
 
@@ -31,7 +31,7 @@ class Lack(StrEnum):
     LEDGER = "ledger"
     RETRY = "retry stream"
     HANDOVER = "hand-over stream"
-    HOLD = "hold"  # the record that says who acts, absent or soon outdated
+    OWNERSHIP = "hold"  # the record that says who acts, absent or soon outdated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +57,8 @@ def plan_provisioning(
         Lack.DEAD_LETTERS: not stream.dead_letter_exists,
         Lack.LEDGER: not stream.ledger_exists,
         Lack.RETRY: stream.retry is not None and not stream.retry.exists,
-        Lack.HANDOVER: not stream.has_handover,
-        Lack.HOLD: needs_hold(stream.hold, owner, stream.server_time),
+        Lack.HANDOVER: not stream.has_offer_stream,
+        Lack.OWNERSHIP: needs_ownership(stream.ownership, owner, stream.server_time),
     }
     lacks = tuple(lack for lack, is_missing in missing.items() if is_missing)
     start = decide_start(spec.start_from, was_created=was_created)
@@ -83,7 +83,7 @@ def needs_retry_stream(spec: StreamConsumerGroupSpec) -> bool:
     return is_requeue and recovery.requeue_to == RequeueTo.RETRY_STREAM
 
 
-def needs_handover_stream(spec: StreamConsumerGroupSpec) -> bool:
+def needs_offer_stream(spec: StreamConsumerGroupSpec) -> bool:
     """Whether stuck entries are announced to workers that claim."""
     return spec.recovery.strategy == RecoveryStrategy.RELEASE
 
@@ -100,25 +100,35 @@ def decide_start(start_from: str, *, was_created: bool) -> StartPosition:
     return END_OF_STREAM if start_from == "End" else parse_entry_id(start_from)
 
 
-def needs_hold(hold: GroupHold | None, owner: OwnerRecord, server_time: datetime) -> bool:
+def needs_ownership(
+    ownership: OwnershipRecord | None, owner: OwnerRecord, server_time: datetime
+) -> bool:
     """Whether the group's record has to be written: not ours, run out, or half used up."""
-    if hold is None or not hold.owner.is_same_as(owner) or not _lives(hold, server_time):
+    if (
+        ownership is None
+        or not ownership.owner.is_same_as(owner)
+        or not _is_valid(ownership, server_time)
+    ):
         return True
-    return hold.held_until - server_time < HOLD / 2
+    return ownership.owned_until - server_time < OWNERSHIP_LIFETIME / 2
 
 
 def decide_conflict(
-    hold: GroupHold | None, owner: OwnerRecord, server_time: datetime
+    ownership: OwnershipRecord | None, owner: OwnerRecord, server_time: datetime
 ) -> Finding | None:
     """None when this resource may act on the group, else who does: the oldest whose hold lives.
 
     The provisioning script decides in the same way; this one only tells without writing.
     """
-    if hold is None or hold.owner.is_same_as(owner) or not _lives(hold, server_time):
+    if (
+        ownership is None
+        or ownership.owner.is_same_as(owner)
+        or not _is_valid(ownership, server_time)
+    ):
         return None
-    if _comes_before(owner, hold.owner):
+    if _comes_before(owner, ownership.owner):
         return None
-    other = hold.owner
+    other = ownership.owner
     place = f" of cluster {other.cluster}" if other.cluster != owner.cluster else ""
     return Finding(
         reason=Reason.CONFLICT,
@@ -133,14 +143,14 @@ def decide_conflict(
 
 def _last_known(stream: StreamObservation, otherwise: str) -> str:
     seen = stream.state.seen
-    if seen is None or stream.hold is None:
+    if seen is None or stream.ownership is None:
         return f"at {otherwise}"
     return f"where nothing is skipped, at {seen.last_delivered_id} or before"
 
 
-def _lives(hold: GroupHold, server_time: datetime) -> bool:
+def _is_valid(ownership: OwnershipRecord, server_time: datetime) -> bool:
     # A hold far in the future was written before the clock went back, and binds nobody.
-    return server_time < hold.held_until <= server_time + 2 * HOLD
+    return server_time < ownership.owned_until <= server_time + 2 * OWNERSHIP_LIFETIME
 
 
 def _comes_before(one: OwnerRecord, other: OwnerRecord) -> bool:

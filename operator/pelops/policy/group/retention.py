@@ -11,7 +11,7 @@ from pelops.api.group.dead_letter import RetentionSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.observation import StreamObservation
 
-# Whole nodes of a stream are removed, of 100 entries unless the server is told otherwise.
+# Whole nodes of a stream are removed, of 100 entries unless the server is informed otherwise.
 _NODE: Final = 100
 _TRY_EVERY: Final = timedelta(seconds=10)
 # A stream of more groups takes long to look at; see trim_stream.lua.
@@ -40,14 +40,14 @@ def plan_retention(spec: RetentionSpec | None, stream: StreamObservation) -> Ret
         return None
     if _lowest_needed(stream) <= stream.first_id or _was_tried(stream):
         return None
-    told = [*_too_many(spec, stream), *_too_old(spec, stream)]
-    if not told:
+    reported = [*_too_many(spec, stream), *_too_old(spec, stream)]
+    if not reported:
         return None
     age = spec.max_age_seconds
     return RetentionPlan(
         max_length=spec.max_length,
         max_age=None if age is None else timedelta(seconds=age),
-        message="; ".join(told),
+        message="; ".join(reported),
     )
 
 

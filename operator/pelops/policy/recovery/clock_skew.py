@@ -2,8 +2,8 @@
 
 The time at which a container started stands on the node's clock; which entries its process could
 hold stands on Redis'. If the node's clock runs ahead, the start seems later than it was, and an
-entry that the new process was given would seem older than the process: a live worker would be
-robbed. So the cut must be earlier by at least as much as the clock runs ahead.
+entry that the new process was given would seem older than the process: entries of a live worker
+would be recovered. So the cutoff must be earlier by at least as much as the clock runs ahead.
 
     node's clock   ------ renewTime ------------------------
     Redis' clock   --------- renewed ---- read -------------      renewed is not known, but
@@ -14,8 +14,8 @@ robbed. So the cut must be earlier by at least as much as the clock runs ahead.
 Every sample `renewTime - read` is thus a lower bound, whatever happened on the way, and while the
 kubelet renews as it should, one lease period more is an upper bound. The greatest sample is the
 nearest to the truth. One that is not above zero proves nothing: the default then stands, which an
-installation's own time synchronisation must keep. A clock that runs behind only makes the cut
-earlier than it need be: an entry moves later, and nobody is robbed.
+installation's own time synchronisation must keep. A clock that runs behind only makes the cutoff
+earlier than it need be: an entry moves later, and nobody is recovered prematurely.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def remember_sample(samples: Iterable[ClockSample], latest: ClockSample) -> tupl
 def decide_allowance(
     samples: Iterable[ClockSample], now: datetime, *, default: timedelta
 ) -> timedelta:
-    """By how much a cut from this node's clock must be earlier; `now` is Redis' time.
+    """By how much a cutoff from this node's clock must be earlier; `now` is Redis' time.
 
     The default, unless a sample of the last hour proves that the clock runs ahead: then by how
     much, a lease period, and the default for what neither can tell.

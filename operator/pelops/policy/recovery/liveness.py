@@ -1,11 +1,11 @@
 """Which entries belong to processes that certainly are no more.
 
-Pod evidence is a cut, not a verdict: a time on the Redis server's clock before which no process
-that could hold an entry was given anything and still lives. A doubt gives no cut; then only idle
+Pod evidence is a cutoff, not a verdict: a time on the Redis server's clock before which no process
+that could hold an entry was given anything and still lives. A doubt gives no cutoff; then only idle
 time decides. `t0` is Redis' TIME from before the live look, S the greatest skew between a node's
 clock and Redis'::
 
-    the pod                                              the cut
+    the pod                                              the cutoff
     gone, and a kubelet reported the end of everything   t0
     in a last phase, every container reported as ended   t0
     a container runs again                               its start - S, or just after the last end
@@ -14,8 +14,8 @@ clock and Redis'::
     its former one of the same name has ended            its own start - S
     gone, and nobody saw the end                         t0 once its node must have ended it
 
-Kubernetes cuts times to whole seconds, hence the second. Without a container's name the smallest of
-all containers counts, and every one of them must have restarted.
+Kubernetes cutoffs times to whole seconds, hence the second. Without a container's name the smallest
+of all containers counts, and every one of them must have restarted.
 
 Most pods are seen to end: their kubelet reports it before the last of them is removed. A pod that
 was deleted by force, or while nobody watched, may live on. It counts as dead when its node has had
@@ -30,12 +30,12 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pelops.domain.liveness import (
-    Cut,
+    Cutoff,
     Death,
     FormerPod,
     LivenessReason,
     PodEvidence,
-    no_cut,
+    no_cutoff,
 )
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
 from pelops.policy.recovery.pod_end import (
@@ -84,12 +84,12 @@ def _patience(former: FormerPod) -> timedelta:
     return timedelta(seconds=former.grace_s) + REPORTS_WITHIN
 
 
-def doubt(former: FormerPod, server_time: datetime) -> Cut:
-    """The cut of a pod that is gone as long as its end is not proven."""
+def doubt(former: FormerPod, server_time: datetime) -> Cutoff:
+    """The cutoff of a pod that is gone as long as its end is not proven."""
     node = former.node
     where = f"its node {node.name}" if node is not None else "every node"
     wait = _patience(former)
-    return no_cut(
+    return no_cutoff(
         LivenessReason.MAYBE_ALIVE,
         f"pod {former.name} is gone and the end of its containers was not reported; it counts as"
         f" dead when it has been gone for {wait.total_seconds():g} s and {where} is Ready for as"
@@ -120,14 +120,14 @@ class _Finding:
     message: str
 
 
-def decide_cut(
+def decide_cutoff(
     evidence: PodEvidence,
     *,
     server_time: datetime,
     skew: timedelta,
     master_since: datetime | None = None,
     container: str | None = None,
-) -> Cut:
+) -> Cutoff:
     """What the pods of one name say of a consumer (Rule A of the recovery protocol). Total.
 
     `server_time` is Redis' TIME from before the live look, `master_since` when the present master
@@ -142,26 +142,26 @@ def decide_cut(
     if evidence.live is not None:
         return _judge_live(evidence, evidence.live, moment)
     if not evidence.formers:
-        return no_cut(
+        return no_cutoff(
             LivenessReason.NEVER_SEEN,
             f"{evidence.consumer} names a pod that was never seen: only idle time decides",
         )
     return _judge_gone(evidence.formers, moment)
 
 
-def combine(cuts: Sequence[Cut]) -> Cut:
+def combine(cuts: Sequence[Cutoff]) -> Cutoff:
     """One cut for all pods or containers of a consumer: none if any has none, else the smallest.
 
-    Raises ValueError when there are no cuts to combine.
+    Raises ValueError when there are no cutoffs to combine.
     """
-    known = [(cut.at, cut) for cut in cuts if cut.at is not None]
+    known = [(cutoff.at, cutoff) for cutoff in cuts if cutoff.at is not None]
     if len(known) < len(cuts):
-        return next(cut for cut in cuts if cut.at is None)
+        return next(cutoff for cutoff in cuts if cutoff.at is None)
     _, smallest = min(known, key=lambda one: one[0])
-    return replace(smallest, death=worst([cut.death for cut in cuts]))
+    return replace(smallest, death=worst([cutoff.death for cutoff in cuts]))
 
 
-def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cut:
+def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cutoff:
     name = formers[-1].name
     death = _death_of_latest(formers, moment)
     if all(former.last is not None and has_ended(former.last) for former in formers):
@@ -169,12 +169,12 @@ def _judge_gone(formers: Sequence[FormerPod], moment: _Moment) -> Cut:
     else:
         reason = LivenessReason.VANISHED
         message = f"pod {name} is gone, and its node has had the time to end its containers"
-    return Cut(at=moment.server_time, reason=reason, message=message, death=death)
+    return Cutoff(at=moment.server_time, reason=reason, message=message, death=death)
 
 
-def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> Cut:
+def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> Cutoff:
     if has_ended(pod):
-        return Cut(
+        return Cutoff(
             at=moment.server_time,
             reason=LivenessReason.FINISHED,
             message=f"pod {pod.name} is {pod.phase} and its containers have ended",
@@ -186,28 +186,28 @@ def _judge_live(evidence: PodEvidence, pod: PodObservation, moment: _Moment) -> 
     readers = _readers(pod, moment)
     if not readers:
         named = f"container {moment.container}" if moment.container else "container with a status"
-        return no_cut(LivenessReason.NO_CONTAINER, f"pod {pod.name} has no {named}")
-    cut = combine([_judge_container(evidence, pod, one, moment) for one in readers])
+        return no_cutoff(LivenessReason.NO_CONTAINER, f"pod {pod.name} has no {named}")
+    cutoff = combine([_judge_container(evidence, pod, one, moment) for one in readers])
     if not evidence.is_succession and not all(ended_once(one) for one in readers):
-        return cut
+        return cutoff
     restarted = any(map(ended_once, readers))
     death = _death(pod, moment) if restarted else _death_of_latest(evidence.formers, moment)
-    return replace(_boot_or(cut, evidence, moment), death=death)
+    return replace(_boot_or(cutoff, evidence, moment), death=death)
 
 
-def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cut | None:
+def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cutoff | None:
     """Why nothing can be told while a container may run."""
     if are_all_terminated(pod):
         return None
     if pod.phase in FINAL_PHASES:
-        return no_cut(
+        return no_cutoff(
             LivenessReason.NOT_REPORTED,
             f"pod {pod.name} is {pod.phase}, but the end of its containers was not reported",
         )
     if pod.is_deleting:
-        return no_cut(LivenessReason.ENDING, f"pod {pod.name} is ending")
+        return no_cutoff(LivenessReason.ENDING, f"pod {pod.name} is ending")
     if node is not None and (node.is_ready is False or not node.exists):
-        return no_cut(
+        return no_cutoff(
             LivenessReason.NODE_LOST, f"node {node.name} of pod {pod.name} does not report"
         )
     return None
@@ -215,34 +215,34 @@ def _obstacle(pod: PodObservation, node: NodeObservation | None) -> Cut | None:
 
 def _judge_container(
     evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, moment: _Moment
-) -> Cut:
+) -> Cutoff:
     if not ended_once(one) and not evidence.is_succession:
-        return no_cut(
+        return no_cutoff(
             LivenessReason.ALIVE, f"pod {pod.name} is alive: container {one.name} never ended"
         )
-    found = _find_cut(evidence, pod, one, moment.skew)
+    found = _find_cutoff(evidence, pod, one, moment.skew)
     if found is None:
-        return no_cut(
+        return no_cutoff(
             LivenessReason.NOT_REPORTED,
             f"pod {pod.name} does not say when container {one.name} started or ended",
         )
     if found.stamp > moment.server_time + moment.skew:
-        return no_cut(
+        return no_cutoff(
             LivenessReason.CLOCK_SKEW,
             f"the node of pod {pod.name} is ahead of Redis by more than"
             f" {moment.skew.total_seconds():g} s",
         )
     if moment.master_since is not None and found.bound < moment.master_since:
         # What the process read again before was told to another master, and may be forgotten.
-        return no_cut(
+        return no_cutoff(
             LivenessReason.MASTER_CHANGED,
             f"container {one.name} of pod {pod.name} may have started before Redis changed masters",
         )
     at = min(found.at, moment.server_time)
-    return Cut(at=at, reason=found.reason, message=found.message)
+    return Cutoff(at=at, reason=found.reason, message=found.message)
 
 
-def _find_cut(
+def _find_cutoff(
     evidence: PodEvidence, pod: PodObservation, one: ContainerObservation, skew: timedelta
 ) -> _Finding | None:
     if one.state == "running":
@@ -283,7 +283,7 @@ def _find_ended(
 ) -> _Finding:
     pause = timedelta(seconds=one.back_off_s) if one.back_off_s is not None else BACK_OFF
     loops = one.state == "waiting" and one.waiting_reason == LivenessReason.CRASH_LOOP
-    # Else the next process might begin before the cut.
+    # Else the next process might begin before the cutoff.
     is_long = 2 * (skew + SECOND) < pause
     reason = LivenessReason.CRASH_LOOP if loops else LivenessReason.CONTAINER_ENDED
     return _Finding(
@@ -295,13 +295,13 @@ def _find_ended(
     )
 
 
-def _boot_or(cut: Cut, evidence: PodEvidence, moment: _Moment) -> Cut:
-    """The cut, or the later one that the worker's own record of its start gives."""
+def _boot_or(cutoff: Cutoff, evidence: PodEvidence, moment: _Moment) -> Cutoff:
+    """The cutoff, or the later one that the worker's own record of its start gives."""
     boot = evidence.boot
-    earliest = max((at for at in (cut.at, moment.master_since) if at is not None), default=boot)
+    earliest = max((at for at in (cutoff.at, moment.master_since) if at is not None), default=boot)
     if boot is None or earliest is None or not earliest <= boot <= moment.server_time:
-        return cut
-    return Cut(
+        return cutoff
+    return Cutoff(
         at=boot,
         reason=LivenessReason.BOOTED,
         message=f"{evidence.consumer} wrote that its process began anew",

@@ -1,6 +1,6 @@
 """When an offer to workers that claim is repeated, and when nobody seems to take any.
 
-An offer that nobody takes recovers nothing. It waits in the hand-over stream until a worker reads
+An offer that nobody takes recovers nothing. It waits in the offer stream until a worker reads
 it, so it is repeated only in case that it was read and lost: by a worker that died before it
 claimed.
 """
@@ -33,10 +33,10 @@ def is_not_taken(offers: Offers) -> bool:
     return not is_recent
 
 
-def until_next_look(offers: Offers) -> timedelta | None:
+def until_next_scan(offers: Offers) -> timedelta | None:
     """How long until the offers are worth a look; None when none is open."""
     if offers.oldest is None or offers.due is None:
         return None
-    told_at = max(offers.oldest, offers.taken_at or offers.oldest) + NOT_TAKEN_AFTER
-    looks = [offers.due, *([told_at] if told_at > offers.now else [])]
+    reported_at = max(offers.oldest, offers.taken_at or offers.oldest) + NOT_TAKEN_AFTER
+    looks = [offers.due, *([reported_at] if reported_at > offers.now else [])]
     return max(min(looks) - offers.now, SOONEST)

@@ -18,7 +18,7 @@ def has_ended(pod: PodObservation) -> bool:
     """Whether a kubelet said that nothing of this pod runs, and nothing will.
 
     The phase alone may be written by others. Containers alone are not enough either: one that
-    ended may have been started again before anybody was told.
+    ended may have been started again before anybody was reported.
     """
     is_final = pod.phase in FINAL_PHASES and not pod.is_collected
     return is_final and are_all_terminated(pod)
@@ -61,7 +61,7 @@ def decide_death(
 
 
 def worst(deaths: Sequence[Death]) -> Death:
-    """What is charged most: a crash, then an end that nobody explains."""
+    """The gravest of these: a crash, then an end that nobody explains."""
     if Death.CRASHED in deaths:
         return Death.CRASHED
     return Death.PLANNED if deaths and set(deaths) == {Death.PLANNED} else Death.KILLED

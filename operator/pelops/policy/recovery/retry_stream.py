@@ -67,7 +67,7 @@ def needs_return(recovery: RecoverySpec, stream: StreamObservation) -> bool:
     left, group = find_left(stream), stream.group
     if left is None or left.at_least == 0 or group is None or not may_return(recovery, stream):
         return False
-    # Ahead of the stream's end a copy would never be delivered; RecoveryHealthy tells of it.
+    # Ahead of the stream's end a copy would never be delivered; RecoveryHealthy reports it.
     return group.last_delivered_id <= stream.last_generated_id
 
 

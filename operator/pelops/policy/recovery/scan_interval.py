@@ -1,4 +1,4 @@
-"""How soon a group is swept again: by its interval, or earlier when something is about to happen.
+"""How soon a group is scanned again: by its interval, or earlier when something is about to happen.
 
 While suspects wait for each other it is looked at quickly at first, since most are done with in no
 time, and ever more rarely while nothing changes.
@@ -18,13 +18,13 @@ MOST_DOUBLINGS: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unfinished:
-    """What a sweep left that a later one may get on with."""
+    """What a scan left that a later one may get on with."""
 
-    chunk: str = ""  # as the sweep found it written
+    retry_batch: str = ""  # as the scan found it written
     waiting: int = 0  # suspects that wait for their turn or their backoff
-    under_way: int = 0  # of the chunk
+    under_way: int = 0  # of the retry batch
     young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
-    moved: int = 0  # made deliverable again by this sweep
+    moved: int = 0  # made deliverable again by this scan
     earliest: timedelta | None = None  # when the first of those that wait may move
     has_doubts: bool = False  # the API server could not be asked about an end
 
@@ -39,14 +39,14 @@ class Standstill:
     """How long the same has been left."""
 
     state: tuple[str, int, int, int]  # what would change with any progress
-    rounds: int = 0  # sweeps in a row that changed nothing
+    rounds: int = 0  # scans in a row that changed nothing
 
 
 def count_standstill(before: Standstill | None, left: Unfinished) -> Standstill | None:
     """Zero rounds when anything has changed; None when nothing calls for an early look."""
     if not left.is_pressing and not left.young:
         return None
-    state = (left.chunk, left.waiting, left.under_way, left.young)
+    state = (left.retry_batch, left.waiting, left.under_way, left.young)
     if before is None or before.state != state or left.moved:
         return Standstill(state)
     return Standstill(state, before.rounds + 1)
@@ -55,7 +55,7 @@ def count_standstill(before: Standstill | None, left: Unfinished) -> Standstill 
 def decide_wait(
     left: Unfinished, standstill: Standstill | None, usual: timedelta, *, rank: int
 ) -> timedelta:
-    """How long until the next sweep: more than nothing, and never more than `usual`.
+    """How long until the next scan: more than nothing, and never more than `usual`.
 
     The pace of early looks halves with each round that changed nothing. The replica that ranks
     first does them; the others come later, and find that it was done.
@@ -69,16 +69,16 @@ def decide_wait(
 
 
 def decide_due(interval: timedelta, *, is_timer: bool) -> timedelta:
-    """How recent a sweep of another replica must be to be enough; none is for a pod's death."""
+    """How recent a scan of another replica must be to be enough; none is for a pod's death."""
     return interval * 0.8 if is_timer else timedelta()
 
 
-def next_sweep(
-    interval: timedelta, *, swept_at: datetime, now: datetime, rank: int, jitter: float
+def next_scan(
+    interval: timedelta, *, scanned_at: datetime, now: datetime, rank: int, jitter: float
 ) -> timedelta:
     """When this replica looks again, if nothing calls it earlier. `jitter` lies in [0, 1).
 
-    The replica that ranks first comes first; the others find that it has swept, and wait on.
+    The replica that ranks first comes first; the others find that it has scanned, and wait on.
     """
     factor = 1.0 + 0.1 * jitter + 0.15 * rank
-    return max(interval * factor - (now - swept_at), SOON)
+    return max(interval * factor - (now - scanned_at), SOON)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from pelops.api.group.recovery import RecoverySpec
-from pelops.domain.liveness import Cut, Death, LivenessReason
+from pelops.domain.liveness import Cutoff, Death, LivenessReason
 from pelops.policy.recovery.attempts import Backoff, Rules
 
 AFTER_A_START: Final = timedelta(minutes=1)  # more than the clock of any node is off
@@ -15,7 +15,7 @@ EVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IdleLimits:
+class ProcessingTimeouts:
     """How long an entry may be idle before it counts as stuck, by what is known of its owner."""
 
     alive: timedelta  # its pod lives, or may live
@@ -38,11 +38,11 @@ class IdleLimits:
         return self.unknown if is_unknown else self.alive
 
 
-def decide_idle_limits(recovery: RecoverySpec) -> IdleLimits:
+def decide_processing_timeouts(recovery: RecoverySpec) -> ProcessingTimeouts:
     """The limits that a resource asks for."""
     alive = timedelta(seconds=recovery.processing_timeout_seconds)
     shorter = recovery.min_idle_seconds
-    return IdleLimits(
+    return ProcessingTimeouts(
         alive=alive,
         unknown=alive if shorter is None else timedelta(seconds=shorter),
         unlocked=timedelta(seconds=recovery.lock_free_seconds) if recovery.locks else None,
@@ -64,29 +64,29 @@ def decide_rules(recovery: RecoverySpec) -> Rules:
     )
 
 
-def decide_idle_death(cut: Cut | None) -> Death:
+def decide_idle_death(cutoff: Cutoff | None) -> Death:
     """How the owner of idle entries failed; `cut` is None when its name is no pod's.
 
-    These are charged always, but an end may explain it better: a worker that lives has failed on
-    its own, one that was killed may just have held them.
+    These always count as failed attempts, but an end may explain it better: a worker that lives has
+    failed on its own, one that was killed may just have held them.
     """
-    if cut is None or cut.reason is LivenessReason.ALIVE:
+    if cutoff is None or cutoff.reason is LivenessReason.ALIVE:
         return Death.CRASHED
-    return Death.KILLED if cut.death is Death.KILLED else Death.CRASHED
+    return Death.KILLED if cutoff.death is Death.KILLED else Death.CRASHED
 
 
-def decide_process_since(cut: Cut | None, master_since: datetime | None) -> datetime | None:
+def decide_process_since(cutoff: Cutoff | None, master_since: datetime | None) -> datetime | None:
     """From when on entries were certainly delivered to the process that runs now; None: unknown.
 
     `cut` is None when the owner's name is no pod's: then whatever answers to the name counts.
     """
-    if cut is None or cut.reason is LivenessReason.ALIVE:
+    if cutoff is None or cutoff.reason is LivenessReason.ALIVE:
         return EVER
-    if cut.reason is LivenessReason.MASTER_CHANGED and master_since is not None:
+    if cutoff.reason is LivenessReason.MASTER_CHANGED and master_since is not None:
         return master_since + AFTER_A_START  # its container started before that
-    return None if cut.at is None else cut.at + AFTER_A_START
+    return None if cutoff.at is None else cutoff.at + AFTER_A_START
 
 
-def is_charged(death: Death) -> bool:
+def counts_attempt(death: Death) -> bool:
     """Whether the end of a process may be an entry's fault."""
     return death is not Death.PLANNED

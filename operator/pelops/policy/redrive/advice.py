@@ -69,7 +69,7 @@ def advise_redrive(facts: ClusterFacts) -> Advice:
 
 
 def _advise_by_error(signature: Signature) -> Advice:
-    # What the operator tells of a crash names no cause, whatever words are in it.
+    # What the operator reports a crash names no cause, whatever words are in it.
     if signature.reason == "MaxRetriesExceeded" and not signature.exception:
         return Advice(
             action=RedriveAction.INSPECT,

@@ -45,7 +45,7 @@ class Signature:
     """What dead letters of one cluster have in common."""
 
     reason: str  # of the letters, normalised
-    exception: str  # type of the error as its language names it; empty when none is told
+    exception: str  # type of the error as its language names it; empty when none is reported
     error: str  # normalised
     shape: str  # of the payload; see policy/redrive/payload_shape.py
 
@@ -59,11 +59,11 @@ class Signature:
 
 def build_signature(*, reason: str, error: str, shape: str) -> Signature:
     """The signature of a dead letter; `error` may be a whole stack trace. Total."""
-    told = pick_error_line(error)
+    reported = pick_error_line(error)
     return Signature(
         reason=normalize_words(reason),
-        exception=read_exception_type(told),
-        error=normalize_words(told),
+        exception=read_exception_type(reported),
+        error=normalize_words(reported),
         shape=shape,
     )
 

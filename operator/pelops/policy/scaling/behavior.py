@@ -51,7 +51,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class ScalingHistory:
     """What was recommended and what was changed, as far back as any window or period needs."""
 
     recommendations: tuple[Recommendation, ...] = ()
@@ -85,8 +85,8 @@ def _tolerance(rules: ScaleUpRules | ScaleDownRules) -> float:
 
 
 def recommend(
-    history: History, replicas: int, *, current: int, behavior: BehaviorSpec, now: float
-) -> History:
+    history: ScalingHistory, replicas: int, *, current: int, behavior: BehaviorSpec, now: float
+) -> ScalingHistory:
     """The history with one more recommendation, without what nothing looks back to any more.
 
     An empty history begins with the present count, so that nothing shrinks right after a start
@@ -100,10 +100,10 @@ def recommend(
         kept.pop()
     kept.append(Recommendation(at=now, replicas=replicas))
     changes = tuple(one for one in history.changes if one.at > now - _LONGEST_PERIOD_S)
-    return History(recommendations=tuple(kept), changes=changes)
+    return ScalingHistory(recommendations=tuple(kept), changes=changes)
 
 
-def record_change(history: History, by: int, *, now: float) -> History:
+def record_change(history: ScalingHistory, by: int, *, now: float) -> ScalingHistory:
     """The history after a write that moved the replicas (storeScaleEvent)."""
     if by == 0:
         return history
@@ -111,7 +111,7 @@ def record_change(history: History, by: int, *, now: float) -> History:
 
 
 def apply_behavior(
-    history: History, *, current: int, behavior: BehaviorSpec, now: float
+    history: ScalingHistory, *, current: int, behavior: BehaviorSpec, now: float
 ) -> Allowed:
     """The number that windows and policies allow now, for the newest recommendation.
 

@@ -15,7 +15,7 @@ from pelops.domain.condition import Finding
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.scaling.behavior import (
     Allowed,
-    History,
+    ScalingHistory,
     apply_behavior,
     apply_tolerance,
     recommend,
@@ -27,8 +27,8 @@ from pelops.policy.scaling.demand import (
     Shortage,
     find_hindrance,
     judge_demand,
-    tell_backlog,
-    tell_demand,
+    report_backlog,
+    report_demand,
     wanted_in_doubt,
     watch_doubt,
     watch_shortage,
@@ -38,8 +38,8 @@ from pelops.policy.scaling.other_writers import (
     Others,
     late_change,
     record_write,
+    report_fight,
     settle,
-    tell_fight,
     watch_others,
 )
 from pelops.policy.scaling.rates import Meter, measure
@@ -50,7 +50,7 @@ _SHARE: Final = 1 / 3  # of it: single entries take longer than they do on avera
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sight:
+class ScalingInputs:
     """What one decision is made from, beside the backlog."""
 
     scaling: ScalingSpec
@@ -81,63 +81,63 @@ def follow_behavior(allowed: Allowed, wanted: int) -> Course:
 
 
 def keep_last(
-    course: Course, sight: Sight, backlog: Backlog, nothing_owed_since: float | None
+    course: Course, inputs: ScalingInputs, backlog: Backlog, empty_since: float | None
 ) -> Course:
     """The first worker comes at once, whatever behavior says; the last goes after the cool-down,
     and never on a doubt.
     """
     if course.replicas > 0:
         return course
-    if not backlog.is_nothing_owed:
+    if not backlog.is_empty:
         return replace(course, replicas=1, note="")
-    cooldown = sight.scaling.cooldown_seconds
-    is_over = nothing_owed_since is not None and sight.now - nothing_owed_since >= cooldown
-    if sight.current == 0 or is_over:
+    cooldown = inputs.scaling.cooldown_seconds
+    is_over = empty_since is not None and inputs.now - empty_since >= cooldown
+    if inputs.current == 0 or is_over:
         return course
     return replace(course, replicas=1, note=f"the last one stays for the cool-down of {cooldown} s")
 
 
-def clamp(course: Course, sight: Sight) -> Course:
+def clamp(course: Course, inputs: ScalingInputs) -> Course:
     """minReplicas and maxReplicas are the last word."""
-    clamped = sight.clamp(course.replicas)
-    if clamped < course.replicas or course.wanted > clamped == sight.scaling.max_replicas:
+    clamped = inputs.clamp(course.replicas)
+    if clamped < course.replicas or course.wanted > clamped == inputs.scaling.max_replicas:
         return replace(course, replicas=clamped, note=f"limited to {clamped:,} by maxReplicas")
     if clamped > course.replicas:
         return replace(course, replicas=clamped, note=f"{clamped:,} by minReplicas")
     return course
 
 
-def stop_growth(course: Course, sight: Sight, hindrance: str) -> Course:
+def stop_growth(course: Course, inputs: ScalingInputs, hindrance: str) -> Course:
     """No further workers than there are: more would not help. Shrinking stays allowed, and the
     first worker and minReplicas are no growth.
     """
-    least = max(1, sight.clamp(sight.current))
+    least = max(1, inputs.clamp(inputs.current))
     note = f"no more than {min(course.replicas, least):,}, since {hindrance}"
     return replace(course, replicas=min(course.replicas, least), note=note, is_ineffective=True)
 
 
-def find_busy_most(sight: Sight, backlog: Backlog) -> int:
+def find_busy_most(inputs: ScalingInputs, backlog: Backlog) -> int:
     """The greatest number at which pods that hold entries can keep the replicas.
 
     Each of them holds one at least. Only of a Deployment's pods can the idle ones be named to go;
     elsewhere idle ones may have to stay for the sake of a busy one.
     """
-    pending, most = backlog.held + backlog.waiting, sight.clamp(sight.current)
-    if sight.workload.target.kind == "Deployment":
+    pending, most = backlog.held + backlog.waiting, inputs.clamp(inputs.current)
+    if inputs.workload.target.kind == "Deployment":
         return min(most, pending)
     return most if pending else 0
 
 
-def can_finish(sight: Sight, handled_s: float | None) -> bool:
+def can_finish(inputs: ScalingInputs, handled_s: float | None) -> bool:
     """Whether a pod that is told to end has the time to finish what it usually holds. `handled_s`
     is how long a worker holds an entry on average; None: not known.
 
     Then nothing is gained by waiting for it, and much lost by waiting for handlers that failed:
     their entries are pending with a live worker until recovery takes them back.
     """
-    if handled_s is None or not sight.recovers:
+    if handled_s is None or not inputs.recovers:
         return False
-    graces = [_USUAL_GRACE_S, *(pod.grace_period_s for pod in sight.workload.pods)]
+    graces = [_USUAL_GRACE_S, *(pod.grace_period_s for pod in inputs.workload.pods)]
     return handled_s <= _SHARE * min(graces)
 
 
@@ -152,11 +152,11 @@ def judge_course(course: Course, backlog: Backlog) -> Reason:
     return Reason.IDLE if course.replicas == 0 else Reason.SCALED
 
 
-def tell_course(course: Course, backlog: Backlog, demand: Demand) -> str:
-    """What was owed, what that asks for, and what limited it."""
-    parts = [tell_backlog(backlog)]
-    if not backlog.is_nothing_owed or demand.highest > 0:
-        parts.append(tell_demand(demand))
+def report_course(course: Course, backlog: Backlog, demand: Demand) -> str:
+    """The backlog, what that asks for, and what limited it."""
+    parts = [report_backlog(backlog)]
+    if not backlog.is_empty or demand.highest > 0:
+        parts.append(report_demand(demand))
     if not backlog.is_exact:
         parts.append("Redis cannot tell how many are undelivered, so no worker is removed")
     if course.note:
@@ -212,24 +212,24 @@ class ScalingMemory:
     """
 
     meter: Meter = field(default_factory=Meter)
-    history: History = field(default_factory=History)
+    history: ScalingHistory = field(default_factory=ScalingHistory)
     others: Others = field(default_factory=Others)
     shortage: Shortage | None = None
     doubt: Doubt | None = None
-    nothing_owed_since: float | None = None
+    empty_since: float | None = None
 
 
 NOT_DECIDED: Final = ScalingDecision(
     replicas=None,
     reason=Reason.HOLDING,
-    message="what the group owes was not looked at yet; the replicas are left as they are",
+    message="the backlog of the group was not looked at yet; the replicas are left as they are",
 )
 
 
 def decide_fixed(
     spec: StreamConsumerGroupSpec, workload: WorkloadObservation
 ) -> ScalingDecision | None:
-    """The decision that needs no look at Redis; None when what is owed decides. Total.
+    """The decision that needs no look at Redis; None when the backlog decides. Total.
 
     A HorizontalPodAutoscaler on the same target always wins: two owners of one number fight.
     """
@@ -272,7 +272,7 @@ def decide_replicas(
     *,
     now: float,
 ) -> tuple[ScalingDecision, ScalingMemory]:
-    """Choose the replica count from what is owed, and what to remember. Total for valid specs.
+    """Choose the replica count from the backlog, and what to remember. Total for valid specs.
 
     `backlog` None: Redis could not be seen, and the replicas are held. `now` is in seconds on a
     clock that never jumps. In modes Manual and Off, and beside a HorizontalPodAutoscaler, the
@@ -291,7 +291,7 @@ def decide_replicas(
     shortage = watch_shortage(memory.shortage, workload, wished=current, now=now)
     history = record_change(memory.history, late_change(memory.others, others), now=now)
     memory = replace(memory, others=others, shortage=shortage, history=history)
-    sight = Sight(
+    inputs = ScalingInputs(
         scaling=spec.scaling,
         workload=workload,
         current=current,
@@ -299,8 +299,8 @@ def decide_replicas(
         recovers=spec.recovery.strategy != RecoveryStrategy.OFF,
     )
     if backlog is None or not backlog.exists:
-        return _hold(sight, backlog, memory)
-    return _follow(sight, backlog, _look(memory, backlog, workload.ready, now=now))
+        return _hold(inputs, backlog, memory)
+    return _follow(inputs, backlog, _look(memory, backlog, workload.ready, now=now))
 
 
 def spare_busy(
@@ -315,13 +315,13 @@ def spare_busy(
     kept = decision.keep_at_most if busy is None else min(busy, decision.keep_at_most)
     if kept <= decision.replicas:
         return decision
-    who = "it is not known which workers hold entries" if busy is None else _tell_busy(busy)
+    who = "it is not known which workers hold entries" if busy is None else _report_busy(busy)
     message = f"{decision.message}; kept at {kept:,}: {who}"
     reason = Reason.SCALED if decision.reason is Reason.IDLE else decision.reason
     return replace(decision, replicas=kept, reason=reason, message=message, keep_at_most=0)
 
 
-def _tell_busy(busy: int) -> str:
+def _report_busy(busy: int) -> str:
     return "1 worker holds entries" if busy == 1 else f"{busy:,} workers hold entries"
 
 
@@ -351,108 +351,106 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
     return ScalingDecision(
         replicas=None,
         reason=Reason.SCALED_BY_OTHERS,
-        message=tell_fight(workload.target),
+        message=report_fight(workload.target),
     )
 
 
 def _hold(
-    sight: Sight, backlog: Backlog | None, memory: ScalingMemory
+    inputs: ScalingInputs, backlog: Backlog | None, memory: ScalingMemory
 ) -> tuple[ScalingDecision, ScalingMemory]:
     """What is not seen shrinks nothing, nor right after it is seen again."""
     why = "Redis cannot be looked at" if backlog is None else "the group does not exist"
-    held = sight.clamp(sight.current)
+    held = inputs.clamp(inputs.current)
     history = recommend(
         memory.history,
-        sight.current,
-        current=sight.current,
-        behavior=sight.scaling.behavior,
-        now=sight.now,
+        inputs.current,
+        current=inputs.current,
+        behavior=inputs.scaling.behavior,
+        now=inputs.now,
     )
     decision = ScalingDecision(
         replicas=held,
         reason=Reason.HOLDING,
-        message=f"{why}: what is owed is not known, and {held:,} are kept",
-        current=sight.current,
+        message=f"{why}: the backlog is not known, and {held:,} are kept",
+        current=inputs.current,
     )
-    return decision, replace(memory, history=history, nothing_owed_since=None)
+    return decision, replace(memory, history=history, empty_since=None)
 
 
 def _look(memory: ScalingMemory, backlog: Backlog, ready: int, *, now: float) -> ScalingMemory:
     """The memory after one more look at the group.
 
-    Workers may be so fast that no look ever finds anything owed: what came and went meanwhile
+    Workers may be so fast that no look ever finds a backlog: what came and went meanwhile
     breaks the silence as well.
     """
     last = memory.meter.last
     is_silent = last is None or last.added == backlog.added
-    since = memory.nothing_owed_since if is_silent else None
-    if not backlog.is_nothing_owed:
+    since = memory.empty_since if is_silent else None
+    if not backlog.is_empty:
         since = None
     elif since is None:
         since = now
-    return replace(
-        memory, meter=measure(memory.meter, backlog, ready=ready), nothing_owed_since=since
-    )
+    return replace(memory, meter=measure(memory.meter, backlog, ready=ready), empty_since=since)
 
 
 def _follow(
-    sight: Sight, backlog: Backlog, memory: ScalingMemory
+    inputs: ScalingInputs, backlog: Backlog, memory: ScalingMemory
 ) -> tuple[ScalingDecision, ScalingMemory]:
-    behavior, current, now = sight.scaling.behavior, sight.current, sight.now
+    behavior, current, now = inputs.scaling.behavior, inputs.current, inputs.now
     rates = memory.meter.rates
-    ready = sight.workload.ready
-    demand = judge_demand(sight.scaling, backlog, rates, ready=ready)
+    ready = inputs.workload.ready
+    demand = judge_demand(inputs.scaling, backlog, rates, ready=ready)
     wanted = apply_tolerance(demand.highest, current=current, behavior=behavior)
     doubt = watch_doubt(memory.doubt, backlog, workers=current, ready=ready, now=now)
     if not backlog.is_exact:
         wanted = max(wanted, current, wanted_in_doubt(doubt, now=now))
     history = recommend(memory.history, wanted, current=current, behavior=behavior, now=now)
     allowed = apply_behavior(history, current=current, behavior=behavior, now=now)
-    hindrance = find_hindrance(sight.workload, memory.meter, memory.shortage, now=now)
+    hindrance = find_hindrance(inputs.workload, memory.meter, memory.shortage, now=now)
     course = follow_behavior(allowed, wanted)
-    course = keep_last(course, sight, backlog, memory.nothing_owed_since)
-    course = clamp(course, sight)
+    course = keep_last(course, inputs, backlog, memory.empty_since)
+    course = clamp(course, inputs)
     if hindrance is not None and wanted > min(current, ready):
-        course = stop_growth(course, sight, hindrance)
+        course = stop_growth(course, inputs, hindrance)
     decision = ScalingDecision(
         replicas=course.replicas,
         reason=judge_course(course, backlog),
-        message=tell_course(course, backlog, demand),
+        message=report_course(course, backlog, demand),
         current=current,
-        keep_at_most=find_busy_most(sight, backlog),
-        only_at_work=can_finish(sight, memory.meter.handling.mean_s),
+        keep_at_most=find_busy_most(inputs, backlog),
+        only_at_work=can_finish(inputs, memory.meter.handling.mean_s),
     )
     return decision, replace(memory, history=history, doubt=doubt)
 
 
-BUSY_S: Final = 1.0  # something is owed, or more workers run than the least
+BUSY_S: Final = 1.0  # the backlog is not empty, or more workers run than the least
 IDLE_AT_ZERO_S: Final = 2.0  # no worker runs and nothing will call
 WATCHED_AT_ZERO_S: Final = 20.0  # no worker runs, and the first entry wakes us
 LONGEST_IDLE_S: Final = 5.0  # the least number runs and nothing comes
 UNSEEN_S: Final = 2.0  # Redis did not answer
 
 
-def next_look(
-    backlog: Backlog | None, *, replicas: int, least: int, idle_looks: int, is_watched: bool
+def next_observation(
+    backlog: Backlog | None, *, replicas: int, least: int, idle_observations: int, is_watched: bool
 ) -> float:
     """Seconds until the next look, before jitter.
 
-    `replicas` is what the workload runs or was just told to, `least` is minReplicas, `idle_looks`
-    counts the looks in a row that found nothing to do (the caller starts at 0 again when one did),
-    `is_watched` tells whether the first new entry wakes us by itself. `backlog` None: Redis could
-    not be seen.
+    `replicas` is what the workload runs or was just told to, `least` is minReplicas,
+    `idle_observations` counts the looks in a row that found nothing to do (the caller starts at 0
+    again when one did), `is_watched` tells whether the first new entry wakes us by itself.
+    `backlog` None: Redis could not be seen.
     """
     if backlog is None:
         return UNSEEN_S
-    if not backlog.is_nothing_owed or replicas > least:
+    if not backlog.is_empty or replicas > least:
         return BUSY_S
     if replicas == 0:
         return WATCHED_AT_ZERO_S if is_watched else IDLE_AT_ZERO_S
-    return min(LONGEST_IDLE_S, 2.0 + 0.5 * max(0, idle_looks))
+    return min(LONGEST_IDLE_S, 2.0 + 0.5 * max(0, idle_observations))
 
 
 def is_automatic(spec: StreamConsumerGroupSpec) -> bool:
-    """Whether what is owed decides the number of workers."""
+    """Whether the backlog decides the number of workers."""
     return spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO
 
 
@@ -462,7 +460,8 @@ def keep_hands_off(
     redis_problem: Finding | None,
     workload_problem: Finding | None,
 ) -> ScalingDecision | None:
-    """Why the replicas are left as they are, whatever the group owes; None when they are not.
+    """Why the replicas are left as they are, whatever the group has to process; None when they are
+    not.
 
     Every replica of the operator comes to the same answer. A Redis that cannot be seen is no
     reason: `decide_replicas` holds the number then. Another resource that acts on the group is one.
@@ -482,7 +481,7 @@ def _leave_to(problem: Finding) -> ScalingDecision:
     return ScalingDecision(replicas=None, reason=Reason(problem.reason), message=problem.message)
 
 
-def tell_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecision:
+def report_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecision:
     """The decision after writing it failed: what is wanted, and why it is not so."""
     return ScalingDecision(
         replicas=decision.replicas,

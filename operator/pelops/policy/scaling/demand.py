@@ -1,4 +1,4 @@
-"""How many workers what is owed asks for, by each of three measures, before any limit."""
+"""How many workers the backlog asks for, by each of three measures, before any limit."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _by_drain(work: int, within_s: int | None, rates: Rates) -> float | None:
     return min(_MOST, (work / within_s + (rates.arrivals or 0.0)) / rates.per_replica)
 
 
-def tell_demand(demand: Demand) -> str:
+def report_demand(demand: Demand) -> str:
     """`13 wanted by backlog, 9 by drain time, 4 by arrivals`; what is not known is left out."""
     parts = [f"{ceil(demand.by_backlog):,} wanted by backlog"]
     if demand.by_drain is not None:
@@ -78,14 +78,14 @@ def tell_demand(demand: Demand) -> str:
     return ", ".join(parts)
 
 
-def tell_backlog(backlog: Backlog) -> str:
+def report_backlog(backlog: Backlog) -> str:
     """`1,240 owed: 1,000 undelivered + 240 pending with live workers`."""
     later = f"; {backlog.waiting:,} more wait for recovery" if backlog.waiting else ""
-    if backlog.is_nothing_owed:
-        return f"nothing owed{later}"
+    if backlog.is_empty:
+        return f"no backlog{later}"
     least = "" if backlog.is_exact else "at least "
     return (
-        f"{least}{backlog.owed:,} owed: {least}{backlog.undelivered:,} undelivered + "
+        f"backlog {least}{backlog.deliverable:,}: {least}{backlog.undelivered:,} undelivered + "
         f"{backlog.held:,} pending with live workers{later}"
     )
 
@@ -125,7 +125,7 @@ def wanted_in_doubt(doubt: Doubt | None, *, now: float) -> int:
 
 
 UNREADY_PATIENCE_S: Final = 120.0  # a slow start, an image to pull, a node to be added
-LEAST_LETTERS: Final = 10.0  # fewer dead letters in the last minute are chance
+LEAST_DEAD_LETTERS: Final = 10.0  # fewer dead letters in the last minute are chance
 FLOOD: Final = 0.5  # of what is processed
 
 
@@ -162,7 +162,7 @@ def find_hindrance(
             f"only {workload.ready} of {workload.wished} workers are ready, and none became ready "
             f"in the last {UNREADY_PATIENCE_S:g} s: see the condition WorkloadReady"
         )
-    if meter.dead_lettered >= LEAST_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
+    if meter.dead_lettered >= LEAST_DEAD_LETTERS and meter.dead_lettered >= FLOOD * meter.finished:
         return (
             f"{meter.dead_lettered / max(meter.finished, meter.dead_lettered):.0%} of what is "
             "processed ends as dead letters: read them, their last fields say why"
@@ -171,10 +171,10 @@ def find_hindrance(
 
 
 def judge_backlog(seen: StreamObservation, *, recovers: bool) -> Backlog:
-    """What the group owes, of its stream and of its retry stream together. Total.
+    """The backlog of the group, of its stream and of its retry stream together. Total.
 
-    `recovers` tells whether spec.recovery is on: else the last report of a sweep is old, and all
-    that is pending may be in work. A group that is missing owes nothing that anybody could say.
+    `recovers` tells whether spec.recovery is on: else the last report of a scan is old, and all
+    that is pending may be in work. A group that is missing has no backlog that anybody could say.
     """
     backlog = seen.backlog
     if backlog is None:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """What a group owes at one instant, of its stream and of its retry stream together."""
+    """The backlog of a group at one instant, of its stream and of its retry stream together."""
 
     at: datetime  # server time of the look
     exists: bool  # the group does
@@ -21,14 +21,14 @@ class Backlog:
     holding: int | None = None  # consumers that hold entries; None: not known
 
     @property
-    def owed(self) -> int:
+    def deliverable(self) -> int:
         """Entries that workers are needed for."""
         return self.undelivered + self.held
 
     @property
-    def is_nothing_owed(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether workers are certainly not needed; an unknown number is no zero."""
-        return self.exists and self.is_exact and self.owed == 0
+        return self.exists and self.is_exact and self.deliverable == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodHolding:
+class PodPending:
     """How many entries one worker pod holds."""
 
     pod: str  # name

@@ -92,7 +92,7 @@ def late_change(before: Others, after: Others) -> int:
     return tried.after - tried.before
 
 
-def tell_fight(target: Target) -> str:
+def report_fight(target: Target) -> str:
     """Why the replicas are left alone, and what to do."""
     return (
         f"somebody else moved the replicas of {target} away from what was written here twice "

@@ -27,20 +27,20 @@ from pelops.policy.scaling.measurement import Backlog, Rates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class FadingCount:
     """A count over a time, both fading together."""
 
     count: float = 0.0
     seconds: float = 0.0
 
-    def fade(self, over_s: float, fade_s: float) -> Tally:
+    def fade(self, over_s: float, fade_s: float) -> FadingCount:
         """What is left of it `over_s` seconds later."""
         left = exp(-over_s / fade_s)
-        return Tally(count=self.count * left, seconds=self.seconds * left)
+        return FadingCount(count=self.count * left, seconds=self.seconds * left)
 
-    def add(self, count: float, seconds: float) -> Tally:
+    def add(self, count: float, seconds: float) -> FadingCount:
         """The tally with more of both."""
-        return Tally(count=self.count + count, seconds=self.seconds + seconds)
+        return FadingCount(count=self.count + count, seconds=self.seconds + seconds)
 
     def rate(self, *, shortest_s: float = 0.0) -> float | None:
         """Count per second, over `shortest_s` at least; None when nothing was seen."""
@@ -66,7 +66,7 @@ LONGEST_PATIENCE_S: Final = 4 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkDone:
     """What workers did between two observations."""
 
     seconds: float
@@ -85,15 +85,17 @@ class Capacity:
     per_replica: float | None = None  # entries per second of one worker
     proven: float | None = None  # as it was measured last, or stood for minutes
     best: float = 0.0  # the highest that was proven and not refuted since
-    measured: Tally = field(default_factory=Tally)  # entries, seconds of workers
-    inferred: Tally = field(default_factory=Tally)  # entries, seconds of busy workers
-    present: Tally = field(default_factory=Tally)  # seconds of busy workers, of ready workers
+    measured: FadingCount = field(default_factory=FadingCount)  # entries, seconds of workers
+    inferred: FadingCount = field(default_factory=FadingCount)  # entries, seconds of busy workers
+    present: FadingCount = field(
+        default_factory=FadingCount
+    )  # seconds of busy workers, of ready workers
     stood_s: float = 0.0  # since it was measured
     patience_s: float = FIRST_PATIENCE_S  # after the next time that a raise was wrong
     wait_s: float = 0.0  # until it may be raised above the best one
 
 
-def learn_capacity(capacity: Capacity, work: Work) -> Capacity:
+def learn_capacity(capacity: Capacity, work: WorkDone) -> Capacity:
     """The capacity after one more interval. Never raises."""
     known, worked_s = capacity.per_replica, work.seconds * max(work.busy_most, work.ready)
     if known is not None and work.finished > JUMP * known * worked_s + ENOUGH:
@@ -101,7 +103,7 @@ def learn_capacity(capacity: Capacity, work: Work) -> Capacity:
     return _measure(capacity, work) if work.is_saturated else _infer(capacity, work)
 
 
-def _measure(capacity: Capacity, work: Work) -> Capacity:
+def _measure(capacity: Capacity, work: WorkDone) -> Capacity:
     workers = min(work.busy_most, work.ready)
     if workers == 0:
         return capacity
@@ -112,7 +114,7 @@ def _measure(capacity: Capacity, work: Work) -> Capacity:
     if rate is None or not (is_long or measured.count >= ENOUGH):
         return _end_rise(capacity, rate if measured.count >= LEAST_ENTRIES else None)
     known = replace(capacity, per_replica=rate, proven=rate, stood_s=0.0)
-    return _judge_raise(replace(known, inferred=Tally(), present=Tally()), capacity)
+    return _judge_raise(replace(known, inferred=FadingCount(), present=FadingCount()), capacity)
 
 
 def _end_rise(capacity: Capacity, rate: float | None) -> Capacity:
@@ -139,7 +141,7 @@ def _judge_raise(capacity: Capacity, before: Capacity) -> Capacity:
     return replace(capacity, best=rate, wait_s=before.patience_s, patience_s=longer)
 
 
-def _infer(capacity: Capacity, work: Work) -> Capacity:
+def _infer(capacity: Capacity, work: WorkDone) -> Capacity:
     busy_s, ready_s = work.busy * work.seconds, work.ready * work.seconds
     capacity = replace(
         capacity,
@@ -154,7 +156,7 @@ def _infer(capacity: Capacity, work: Work) -> Capacity:
     return _prove_by_time(_raise(capacity, work))
 
 
-def _raise(capacity: Capacity, work: Work) -> Capacity:
+def _raise(capacity: Capacity, work: WorkDone) -> Capacity:
     known, new = capacity.per_replica, _least(capacity, reserve=1.5)
     if known is None or new is None:
         return replace(capacity, per_replica=known or new)
@@ -164,7 +166,7 @@ def _raise(capacity: Capacity, work: Work) -> Capacity:
     return replace(capacity, per_replica=max(known, again, new, _return(capacity, known, work)))
 
 
-def _return(capacity: Capacity, known: float, work: Work) -> float:
+def _return(capacity: Capacity, known: float, work: WorkDone) -> float:
     """Back towards the best known, for workers that are busy all the time and still have room."""
     if not work.has_room or (capacity.present.rate() or 0.0) < MOSTLY_BUSY:
         return known
@@ -197,7 +199,9 @@ def _prove_by_time(capacity: Capacity) -> Capacity:
     return replace(capacity, best=rate, patience_s=FIRST_PATIENCE_S)
 
 
-def _add(tally: Tally, count: float, seconds: float, work: Work, fade_s: float) -> Tally:
+def _add(
+    tally: FadingCount, count: float, seconds: float, work: WorkDone, fade_s: float
+) -> FadingCount:
     """Slow work is seen seldom: what little is known of it is not forgotten."""
     if tally.count > ENOUGH:
         tally = tally.fade(work.seconds, fade_s)
@@ -258,9 +262,9 @@ class Meter:
 
     last: Backlog | None = None
     last_ready: int = 0
-    fast: Tally = field(default_factory=Tally)  # arrivals
-    slow: Tally = field(default_factory=Tally)  # arrivals
-    acknowledged: Tally = field(default_factory=Tally)
+    fast: FadingCount = field(default_factory=FadingCount)  # arrivals
+    slow: FadingCount = field(default_factory=FadingCount)  # arrivals
+    acknowledged: FadingCount = field(default_factory=FadingCount)
     finished: float = 0.0  # entries in the last minute or so, dead letters among them
     dead_lettered: float = 0.0
     capacity: Capacity = field(default_factory=Capacity)  # of one worker
@@ -290,7 +294,7 @@ class _Sample:
     held: float  # by workers, on average
     ready: int
     busy: tuple[int, int]  # workers that held entries at both looks
-    is_quiet: bool  # nothing came, and nothing was owed
+    is_quiet: bool  # nothing came, and the backlog was empty
     is_saturated: bool  # entries waited to be read, all the time
     has_room: bool  # none waited at either look
 
@@ -314,8 +318,8 @@ def measure(meter: Meter, backlog: Backlog, *, ready: int) -> Meter:
 def _sample(last: Backlog, backlog: Backlog, ready: int) -> _Sample:
     arrived = _difference(last.added, backlog.added)
     is_known = arrived is not None and last.is_exact and backlog.is_exact
-    before = last.owed + last.waiting
-    after = backlog.owed + backlog.waiting
+    before = last.deliverable + last.waiting
+    after = backlog.deliverable + backlog.waiting
     finished = (arrived or 0) + before - after if is_known else None
     delivered = (arrived or 0) + last.undelivered - backlog.undelivered
     busy = _busy(last, ready), _busy(backlog, ready)
@@ -371,7 +375,7 @@ def _count(meter: Meter, sample: _Sample) -> Meter:
 def _learn(meter: Meter, sample: _Sample) -> Meter:
     if sample.finished is None or sample.ready == 0 or sample.is_quiet:
         return meter
-    work = Work(
+    work = WorkDone(
         seconds=sample.seconds,
         finished=max(0, sample.finished - sample.dead_lettered),
         ready=sample.ready,

@@ -6,7 +6,8 @@ things that it looks at, so costs are given where they decide, and nowhere else:
     no node  <  phase Pending  <  not ready  <  lower deletion cost  <  ready more recently ...
 
 https://kubernetes.io/docs/concepts/workloads/controllers/replicaset/#pod-deletion-cost, and
-ActivePodsWithRanks in https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/controller/controller_utils.go
+ActivePodsWithRanks in
+https://github.com/kubernetes/kubernetes/blob/v1.34.0/pkg/controller/controller_utils.go
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final
 
 from pelops.domain.workload import PodObservation
 from pelops.policy.recovery.owners import Owners
-from pelops.policy.scaling.measurement import PodHolding
+from pelops.policy.scaling.measurement import PodPending
 
 # A consumer that asks for more is done with what it was given; one that asked for nothing for so
 # long is at it. (XINFO CONSUMERS, field idle: time since the last attempt to interact.)
@@ -43,7 +44,7 @@ def list_holdings(
     owners: Owners,
     pending: Mapping[str, int],
     at_work: Mapping[str, int] = MappingProxyType({}),
-) -> tuple[PodHolding, ...]:
+) -> tuple[PodPending, ...]:
     """What each of these pods holds; `pending` counts entries by consumer, `at_work` those of
     consumers that are busy with them.
 
@@ -51,7 +52,7 @@ def list_holdings(
     """
     held, busy = _by_pod(owners, pending), _by_pod(owners, at_work)
     return tuple(
-        PodHolding(
+        PodPending(
             pod=pod.name,
             uid=pod.uid,
             pending=held[pod.uid],
@@ -78,7 +79,7 @@ def count_unknown(owners: Owners, pending: Mapping[str, int]) -> int:
 
 
 def count_kept(
-    holdings: Sequence[PodHolding], *, unknown: int = 0, by_ordinal: bool = False
+    holdings: Sequence[PodPending], *, unknown: int = 0, by_ordinal: bool = False
 ) -> int:
     """The fewest replicas with which no pod has to go that holds entries.
 
@@ -109,7 +110,7 @@ def find_contested(
     return (), 0
 
 
-def rank(holdings: Iterable[PodHolding], leaving: int) -> dict[str, int]:
+def rank(holdings: Iterable[PodPending], leaving: int) -> dict[str, int]:
     """The deletion costs to write, by pod, so that the right `leaving` of these go.
 
     Never more than 50, and never more than those that leave or those that stay, whichever are
@@ -128,7 +129,7 @@ def rank(holdings: Iterable[PodHolding], leaving: int) -> dict[str, int]:
     return dict(islice(_separate(ordered[:split], ordered[split:]).items(), MOST_WRITES))
 
 
-def _separate(leaving: Sequence[PodHolding], staying: Sequence[PodHolding]) -> dict[str, int]:
+def _separate(leaving: Sequence[PodPending], staying: Sequence[PodPending]) -> dict[str, int]:
     """The fewest changes after which every cost of the first is below every one of the second."""
     bound = _cheapest_bound(sorted(map(_cost, leaving)), sorted(map(_cost, staying)))
     kept = {one.pod: bound for one in reversed(staying) if _cost(one) < bound}
@@ -147,13 +148,13 @@ def _cheapest_bound(leaving: list[int], staying: list[int]) -> int:
     return min(usable, key=lambda bound: (changes(bound), abs(bound), bound))
 
 
-def _reluctance(one: PodHolding) -> tuple[int, int, float, str]:
+def _reluctance(one: PodPending) -> tuple[int, int, float, str]:
     """Orders those first that should go first."""
     age = -one.created.timestamp() if one.created is not None else 0.0
     return one.at_work, one.pending, age, one.pod
 
 
-def _cost(one: PodHolding) -> int:
+def _cost(one: PodPending) -> int:
     return one.cost or 0
 
 

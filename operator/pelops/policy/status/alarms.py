@@ -1,6 +1,6 @@
 """What somebody should look at though all works: conditions that are there only while they hold.
 
-`DataLoss` and `PositionWentBack` are latched in Redis and stay until a person acknowledges them.
+`DataLoss` and `PositionWentBack` are kept in Redis and stay until a person acknowledges them.
 What cannot be seen stays as it was told: an outage of Redis ends no alarm and begins none.
 """
 
@@ -23,7 +23,7 @@ ACKNOWLEDGE: Final = "pelops.dev/acknowledge"  # annotation: types of alarms, se
 def decide_alarms(facts: Facts) -> list[Condition]:
     """The alarms that hold, in the order of `ALARMS`, then those that audits raise."""
     audits = decide_audit_alarms(facts.audits)
-    return [*(_told_before(facts) if facts.stream is None else _seen(facts)), *audits]
+    return [*(_reported_before(facts) if facts.stream is None else _seen(facts)), *audits]
 
 
 def _seen(facts: Facts) -> list[Condition]:
@@ -46,13 +46,15 @@ def _seen(facts: Facts) -> list[Condition]:
     ]
 
 
-def _told_before(facts: Facts) -> list[Condition]:
+def _reported_before(facts: Facts) -> list[Condition]:
     status = facts.resource.status
-    told = {c.type: c for c in (status.conditions or () if status else ())}
+    reported = {c.type: c for c in (status.conditions or () if status else ())}
     return [
-        Condition(type=kind, status="True", reason=told[kind].reason, message=told[kind].message)
+        Condition(
+            type=kind, status="True", reason=reported[kind].reason, message=reported[kind].message
+        )
         for kind in ALARMS
-        if kind in told and told[kind].status is ConditionStatus.TRUE
+        if kind in reported and reported[kind].status is ConditionStatus.TRUE
     ]
 
 
@@ -106,7 +108,7 @@ def _went_back(facts: Facts) -> str:
     back = facts.state.back
     if back is None:
         return ""
-    since, until = render_time(back.since), render_time(back.hold_until)
+    since, until = render_time(back.since), render_time(back.delay_until)
     return (
         f"The group was found at {back.after} at {since}, though it had been at {back.before}: "
         "after a failover or from a restored backup. What lies between is delivered again, and "
@@ -120,14 +122,14 @@ def _dropped(facts: Facts) -> str:
     dropped = facts.state.dropped
     if dropped is None:
         return ""
-    told = tell_dropped(
+    reported = report_dropped(
         dropped.at_most, dropped.consumer, dropped.consumers, render_time(dropped.observed)
     )
     how = _how_to_acknowledge(facts, ConditionType.PENDING_ENTRIES_DROPPED)
-    return f"{told}. {how}"
+    return f"{reported}. {how}"
 
 
-def tell_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
+def report_dropped(at_most: int, consumer: str, consumers: int, observed: str) -> str:
     """What is so, why, and what to do about consumers that were deleted with entries pending."""
     name = printable(consumer, 256)
     who = f"Consumer {name} was" if consumers == 1 else f"{consumers} consumers ({name}, ...) were"
@@ -173,9 +175,10 @@ def _not_taken(facts: Facts) -> str:
     return (
         f"Stuck entries were offered to workers that claim, and none was taken for {seconds} s: "
         "they stay pending, since spec.recovery.strategy Release moves no entry by itself. Either "
-        "no worker is free, or the workers do not claim: they must read the hand-over stream "
-        f"{keys.handover} (PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or claim "
-        'with XREADGROUP ... CLAIM or XAUTOCLAIM, as docs/protocol.md, "Hand-over", says. For '
+        "no worker is free, or the workers do not claim: they must read the offer stream "
+        f"{keys.offer_stream} (PELOPS_HANDOVER_STREAM) in the same XREADGROUP as the stream, or "
+        "claim "
+        'with XREADGROUP ... CLAIM or XAUTOCLAIM, as docs/protocol.md, "Offers", says. For '
         "workers that cannot, set spec.recovery.strategy: Requeue"
     )
 
@@ -222,26 +225,29 @@ def _left(facts: Facts) -> str:
     left = None if stream is None else find_left(stream)
     if stream is None or keys is None or left is None:
         return ""
-    told = f"spec.recovery does not ask for the retry stream {keys.retry} any more, and copies of "
-    told += "stuck entries are still in it"
+    reported = (
+        f"spec.recovery does not ask for the retry stream {keys.retry} any more, and copies of "
+    )
+    reported += "stuck entries are still in it"
     read = f"Let the workers read {keys.retry} beside {keys.stream} until it is empty"
     if not facts.recovers:
         return (
-            f'{told}. Nothing moves them while spec.recovery.strategy is "Off". {read}, or set '
+            f'{reported}. Nothing moves them while spec.recovery.strategy is "Off". {read}, or set '
             "strategy: Requeue, which moves them back to the stream"
         )
     if not may_return(spec.recovery, stream):
         return (
-            f"{told}. They are not moved back to {keys.stream}, because its other groups would be "
+            f"{reported}. They are not moved back to {keys.stream}, because its other groups would "
+            "be "
             f"given them as well. {read}, or set requeueTo: RetryStream again"
         )
     if spec.suspend:
-        return f"{told}. They are moved back to {keys.stream} when spec.suspend is false"
-    # What is pending belongs to a worker or to a sweep. The rest goes within a moment.
+        return f"{reported}. They are moved back to {keys.stream} when spec.suspend is false"
+    # What is pending belongs to a worker or to a scan. The rest goes within a moment.
     if left.lag == 0:
         return ""
     return (
-        f"{told}. They are being moved back to {keys.stream}. If this stays, the log of the "
+        f"{reported}. They are being moved back to {keys.stream}. If this stays, the log of the "
         f"operator says what keeps them. {read} meanwhile"
     )
 

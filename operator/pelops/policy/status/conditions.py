@@ -4,7 +4,7 @@
     GroupReady      the group, its dead letters and its ledger exist in Redis, and are ours
     WorkloadReady   the workers run
     ScalingActive   somebody decides the number of workers, and who
-    RecoveryHealthy stuck entries get moving again; present unless recovery is "Off"
+    RecoveryHealthy stuck entries recover again; present unless recovery is "Off"
     RetentionActive the stream is trimmed; present when retention was asked for
     Suspended       present when spec.suspend is true
     the alarms      present while they hold, with no effect on Ready
@@ -170,9 +170,9 @@ def _crash(workload: WorkloadObservation, pod: PodObservation) -> str:
 
 def _scaling(facts: Facts) -> Condition:
     if facts.scaling is None:
-        told = _told_before(facts.resource)
-        if told is not None:
-            return told
+        reported = _reported_before(facts.resource)
+        if reported is not None:
+            return reported
     decision = facts.scaling or NOT_DECIDED
     return Condition(
         type=ConditionType.SCALING_ACTIVE,
@@ -182,10 +182,10 @@ def _scaling(facts: Facts) -> Condition:
     )
 
 
-def _told_before(resource: StreamConsumerGroup) -> Condition | None:
-    """What the status tells of scaling: only the replica that decides may change it."""
-    told = (resource.status.conditions if resource.status else None) or ()
-    for condition in told:
+def _reported_before(resource: StreamConsumerGroup) -> Condition | None:
+    """What the status reports scaling: only the replica that decides may change it."""
+    reported = (resource.status.conditions if resource.status else None) or ()
+    for condition in reported:
         if condition.type == ConditionType.SCALING_ACTIVE:
             return Condition(
                 type=condition.type,

@@ -149,8 +149,8 @@ _DIAGNOSES: Final = (
 def diagnose(error: PelopsError) -> Finding:
     """The finding for any error of Pelops. Total."""
     known = next(known for known in _DIAGNOSES if isinstance(error, known.kind))
-    told = shorten(str(error).rstrip(".") or type(error).__name__, _ERROR_LIMIT)
-    message = known.template.format(error=told)
+    reported = shorten(str(error).rstrip(".") or type(error).__name__, _ERROR_LIMIT)
+    message = known.template.format(error=reported)
     return Finding(
         reason=known.reason,
         message=message[:1].upper() + message[1:],

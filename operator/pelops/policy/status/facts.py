@@ -16,7 +16,7 @@ from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.reasons import Reason
 
-_NAMES_TOLD: Final = 5
+_NAMES_REPORTED: Final = 5
 _NAME_LIMIT: Final = 256
 
 
@@ -26,7 +26,7 @@ class Facts:
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
-    # None: another replica of the operator decides, and what the status tells of it stays.
+    # None: another replica of the operator decides, and what the status reports it stays.
     scaling: ScalingDecision | None = None
     keys: GroupKeys | None = None
     stream: StreamObservation | None = None
@@ -56,7 +56,9 @@ class Facts:
     def unmatched_consumers(self) -> tuple[str, ...]:
         """Names of consumers that no pod matches, fit to be shown, in an order of their own."""
         names = self.state.report.unmatched if self.recovers else ()
-        return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[:_NAMES_TOLD]
+        return tuple(sorted({printable(name, _NAME_LIMIT) for name in names} - {""}))[
+            :_NAMES_REPORTED
+        ]
 
     @property
     def has_ready_worker(self) -> bool:

@@ -13,7 +13,7 @@ from enum import StrEnum
 class ConditionType(StrEnum):
     """What a condition states."""
 
-    # Everything that was asked for works; the first problem of the others is told here as well.
+    # Everything that was asked for works; the first problem of the others is informed here as well.
     READY = "Ready"
     # The group, its dead letters and its ledger exist in Redis, and are this resource's to act on.
     GROUP_READY = "GroupReady"
@@ -21,7 +21,7 @@ class ConditionType(StrEnum):
     WORKLOAD_READY = "WorkloadReady"
     # Somebody decides the number of workers; the reason says who.
     SCALING_ACTIVE = "ScalingActive"
-    # Stuck entries get moving again; present when spec.recovery asks for it.
+    # Stuck entries recover again; present when spec.recovery asks for it.
     RECOVERY_HEALTHY = "RecoveryHealthy"
     # The stream is trimmed; present when spec.retention asks for it.
     RETENTION_ACTIVE = "RetentionActive"
@@ -86,8 +86,8 @@ class Reason(StrEnum):
     WORKERS_READY = "WorkersReady"
     # No worker is wanted, and none runs.
     SCALED_TO_ZERO = "ScaledToZero"
-    # Stuck entries are looked for and get moving again.
-    SWEEPING = "Sweeping"
+    # Stuck entries are looked for and recover again.
+    SCANNING = "Sweeping"
     # The stream is trimmed below what every group has finished.
     TRIMMING = "Trimming"
     # No workers are declared: whoever consumes, such as a Spark job, is left alone.
@@ -103,13 +103,13 @@ class Reason(StrEnum):
     SCALING_OFF = "ScalingOff"
     # A HorizontalPodAutoscaler has the same target, and is left to it.
     SCALED_BY_AUTOSCALER = "ScaledByAutoscaler"
-    # The number follows what the group owes.
+    # The number follows the backlog of the group.
     SCALED = "Scaled"
-    # Nothing is owed, and no worker is wanted.
+    # The backlog is empty, and no worker is wanted.
     IDLE = "Idle"
     # maxReplicas or behavior allows fewer workers than are wanted.
     LIMITED = "Limited"
-    # What is owed cannot be seen: the number stays as it is.
+    # The backlog cannot be seen: the number stays as it is.
     HOLDING = "Holding"
     # How much is undelivered is not known: never fewer workers, and never zero.
     LAG_UNKNOWN = "LagUnknown"
@@ -169,7 +169,8 @@ class Reason(StrEnum):
     UNMOVABLE_ENTRIES = "UnmovableEntries"
     # maxmemory-policy allkeys-* lets the server drop stream, group and dead letters.
     EVICTION_POSSIBLE = "EvictionPossible"
-    # Consumers with pending entries that no pod matches: their entries wait for the idle limit.
+    # Consumers with pending entries that no pod matches: their entries wait for the processing
+    # timeout.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
     # Copies wait in the retry stream, and no worker reads it.
     RETRY_STREAM_NOT_READ = "RetryStreamNotRead"
@@ -298,7 +299,7 @@ class Reason(StrEnum):
     # An audit has accounted for further windows.
     WINDOW_AUDITED = "WindowAudited"
     # Dead letters went because of their age.
-    LETTERS_EXPIRED = "LettersExpired"
+    DEAD_LETTERS_EXPIRED = "LettersExpired"
     # The group stays in Redis, as the resource asks.
     RETAINED = "Retained"
     # The group and its own keys are being destroyed.

@@ -1,7 +1,7 @@
-"""Whether stuck entries get moving again and the stream is trimmed, and what keeps them from it.
+"""Whether stuck entries recover again and the stream is trimmed, and what keeps them from it.
 
 A message tells facts and never a number that moves: else every entry would cost a write. What
-cannot change before somebody acts is decided here, at once; the rest the last sweep reported.
+cannot change before somebody acts is decided here, at once; the rest the last scan reported.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _recovery(facts: Facts) -> Condition:
         )
         return _condition(kind, "False", Finding(reason=Reason.OFFERS_NOT_TAKEN, message=message))
     message = _describe(spec.recovery, facts.keys)
-    return _condition(kind, "True", Finding(reason=Reason.SWEEPING, message=message))
+    return _condition(kind, "True", Finding(reason=Reason.SCANNING, message=message))
 
 
 def _retention(facts: Facts, retention: RetentionSpec) -> Condition:
@@ -75,7 +75,8 @@ def _retention(facts: Facts, retention: RetentionSpec) -> Condition:
         message = f"{_SUSPENDED}: nothing is trimmed"
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
     message = (
-        f"Entries go {_limits(retention)}, once no group owes them; of two resources on one stream "
+        f"Entries go {_limits(retention)}, once no group needs them; of two resources on one "
+        "stream "
         "the larger limits hold"
     )
     return _condition(kind, "True", Finding(reason=Reason.TRIMMING, message=message))
@@ -100,13 +101,13 @@ def _refusal(facts: Facts) -> Finding | None:
 
 def _reported(facts: Facts) -> Finding | None:
     report = facts.state.report
-    # The look of this turn counts the groups itself, and later than the last sweep did.
+    # The look of this turn counts the groups itself, and later than the last scan did.
     if report.reason in ("", Reason.REQUEUE_WOULD_DUPLICATE):
         return None
     return Finding(
         reason=fit_reason(report.reason, otherwise=Reason.UNEXPECTED_ERROR),
         message=printable(report.message, MESSAGE_LIMIT)
-        or "The last sweep ended early; the operator's log says why",
+        or "The last scan ended early; the operator's log says why",
     )
 
 

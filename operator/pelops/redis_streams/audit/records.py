@@ -88,7 +88,7 @@ async def forget_audit(server: Server, keys: GroupKeys, name: str) -> bool:
 async def acknowledge_audit(server: Server, keys: GroupKeys, name: str, lost: int) -> None:
     """Remember that a person has seen `lost` lost entries. Repeats safely; what comes later counts.
 
-    Raises what every call of the door raises.
+    Raises what every call of the adapter raises.
     """
     field = f"{ACKNOWLEDGED_PREFIX}{check_audit_name(name)}"
     await server.execute("HSET", keys.audit, field, lost, key=keys.audit)
@@ -111,7 +111,7 @@ async def read_audits(
 async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, str]]) -> None:
     """Name the groups, as pairs of stream and group, that an audit of a pattern found.
 
-    Raises InvalidSpec for more than `MOST_GROUPS`, and what every call of the door raises.
+    Raises InvalidSpec for more than `MOST_GROUPS`, and what every call of the adapter raises.
     """
     pairs = sorted(set(groups))
     if len(pairs) > MOST_GROUPS:
@@ -126,7 +126,7 @@ async def record_groups(server: Server, name: str, groups: Iterable[tuple[str, s
 async def read_groups(server: Server, name: str) -> tuple[tuple[str, str], ...]:
     """The groups that `record_groups` named; none when it never did.
 
-    Raises InvalidSpec when something else stands there, WrongType, and what the door raises.
+    Raises InvalidSpec when something else stands there, WrongType, and what the adapter raises.
     """
     key = audit_index_key(check_audit_name(name))
     (text,) = await server.execute("HMGET", key, "groups", key=key)

@@ -20,7 +20,7 @@ from pelops.domain.observation import (
     StreamObservation,
     judge_lag,
 )
-from pelops.domain.ownership import GroupHold, OwnerRecord
+from pelops.domain.ownership import OwnerRecord, OwnershipRecord
 from pelops.domain.state import FIXED_FIELDS, GroupState, parse_state
 from pelops.errors import PelopsError, WrongType
 from pelops.redis_core.scripts import ScriptCall, load_script
@@ -61,12 +61,12 @@ _NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ObservationRequest:
     """What is looked at in one call."""
 
     keys: GroupKeys
     with_retry: bool = False
-    with_handover: bool = False
+    with_offers: bool = False
     is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
     is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
     with_consumers: bool = False
@@ -75,10 +75,10 @@ class Look:
     def further(self) -> tuple[str, ...]:
         """The streams beside the main one."""
         retry = (self.keys.retry,) if self.with_retry else ()
-        return (*retry, *((self.keys.handover,) if self.with_handover else ()))
+        return (*retry, *((self.keys.offer_stream,) if self.with_offers else ()))
 
 
-Asked = TypeVar("Asked", GroupKeys, Look)
+Asked = TypeVar("Asked", GroupKeys, ObservationRequest)
 
 
 async def observe_group(
@@ -86,17 +86,17 @@ async def observe_group(
     keys: GroupKeys,
     *,
     with_retry: bool = False,
-    with_handover: bool = False,
+    with_offers: bool = False,
     is_retry_former: bool = False,
 ) -> StreamObservation:
     """The stream and our group of it, at one instant of the server.
 
-    The retry and the hand-over stream are looked at only when asked for: a key that is absent stops
+    The retry and the offer stream are looked at only when asked for: a key that is absent stops
     every script while a cluster migrates its slot.
-    Raises WrongType for a key that holds something else, and what every call of the door raises.
+    Raises WrongType for a key that holds something else, and what every call of the adapter raises.
     """
-    look = Look(keys, with_retry, with_handover, is_retry_former)
-    return _read(look, await server.run(_call(look)))
+    request = ObservationRequest(keys, with_retry, with_offers, is_retry_former)
+    return _read(request, await server.run(_call(request)))
 
 
 async def observe_groups(
@@ -107,43 +107,45 @@ async def observe_groups(
     A Look says what else to look at; keys alone are a look at the stream and its group.
     """
     asked = list(dict.fromkeys(groups))
-    looks = [one if isinstance(one, Look) else Look(one) for one in asked]
-    answers = await server.run_many([_call(look) for look in looks])
+    looks = [
+        one if isinstance(one, ObservationRequest) else ObservationRequest(one) for one in asked
+    ]
+    answers = await server.run_many([_call(request) for request in looks])
     return {
-        one: _read_or_error(look, answer)
-        for one, look, answer in zip(asked, looks, answers, strict=True)
+        one: _read_or_error(request, answer)
+        for one, request, answer in zip(asked, looks, answers, strict=True)
     }
 
 
-def _call(look: Look) -> ScriptCall:
+def _call(request: ObservationRequest) -> ScriptCall:
     return _SCRIPT.call(
-        look.keys,
-        {"further": look.further},
-        group=look.keys.group,
-        is_deep=look.is_deep,
-        with_consumers=look.with_consumers,
+        request.keys,
+        {"further": request.further},
+        group=request.keys.group,
+        is_deep=request.is_deep,
+        with_consumers=request.with_consumers,
         fields=(*(f"owner:{name}" for name in _OWNER), *FIXED_FIELDS),
     )
 
 
-def _read_or_error(look: Look, answer: Reply) -> StreamObservation | PelopsError:
+def _read_or_error(request: ObservationRequest, answer: Reply) -> StreamObservation | PelopsError:
     if isinstance(answer, PelopsError):
         return answer
     try:
-        return _read(look, answer)
+        return _read(request, answer)
     except PelopsError as error:
         return error
 
 
-def _read(look: Look, answer: Reply) -> StreamObservation:
+def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
     found = _SCRIPT.read(answer)
     types, (seconds, microseconds), fields = found["types"], found["time"], found["fields"]
-    _check_types(look, [kind.decode() for kind in types])
+    _check_types(request, [kind.decode() for kind in types])
     sides = {
-        name: _read_side(one.stream, one.group, is_former=look.is_retry_former)
-        for name, one in zip(look.further, found["further"], strict=True)
+        name: _read_side(one.stream, one.group, is_former=request.is_retry_former)
+        for name, one in zip(request.further, found["further"], strict=True)
     }
-    handover = sides.get(look.keys.handover)
+    offer_stream = sides.get(request.keys.offer_stream)
     stream, group, names = found["stream"], found["group"], found["consumers"]
     seen = _Stream(*stream) if stream else _NO_STREAM
     return StreamObservation(
@@ -158,12 +160,12 @@ def _read(look: Look, answer: Reply) -> StreamObservation:
         dead_letters=found["dead_letters"],
         dead_letter_exists=types[1] == b"stream",
         ledger_exists=types[2] == b"stream",
-        hold=parse_hold(dict(zip(_OWNER, fields, strict=False))),
+        ownership=parse_ownership(dict(zip(_OWNER, fields, strict=False))),
         max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
         state=_read_state(fields[len(_OWNER) :]),
-        retry=sides.get(look.keys.retry),
+        retry=sides.get(request.keys.retry),
         consumers=None if names is None else tuple(map(_read_consumer, names)),
-        has_handover=handover is None or handover.exists,
+        has_offer_stream=offer_stream is None or offer_stream.exists,
     )
 
 
@@ -249,9 +251,9 @@ def _id_or_none(reply: bytes | None) -> EntryId | None:
     return parse_entry_id(reply) if reply else None
 
 
-def _check_types(look: Look, types: Sequence[str]) -> None:
-    keys = look.keys
-    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state, *look.further)
+def _check_types(request: ObservationRequest, types: Sequence[str]) -> None:
+    keys = request.keys
+    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state, *request.further)
     for name, found, wanted in zip(names, types, _WANTED, strict=False):
         if found not in {"none", wanted}:
             raise wrong_type(name, found, wanted)
@@ -266,7 +268,7 @@ def wrong_type(key: str, found: str, wanted: str) -> WrongType:
     )
 
 
-def parse_hold(record: Mapping[str, bytes | None]) -> GroupHold | None:
+def parse_ownership(record: Mapping[str, bytes | None]) -> OwnershipRecord | None:
     """Who acts on a group, from the record in its state; None when nobody ever did."""
     if any(record.get(name) is None for name in _OWNER):
         return None
@@ -275,7 +277,7 @@ def parse_hold(record: Mapping[str, bytes | None]) -> GroupHold | None:
     if not (created.isdigit() and until.isdigit()):
         return None
     owner = OwnerRecord(**texts, created=_instant(int(created)))
-    return GroupHold(owner=owner, held_until=_instant(int(until)))
+    return OwnershipRecord(owner=owner, owned_until=_instant(int(until)))
 
 
 def _instant(ms: int) -> datetime:

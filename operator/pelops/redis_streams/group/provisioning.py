@@ -10,13 +10,13 @@ from typing import Final
 from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
-from pelops.domain.ownership import HOLD, GroupHold, OwnerRecord
+from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
 from pelops.domain.state import Loss
 from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import EPOCH, parse_hold, wrong_type
+from pelops.redis_streams.group.observation import EPOCH, parse_ownership, wrong_type
 
 _PROVISION: Final = load_script("provision_group")
 _DESTROY: Final = load_script("destroy_group")
@@ -42,7 +42,7 @@ class Provisioned:
     """A group that is provisioned, or belongs to someone else."""
 
     verdict: ProvisionVerdict
-    hold: GroupHold | None  # who acts; None only for a conflict with a damaged record
+    hold: OwnershipRecord | None  # who acts; None only for a conflict with a damaged record
     creation: GroupCreation | None = None  # None unless it was created
 
 
@@ -59,7 +59,7 @@ class Destroyed:
     """The end of a group, or why it was left."""
 
     verdict: DestroyVerdict
-    hold: GroupHold | None = None  # whose group it is, when it is not ours
+    hold: OwnershipRecord | None = None  # whose group it is, when it is not ours
     copies: int = 0  # not acknowledged, at least, that went with the retry stream
 
 
@@ -69,12 +69,12 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     *,
     start: StartPosition,
     owner: OwnerRecord,
-    hold: timedelta = HOLD,
+    hold: timedelta = OWNERSHIP_LIFETIME,
     existed: bool = False,
     newest: EntryId | None = None,
     loss: Loss | None = None,
     with_retry: bool = False,
-    with_handover: bool = False,
+    with_offers: bool = False,
 ) -> Provisioned:
     """Make the group, its empty dead-letter stream and its ledger, and say that `owner` acts on it.
 
@@ -82,14 +82,14 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     one that was lost, as its state says or `existed` does, begins where it skips nothing that it
     owed. `newest` is its last-delivered-id at the newest observation, for the count of repeats, and
     `loss` what went with its stream: recorded in the same script, if the group is missing and no
-    other replica has recorded it. The retry and the hand-over stream are made when asked for, with
+    other replica has recorded it. The retry and the offer stream are made when asked for, with
     the group at their beginning. Call it again before `hold` runs out: a settled group is then
     written to once per third of it at most.
     Raises WrongType and PermissionDenied before anything was written.
     """
     call = _PROVISION.call(
         keys,
-        {"further": (keys.retry,) * with_retry + (keys.handover,) * with_handover},
+        {"further": (keys.retry,) * with_retry + (keys.offer_stream,) * with_offers},
         group=keys.group,
         start=str(start),
         hold_ms=hold // _MILLISECOND,
@@ -106,10 +106,12 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     _raise_refusal(keys, answer)
     verdict = ProvisionVerdict(answer.verdict)
     if verdict is ProvisionVerdict.CONFLICT:
-        return Provisioned(verdict=verdict, hold=parse_hold(answer.fields))
+        return Provisioned(verdict=verdict, hold=parse_ownership(answer.fields))
     return Provisioned(
         verdict=verdict,
-        hold=GroupHold(owner=owner, held_until=EPOCH + int(answer["held_until_ms"]) * _MILLISECOND),
+        hold=OwnershipRecord(
+            owner=owner, owned_until=EPOCH + int(answer["held_until_ms"]) * _MILLISECOND
+        ),
         creation=_read_creation(answer) if verdict is ProvisionVerdict.CREATED else None,
     )
 
@@ -125,7 +127,7 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     verdict = DestroyVerdict(answer.verdict)
     if verdict is DestroyVerdict.DESTROYED:
         return Destroyed(verdict=verdict, copies=answer["copies"])
-    return Destroyed(verdict=verdict, hold=parse_hold(answer.fields))
+    return Destroyed(verdict=verdict, hold=parse_ownership(answer.fields))
 
 
 async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:

@@ -76,7 +76,7 @@ def _read(answer: ScriptAnswer) -> Trimmed:
     )
 
 
-_EXPIRE: Final = load_script("expire_letters")
+_EXPIRE: Final = load_script("expire_dead_letters")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class Expired:
     may_continue: bool  # call again: it may have stopped at its batch
 
 
-async def expire_letters(
+async def expire_dead_letters(
     server: Server, keys: GroupKeys, owner: OwnerRecord, *, kept: timedelta
 ) -> Expired:
     """Drop dead letters older than `kept` and records of the ledger older than a week.

@@ -5,18 +5,20 @@
 -- include: ledger
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS     stream, dead_letter, ledger, state, started, further... (streams that need a group of the
---          same name, which begins at 0-0; same slot)
--- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid, cluster,
---          namespace, name, created_ms: number, existed: flag (the caller knows that there was such a group),
---          newest (the last-delivered-id of the newest observation, or ''),
+-- KEYS     stream, dead_letter, ledger, state, started, further... (streams that need a group of
+--          the same name, which begins at 0-0; same slot)
+-- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid,
+--          cluster, namespace, name, created_ms: number, existed: flag (the caller knows that there
+--          was such a group), newest (the last-delivered-id of the newest observation, or ''),
 --          lost_position, lost_after, lost_before, lost_cause, lost_undelivered, lost_pending,
---          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and as in
---          record_loss.lua; no position: nothing was lost)
--- READS    type stream dead_letter ledger state started further; time; hmget state; xpending stream further;
---          [info]; xinfo|stream stream; xrange! stream (needed when a group was lost: better known before)
--- WRITES   xgroup|create stream further; xadd dead_letter ledger; xdel dead_letter; hset state started;
---          hdel state
+--          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and
+--          as in record_loss.lua; no position: nothing was lost)
+-- READS    type stream dead_letter ledger state started further; time; hmget state; xpending stream
+--          further;
+--          [info]; xinfo|stream stream; xrange! stream (needed when a group was lost: better known
+--          before)
+-- WRITES   xgroup|create stream further; xadd dead_letter ledger; xdel dead_letter; hset state
+--          started; hdel state
 -- USER     operator
 -- RETURNS  created held_until_ms, position, why, repeats
 --          | adopted held_until_ms (the group was there)
@@ -24,22 +26,26 @@
 --          | conflict uid, cluster, namespace, name, created_ms, held_until_ms
 --          | wrong-type key, type | no-permission command, key
 -- why      first       nobody acted on the group, and none is known: it begins at `start`
---          continues   the stream goes on: the group begins where it was last seen, or just before the
+--          continues   the stream goes on: the group begins where it was last seen, or just before
+--          the
 --                      lowest entry that was pending then
---          lost-tail   another master, which has not all of what was seen: the same, or its end if that
+--          lost-tail   another master, which has not all of what was seen: the same, or its end if
+--          that
 --                      comes first
 --          new-stream  the stream is another one, or nothing is known: it begins at 0-0
 -- repeats  how many of the stream's entries may have been delivered before, or 'many'; what was
 --          delivered after the newest observation is not in it
--- Costs  constant but for counting repeats: 1,001 entries or 256 KiB of them, though always one. Of other
+-- Costs  constant but for counting repeats: 1,001 entries or 256 KiB of them, though always one. Of
+-- other
 --        bodies it reads three at most.
 -- A group that is missing though somebody acted on it was lost. Whatever was not delivered, or was
--- pending, is delivered again; entries repeat and none is skipped. Its count of read entries is left
--- to the server, since a wrong one gives a wrong lag.
+-- pending, is delivered again; entries repeat and none is skipped. Its count of read entries is
+-- left to the server, since a wrong one gives a wrong lag.
 -- Repeats safely: an existing group, stream or record is left as it is; a settled group is written
 -- to only when a third of its hold is used up. Every refusal comes before the first write, and the
--- record of the owner is the last one: dying between two of them leaves work for the next run. A loss
--- is recorded before the group is made, since nobody could tell afterwards, and once, whoever tells.
+-- record of the owner is the last one: dying between two of them leaves work for the next run. A
+-- loss is recorded before the group is made, since nobody could tell afterwards, and once, whoever
+-- tells.
 -- A group that is adopted is remembered anew: what the state says of it may be months old.
 
 local refusal = find_refusal()
@@ -196,7 +202,7 @@ if lacks[stream] then
   redis.call('XGROUP', 'CREATE', stream, group, position, 'MKSTREAM')
   found = found or see_stream(stream)
   local at = position == '$' and found['last-generated-id'] or position
-  -- What was remembered is of the former group: the new one begins here, and owes nothing yet.
+  -- What was remembered is of the former group: the new one begins here, and has no backlog yet.
   redis.call('HSET', state, 'seen:last_delivered', at, 'seen:lowest_pending', '',
     'seen:entries_added', text(found['entries-added']), 'seen:last_generated',
     found['last-generated-id'], 'seen:at_ms', text(now_ms), 'seen:replid', replid or '',

@@ -4,8 +4,8 @@
 -- Write down that consumers were deleted that had entries pending, unless the ledger explains it.
 --
 -- KEYS     ledger, state  (same slot)
--- ARGV     uid, observed_ms (when they were observed last), at_most: number (entries that went at most),
---          latches: flag (the alarm stands until it is acknowledged),
+-- ARGV     uid, observed_ms (when they were observed last), at_most: number (entries that went at
+--          most), sticky: flag (the alarm stands until it is acknowledged),
 --          consumers{name, pending: number}... (each with what it had pending)
 -- READS    type ledger state; time; hmget state; xrange ledger
 -- WRITES   xadd ledger; hset state
@@ -13,10 +13,10 @@
 -- RETURNS  recorded at_most | known | explained
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  reads up to 50 records of the ledger.
--- Workers and operator remove a consumer only when nothing is pending with it, and record that in the
--- same script. Where more was recorded since than is read here, nothing is reported.
--- Repeats safely: who observed the group before it was recorded tells of the same act. The ledger comes
--- first: dying after it, the next run tells it once more.
+-- Workers and operator remove a consumer only when nothing is pending with it, and record that in
+-- the same script. Where more was recorded since than is read here, nothing is reported.
+-- Repeats safely: who observed the group before it was recorded reports the same act. The ledger
+-- comes first: dying after it, the next run tells it once more.
 
 local refusal = find_refusal()
 if refusal then
@@ -63,7 +63,7 @@ redis.call('XADD', ledger, '*', unpack(ledger_event('pending-dropped', {
 })))
 redis.call('HSET', state, 'dropped:at_most', text(total), 'dropped:consumer', names[1],
   'dropped:consumers', text(#names), 'dropped:observed_ms', observed_ms, 'dropped:found_ms', text(now))
-if latches then
+if sticky then
   redis.call('HSET', state, 'dropped:seen_ms', text(now))
 end
 return { 'recorded', text(total) }

@@ -4,9 +4,9 @@
 --
 -- KEYS     ledger, state  (same slot)
 -- ARGV     uid, position (last-delivered-id at which it was found, or before the stream was gone),
---          at_least, at_most ('': no bound), after, before (the IDs between which the entries were; ''
---          for before: no end), pause_ms: number (the least time between two records of one growing gap),
---          cause,
+--          at_least, at_most ('': no bound), after, before (the IDs between which the entries were;
+--          '' for before: no end), pause_ms: number (the least time between two records of one
+--          growing gap), cause,
 --          undelivered, pending, observed_ms (of any cause but `trimmed`; '': not known)
 -- READS    type ledger state; time; hmget state
 -- WRITES   xadd ledger; hset state
@@ -15,8 +15,8 @@
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  constant.
 -- Repeats safely: a gap is known by its position and recorded again only when it has grown. An
--- acknowledged gap keeps its position and its numbers, so it is not told again. Another cause is known
--- by its time: who observed the group before it was recorded tells of the same loss.
+-- acknowledged gap keeps its position and its numbers, so it is not told again. Another cause is
+-- known by its time: who observed the group before it was recorded reports the same loss.
 
 local loss = {
   position = position, at_least = at_least, at_most = at_most, after = after, before = before,

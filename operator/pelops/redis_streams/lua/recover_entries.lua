@@ -4,31 +4,33 @@
 -- include: ledger
 -- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
 --
--- KEYS     source, target, dead_letter, ledger, state, started, locks... (one for each item, or none;
---          same slot. The target is the stream itself or the group's retry stream)
+-- KEYS     source, target, dead_letter, ledger, state, started, locks... (one for each item, or
+--          none; same slot. The target is the stream itself or the group's retry stream)
 -- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, trigger, reason,
 --          action (requeue, or examine: nothing is moved, and every entry is answered),
---          charges: flag (a process failed; else it ended on purpose, and nobody is to blame),
---          charge_from_ms: number (an entry delivered earlier is not charged: the server changed since),
---          stages_first: flag (also an entry that never failed is answered instead of moved),
---          held_before_ms: number (an entry delivered earlier stays: the group went back, and it may be
---          done),
---          wait_ms: number (a charged entry moves when it has been idle so long: its backoff),
---          allows_others: flag (other groups may see the copies),
---          owner, cut_ms: number (only what was delivered before; '': no cut),
+--          counts_attempt: flag (a process failed; else it ended on purpose, and no entry failed),
+--          count_from_ms: number (an entry delivered earlier gets no failed attempt: the server
+--          changed since), stages_first: flag (also an entry that never failed is answered instead
+--          of moved), delay_before_ms: number (an entry delivered earlier stays: the group went
+--          back, and it may be done),
+--          wait_ms: number (an entry with failed attempts moves when it has been idle so long: its
+--          backoff), allows_others: flag (other groups may see the copies),
+--          owner, cutoff_ms: number (only what was delivered before; '': no cutoff),
 --          start (where a page of the owner's entries begins; '': the items instead),
---          items{id, idle_ms: number}... (an item moves when it was idle so long; a lock that exists
---          keeps it)
--- READS    type source target dead_letter ledger state started; time; hget state started; hmget state;
---          xinfo|groups target; xinfo|stream target; xpending source; xrange source; exists locks for locks
+--          items{id, idle_ms: number}... (an item moves when it was idle so long; a lock that
+--          exists keeps it)
+-- READS    type source target dead_letter ledger state started; time; hget state started; hmget
+--          state; xinfo|groups target; xinfo|stream target; xpending source; xrange source; exists
+--          locks for locks
 -- WRITES   xadd target dead_letter ledger; xack source; hincrby state; hset state; hdel state
 -- USER     operator for recovery
 -- RETURNS  done now_ms, next (where to go on, or ''), moved, first (ID moved), last (copy),
 --               stays[id, verdict], gone (payloads), idlest_ms (most that a moved entry was idle),
---               answered[id, retries, idle_ms, deliveries, charged, tried, root] (where charged is 0, 1,
---               or 2 when the worker had marked it as started; tried is try:<id> of the state),
---               crowd (crowd:<owner> of the state, or false)
---          | not-owner | no-group key | would-duplicate groups | position-ahead delivered, generated
+--               answered[id, retries, idle_ms, deliveries, charged, tried, root] (where counted as
+--               failed is 0, 1, or 2 when the worker had marked it as started; tried is try:<id> of
+--               the state), co_failed (crowd:<owner> of the state, or false)
+--          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
+--          generated
 --          | wrong-type key, type | no-permission command, key
 -- Verdicts of entries: not-pending other-owner too-young held locked too-wide waiting refused
 --           next-batch
@@ -63,9 +65,9 @@ if start ~= '' then
   end)
   for _, entry in ipairs(found) do
     local delivered = now - entry[3]
-    if delivered >= cut_ms then
+    if delivered >= cutoff_ms then
       stays[#stays + 1] = { entry[1], 'too-young' }
-    elseif delivered < held_before_ms then
+    elseif delivered < delay_before_ms then
       stays[#stays + 1] = { entry[1], 'held' }
     else
       page[#page + 1] = entry
@@ -86,9 +88,9 @@ else
       stays[#stays + 1] = { id, 'not-pending' }
     elseif entry[2] ~= owner then
       stays[#stays + 1] = { id, 'other-owner' }
-    elseif entry[3] >= 0 and (entry[3] < item.idle_ms or cut_ms and now - entry[3] >= cut_ms) then
+    elseif entry[3] >= 0 and (entry[3] < item.idle_ms or cutoff_ms and now - entry[3] >= cutoff_ms) then
       stays[#stays + 1] = { id, 'too-young' }
-    elseif now - entry[3] < held_before_ms then
+    elseif now - entry[3] < delay_before_ms then
       stays[#stays + 1] = { id, 'held' }
     elseif lock and redis.call('EXISTS', lock) == 1 then
       stays[#stays + 1] = { id, 'locked' }
@@ -156,7 +158,7 @@ for i, entry in ipairs(page) do
     bytes = bytes + size_of_body(fields)
     local root, retries, keep = read_marks(id, fields, prefix)
     -- What was given back to the group, with an idle time of -1, has failed nobody.
-    local is_owned = charges and idle >= 0 and now - idle >= charge_from_ms
+    local is_owned = counts_attempt and idle >= 0 and now - idle >= count_from_ms
     local mine = is_owned and (not marks or marks[id] or false)
     local marked = mine and marks
     if not moves or (mine and (retries > 0 or marked or stages_first)) then
@@ -173,20 +175,21 @@ for i, entry in ipairs(page) do
   end
 end
 
-local crowd = false
+local co_failed = false
 if #answered > 0 then
   local names = { 'crowd:' .. owner }
   for _, one in ipairs(answered) do
     names[#names + 1] = 'try:' .. one[1]
   end
   local known = redis.call('HMGET', state, unpack(names))
-  crowd = known[1]
+  co_failed = known[1]
   for i, one in ipairs(answered) do
     one[6] = known[i + 1]
   end
 end
 
--- What a copy inherits: an entry that failed before and is not charged now has failed all the same.
+-- What a copy inherits: an entry that failed before and gets no failed attempt now has failed all
+-- the same.
 for _, one in ipairs(plan) do
   one[6] = one[6] and redis.call('HGET', state, 'try:' .. one[1][1])
 end
@@ -280,4 +283,4 @@ if #acked > 0 then
   end
 end
 
-return { 'done', text(now), rest, #event / 2, event[1] or false, last, stays, #missing / 2, idlest, answered, crowd }
+return { 'done', text(now), rest, #event / 2, event[1] or false, last, stays, #missing / 2, idlest, answered, co_failed }

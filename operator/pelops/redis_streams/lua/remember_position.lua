@@ -2,22 +2,23 @@
 -- include: ids
 -- include: stream
 -- include: ledger
--- Remember where a group stands and what its stream counts, so that it can be made anew when it is lost.
+-- Remember where a group stands and what its stream counts, so that it can be made anew when it is
+-- lost.
 --
 -- KEYS     stream, ledger, state  (same slot)
--- ARGV     group, uid, bookmark_ms: number (the least time between two bookmarks in the ledger)
+-- ARGV     group, uid, checkpoint_ms: number (the least time between two checkpoints in the ledger)
 -- READS    type stream ledger state; time; hmget state; xinfo|stream stream; xinfo|groups stream;
 --          xpending stream; [info]
 -- WRITES   xadd ledger; hset state
 -- USER     operator
--- RETURNS  remembered marks (1 when a bookmark was written, else 0)
+-- RETURNS  remembered marks (1 when a checkpoint was written, else 0)
 --          | unchanged (nothing was written: all is known already)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  XINFO GROUPS is linear in the groups of the stream; all else is constant.
 -- All that is written is read here, at one instant: a position without the lowest pending entry of
 -- the same moment would lose entries.
--- Repeats safely: what has not changed is not written again. The bookmark comes first: dying after it
--- leaves an older position, from which more is delivered again.
+-- Repeats safely: what has not changed is not written again. The checkpoint comes first: dying
+-- after it leaves an older position, from which more is delivered again.
 
 local refusal = find_refusal()
 if refusal then
@@ -45,7 +46,7 @@ local is_new = held[2] ~= ours['last-delivered-id'] or held[3] ~= lowest
   or held[6] ~= text(seen['entries-added']) or held[8] ~= text(ours['pending'])
 local seen_at, marked_at = as_number(held[4]) or 0, as_number(held[5]) or 0
 -- A time in the future was written before the clock went back, and counts as none.
-local is_due = marked_at == 0 or marked_at > now or now - marked_at >= bookmark_ms
+local is_due = marked_at == 0 or marked_at > now or now - marked_at >= checkpoint_ms
 local marks = is_due and (is_new or marked_at == 0 or marked_at > now or seen_at > marked_at)
 if not is_new and not marks then
   return { 'unchanged' }

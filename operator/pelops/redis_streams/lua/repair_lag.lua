@@ -1,23 +1,24 @@
 -- include: entry
 -- include: stream
 -- include: ahead
--- Tell the server how many entries a group was given, where it lost count and the number is certain.
+-- Tell the server how many entries a group was given, where it lost count and the number is
+-- certain.
 --
 -- KEYS     source, state  (same slot; the stream itself or the group's retry stream)
 -- ARGV     group, uid
--- READS    type source state; hmget state; xinfo|stream source; xinfo|groups source; xpending source;
---          xrange! source
+-- READS    type source state; hmget state; xinfo|stream source; xinfo|groups source; xpending
+--          source; xrange! source
 -- WRITES   xgroup|setid source
 -- USER     operator for scaling
 -- RETURNS  repaired lag
 --          | intact (the server's number is right already)
---          | unsure (too many entries to count, or one that was deleted lies at the position or ahead
---          of it: then the server believes no number)
+--          | unsure (too many entries to count, or one that was deleted lies at the position or
+--          ahead of it: then the server believes no number)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  as a deep look of observe_group.lua.
--- Neither the position nor what is pending changes, and the position that is set is the one that was
--- read in this very script. A group at the end is told too: its lag would be unknown with the next
--- entry otherwise.
+-- Neither the position nor what is pending changes, and the position that is set is the one that
+-- was read in this very script. A group at the end is reported too: its lag would be unknown with
+-- the next entry otherwise.
 -- Repeats safely: a second run finds the number right.
 
 local refusal = find_refusal()

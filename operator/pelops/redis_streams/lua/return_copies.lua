@@ -1,8 +1,8 @@
 -- include: entry
 -- include: stream
 -- include: ledger
--- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at a
--- time: for a group whose resource no longer asks for a retry stream.
+-- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at
+-- a time: for a group whose resource no longer asks for a retry stream.
 --
 -- KEYS     retry, stream, ledger, state  (same slot)
 -- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, reason
@@ -10,15 +10,18 @@
 --          xinfo|stream stream; xpending retry; xrange retry
 -- WRITES   xadd stream ledger; xdel retry; hset state; hdel state; hincrby state
 -- USER     operator for recovery
--- RETURNS  done moved, stayed (the server did not take the copy), more (1 when more are left, else 0)
---          | not-owner | no-group key | would-duplicate groups | position-ahead delivered, generated
+-- RETURNS  done moved, stayed (the server did not take the copy), more (1 when more are left, else
+--          0)
+--          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
+--          generated
 --          | wrong-type key, type | no-permission command, key
 -- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
 --        though always one entry. XINFO GROUPS is linear in the groups.
--- What is pending in the retry stream is not touched: it belongs to a worker, or a sweep recovers it.
--- Repeats safely: what was moved is deleted from the retry stream. All refusals come before the first
--- write. Each copy precedes the deletion, and Redis keeps a script's effects together: dying between
--- two lines leaves none of them, or all.
+-- What is pending in the retry stream is not touched: it belongs to a worker, or a scan recovers
+-- it.
+-- Repeats safely: what was moved is deleted from the retry stream. All refusals come before the
+-- first write. Each copy precedes the deletion, and Redis keeps a script's effects together: dying
+-- between two lines leaves none of them, or all.
 
 local refusal = find_refusal()
 if refusal then
@@ -95,10 +98,10 @@ if #moved > 0 then
     end
   end
   -- Suspects that are being tried go on under their new IDs.
-  local chunk = redis.call('HGET', state, 'chunk')
-  if chunk then
-    local changed = string.gsub(chunk, '%S+', renamed)
-    if changed ~= chunk then
+  local retry_batch = redis.call('HGET', state, 'chunk')
+  if retry_batch then
+    local changed = string.gsub(retry_batch, '%S+', renamed)
+    if changed ~= retry_batch then
       redis.call('HSET', state, 'chunk', changed)
     end
   end

@@ -1,17 +1,17 @@
 -- include: entry
 -- include: stream
 -- include: offer
--- Count what was taken of the entries that were offered to workers that claim, and repeat offers that
--- nobody took.
+-- Count what was taken of the entries that were offered to workers that claim, and repeat offers
+-- that nobody took.
 --
--- KEYS     source, handover, state  (same slot)
+-- KEYS     source, offer_stream, state  (same slot)
 -- ARGV     group, uid, first: number, last: number (of the offers to look at; '': all),
 --          most: number (entries to look at),
 --          pause_ms: number (before the first repetition; twice as long before each further one),
 --          longest_ms: number (the longest pause), withdraws: flag (all offers are forgotten)
--- READS    type source handover state; time; hget state; xpending source handover; xinfo|stream handover;
---          xinfo|groups handover
--- WRITES   xadd handover; hset state; hdel state; hincrby state
+-- READS    type source offer_stream state; time; hget state; xpending source offer_stream;
+--          xinfo|stream offer_stream; xinfo|groups offer_stream
+-- WRITES   xadd offer_stream; hset state; hdel state; hincrby state
 -- USER     operator for recovery
 -- RETURNS  done now_ms, first, last (for the next run, first '' at the end), untaken (entries),
 --               oldest_ms (of these the oldest offer's time, or ''), due_ms (when the next may be
@@ -20,9 +20,9 @@
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  linear in `most`, and in one offer at least; reads no body of the source.
 -- An entry is taken when its owner does not have it any more as the offer says: it was claimed,
--- acknowledged, or delivered anew; unless its body was gone, and the sweep has recorded that.
+-- acknowledged, or delivered anew; unless its body was gone, and the scan has recorded that.
 -- Only then it is recovered, so the total is counted here.
--- A repetition writes nothing to the ledger, and nothing to the hand-over stream as long as the former
+-- A repetition writes nothing to the ledger, and nothing to the offer stream as long as the former
 -- announcement waits there unread. It makes the offer the last one, so that no gap stays below it.
 -- Repeats safely: what was counted is not in an offer any more.
 
@@ -41,19 +41,20 @@ local now = server_ms()
 local lowest = number_of(state, 'offers:first', 1)
 local from, to = math.max(first or lowest, lowest), last or number_of(state, 'offers:last', 0)
 
--- Whether an announcement is still there for a worker that reads the hand-over stream.
+-- Whether an announcement is still there for a worker that reads the offer stream.
 local stream, readers
 local function is_unread(announced)
   if stream == nil then
-    stream = see_stream(handover) or false
-    readers = stream and see_group(handover, group)
+    stream = see_stream(offer_stream) or false
+    readers = stream and see_group(offer_stream, group)
   end
   return readers and stream['first-id'] and comes_before(readers['last-delivered-id'], announced)
     and not comes_before(announced, stream['first-id'])
 end
 
--- What the owner has still as it was offered, and how many others were taken. What is remembered of the tries of the others says no
--- more that they are on offer: delivered once more, each may fail once more.
+-- What the owner has still as it was offered, and how many others were taken. What is remembered of
+-- the tries of the others says no more that they are on offer: delivered once more, each may fail
+-- once more.
 local function sort_out(offer)
   local left, count = {}, 0
   for _, id in ipairs(offer.ids) do
@@ -80,9 +81,9 @@ end
 
 local function repeat_offer(offer)
   if offer.announced ~= '-' and not is_unread(offer.announced) then
-    local announced = announce(handover, offer.owner, offer.before, offer.ids)
+    local announced = announce(offer_stream, offer.owner, offer.before, offer.ids)
     if type(announced) ~= 'string' then
-      return false -- out of memory, for example: the next sweep tries again
+      return false -- out of memory, for example: the next scan tries again
     end
     offer.announced = announced
   end

@@ -1,41 +1,45 @@
 -- include: entry
 -- include: dead_letter
--- include: chunk
+-- include: retry_batch
 -- include: body
 -- include: ledger
 -- Carry out what was decided about suspects, entries that failed before: copy them to be tried once
 -- more, or make them dead letters.
 --
--- KEYS     source, target, dead_letter, ledger, state, locks... (one for each item, or none; same slot)
--- ARGV     group, uid, prefix, actor, trigger, allows_others: flag, owner, cut_ms: number,
---          chunk (the state's chunk as it was seen; another one now means that it was decided on facts
---          which no longer hold),
---          kept (IDs of the chunk that are not resolved yet, separated by spaces),
---          resolved (IDs of the chunk that need not be remembered any more),
---          crowd_ms (entries of this owner delivered before failed together; 0: do not say so),
+-- KEYS     source, target, dead_letter, ledger, state, locks... (one for each item, or none; same
+--          slot)
+-- ARGV     group, uid, prefix, actor, trigger, allows_others: flag, owner, cutoff_ms: number,
+--          retry_batch (the state's retry batch as it was seen; another one now means that it was
+--          decided on facts which no longer hold),
+--          kept (IDs of the retry batch that are not resolved yet, separated by spaces),
+--          resolved (IDs of the retry batch that need not be remembered any more),
+--          co_failed_ms (entries of this owner delivered before failed together; 0: do not say so),
 --          items{id, action, retries, alone, reason, error}...
--- READS    type source target dead_letter ledger state; time; hmget state; hget state; xinfo|groups target;
---          xinfo|stream target; xpending source; xrange source; exists locks for locks
+-- READS    type source target dead_letter ledger state; time; hmget state; hget state; xinfo|groups
+--          target; xinfo|stream target; xpending source; xrange source; exists locks for locks
 -- WRITES   xadd target dead_letter ledger; xack source; hset state; hdel state; [hincrby state]
 -- USER     operator for recovery
--- RETURNS  done now_ms, copied, dead, stays[id, verdict], chunk (now)
---          | chunk-changed chunk
---          | not-owner | no-group key | would-duplicate groups | position-ahead delivered, generated
+-- RETURNS  done now_ms, copied, dead, stays[id, verdict], retry_batch (now)
+--          | chunk-changed retry_batch
+--          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
+--          generated
 --          | wrong-type key, type | no-permission command, key
--- action  retry  copied, alone in its chunk or with the others given here
---         free   copied, and no chunk waits for it
+-- action  retry  copied, alone in its retry batch or with the others given here
+--         free   copied, and no retry batch waits for it
 --         dead   made a dead letter
 -- Verdicts of entries: not-pending other-owner too-young locked too-wide gone refused next-batch
--- Costs  linear in the items, and in the bytes of their bodies, of which it reads 256 KiB at most, though
+-- Costs  linear in the items, and in the bytes of their bodies, of which it reads 256 KiB at most,
+-- though
 --        always one: the others are answered as next-batch.
--- Repeats safely: a settled entry is not pending any more, and the chunk has changed. All refusals
--- come before the first write. Redis keeps a script's effects together: all of them, or none.
+-- Repeats safely: a settled entry is not pending any more, and the retry batch has changed. All
+-- refusals come before the first write. Redis keeps a script's effects together: all of them, or
+-- none.
 
 local refusal = find_refusal()
 if refusal then
   return refusal
 end
-refusal = find_stale(state, uid, chunk)
+refusal = find_stale(state, uid, retry_batch)
 if refusal then
   return refusal
 end
@@ -62,7 +66,7 @@ for i, item in ipairs(items) do
     stays[#stays + 1] = { id, 'not-pending' }
   elseif entry[2] ~= owner then
     stays[#stays + 1] = { id, 'other-owner' }
-  elseif at - entry[3] >= cut_ms then
+  elseif at - entry[3] >= cutoff_ms then
     stays[#stays + 1] = { id, 'too-young' }
   elseif lock and redis.call('EXISTS', lock) == 1 then
     stays[#stays + 1] = { id, 'locked' }
@@ -137,6 +141,6 @@ end
 record('requeued', requeued, 'total:requeued', 'tried again after a failure', target)
 record('dead-lettered', buried, 'total:dead_lettered', items[1] and items[1].reason, dead_letter)
 
-local after = write_chunk(state, chunk, kept, resolved, members)
-write_crowd(state, owner, crowd_ms)
+local after = write_retry_batch(state, retry_batch, kept, resolved, members)
+write_co_failed(state, owner, co_failed_ms)
 return { 'done', text(now), #requeued / 2, #buried / 2, stays, after }

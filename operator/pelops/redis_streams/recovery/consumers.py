@@ -12,7 +12,7 @@ from pelops.errors import NoSuchGroup, RedisError
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.redis_streams.recovery.actions import Act
+from pelops.redis_streams.recovery.actions import ScanContext
 from pelops.redis_streams.recovery.scan import (
     MILLISECOND,
     decode_name,
@@ -22,13 +22,13 @@ from pelops.redis_streams.recovery.scan import (
 )
 
 _REMOVE: Final = load_script("remove_consumer")
-_PROGRESS: Final = load_script("see_progress")
+_PROGRESS: Final = load_script("observe_progress")
 LISTABLE: Final = 2_000  # consumers; the list of more would hold the server for too long
 LOOKED_AT: Final = 500  # pending entries of one consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerSight:
+class ObservedConsumer:
     """A consumer as XINFO CONSUMERS shows it."""
 
     name: str
@@ -36,7 +36,7 @@ class ConsumerSight:
     idle: timedelta  # since it last asked for anything
 
 
-async def list_consumers(server: Server, stream: str, group: str) -> list[ConsumerSight]:
+async def list_consumers(server: Server, stream: str, group: str) -> list[ObservedConsumer]:
     """All consumers of a group. Costs are linear in their number (XINFO CONSUMERS)."""
     reply = await server.execute("XINFO", "CONSUMERS", stream, group, key=stream)
     return [_read_consumer(one) for one in reply]
@@ -60,7 +60,7 @@ async def count_consumers(server: Server, stream: str, group: str) -> int:
     return next((one[b"consumers"] for one in found if one[b"name"] == group.encode()), 0)
 
 
-async def see_progress(server: Server, stream: str, group: str, consumer: str) -> Progress:
+async def observe_progress(server: Server, stream: str, group: str, consumer: str) -> Progress:
     """See whether a consumer and the others of its group finish what they are given.
 
     Costs are linear in the number of consumers. Raises NoSuchGroup.
@@ -78,7 +78,7 @@ async def see_progress(server: Server, stream: str, group: str, consumer: str) -
     )
 
 
-async def remove_consumer(server: Server, act: Act, consumer: str) -> bool:
+async def remove_consumer(server: Server, act: ScanContext, consumer: str) -> bool:
     """Remove a consumer that owns nothing; False when it owns entries or is gone already.
 
     Entries of the group's other stream count too: the retry stream, or the stream itself.
@@ -104,9 +104,9 @@ def _known(ms: int) -> timedelta | None:
     return None if ms < 0 else ms * MILLISECOND
 
 
-def _read_consumer(reply: Sequence[Reply]) -> ConsumerSight:
+def _read_consumer(reply: Sequence[Reply]) -> ObservedConsumer:
     fields = dict(zip(reply[::2], reply[1::2], strict=True))
-    return ConsumerSight(
+    return ObservedConsumer(
         name=decode_name(fields[b"name"]),
         pending=fields[b"pending"],
         idle=fields[b"idle"] * MILLISECOND,

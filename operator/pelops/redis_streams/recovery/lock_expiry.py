@@ -22,10 +22,10 @@ from redis.asyncio.connection import Connection
 
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, PermissionDenied, RedisUnavailable
-from pelops.redis_core.ending import end_tasks
 from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
 from pelops.redis_core.masters import Masters
 from pelops.redis_core.server import Server
+from pelops.redis_core.task_end import end_tasks
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ LOOK_S: Final = 10.0  # how often the masters are looked up; sooner when a conne
 SHORTEST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0
 
-TellExpired: TypeAlias = Callable[[str], None]
+ReportExpired: TypeAlias = Callable[[str], None]
 
 _ASK_SETTING: Final = Command(parts=("CONFIG", "GET", "notify-keyspace-events"))
 
@@ -61,9 +61,9 @@ async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]
 class Subscription:
     """One listener's share in the events of a server."""
 
-    def __init__(self, listener: _Listener, tell: TellExpired) -> None:
+    def __init__(self, listener: _Listener, report: ReportExpired) -> None:
         self._listener = listener
-        self.tell = tell
+        self.report = report
 
     @property
     def is_complete(self) -> bool:
@@ -72,7 +72,7 @@ class Subscription:
 
     @property
     def denied(self) -> PermissionDenied | None:
-        """What the ACL forbids, if that is why nothing is told."""
+        """What the ACL forbids, if that is why nothing is reported."""
         return self._listener.denied
 
     async def close(self) -> None:
@@ -86,7 +86,7 @@ class ExpiryEvents:
     def __init__(self) -> None:
         self._listeners: dict[Server, _Listener] = {}
 
-    def subscribe(self, server: Server, tell: TellExpired) -> Subscription:
+    def subscribe(self, server: Server, report: ReportExpired) -> Subscription:
         """Call `tell` with the name of every key that expires, from soon on.
 
         It is called between two turns of the event loop and must be quick. Connections that end are
@@ -97,7 +97,7 @@ class ExpiryEvents:
         if listener is None or listener.is_over:
             listener = self._listeners[server] = _Listener(server)
         self._forget_ended()
-        return listener.join(tell)
+        return listener.join(report)
 
     async def close(self) -> None:
         """End every connection."""
@@ -109,7 +109,7 @@ class ExpiryEvents:
 
 
 async def can_see_expiries(server: Server) -> bool | None:
-    """Whether every master tells of keys that expire; None when that cannot be found out.
+    """Whether every master reports keys that expire; None when that cannot be found out.
 
     Then CONFIG GET is forbidden or unknown, as with many providers, or a master does not answer.
     """
@@ -118,13 +118,13 @@ async def can_see_expiries(server: Server) -> bool | None:
         nodes = await masters.find()
     except PelopsError:
         return None
-    tells = await asyncio.gather(*(_tells_expiries(masters.channel(node)) for node in nodes))
-    if False in tells:
+    reports = await asyncio.gather(*(_reports_expiries(masters.channel(node)) for node in nodes))
+    if False in reports:
         return False
-    return None if None in tells else True
+    return None if None in reports else True
 
 
-async def _tells_expiries(channel: NodeChannel) -> bool | None:
+async def _reports_expiries(channel: NodeChannel) -> bool | None:
     try:
         (setting,) = await channel.exchange([_ASK_SETTING])
     except PelopsError:
@@ -159,8 +159,8 @@ class _Listener:
     def denied(self) -> PermissionDenied | None:
         return next(iter(self._denials.values()), None)
 
-    def join(self, tell: TellExpired) -> Subscription:
-        subscription = Subscription(self, tell)
+    def join(self, report: ReportExpired) -> Subscription:
+        subscription = Subscription(self, report)
         self._subscriptions.append(subscription)
         return subscription
 
@@ -250,12 +250,12 @@ class _Listener:
             self._confirmed.add(node)
             self._denials.pop(node, None)
         elif message[0] == b"pmessage" and message[2] == self._channel_name:
-            self._tell(message[3].decode("utf-8", "surrogateescape"))
+            self._report(message[3].decode("utf-8", "surrogateescape"))
 
-    def _tell(self, key: str) -> None:
+    def _report(self, key: str) -> None:
         for subscription in tuple(self._subscriptions):
             try:
-                subscription.tell(key)
+                subscription.report(key)
             except Exception:
                 # A mistake of ours in one listener must not end the connection of all.
                 log.exception("a listener to expired keys broke")

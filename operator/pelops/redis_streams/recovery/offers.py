@@ -8,14 +8,14 @@ from pelops.domain.recovery import Offers
 from pelops.policy.recovery.offers import FIRST_PAUSE, LONGEST_PAUSE
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import Act
+from pelops.redis_streams.recovery.actions import ScanContext
 from pelops.redis_streams.recovery.scan import MILLISECOND, instant, raise_refusal
 
 _REVIEW: Final = load_script("review_offers")
 MOST: Final = 300  # entries that one call looks at: about a millisecond
 
 
-async def review_offers(server: Server, act: Act, *, withdraws: bool) -> Offers:
+async def review_offers(server: Server, act: ScanContext, *, withdraws: bool) -> Offers:
     """Count what was taken since the last look, and repeat what is due; or forget all offers.
 
     Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied. Repeating is safe always.

@@ -1,4 +1,4 @@
-"""What a sweep asks of a group: the beginning, the owners, idle entries, and its end."""
+"""What a scan asks of a group: the beginning, the owners, idle entries, and its end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
-from pelops.domain.recovery import Chunk, PendingEntry, StreamSight, SweepSight, read_ids
-from pelops.domain.state import SWEEP_AT, SWEEP_CURSOR, SWEEP_REPORT
+from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
+from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_REPORT
 from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs, PositionAhead, WouldDuplicate
 from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.scripts import ScriptAnswer, load_script
@@ -19,9 +19,9 @@ from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.group.observation import EPOCH, wrong_type
 
-_OPEN: Final = load_script("open_sweep")
+_OPEN: Final = load_script("open_scan")
 _FIND: Final = load_script("find_idle")
-_FINISH: Final = load_script("finish_sweep")
+_FINISH: Final = load_script("finish_scan")
 MILLISECOND: Final = timedelta(milliseconds=1)
 
 FIRST_PAGE: Final = 100  # enough to see that little is old
@@ -31,13 +31,13 @@ SEEKABLE: Final = 20_000  # pending entries that the server may visit in one cal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotDue:
-    """Another replica has swept the group recently."""
+    """Another replica has scanned the group recently."""
 
-    swept_at: datetime
+    scanned_at: datetime
     now: datetime
 
 
-async def open_sweep(  # noqa: PLR0913 - what is swept, and whether it is due
+async def open_scan(  # noqa: PLR0913 - what is scanned, and whether it is due
     server: Server,
     keys: GroupKeys,
     *,
@@ -45,8 +45,8 @@ async def open_sweep(  # noqa: PLR0913 - what is swept, and whether it is due
     due: timedelta,
     with_retry: bool,
     is_retry_former: bool = False,
-) -> SweepSight | NotDue:
-    """Begin a sweep unless one began less than `due` ago; zero begins in any case.
+) -> ScanObservation | NotDue:
+    """Begin a scan unless one began less than `due` ago; zero begins in any case.
 
     With `is_retry_former` the resource no longer asks for the retry stream: its group may be gone.
 
@@ -65,27 +65,27 @@ async def open_sweep(  # noqa: PLR0913 - what is swept, and whether it is due
     )
     answer = _OPEN.read(await server.run(call))
     if answer.verdict == "not-due":
-        return NotDue(swept_at=instant(answer["swept_at_ms"]), now=instant(answer["now_ms"]))
+        return NotDue(scanned_at=instant(answer["scanned_at_ms"]), now=instant(answer["now_ms"]))
     raise_refusal(keys, answer)
-    return _read_sight(keys, answer.into(_Opened))
+    return _read_observation(keys, answer.into(_Opened))
 
 
 async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
-    """The sweep that is recent enough, found for a tenth of what the script costs Redis."""
-    fields = ("HMGET", keys.state, "owner:uid", SWEEP_AT)
-    owner, swept_at = await server.execute(*fields, key=keys.state)
-    if owner != uid.encode() or not (swept_at or b"").isdigit():
+    """The scan that is recent enough, found for a tenth of what the script costs Redis."""
+    fields = ("HMGET", keys.state, "owner:uid", SCAN_AT)
+    owner, scanned_at = await server.execute(*fields, key=keys.state)
+    if owner != uid.encode() or not (scanned_at or b"").isdigit():
         return None  # the script says what is the matter
     seconds, microseconds = await server.execute("TIME", key=keys.state)
     now = EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
-    age = now - instant(swept_at)
+    age = now - instant(scanned_at)
     # A time in the future was written before the clock went back, and counts as none.
     is_recent = timedelta() <= age < due
-    return NotDue(swept_at=instant(swept_at), now=now) if is_recent else None
+    return NotDue(scanned_at=instant(scanned_at), now=now) if is_recent else None
 
 
 async def find_idle(
-    server: Server, sight: StreamSight, group: str, *, idle: timedelta, cursor: str = ""
+    server: Server, observation: StreamInScan, group: str, *, idle: timedelta, cursor: str = ""
 ) -> AsyncGenerator[tuple[list[PendingEntry], str], None]:
     """Pages of the entries that have been idle so long, each with the cursor to go on from there.
 
@@ -93,12 +93,12 @@ async def find_idle(
     The cheapest way that is exact: entries that are younger than `idle` are never visited where IDs
     are times; what is old is looked at page by page, or sought by the server when there is little.
     """
-    beyond = "+" if _has_future_ids(sight) else ""
-    find = partial(_find_page, server, sight.name, group, to=beyond, idle=idle)
+    beyond = "+" if _has_future_ids(observation) else ""
+    find = partial(_find_page, server, observation.name, group, to=beyond, idle=idle)
     found, visited, last = await find(start=_after(cursor), count=FIRST_PAGE, seeks=False)
     is_whole = visited < FIRST_PAGE
     yield found, "" if is_whole else last
-    seeks = sight.pending <= SEEKABLE
+    seeks = observation.pending <= SEEKABLE
     count = 1000 if seeks else PAGE
     while not is_whole:
         found, visited, last = await find(start=f"({last}", count=count, seeks=seeks)
@@ -106,17 +106,19 @@ async def find_idle(
         yield found, "" if is_whole else last
 
 
-async def count_dangling(server: Server, sight: StreamSight, group: str) -> int:
+async def count_dangling(server: Server, observation: StreamInScan, group: str) -> int:
     """How many pending entries lie below the stream's first, 100 at most: their bodies are gone."""
-    lowest, first = sight.lowest_pending, sight.first_id
+    lowest, first = observation.lowest_pending, observation.first_id
     if lowest is None or (first is not None and lowest >= first):
         return 0
     end = "+" if first is None else f"({first}"
-    found = await server.execute("XPENDING", sight.name, group, "-", end, 100, key=sight.name)
+    found = await server.execute(
+        "XPENDING", observation.name, group, "-", end, 100, key=observation.name
+    )
     return len(found)
 
 
-async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its own
+async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its own
     server: Server,
     keys: GroupKeys,
     *,
@@ -126,28 +128,30 @@ async def finish_sweep(  # noqa: PLR0913 - each word ends up in a field of its o
     report: str | None = None,
     cursor: str | None = None,
     resolved: str = "",
-    scan: str = "",
+    tries_cursor: str = "",
     learnt: Mapping[str, str] | None = None,
 ) -> str:
-    """Write what the sweep found, but for what is None; where to go on forgetting tries.
+    """Write what the scan found, but for what is None; where to go on forgetting tries.
 
-    That is `0` at the end. `resolved` is the chunk that was seen, if nothing of it is under way.
-    Copies go to `target`; `others` are streams of the group to which they went before.
+    That is `0` at the end. `resolved` is the retry batch that was seen, if nothing of it is under
+    way. Copies go to `target`; `others` are streams of the group to which they went before.
     Raises NotOurs, WrongType, PermissionDenied.
     """
-    told = {SWEEP_REPORT: report, SWEEP_CURSOR: cursor, **(learnt or {})}
+    reported = {SCAN_REPORT: report, SCAN_CURSOR: cursor, **(learnt or {})}
     call = _FINISH.call(
         keys,
         {"stream": target, "others": others},
         group=keys.group,
         uid=uid,
         resolved=encode_name(resolved),
-        scan=scan,
-        fields=[{"name": name, "value": text} for name, text in told.items() if text is not None],
+        tries_cursor=tries_cursor,
+        fields=[
+            {"name": name, "value": text} for name, text in reported.items() if text is not None
+        ],
     )
     answer = _FINISH.read(await server.run(call))
     raise_refusal(keys, answer)
-    return str(answer["scan"].decode())
+    return str(answer["tries_cursor"].decode())
 
 
 async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
@@ -250,19 +254,19 @@ def _after(cursor: str) -> str:
     return "-" if last == EntryId.MAX else f"({last}"
 
 
-def _has_future_ids(sight: StreamSight) -> bool:
+def _has_future_ids(observation: StreamInScan) -> bool:
     # IDs that are no times, or times of a faster clock: how old an entry is says nothing then.
-    return sight.last_generated_id.ms > to_ms(sight.seen)
+    return observation.last_generated_id.ms > to_ms(observation.seen)
 
 
 class _Opened(NamedTuple):
-    """What open_sweep.lua answers of a sweep that has begun."""
+    """What open_scan.lua answers of a scan that has begun."""
 
     now_ms: bytes
     master_since_ms: bytes | None
-    chunk: bytes
+    retry_batch: bytes
     under_way: Sequence[Reply]
-    hold_until_ms: bytes | None
+    delay_until_ms: bytes | None
     since_ms: bytes | None
     report: bytes
     cursor: bytes
@@ -271,18 +275,18 @@ class _Opened(NamedTuple):
     retry: Reply
 
 
-def _read_sight(keys: GroupKeys, opened: _Opened) -> SweepSight:
+def _read_observation(keys: GroupKeys, opened: _Opened) -> ScanObservation:
     moment = instant(opened.now_ms)
-    return SweepSight(
+    return ScanObservation(
         now=moment,
         master_since=_moment_or_none(opened.master_since_ms),
-        chunk=Chunk(
-            written=decode_name(opened.chunk),
+        retry_batch=RetryBatch(
+            written=decode_name(opened.retry_batch),
             under_way=_read_ids(one.id for one in opened.under_way),
             undelivered=_read_ids(one.id for one in opened.under_way if not one.owner),
         ),
-        hold_until=_moment_or_none(opened.hold_until_ms),
-        hold_before=_moment_or_none(opened.since_ms),
+        delay_until=_moment_or_none(opened.delay_until_ms),
+        delay_before=_moment_or_none(opened.since_ms),
         report=opened.report.decode("utf-8", "replace"),
         cursor=opened.cursor.decode("utf-8", "replace"),
         stream=_read_stream(keys.stream, moment, opened.main),
@@ -295,8 +299,8 @@ def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
     return frozenset(one for word in words for one in read_ids(decode_name(word)))
 
 
-def _read_stream(name: str, seen: datetime, found: Reply) -> StreamSight:
-    return StreamSight(
+def _read_stream(name: str, seen: datetime, found: Reply) -> StreamInScan:
+    return StreamInScan(
         name=name,
         seen=seen,
         groups=found.groups,

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.recovery import FINISHED, PARALLEL, Verdict, write_ids
+from pelops.domain.recovery import FINISHED, PARALLEL, EntryVerdict, write_ids
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.policy.recovery.offers import FIRST_PAUSE
 from pelops.redis_core.commands import Part
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.actions import (
-    Act,
+    ScanContext,
     ms_or_zero,
     raise_act_refusal,
     read_stays,
@@ -22,7 +22,7 @@ from pelops.redis_streams.recovery.actions import (
 from pelops.redis_streams.recovery.scan import MILLISECOND, decode_name, encode_name, to_ms
 
 _SETTLE: Final = load_script("settle_suspects")
-_HAND_OVER: Final = load_script("hand_over")
+_OFFER: Final = load_script("offer_entries")
 MOST_SETTLED: Final = 40  # in one call: a dead letter costs the server 0.04 ms
 
 
@@ -32,8 +32,8 @@ class Settled:
 
     copied: int = 0
     dead: int = 0
-    stays: tuple[tuple[EntryId, Verdict], ...] = ()
-    chunk: str = ""  # as the state has it now
+    stays: tuple[tuple[EntryId, EntryVerdict], ...] = ()
+    retry_batch: str = ""  # as the state has it now
 
     def plus(self, later: Settled) -> Settled:
         """Both together."""
@@ -41,7 +41,7 @@ class Settled:
             copied=self.copied + later.copied,
             dead=self.dead + later.dead,
             stays=self.stays + later.stays,
-            chunk=later.chunk,
+            retry_batch=later.retry_batch,
         )
 
 
@@ -55,19 +55,19 @@ class Reasons:
 
 
 async def settle_suspects(
-    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
 ) -> Settled:
     """Carry out what was decided about one owner's suspects, a batch at a time.
 
     Raises ChunkChanged when another replica has decided meanwhile, else as `recover_owner`.
     """
-    done = Settled(chunk=plan.chunk.written)
+    done = Settled(retry_batch=plan.retry_batch.written)
     size, left, locks = min(act.batch, MOST_SETTLED), owner.settlements, reasons.locks
     while True:
         piece = replace(owner, settlements=left[:size])
         some = replace(reasons, locks=locks[:size])
         one, unread = _part(await _settle_piece(server, act, plan, piece, reasons=some))
-        done, plan = done.plus(one), plan.after(one.chunk)
+        done, plan = done.plus(one), plan.after(one.retry_batch)
         # Large bodies: as many as one script reads were settled, one at least.
         again = [n for n, item in enumerate(left) if n >= size or item.entry_id in unread]
         left, locks = tuple(left[n] for n in again), tuple(locks[n] for n in again if locks)
@@ -77,13 +77,13 @@ async def settle_suspects(
 
 def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
     """What was settled, without what the script had no room for; and that."""
-    unread = {one for one, verdict in done.stays if verdict is Verdict.NEXT_BATCH}
+    unread = {one for one, verdict in done.stays if verdict is EntryVerdict.NEXT_BATCH}
     stays = tuple(one for one in done.stays if one[0] not in unread)
     return replace(done, stays=stays), unread
 
 
 async def _settle_piece(
-    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
+    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reasons: Reasons
 ) -> Settled:
     why = {"reason": reasons.reason, "error": reasons.error}
     call = _SETTLE.call(
@@ -104,30 +104,30 @@ async def _settle_piece(
         copied=answer["copied"],
         dead=answer["dead"],
         stays=read_stays(answer["stays"]),
-        chunk=decode_name(answer["chunk"]),
+        retry_batch=decode_name(answer["retry_batch"]),
     )
 
 
-async def hand_over(
-    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
+async def offer_entries(
+    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
 ) -> Settled:
     """Offer one owner's entries to workers that claim; `copied` counts what was offered.
 
     Raises as `settle_suspects`.
     """
-    done = Settled(chunk=plan.chunk.written)
+    done = Settled(retry_batch=plan.retry_batch.written)
     for start in range(0, max(len(owner.settlements), 1), act.batch):
         some = owner.settlements[start : start + act.batch]
         piece = replace(owner, settlements=some)
         one = await _offer_piece(server, act, plan, piece, reason=reason)
-        done, plan = done.plus(one), plan.after(one.chunk)
+        done, plan = done.plus(one), plan.after(one.retry_batch)
     return done
 
 
 async def _offer_piece(
-    server: Server, act: Act, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
+    server: Server, act: ScanContext, plan: AttemptPlan, owner: OwnerPlan, *, reason: str
 ) -> Settled:
-    call = _HAND_OVER.call(
+    call = _OFFER.call(
         act,
         group=act.keys.group,
         uid=act.uid,
@@ -138,16 +138,16 @@ async def _offer_piece(
         items=list(map(_settlement, owner.settlements)),
         **_decided(plan, owner),
     )
-    answer = _HAND_OVER.read(await server.run(call))
+    answer = _OFFER.read(await server.run(call))
     raise_act_refusal(act, answer)
     return Settled(
         copied=answer["offered"],
         stays=read_stays(answer["stays"]),
-        chunk=decode_name(answer["chunk"]),
+        retry_batch=decode_name(answer["retry_batch"]),
     )
 
 
-async def are_delivered(server: Server, act: Act, ids: Iterable[EntryId]) -> bool:
+async def are_delivered(server: Server, act: ScanContext, ids: Iterable[EntryId]) -> bool:
     """Whether the group has been given these copies: its position has passed them."""
     groups = await server.execute("XINFO", "GROUPS", act.target, key=act.target)
     found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
@@ -161,8 +161,8 @@ def _settlement(one: Settlement) -> dict[str, Part]:
     return {
         "id": str(one.entry_id),
         "action": one.action.value,
-        "retries": one.charges,
-        "alone": one.alone_failures,
+        "retries": one.attempts,
+        "alone": one.isolated_failures,
     }
 
 
@@ -171,9 +171,9 @@ def _decided(plan: AttemptPlan, owner: OwnerPlan) -> dict[str, Part]:
     words = (PARALLEL if plan.is_parallel else "", FINISHED if plan.has_finished else "")
     return {
         "owner": encode_name(owner.owner),
-        "cut_ms": to_ms(owner.cut),
-        "chunk": encode_name(plan.chunk.written),
+        "cutoff_ms": to_ms(owner.cutoff),
+        "retry_batch": encode_name(plan.retry_batch.written),
         "kept": " ".join(filter(None, (*words, write_ids(plan.kept)))),
         "resolved": write_ids(plan.resolved),
-        "crowd_ms": ms_or_zero(owner.crowd),
+        "co_failed_ms": ms_or_zero(owner.co_failed),
     }

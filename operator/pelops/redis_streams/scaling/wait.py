@@ -54,10 +54,10 @@ class Wait:
         server: Server,
         masters: Masters,
         *,
-        tell: Callable[[Token], None],
+        report: Callable[[Token], None],
         refuse: Callable[[Iterable[str], PelopsError], None],
     ) -> None:
-        self._server, self._masters, self._tell, self._refuse = server, masters, tell, refuse
+        self._server, self._masters, self._report, self._refuse = server, masters, report, refuse
         self._asked: dict[Token, Mapping[str, EntryId]] = {}
         self._newcomers: set[Token] = set()  # the server was not asked with them yet
         self._changed = asyncio.Event()  # somebody came since the server was asked
@@ -201,7 +201,7 @@ class Wait:
         ]
         for token in waiting:
             self.remove(token)
-            self._tell(token)
+            self._report(token)
 
     async def _sift(
         self, connection: Connection, earliest: Mapping[str, EntryId], refusal: Exception

@@ -1,4 +1,4 @@
-"""Waking what is idle: who waits for the next entry of a stream is told within milliseconds.
+"""Waking what is idle: who waits for the next entry of a stream is reported within milliseconds.
 
 Idle streams share connections, hundreds to each. It is a help and no promise: whoever is not
 watched, or is no longer, has to look on its own. Nothing may rest on being told.
@@ -16,9 +16,9 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import key_slot
 from pelops.errors import PelopsError
-from pelops.redis_core.ending import end_tasks
 from pelops.redis_core.masters import Masters
 from pelops.redis_core.server import Server, Topology
+from pelops.redis_core.task_end import end_tasks
 from pelops.redis_streams.scaling.wait import Wait
 
 log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ REFUSED_S: Final = 60.0  # how long a stream is left out that the server refused
 
 
 class Waker:
-    """Tells of the next entry of streams that are idle. One for all servers, in one event loop."""
+    """Reports the next entry of streams that are idle. One for all servers, in one event loop."""
 
     def __init__(self, wake: Callable[[Hashable], None]) -> None:
         """`wake` is called between two turns of the event loop and must be quick."""
@@ -53,7 +53,7 @@ class Waker:
         self._watches = {one: each for one, each in self._watches.items() if not each.is_over}
         watch = self._watches.get(server)
         if watch is None:
-            watch = self._watches[server] = _Watch(server, self._tell)
+            watch = self._watches[server] = _Watch(server, self._report)
         if not watch.add(token, streams):
             return False
         self._places[token] = watch
@@ -87,7 +87,7 @@ class Waker:
         watches, self._watches = list(self._watches.values()), {}
         await asyncio.gather(*(watch.close() for watch in watches))
 
-    def _tell(self, token: Hashable) -> None:
+    def _report(self, token: Hashable) -> None:
         self._places.pop(token, None)
         try:
             self._wake(token)
@@ -99,10 +99,10 @@ class Waker:
 class _Watch:
     """All that waits on one server."""
 
-    def __init__(self, server: Server, tell: Callable[[Hashable], None]) -> None:
+    def __init__(self, server: Server, report: Callable[[Hashable], None]) -> None:
         self._server = server
         self._masters = Masters(server)
-        self._tell = tell
+        self._report = report
         self._waits: dict[Wait, int | None] = {}  # with the slot of a cluster
         self._places: dict[Hashable, Wait] = {}
         self._refused: dict[str, float] = {}  # until when
@@ -150,7 +150,7 @@ class _Watch:
                 return wait
         if needed > STREAMS_PER_CONNECTION or not self._may_connect():
             return None
-        wait = Wait(self._server, self._masters, tell=self._tell_one, refuse=self._refuse)
+        wait = Wait(self._server, self._masters, report=self._report_one, refuse=self._refuse)
         self._waits[wait] = slot
         return wait
 
@@ -163,9 +163,9 @@ class _Watch:
                 break
         return False
 
-    def _tell_one(self, token: Hashable) -> None:
+    def _report_one(self, token: Hashable) -> None:
         self._places.pop(token, None)
-        self._tell(token)
+        self._report(token)
 
     def _refuse(self, streams: Iterable[str], error: PelopsError) -> None:
         now = time.monotonic()

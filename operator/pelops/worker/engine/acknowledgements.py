@@ -12,12 +12,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.entry import Entry
 from pelops.worker.server.adapter import Exchanged, Ids, Outgoing
 
-REFRESH_AT: Final = 1 / 3  # of the idle limit: two heartbeats may fail
-TRUSTED_FOR: Final = 2 / 3  # of the idle limit: so long nobody else can have been given it
+REFRESH_AT: Final = 1 / 3  # of the processing timeout: two heartbeats may fail
+TRUSTED_FOR: Final = 2 / 3  # of the processing timeout: so long nobody else can have been given it
 REFRESHED_AT_ONCE: Final = 200  # 33 us of the server for 10
 
 
@@ -29,40 +29,42 @@ class Sent:
     at_s: float
     done: list[Entry]
     kept: list[Entry]
-    marks: bytes
+    started_ids: bytes
 
 
 @dataclass(slots=True)
-class Letters:
+class ExchangeAdditions:
     """What the next exchange carries beside what is held."""
 
-    left: Iterable[bytes]  # marks of former processes of this name
-    marked: bytes | None  # as Redis has them; None: unknown
+    left: Iterable[bytes]  # started entries of former processes of this name
+    started_ids: bytes | None  # as Redis has them; None: unknown
     grant: int  # so many may be active
     grant_at_once: int
     read: int
     trusts: bool = True  # Redis did what it was asked last: this is said at once
 
 
-def build_outgoing(holding: Holding, letters: Letters, now_s: float, idle_s: float) -> Sent:
+def build_outgoing(
+    in_flight: InFlight, additions: ExchangeAdditions, now_s: float, idle_s: float
+) -> Sent:
     """Take from `holding` what is to be said now."""
-    done = holding.take_done()
-    offered = holding.offer(letters.grant, letters.grant_at_once) if letters.grant else []
-    acks, checked = _split(done, now_s - idle_s * TRUSTED_FOR if letters.trusts else math.inf)
-    kept = holding.due_for_refresh(now_s - idle_s * REFRESH_AT, REFRESHED_AT_ONCE)
+    done = in_flight.take_done()
+    offered = in_flight.offer(additions.grant, additions.grant_at_once) if additions.grant else []
+    acks, checked = _split(done, now_s - idle_s * TRUSTED_FOR if additions.trusts else math.inf)
+    kept = in_flight.due_for_refresh(now_s - idle_s * REFRESH_AT, REFRESHED_AT_ONCE)
     _add_doubtful(kept, offered, now_s - idle_s * TRUSTED_FOR)
     if kept and done:
         said = set(done)
         kept = [entry for entry in kept if entry not in said]
-    marks = b" ".join([*letters.left, *holding.marked()])
+    started_ids = b" ".join([*additions.left, *in_flight.started_ids()])
     outgoing = Outgoing(
         acks=acks,
         checked_acks=checked,
-        marks=None if marks == letters.marked else marks,
+        started_ids=None if started_ids == additions.started_ids else started_ids,
         keeps=by_key(kept),
-        read=letters.read,
+        read=additions.read,
     )
-    return Sent(outgoing, now_s, done, kept, marks)
+    return Sent(outgoing, now_s, done, kept, started_ids)
 
 
 def _add_doubtful(kept: list[Entry], offered: Iterable[Entry], trusted_from_s: float) -> None:

@@ -25,8 +25,8 @@ class Rejecting:
 
     def __init__(self, shared: Shared, disown: Callable[[Iterable[Entry]], None]) -> None:
         self.has_ended = False
-        self._door = shared.door
-        self._holding = shared.holding
+        self._adapter = shared.adapter
+        self._in_flight = shared.in_flight
         self._observer = shared.observer
         self._complaints = shared.complaints
         self._disown = disown
@@ -61,7 +61,7 @@ class Rejecting:
             self._queue.popleft()
             return True
         try:
-            ours = await self._door.reject(
+            ours = await self._adapter.reject(
                 entry.key, entry.raw_id, reason=why.reason, error=why.error
             )
         except RedisError as error:
@@ -75,7 +75,7 @@ class Rejecting:
 
     def _note(self, entry: Entry, why: GivenUp, ours: bool) -> None:
         if ours:
-            self._holding.settle([entry])
+            self._in_flight.settle([entry])
             self._observer.rejected(entry, why.reason)
             log.warning("%r: dead letter, %s", entry, why.reason)
         else:

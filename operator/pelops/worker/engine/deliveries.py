@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
-from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.engine.observer import Observer
 from pelops.worker.engine.prefetch import Sizes
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.server.adapter import Delivered, RawEntry, Source
+from pelops.worker.server.adapter import Delivered, DeliverySource, RawEntry
 
 SUSPICIOUS: int = 2  # deliveries before this one: something goes on ending those who hold it
 
@@ -17,11 +17,11 @@ SUSPICIOUS: int = 2  # deliveries before this one: something goes on ending thos
 class Receiving:
     """Takes deliveries in."""
 
-    def __init__(self, holding: Holding, terms: Terms, sizes: Sizes, observer: Observer) -> None:
+    def __init__(self, in_flight: InFlight, terms: Terms, sizes: Sizes, observer: Observer) -> None:
         self.left: set[bytes] = set()  # what former processes of this name had started
         self.coming = 0  # entries that were put off
         self._put_off: list[tuple[list[Delivered], float]] = []
-        self._holding = holding
+        self._in_flight = in_flight
         self._terms = terms
         self._sizes = sizes
         self._observer = observer
@@ -53,7 +53,7 @@ class Receiving:
         whole = [raw for raw in raws if raw[1]]  # of others the body was deleted
         entries = [Entry(arrival, raw) for raw in whole]
         if self._are_plain(whole):
-            known = self._holding.accept_plain(some.key, entries)
+            known = self._in_flight.accept_plain(some.key, entries)
         else:
             known = [entry for entry in entries if not self._accept_one(entry)]
         for entry in known:
@@ -64,23 +64,23 @@ class Receiving:
         return len(raws)
 
     def _are_plain(self, raws: list[RawEntry]) -> bool:
-        """Whether none of these was delivered or charged before, as is usual."""
+        """Whether none of these was delivered or has failed before, as is usual."""
         retries = self._retries
         return not any([raw[3] or raw[1][-2] == retries for raw in raws])
 
     def _accept_one(self, entry: Entry) -> bool:
-        alone = entry.deliveries >= SUSPICIOUS or entry.retry_count > 0
-        return self._holding.accept(entry, alone=alone)
+        isolated = entry.deliveries >= SUSPICIOUS or entry.retry_count > 0
+        return self._in_flight.accept(entry, isolated=isolated)
 
     def _meet_again(self, entry: Entry, asked_s: float) -> None:
         """It is held already: one that was delivered to us again is ours, and runs once."""
-        held = self._holding.get(entry.key, entry.raw_id)
+        held = self._in_flight.get(entry.key, entry.raw_id)
         if held is not None:
-            self._holding.refreshed([held], asked_s)
+            self._in_flight.refreshed([held], asked_s)
 
     def _without_left(self, some: Delivered) -> list[RawEntry]:
         """What ended a former process is left alone, until it is given to this one anew."""
-        if some.source is Source.HISTORY:
+        if some.source is DeliverySource.HISTORY:
             return [raw for raw in some.entries if raw[0] not in self.left]
         self.left.difference_update(raw[0] for raw in some.entries)
         return some.entries

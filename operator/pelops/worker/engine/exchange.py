@@ -17,16 +17,16 @@ from typing import Final
 from pelops.errors import NoSuchGroup, OutOfMemory, PermissionDenied, RedisError, RedisUnavailable
 from pelops.worker.engine.acknowledgements import (
     REFRESH_AT,
+    ExchangeAdditions,
     Heard,
-    Letters,
     Sent,
     build_outgoing,
     understand_answer,
 )
 from pelops.worker.engine.alarm import Alarm
-from pelops.worker.engine.reading import Reader
+from pelops.worker.engine.blocking_reads import BlockingReader
 from pelops.worker.engine.shared import Shared
-from pelops.worker.engine.slots import Lanes
+from pelops.worker.engine.slots import Slots
 from pelops.worker.entry import Entry
 from pelops.worker.server.adapter import Delivered, Exchanged
 
@@ -45,18 +45,18 @@ class Answered:
 class Digesting:
     """Takes in what was delivered, tells the observer what was done, and learns the pace."""
 
-    def __init__(self, shared: Shared, reader: Reader) -> None:
+    def __init__(self, shared: Shared, reader: BlockingReader) -> None:
         self.handler_s = 0.0  # how long one takes, lately
         self.repeats = False  # what is acknowledged may have been before
         self._reader = reader
-        self._holding = shared.holding
-        self._intake = shared.intake
+        self._in_flight = shared.in_flight
+        self._prefetcher = shared.prefetcher
         self._receiving = shared.receiving
         self._observer = shared.observer
         self._put_off: list[Answered] = []
 
     @property
-    def is_owed(self) -> bool:
+    def is_unacknowledged(self) -> bool:
         """Whether anything is put off."""
         return bool(self._put_off)
 
@@ -66,7 +66,7 @@ class Digesting:
         asked = answered.sent.outgoing.read
         if asked:
             got = self._receiving.put_off(answered.delivered, answered.sent.at_s)
-            self._intake.learn(asked=asked, got=got)
+            self._prefetcher.learn(asked=asked, got=got)
 
     async def digest(self) -> None:
         """See to all that was put off."""
@@ -90,8 +90,8 @@ class Digesting:
                 seconds = [entry.seconds for entry in settled]
             self._observer.finished(settled, seconds)
         self._reader.pace.count(len(done), sent.at_s)
-        holding = self._holding
-        self._observer.holding(len(holding.running), len(holding) - len(holding.running))
+        in_flight = self._in_flight
+        self._observer.in_flight(len(in_flight.running), len(in_flight) - len(in_flight.running))
 
     def _doubt(self, missing: int) -> None:
         if missing > 0 and not self.repeats:
@@ -104,7 +104,7 @@ class Digesting:
 
 log = logging.getLogger("pelops.worker")
 
-_PATIENCE_S: Final = 0.05  # beside what the door itself waits after a refusal
+_PATIENCE_S: Final = 0.05  # beside what the adapter itself waits after a refusal
 _LOOK_S: Final = 1.0
 _TICK_S: Final = 0.0001
 _INSTANT_S: Final = 0.0005
@@ -114,23 +114,23 @@ _QUICK_S: Final = 0.005
 class Exchanging:
     """All that one worker says to Redis while it works."""
 
-    def __init__(self, shared: Shared, reader: Reader) -> None:
+    def __init__(self, shared: Shared, reader: BlockingReader) -> None:
         self.alarm = Alarm()
-        self.lanes: Lanes | None = None
+        self.slots: Slots | None = None
         self.is_closing = False  # nothing is read or started any more
         self.has_ended = False
         self._digesting = Digesting(shared, reader)
         self._reader = reader
-        self._door = shared.door
-        self._holding = shared.holding
-        self._intake = shared.intake
+        self._adapter = shared.adapter
+        self._in_flight = shared.in_flight
+        self._prefetcher = shared.prefetcher
         self._receiving = shared.receiving
         self._settings = shared.settings
         self._observer = shared.observer
         self._complaints = shared.complaints
         self._clock = shared.clock
-        self._marked: bytes | None = None
-        self._trusts = True  # after a refusal the door waits, and connects, before it asks again
+        self._started_ids: bytes | None = None
+        self._trusts = True  # after a refusal the adapter waits, and connects, before it asks again
         self._done_since_s: float | None = None
         self._limit = self._low = shared.settings.concurrency  # so many may be active
 
@@ -140,10 +140,10 @@ class Exchanging:
         """Talk until told to end; what is being said then is heard to the end."""
         while not self.has_ended:
             now_s = self._clock()
-            self._holding.wake(now_s)
+            self._in_flight.wake(now_s)
             self._end_overdue(now_s)
             wait_s = self._wait_s(now_s)
-            if wait_s > 0 and self._digesting.is_owed:
+            if wait_s > 0 and self._digesting.is_unacknowledged:
                 await self._digesting.digest()
             elif wait_s > 0:
                 await self.alarm.wait(wait_s)
@@ -152,99 +152,106 @@ class Exchanging:
 
     def _wait_s(self, now_s: float) -> float:
         """How long nothing needs to be said; 0: there is something."""
-        holding, settings = self._holding, self._settings
+        in_flight, settings = self._in_flight, self._settings
         self._set_limits()
         if self._may_grant() or self._should_read():
             return 0.0
         waits = [_LOOK_S, settings.idle_s / 12]
-        if holding.done:
+        if in_flight.done:
             waits.append(self._wait_for_others_s(now_s))
         else:
             self._done_since_s = None
-        oldest_s = holding.oldest_refresh_s()
+        oldest_s = in_flight.oldest_refresh_s()
         if oldest_s is not None:
             # As build_outgoing reckons, to the last bit: else nothing would be due yet.
             waits.append(_no_instant(oldest_s - (now_s - settings.idle_s * REFRESH_AT)))
-        if holding.next_wake_s is not None:
-            waits.append(_no_instant(holding.next_wake_s - now_s))
+        if in_flight.next_wake_s is not None:
+            waits.append(_no_instant(in_flight.next_wake_s - now_s))
         return max(min(waits), 0.0)
 
     def _set_limits(self) -> None:
         """How many may be active, and when there are few enough to grant others.
 
-        Half of them at a time, when handlers are quick: they run while the others are marked.
+        Half of them at a time, when handlers are quick: they run while the others are recorded as
+        started.
         """
         most = self._settings.concurrency
         ahead = decide_ahead(most, self._digesting.handler_s)
         self._limit = most + ahead
         self._low = self._limit // 2 if ahead else most - max(most // 8, 1)
-        if self.lanes is not None:
-            self.lanes.low = max(self._low - len(self._holding.running), 0)
+        if self.slots is not None:
+            self.slots.low = max(self._low - len(self._in_flight.running), 0)
 
     def _wait_for_others_s(self, now_s: float) -> float:
         """How long acknowledgements may wait for others."""
-        holding, settings = self._holding, self._settings
+        in_flight, settings = self._in_flight, self._settings
         if self._done_since_s is None:
             self._done_since_s = now_s
         # At the end the last word is near, which says it all at once.
-        is_idle = not holding.active and not self.is_closing
-        if is_idle or len(holding.done) >= settings.acknowledge_count:
+        is_idle = not in_flight.active and not self.is_closing
+        if is_idle or len(in_flight.done) >= settings.acknowledge_count:
             return 0.0
         return self._done_since_s + settings.acknowledge_s - now_s
 
     def _may_grant(self) -> bool:
-        holding = self._holding
-        return not self.is_closing and holding.may_grant and holding.active <= self._low
+        in_flight = self._in_flight
+        return not self.is_closing and in_flight.may_grant and in_flight.active <= self._low
 
     def _should_read(self) -> bool:
-        if self.is_closing or not self._intake.is_pouring or self._reader.owes_history:
+        if self.is_closing or not self._prefetcher.is_pouring or self._reader.has_unread_history:
             return False
-        return self._intake.is_worth_reading(self._reader.room(), self._reader.queued)
+        return self._prefetcher.is_worth_reading(self._reader.room(), self._reader.queued)
 
     def _end_overdue(self, now_s: float) -> None:
         limit_s = self._settings.timeout_s
-        if limit_s is None or not self._holding.running:
+        if limit_s is None or not self._in_flight.running:
             return
-        for entry in self._holding.overdue(now_s - 2 * limit_s):
+        for entry in self._in_flight.overdue(now_s - 2 * limit_s):
             log.error("%r: its handler goes on after it was cancelled; it is let go", entry)
-            self._holding.let_go(entry)
-            self._wake_lanes()
-        for entry in self._holding.overdue(now_s - limit_s):
+            self._in_flight.let_go(entry)
+            self._wake_slots()
+        for entry in self._in_flight.overdue(now_s - limit_s):
             if not entry.cancelled_for:
                 entry.cancelled_for = "timeout"
-                self._holding.running[entry].cancel()
+                self._in_flight.running[entry].cancel()
 
     # What.
 
     async def exchange(self) -> bool:
         """Say all that there is to say; False when Redis refused."""
         if not self.is_closing:
-            self._holding.wake(self._clock())
-        sent = build_outgoing(self._holding, self._letters(), self._clock(), self._settings.idle_s)
+            self._in_flight.wake(self._clock())
+        sent = build_outgoing(
+            self._in_flight, self._additions(), self._clock(), self._settings.idle_s
+        )
         self._done_since_s = None
         digesting = asyncio.create_task(self._digesting.digest(), name="pelops-digest")
         try:
             try:
-                answer = await self._door.exchange(sent.outgoing)
+                answer = await self._adapter.exchange(sent.outgoing)
             finally:
                 await digesting
         except RedisError as error:
             self._unsaid(sent, error)
             return False
         except BaseException:
-            self._holding.withdraw()
-            self._holding.bring_back(sent.done)
+            self._in_flight.withdraw()
+            self._in_flight.bring_back(sent.done)
             raise
         is_well = self._hear(sent, answer)
         if self.is_closing:
             await self._digesting.digest()
         return is_well
 
-    def _letters(self) -> Letters:
-        reads = self._intake.is_pouring and not self._reader.owes_history and not self.is_closing
-        return Letters(
+    def _additions(self) -> ExchangeAdditions:
+        reads = (
+            self._prefetcher.is_pouring
+            and not self._reader.has_unread_history
+            and not self.is_closing
+        )
+        return ExchangeAdditions(
             left=self._receiving.left,
-            marked=self._marked,
+            started_ids=self._started_ids,
             trusts=self._trusts,
             grant=0 if self.is_closing else self._limit,
             grant_at_once=max(self._limit // 2, self._settings.concurrency),
@@ -253,22 +260,22 @@ class Exchanging:
 
     def _unsaid(self, sent: Sent, error: RedisError) -> None:
         self._complaints.hear("exchange", error)
-        self._holding.withdraw()
-        self._holding.bring_back(sent.done)
-        self._marked = None
+        self._in_flight.withdraw()
+        self._in_flight.bring_back(sent.done)
+        self._started_ids = None
         self._trusts = False
         self._digesting.repeats = True
         if isinstance(error, NoSuchGroup):
-            self._holding.distrust()
+            self._in_flight.distrust()
 
     def _hear(self, sent: Sent, answer: Exchanged) -> bool:
         heard = understand_answer(sent, answer)
-        holding = self._holding
-        holding.settle(heard.settled)
-        holding.bring_back(heard.unsaid)
-        holding.refreshed(heard.kept, sent.at_s)
+        in_flight = self._in_flight
+        in_flight.settle(heard.settled)
+        in_flight.bring_back(heard.unsaid)
+        in_flight.refreshed(heard.kept, sent.at_s)
         self.disown(heard.lost)
-        holding.refreshed(heard.gone, math.inf)  # nobody can be given an entry without a body
+        in_flight.refreshed(heard.gone, math.inf)  # nobody can be given an entry without a body
         self._hear_problem(sent, answer.problem)
         self._digesting.put_off(Answered(sent, heard, answer.delivered))
         return answer.problem is None
@@ -280,20 +287,21 @@ class Exchanging:
             self._complaints.hear("exchange", problem)
         self._trusts = not isinstance(problem, RedisUnavailable)
         if isinstance(problem, NoSuchGroup):
-            self._holding.distrust()
+            self._in_flight.distrust()
         if problem is None or isinstance(problem, PermissionDenied | OutOfMemory):
-            # Who cannot write marks works on without: all that it held is charged if it dies, or
-            # what was marked before. What fills the memory may be what is to be worked on.
-            self._marked = sent.marks
-            self._holding.confirm()
+            # Who cannot record started entries works on without: all that it held gets a failed
+            # attempt if it dies, or what was recorded as started before. What fills the memory may
+            # be what is to be worked on.
+            self._started_ids = sent.started_ids
+            self._in_flight.confirm()
         else:
-            self._marked = None
-            self._holding.withdraw()
-        self._wake_lanes()
+            self._started_ids = None
+            self._in_flight.withdraw()
+        self._wake_slots()
 
-    def _wake_lanes(self) -> None:
-        if self.lanes is not None:
-            self.lanes.wake()
+    def _wake_slots(self) -> None:
+        if self.slots is not None:
+            self.slots.wake()
 
     # What is lost.
 
@@ -304,12 +312,12 @@ class Exchanging:
             if entry.is_disowned:
                 continue
             entry.cancelled_for = entry.cancelled_for or "disowned"
-            task = self._holding.disown(entry)
+            task = self._in_flight.disown(entry)
             log.warning("%r: another worker has it by now", entry)
             self._observer.disowned(entry)
             if task is not None:
                 tasks[entry] = task
-        running = self._holding.running
+        running = self._in_flight.running
         for task in set(tasks.values()):
             # A batch goes on for the sake of the others.
             if all(one.is_disowned for one, other in running.items() if other is task):
@@ -322,11 +330,12 @@ def _no_instant(wait_s: float) -> float:
 
 
 def decide_ahead(concurrency: int, handler_s: float) -> int:
-    """How many entries are marked before there is a place for them to start.
+    """How many entries are recorded as started before there is a place for them to start.
 
-    None for handlers that take some milliseconds: then exactly what has started is marked. Quicker
-    ones would wait for the round trip that marks the next. Should the process die, such an entry is
-    charged with the others, and runs alone the next time, which costs a round trip.
+    None for handlers that take some milliseconds: then exactly what has started is recorded as
+    started. Quicker ones would wait for the round trip that marks the next. Should the process die,
+    such an entry gets a failed attempt with the others, and runs alone the next time, which costs a
+    round trip.
     """
     if handler_s >= _QUICK_S:
         return 0

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Final, Protocol
 
-from pelops.worker.engine.uncaught import WrongSettings
+from pelops.worker.engine.uncaught import WrongWorkerSettings
 from pelops.worker.metrics import render_metrics
 
 log = logging.getLogger("pelops.worker")
@@ -39,7 +39,7 @@ _PHRASES: Final = {
 Answer = tuple[int, str, bytes]  # status, content type, body
 
 
-class Judged(Protocol):
+class HealthSubject(Protocol):
     """What health is asked of; `Worker` is one. Asked from another thread."""
 
     @property
@@ -51,10 +51,10 @@ class Judged(Protocol):
     def describe(self) -> str: ...
 
 
-class Health:
+class HealthServer:
     """Answers while its `with` lasts. Raises WrongSettings when the address cannot be had."""
 
-    def __init__(self, judged: Judged, *, host: str | None = None, port: int) -> None:
+    def __init__(self, judged: HealthSubject, *, host: str | None = None, port: int) -> None:
         """`host` None: every address of this machine. `port` 0: any; see `port` afterwards."""
         self.port = port
         self._judged = judged
@@ -64,7 +64,7 @@ class Health:
         self._started: Future[int] = Future()
         self._thread = threading.Thread(target=self._run, name="pelops-health", daemon=True)
 
-    def __enter__(self) -> Health:
+    def __enter__(self) -> HealthServer:
         self._loop = asyncio.new_event_loop()
         self._thread.start()
         try:
@@ -72,7 +72,7 @@ class Health:
         except (OSError, OverflowError) as error:
             self._thread.join(_START_S)
             where = f"{self._host or '*'}:{self.port}"
-            raise WrongSettings(
+            raise WrongWorkerSettings(
                 f"PELOPS_HEALTH_PORT: cannot listen on {where} ({error}); name a port that is free"
             ) from error
         return self
@@ -134,27 +134,27 @@ class Health:
             return 500, _TEXT, f"{type(error).__name__}\n".encode()
 
 
-def _tell_live(judged: Judged) -> Answer:
-    return _tell(judged.is_live, judged)
+def _report_live(judged: HealthSubject) -> Answer:
+    return _report(judged.is_live, judged)
 
 
-def _tell_ready(judged: Judged) -> Answer:
-    return _tell(judged.is_ready and judged.is_live, judged)
+def _report_ready(judged: HealthSubject) -> Answer:
+    return _report(judged.is_ready and judged.is_live, judged)
 
 
-def _tell(is_well: bool, judged: Judged) -> Answer:
+def _report(is_well: bool, judged: HealthSubject) -> Answer:
     return (200 if is_well else 503), _TEXT, f"{judged.describe()}\n".encode()
 
 
-def _tell_metrics(judged: Judged) -> Answer:
+def _report_metrics(judged: HealthSubject) -> Answer:
     text = render_metrics()
     return (200, _METRICS, text) if text else (404, _TEXT, b"prometheus-client is not installed\n")
 
 
-_PATHS: Final[dict[str, Callable[[Judged], Answer]]] = {
-    "/livez": _tell_live,
-    "/readyz": _tell_ready,
-    "/metrics": _tell_metrics,
+_PATHS: Final[dict[str, Callable[[HealthSubject], Answer]]] = {
+    "/livez": _report_live,
+    "/readyz": _report_ready,
+    "/metrics": _report_metrics,
 }
 
 

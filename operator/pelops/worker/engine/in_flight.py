@@ -4,8 +4,9 @@
                                 -> alone -^                         |
                                    ^------------ waiting <- failed -+
 
-An entry is *offered* when its mark is on the way to Redis and *granted* when the mark is there:
-only then may its handler start. One that was charged before is granted alone.
+An entry is *offered* when its start record is on the way to Redis and *granted* when the start
+record is there: only then may its handler start. One that was counted as failed before is granted
+alone.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count, takewhile
 from math import inf
 
-from pelops.worker.engine.ordering import OrderBy, Ordering, turn_of
+from pelops.worker.engine.key_order import OrderBy, Ordering, turn_of
 from pelops.worker.entry import Entry
 
 
-class Held:
+class Unsettled:
     """What this worker was given and has not settled, whatever became of it since."""
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class Held:
         return min((entry.refreshed_s for entry in firsts if entry is not None), default=None)
 
 
-class Holding(Held):
+class InFlight(Unsettled):
     """All entries that this worker was given and has not settled."""
 
     def __init__(
@@ -88,10 +89,10 @@ class Holding(Held):
         self.done: list[Entry] = []  # handled, and not yet known to be acknowledged
         self._ordering = Ordering(order_by)
         self._ready: deque[Entry] = deque()
-        self._alone: deque[Entry] = deque()
+        self._isolated: deque[Entry] = deque()
         self._offered: list[Entry] = []
         self._only: Entry | None = None  # it was granted alone
-        self._is_turn_of_alone = True
+        self._is_turn_of_isolated = True
         self._waiting: list[tuple[float, int, Entry]] = []
         self._numbers = count()
 
@@ -99,8 +100,8 @@ class Holding(Held):
 
     @property
     def queued(self) -> int:
-        """How many wait for a mark; not those that wait for their backoff."""
-        return len(self._ready) + len(self._alone) + self._ordering.waiting()
+        """How many wait for a start record; not those that wait for their backoff."""
+        return len(self._ready) + len(self._isolated) + self._ordering.waiting()
 
     @property
     def waiting(self) -> int:
@@ -117,20 +118,20 @@ class Holding(Held):
         """Whether anything could be offered, were there room."""
         if self._only is not None:
             return False
-        if self._alone and not self.active:
+        if self._isolated and not self.active:
             return True
-        return bool(self._ready) and not (self._alone and self._is_turn_of_alone)
+        return bool(self._ready) and not (self._isolated and self._is_turn_of_isolated)
 
     # What comes.
 
-    def accept(self, entry: Entry, *, alone: bool = False) -> bool:
+    def accept(self, entry: Entry, *, isolated: bool = False) -> bool:
         """Take an entry that was delivered; False if it is held already."""
         held = self._held.setdefault(entry.key, {})
         if entry.raw_id in held:
             return False
         held[entry.raw_id] = entry
-        if alone:
-            entry.runs_alone = True
+        if isolated:
+            entry.runs_isolated = True
         if not (self._ordering.is_on and self._ordering.has_to_wait(entry)):
             self._queue(entry)
         return True
@@ -147,8 +148,8 @@ class Holding(Held):
         return known
 
     def _queue(self, entry: Entry) -> None:
-        if entry.runs_alone:
-            self._alone.insert(bisect(self._alone, turn_of(entry), key=turn_of), entry)
+        if entry.runs_isolated:
+            self._isolated.insert(bisect(self._isolated, turn_of(entry), key=turn_of), entry)
         else:
             self._ready.append(entry)
 
@@ -156,22 +157,22 @@ class Holding(Held):
 
     def offer(self, limit: int, at_once: int | None = None) -> list[Entry]:
         """Take what may start next, so that at most `limit` are active; to be confirmed."""
-        while self._alone and self._alone[0].is_disowned:
-            self._alone.popleft()
+        while self._isolated and self._isolated[0].is_disowned:
+            self._isolated.popleft()
         if self._only is not None:
             return []
-        if self._alone and (self._is_turn_of_alone or not self._ready):
-            return self._offer_alone()
-        self._is_turn_of_alone = True
+        if self._isolated and (self._is_turn_of_isolated or not self._ready):
+            return self._offer_isolated()
+        self._is_turn_of_isolated = True
         most = limit - self.active
         self._offered = self._take(most if at_once is None else min(most, at_once))
         return self._offered
 
-    def _offer_alone(self) -> list[Entry]:
+    def _offer_isolated(self) -> list[Entry]:
         if self.active:
             return []
-        self._only = self._alone.popleft()
-        self._is_turn_of_alone = False
+        self._only = self._isolated.popleft()
+        self._is_turn_of_isolated = False
         self._offered = [self._only]
         return self._offered
 
@@ -181,20 +182,20 @@ class Holding(Held):
         return [entry for entry in taken if not entry.is_disowned]
 
     def confirm(self) -> None:
-        """What was offered is marked: it may start."""
+        """What was offered is recorded as started: it may start."""
         self.granted.extend(self._offered)
         self._offered = []
 
     def withdraw(self) -> None:
-        """What was offered may not be marked: it waits on, in its place."""
+        """What was offered may not be recorded as started: it waits on, in its place."""
         if self._only is not None and self._only in self._offered:
-            self._alone.appendleft(self._only)
+            self._isolated.appendleft(self._only)
             self._only = None
         else:
             self._ready.extendleft(reversed(self._offered))
         self._offered = []
 
-    def marked(self) -> list[bytes]:
+    def started_ids(self) -> list[bytes]:
         """IDs that have started or may start at any moment."""
         return [entry.raw_id for entry in chain(self.running, self.granted, self._offered)]
 
@@ -303,7 +304,7 @@ class Holding(Held):
         unstarted = [
             entry for entry in self if entry not in self.running and not entry.has_finished
         ]
-        for queue in (self._ready, self._alone, self.granted):
+        for queue in (self._ready, self._isolated, self.granted):
             queue.clear()
         self._waiting.clear()
         self._ordering.clear()

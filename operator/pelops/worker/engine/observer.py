@@ -17,7 +17,7 @@ class Observer:
         """These were handled well; `seconds` each took, in the same order."""
 
     def failed(self, entry: Entry, seconds: float, error: BaseException) -> None:
-        """The handler raised; whether it is retried or rejected is told separately."""
+        """The handler raised; whether it is retried or rejected is reported separately."""
 
     def retried(self, entry: Entry, wait_s: float) -> None:
         """It will run here once more."""
@@ -34,7 +34,7 @@ class Observer:
     def received(self, entries: int, reclaimed: int) -> None:
         """So many came, of which so many had been another worker's."""
 
-    def holding(self, running: int, waiting: int) -> None:
+    def in_flight(self, running: int, waiting: int) -> None:
         """How many run now, and how many wait for their turn or for their backoff."""
 
     def refused(self, what: str, error: BaseException) -> None:

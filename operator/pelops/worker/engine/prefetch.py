@@ -17,7 +17,7 @@ _FIRST_READ: Final = 10  # entries, while nothing is known of their size
 _MANY: Final = 16  # entries of one read, from which on more are expected at once
 
 
-class Pace:
+class FinishRate:
     """How many entries a second are finished, lately."""
 
     def __init__(self, now_s: float) -> None:
@@ -58,7 +58,7 @@ class Sizes:
         return int(min(bytes_free / max(self.average, 1.0), 1e9))
 
 
-class Intake:
+class Prefetcher:
     """Decides how many entries to ask for next."""
 
     def __init__(self, *, concurrency: int, prefetch: int, prefetch_bytes: int) -> None:

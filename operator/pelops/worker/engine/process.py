@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from pelops.errors import InvalidSpec, PelopsError
-from pelops.worker.engine.health import Health
+from pelops.worker.engine.health import HealthServer
 from pelops.worker.engine.uncaught import WRONG_SETTINGS
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _health_of(worker: Worker) -> AbstractContextManager[object]:
     settings = worker.settings
     if settings.health_port is None:
         return nullcontext()
-    return Health(worker, host=settings.health_host, port=settings.health_port)
+    return HealthServer(worker, host=settings.health_host, port=settings.health_port)
 
 
 def _run_loop(worker: Worker) -> int:

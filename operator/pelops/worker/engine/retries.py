@@ -70,8 +70,8 @@ def decide_settlement(outcome: Outcome, failures: int, policy: RetryPolicy) -> S
 
 def _again_or_never(error: BaseException, failures: int, policy: RetryPolicy) -> Settlement:
     if failures > policy.max_retries:
-        told = _cause(error) or describe_error(error)
-        return GivenUp(reason=HANDLER_FAILED, error=told)
+        reported = _cause(error) or describe_error(error)
+        return GivenUp(reason=HANDLER_FAILED, error=reported)
     after = error.after if isinstance(error, Retry) else None
     return Again(wait_s=policy.wait_s(failures) if after is None else after, counts=True)
 

@@ -6,48 +6,52 @@ from dataclasses import dataclass
 
 from pelops.worker.engine.clock import Clock
 from pelops.worker.engine.deliveries import Receiving
-from pelops.worker.engine.in_flight import Holding
+from pelops.worker.engine.in_flight import InFlight
+from pelops.worker.engine.key_order import OrderBy
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.ordering import OrderBy
-from pelops.worker.engine.prefetch import Intake
+from pelops.worker.engine.prefetch import Prefetcher
 from pelops.worker.engine.refusals import Complaints
 from pelops.worker.entry import Terms
-from pelops.worker.server.adapter import Door
-from pelops.worker.settings import Settings
+from pelops.worker.server.adapter import GroupAdapter
+from pelops.worker.settings import WorkerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
     """One worker while it serves."""
 
-    door: Door
-    settings: Settings
+    adapter: GroupAdapter
+    settings: WorkerSettings
     observer: Observer
     clock: Clock
     complaints: Complaints
-    holding: Holding
-    intake: Intake
+    in_flight: InFlight
+    prefetcher: Prefetcher
     receiving: Receiving
 
 
 def build_shared(
-    door: Door, settings: Settings, observer: Observer, clock: Clock, order_by: OrderBy | None
+    adapter: GroupAdapter,
+    settings: WorkerSettings,
+    observer: Observer,
+    clock: Clock,
+    order_by: OrderBy | None,
 ) -> Shared:
     """Everything that a worker has before it begins."""
-    holding = Holding(settings.concurrency, order_by, idle_s=settings.idle_s)
-    intake = Intake(
+    in_flight = InFlight(settings.concurrency, order_by, idle_s=settings.idle_s)
+    prefetcher = Prefetcher(
         concurrency=settings.concurrency,
         prefetch=settings.prefetch,
         prefetch_bytes=settings.prefetch_bytes,
     )
     terms = Terms(clock, settings.idle_s, settings.field_prefix.encode())
     return Shared(
-        door=door,
+        adapter=adapter,
         settings=settings,
         observer=observer,
         clock=clock,
         complaints=Complaints(observer, clock),
-        holding=holding,
-        intake=intake,
-        receiving=Receiving(holding, terms, intake.sizes, observer),
+        in_flight=in_flight,
+        prefetcher=prefetcher,
+        receiving=Receiving(in_flight, terms, prefetcher.sizes, observer),
     )

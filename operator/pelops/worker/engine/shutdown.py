@@ -1,7 +1,7 @@
 """How a worker ends.
 
 Stop reading; hand back what has not started; let handlers finish, and cancel those that do not
-within the grace period; say once what is done; hand back the rest; leave if nothing is owed.
+within the grace period; say once what is done; hand back the rest; leave if the backlog is empty.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 
 from pelops.errors import RedisError
 from pelops.worker.engine.acknowledgements import by_key
+from pelops.worker.engine.blocking_reads import BlockingReader
 from pelops.worker.engine.dead_letters import Rejecting
 from pelops.worker.engine.exchange import Exchanging
-from pelops.worker.engine.reading import Reader
 from pelops.worker.engine.shared import Shared
-from pelops.worker.engine.slots import Lanes
+from pelops.worker.engine.slots import Slots
 from pelops.worker.entry import Entry
 
 log = logging.getLogger("pelops.worker")
@@ -34,17 +34,17 @@ class WindDown:
         self,
         shared: Shared,
         *,
-        reader: Reader,
+        reader: BlockingReader,
         exchanging: Exchanging,
         rejecting: Rejecting,
-        lanes: Lanes,
+        slots: Slots,
     ) -> None:
         self.unfinished: list[Entry] = []  # their handlers were cancelled, and have ended
         self._shared = shared
         self._reader = reader
         self._exchanging = exchanging
         self._rejecting = rejecting
-        self._lanes = lanes
+        self._slots = slots
         self._hurry = asyncio.Event()
 
     def hurry(self) -> None:
@@ -57,9 +57,9 @@ class WindDown:
         ends_s = self._now() + self._shared.settings.grace_s
         self._reader.is_closing = self._exchanging.is_closing = True
         self._reader.alarm.ring()
-        await self._release(self._shared.holding.abandon())
+        await self._release(self._shared.in_flight.abandon())
         await asyncio.wait([reading], timeout=self._shared.settings.block_ms / 1000 + 1)
-        await self._release(self._shared.holding.abandon())  # what a last read brought
+        await self._release(self._shared.in_flight.abandon())  # what a last read brought
         await self._finish_handlers(ends_s)
         await self._end_loops(exchanging, rejecting)
         await self._say_last_words()
@@ -67,18 +67,18 @@ class WindDown:
     async def _finish_handlers(self, ends_s: float) -> None:
         hurried = asyncio.create_task(self._hurry.wait())
         try:
-            while self._shared.holding.running and not self._hurry.is_set():
+            while self._shared.in_flight.running and not self._hurry.is_set():
                 left_s = ends_s - self._now()
                 if left_s <= 0:
                     break
-                lanes = [*self._lanes.tasks, hurried]
-                await asyncio.wait(lanes, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                slots = [*self._slots.tasks, hurried]
+                await asyncio.wait(slots, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
             hurried.cancel()
         await self._cancel_handlers()
 
     async def _cancel_handlers(self) -> None:
-        running = self._shared.holding.running
+        running = self._shared.in_flight.running
         for entry, task in running.items():
             entry.cancelled_for = entry.cancelled_for or "shutdown"
             task.cancel()
@@ -98,16 +98,16 @@ class WindDown:
         try:
             async with asyncio.timeout(LAST_WORDS_S):
                 await self._flush()
-                leftovers = [*self._shared.holding.abandon(), *self.unfinished]
+                leftovers = [*self._shared.in_flight.abandon(), *self.unfinished]
                 await self._release(leftovers)
-                await self._shared.door.leave()
+                await self._shared.adapter.leave()
         except TimeoutError:
             log.error("Redis does not answer; %s", self._owed())
         except RedisError as error:
             log.error("%s: %s; %s", type(error).__name__, error, self._owed())
 
     async def _flush(self) -> None:
-        while not await self._exchanging.exchange() and self._shared.holding.done:
+        while not await self._exchanging.exchange() and self._shared.in_flight.done:
             await asyncio.sleep(_PATIENCE_S)
         for _ in range(len(self._rejecting)):
             await self._rejecting.reject_next()
@@ -116,14 +116,14 @@ class WindDown:
         if not entries:
             return
         try:
-            await self._shared.door.release(by_key(entries))
+            await self._shared.adapter.release(by_key(entries))
         except RedisError as error:
             # They stay pending with this name: recovery moves them when the process is gone.
             log.warning("%d entries not handed back: %s", len(entries), type(error).__name__)
-        self._shared.holding.settle(entries)
+        self._shared.in_flight.settle(entries)
 
     def _owed(self) -> str:
-        return f"{len(self._shared.holding)} entries stay pending and will be delivered again"
+        return f"{len(self._shared.in_flight)} entries stay pending and will be delivered again"
 
     def _now(self) -> float:
         return self._shared.clock()

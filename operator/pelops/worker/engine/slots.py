@@ -1,15 +1,15 @@
-"""Handlers run in lanes: tasks that handle one entry after another, as long as there are any.
+"""Handlers run in slots: tasks that handle one entry after another, as long as there are any.
 
-A task for each entry costs more than most handlers. So a lane awaits a handler directly, within its
-own task: one that never suspends costs a call. While it is suspended, the lane is; then other
-lanes, made when there is something to start, take what is next.
+A task for each entry costs more than most handlers. So a slot awaits a handler directly, within its
+own task: one that never suspends costs a call. While it is suspended, the slot is; then other
+slots, made when there is something to start, take what is next.
 
-    lane 1   handler of a ......(suspended)........ end of a | handler of d
-    lane 2             handler of b | handler of c .(suspended).
+    slot 1   handler of a ......(suspended)........ end of a | handler of d
+    slot 2             handler of b | handler of c .(suspended).
 
-To a handler its lane is a task like any other: `asyncio.timeout`, TaskGroup, cancellation and
+To a handler its slot is a task like any other: `asyncio.timeout`, TaskGroup, cancellation and
 libraries that look at the current task find what they expect, on every Python. What a handler
-leaves behind in its task, a changed context or a cancellation, ends the lane: no other sees it.
+leaves behind in its task, a changed context or a cancellation, ends the slot: no other sees it.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SLICE_S: Final = 0.02  # handlers that never suspend leave the event loop to oth
 Ended = Callable[[Entry, Outcome], None]
 
 
-class Lanes:
+class Slots:
     """Runs what is granted, at most `holding.concurrency` at once."""
 
     def __init__(
         self, shared: Shared, handler: Handler, *, ended: Ended, look: Callable[[], None]
     ) -> None:
-        self._holding = shared.holding
+        self._in_flight = shared.in_flight
         self._one: HandleOne | None = handler.one
         self._many: HandleMany | None = handler.many
         self._batch_size = shared.settings.batch_size
@@ -47,31 +47,31 @@ class Lanes:
         self._enough = shared.settings.acknowledge_count
         self.low = 0  # as soon as no more than so many are granted, others are to be
         self._tasks: set[Task[None]] = set()
-        self._unbegun = 0  # lanes that have not run yet
+        self._unbegun = 0  # slots that have not run yet
         self._turn_ends_s: float | None = None
 
     def wake(self) -> None:
-        """Something may be started: see to it that a lane does."""
+        """Something may be started: see to it that a slot does."""
         if self._may_begin():
             self._begin(1)
 
     def _may_begin(self) -> bool:
-        """Whether a new lane would find work: one that does not would end, and wake another."""
-        holding = self._holding
-        has_place = len(holding.running) < holding.concurrency
-        return has_place and bool(holding.granted) and not self._unbegun
+        """Whether a new slot would find work: one that does not would end, and wake another."""
+        in_flight = self._in_flight
+        has_place = len(in_flight.running) < in_flight.concurrency
+        return has_place and bool(in_flight.granted) and not self._unbegun
 
     @property
     def tasks(self) -> set[Task[None]]:
-        """The lanes, idle or not."""
+        """The slots, idle or not."""
         return self._tasks
 
-    def _begin(self, lanes: int) -> None:
+    def _begin(self, slots: int) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(lanes):
+        for _ in range(slots):
             task = loop.create_task(self._run(), name="pelops-lane")
             self._tasks.add(task)
-        self._unbegun += lanes
+        self._unbegun += slots
 
     async def _run(self) -> None:
         self._unbegun -= 1
@@ -86,18 +86,18 @@ class Lanes:
             elif self._many is not None:
                 await self._run_batches(task, self._many)
         except GeneratorExit:
-            pass  # it was seen to: nobody asks a lane how it ended
+            pass  # it was seen to: nobody asks a slot how it ended
         finally:
             self._tasks.discard(task)
             self.wake()
             self._look()
 
     def _spread(self) -> None:
-        """Handlers that suspend leave work to others: make as many lanes as there is work for."""
-        holding = self._holding
-        if holding.running:
-            free = holding.concurrency - len(holding.running) - 1
-            self._begin(max(min(free, len(holding.granted) - 1) - self._unbegun, 0))
+        """Handlers that suspend leave work to others: make as many slots as there is work for."""
+        in_flight = self._in_flight
+        if in_flight.running:
+            free = in_flight.concurrency - len(in_flight.running) - 1
+            self._begin(max(min(free, len(in_flight.granted) - 1) - self._unbegun, 0))
 
     def _is_turn_over(self) -> bool:
         """Whether handlers have kept the event loop for long enough since it came round."""
@@ -112,13 +112,13 @@ class Lanes:
 
     async def _run_each(self, task: Task[None], handle: HandleOne) -> None:  # noqa: C901
         # The hot path, written out: what is done here is done for every entry.
-        holding, clock, copy_context = self._holding, self._clock, contextvars.copy_context
-        granted, looks = holding.granted, (1, self._enough)
-        running, concurrency = holding.running, holding.concurrency
+        in_flight, clock, copy_context = self._in_flight, self._clock, contextvars.copy_context
+        granted, looks = in_flight.granted, (1, self._enough)
+        running, concurrency = in_flight.running, in_flight.concurrency
         context = copy_context()
         started_s = clock()
         ends_s = started_s + SLICE_S
-        while (entry := holding.start(task, started_s)) is not None:
+        while (entry := in_flight.start(task, started_s)) is not None:
             if granted and not self._unbegun and len(running) < concurrency:
                 self._begin(1)
             if len(granted) == self.low:
@@ -133,8 +133,8 @@ class Lanes:
             now_s = clock()
             if outcome is None and not entry.cancelled_for:
                 entry.seconds = now_s - started_s
-                holding.finish(entry)
-                if len(holding.done) in looks:
+                in_flight.finish(entry)
+                if len(in_flight.done) in looks:
                     self._look()
             elif outcome is not _RAISED:
                 self._end(entry, outcome, now_s - started_s)
@@ -179,17 +179,17 @@ class Lanes:
             self._end(entry, outcome, now_s - entry.started_s)
         else:
             entry.seconds = now_s - entry.started_s
-            self._holding.finish(entry)
+            self._in_flight.finish(entry)
             self._look()
 
     def _start_batch(self, task: Task[None]) -> list[Entry]:
         """The next entries for one call; one that has failed before goes by itself."""
-        granted, now_s = self._holding.granted, self._clock()
+        granted, now_s = self._in_flight.granted, self._clock()
         entries: list[Entry] = []
         while len(entries) < self._batch_size and granted:
             if entries and (granted[0].failures or entries[0].failures):
                 break
-            entry = self._holding.start(task, now_s)
+            entry = self._in_flight.start(task, now_s)
             if entry is None:
                 break
             entries.append(entry)

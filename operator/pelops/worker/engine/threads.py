@@ -69,11 +69,11 @@ class Threads:
                 error = raised
             del call, function
             try:
-                loop.call_soon_threadsafe(self._tell, inbox, future, result, error)
+                loop.call_soon_threadsafe(self._report, inbox, future, result, error)
             except RuntimeError:  # the loop has ended meanwhile
                 return
 
-    def _tell(
+    def _report(
         self,
         inbox: queue.SimpleQueue[_Call | None],
         future: asyncio.Future[Any],

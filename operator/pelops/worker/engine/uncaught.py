@@ -21,16 +21,16 @@ WRONG_SETTINGS: Final = 2  # the exit code
 Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
 
 
-class WrongSettings(InvalidSpec):
+class WrongWorkerSettings(InvalidSpec):
     """A variable or an argument is missing or wrong; the message names it."""
 
 
 @contextmanager
 def ends_with_a_line() -> Iterator[None]:
-    """A WrongSettings that leaves this, and then the process, is told without a traceback."""
+    """A WrongSettings that leaves this, and then the process, is reported without a traceback."""
     try:
         yield
-    except WrongSettings:
+    except WrongWorkerSettings:
         if not isinstance(sys.excepthook, _Hook):
             sys.excepthook = _Hook(sys.excepthook)
         raise
@@ -44,7 +44,7 @@ class _Hook:
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
         # At a prompt the exit code would end the session.
-        if not isinstance(error, WrongSettings) or hasattr(sys, "ps1"):
+        if not isinstance(error, WrongWorkerSettings) or hasattr(sys, "ps1"):
             self._former(kind, error, trace)
             return
         print(f"pelops.worker: {error}", file=sys.stderr, flush=True)

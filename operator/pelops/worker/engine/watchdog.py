@@ -16,7 +16,7 @@ from pelops.errors import PelopsError
 from pelops.worker.engine.acknowledgements import REFRESH_AT, by_key
 from pelops.worker.engine.shared import Shared
 from pelops.worker.entry import Entry
-from pelops.worker.server.adapter import Door, Outgoing
+from pelops.worker.server.adapter import GroupAdapter, Outgoing
 
 log = logging.getLogger("pelops.worker")
 
@@ -26,9 +26,9 @@ _MOST: Final = 1000  # entries in one call
 class Watchdog:
     """Looks at when the loop came round last."""
 
-    def __init__(self, shared: Shared, make_door: Callable[[], Door]) -> None:
-        self._make_door = make_door
-        self._holding = shared.holding
+    def __init__(self, shared: Shared, make_adapter: Callable[[], GroupAdapter]) -> None:
+        self._make_adapter = make_adapter
+        self._in_flight = shared.in_flight
         self._observer = shared.observer
         self._clock = shared.clock
         self._idle_s = shared.settings.idle_s
@@ -88,19 +88,19 @@ class Watchdog:
         self._observer.blocked(still_s)
         before_s = self._clock() - self._idle_s * REFRESH_AT
         try:
-            due = self._holding.due_for_refresh(before_s, _MOST)
+            due = self._in_flight.due_for_refresh(before_s, _MOST)
             if due:
                 asyncio.run(self._refresh(due))
         except (PelopsError, OSError, RuntimeError) as error:  # the holding changed meanwhile
             log.warning("refreshing for a blocked loop: %s: %s", type(error).__name__, error)
 
     async def _refresh(self, due: list[Entry]) -> None:
-        door = self._make_door()
+        adapter = self._make_adapter()
         asked_s = self._clock()
         try:
-            answer = await door.exchange(Outgoing(keeps=by_key(due)))
+            answer = await adapter.exchange(Outgoing(keeps=by_key(due)))
         finally:
-            await door.close()
+            await adapter.close()
         if answer.problem is not None:
             raise answer.problem
         for entry in due:

@@ -1,1 +1,1 @@
-"""The worker's door to Redis: with `pelops.redis_streams`, all that imports `redis`."""
+"""The worker's adapter for Redis: with `pelops.redis_streams`, all that imports `redis`."""

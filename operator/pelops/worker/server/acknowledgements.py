@@ -1,4 +1,4 @@
-"""Acknowledgements, marks and heartbeats of one round trip, and the answers to them."""
+"""Acknowledgements, started entries and heartbeats of one round trip, and the answers to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ class Saying:
     def say(
         self, outgoing: Outgoing, left: Collection[bytes] = ()
     ) -> tuple[list[Parts], list[tuple[Understand, bytes]]]:
-        """The commands, and beside each how to understand its reply; `left` stays marked."""
+        """The commands, and beside each how to understand its reply; `left` stays recorded as
+        started."""
         said = list(self._say(outgoing, left))
         return [command for command, _, _ in said], [(how, key) for _, how, key in said]
 
@@ -40,11 +41,11 @@ class Saying:
         for key, some in in_chunks(outgoing.checked_acks):
             args = {"deletes": self._deletes, "ids": some}
             yield names.run("acknowledge", {"source": key}, **args), _note_checked, key
-        if outgoing.marks is not None:
-            marks = b" ".join([*left, outgoing.marks]) if left else outgoing.marks
-            yield ("HSET", names.started, names.me, marks), _note_nothing, b""
+        if outgoing.started_ids is not None:
+            started_ids = b" ".join([*left, outgoing.started_ids]) if left else outgoing.started_ids
+            yield ("HSET", names.started, names.me, started_ids), _note_nothing, b""
         for key, some in in_chunks(outgoing.keeps):
-            yield names.recording("keep", key, "heartbeat", ids=some), _note_kept, key
+            yield names.recording("renew", key, "heartbeat", ids=some), _note_kept, key
 
     def _acknowledge(self, key: bytes, ids: Sequence[bytes]) -> Parts:
         if self._deletes:
@@ -79,7 +80,7 @@ def _note_checked(found: Exchanged, key: bytes, reply: Reply) -> None:
 
 
 def _note_kept(found: Exchanged, key: bytes, reply: Reply) -> None:
-    kept = worker_script("keep").read(reply)
+    kept = worker_script("renew").read(reply)
     if kept["lost"]:
         found.lost.setdefault(key, set()).update(kept["lost"])
     if kept["gone"]:

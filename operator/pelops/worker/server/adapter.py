@@ -3,8 +3,8 @@
 The errors are those of `pelops.errors`, by the question *did it happen?*: RedisUnavailable (no),
 OutcomeUnknown (perhaps), NoSuchGroup (no: wait for whoever makes the group), and
 AuthenticationFailed, PermissionDenied, UnsupportedServer, WrongType (no, and it will not by
-itself); beside them NameTaken. A door that was refused, or lost its connection, waits longer and
-longer before it tries again: callers just ask.
+itself); beside them NameTaken. An adapter that was refused, or lost its connection, waits longer
+and longer before it tries again: callers just ask.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NameTaken(RedisError):
     """Another process has begun under this consumer's name: it did not happen, and will later."""
 
 
-class Source(Enum):
+class DeliverySource(Enum):
     """How an entry came to this worker."""
 
     NEW = "new"  # by `>`; one with a delivery count was idle for too long elsewhere
@@ -41,7 +41,7 @@ class Delivered:
     """Entries of one stream that came together."""
 
     key: bytes  # to be acknowledged there
-    source: Source
+    source: DeliverySource
     entries: list[RawEntry]
 
 
@@ -59,9 +59,11 @@ class Outgoing:
 
     acks: Ids = field(default_factory=dict)
     checked_acks: Ids = field(default_factory=dict)  # acknowledged only if they are ours still
-    marks: bytes | None = None  # IDs of what has started, separated by spaces; None: as before
+    started_ids: bytes | None = (
+        None  # IDs of what has started, separated by spaces; None: as before
+    )
     keeps: Ids = field(default_factory=dict)  # to be refreshed if they are ours still
-    read: int = 0  # as `Door.read`, up to so many of each stream, without a wait
+    read: int = 0  # as `GroupAdapter.read`, up to so many of each stream, without a wait
 
 
 @dataclass(slots=True)
@@ -77,7 +79,7 @@ class Exchanged:
     problem: RedisError | None = None  # why something was refused, which then did not happen
 
 
-class Door(Protocol):
+class GroupAdapter(Protocol):
     """One worker's way to its group. `exchange` may run beside `read`, two of a kind may not."""
 
     @property
@@ -116,10 +118,10 @@ class Door(Protocol):
     async def reject(self, key: bytes, entry_id: bytes, *, reason: str, error: str) -> bool:
         """Dead-letter an entry that is ours; False: it is not, or nobody's any more."""
 
-    async def begin_alone(self, entry_id: bytes) -> int:
+    async def begin_isolated(self, entry_id: bytes) -> int:
         """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
 
-    async def end_alone(self, entry_id: bytes) -> None:
+    async def end_isolated(self, entry_id: bytes) -> None:
         """Such a run has ended, and its process has not: forget all of them."""
 
     async def release(self, ids: Ids) -> int:

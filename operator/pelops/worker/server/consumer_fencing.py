@@ -1,13 +1,14 @@
 """Whose a consumer's name is: of several processes, that of the one which began last.
 
     A begins, works         B begins under A's name       A says what it marks, and looks
-    boot record: A's   ->   boot record: B's         ->   it is B's: A stands by for an idle limit,
-                                                          then it begins anew, and B stands by
+    boot record: A's   ->   boot record: B's         ->   it is B's: A stands by for an processing
+                                                          timeout, then it begins anew, and B stands
+                                                          by
 
 So a process that is started again never waits for its predecessor: that one is dead, or it is cut
 off here. Whoever stands by reads nothing and starts nothing; what runs already it finishes and
 acknowledges, and the other one has left that alone, since it was marked. If the other one is gone
-without a word, its entries are worked after an idle limit at the latest.
+without a word, its entries are worked after an processing timeout at the latest.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ log = logging.getLogger("pelops.worker")
 PAUSE_S: Final = 0.5  # between two questions of a process that stands by
 
 
-class NameHolding:
+class ConsumerNameOwnership:
     """What one process knows of its name."""
 
-    def __init__(self, names: Names, idle_limit_ms: int, now: Callable[[], float]) -> None:
+    def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
         self.left: frozenset[bytes] = frozenset()  # what the other one had started at the last turn
         self.look: Parts = ("HGET", names.state, b"boot:" + names.me)
         self._name = names.me.decode("utf-8", "replace")
-        self._idle_s = idle_limit_ms / 1000
+        self._idle_s = processing_timeout_ms / 1000
         self._now = now
         self._boot_ms: int | None = None  # ours; None: this process has not begun
         self._until_s: float | None = None  # how long to stand by

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from pelops.errors import NoSuchGroup, PelopsError
 from pelops.worker.server.acknowledgements import in_chunks
-from pelops.worker.server.adapter import Delivered, Source
+from pelops.worker.server.adapter import Delivered, DeliverySource
+from pelops.worker.server.claims import Streams
 from pelops.worker.server.connection import Wire
 from pelops.worker.server.names import Names
-from pelops.worker.server.reading import Streams
 from pelops.worker.server.scripts import Parts, worker_script
 
 _START: Final = b"0-0"
@@ -18,7 +18,7 @@ _START: Final = b"0-0"
 _Pending = Sequence[Any]  # ID, consumer, idle time in ms, deliveries
 
 
-class History:
+class HistoryReader:
     """Reads page after page, and says that this worker has what it read."""
 
     def __init__(self, wire: Wire, names: Names, streams: Streams) -> None:
@@ -76,7 +76,7 @@ class History:
         """With their bodies, None for one that is gone; what is to be skipped is left out."""
         wanted = [(key, one) for key, some in listed.items() for one in some if one[0] not in skip]
         calls: list[Parts] = [("XRANGE", key, one[0], one[0]) for key, one in wanted]
-        pages = {key: Delivered(key, Source.HISTORY, []) for key in listed}
+        pages = {key: Delivered(key, DeliverySource.HISTORY, []) for key in listed}
         replies = await self._wire.ask(calls) if calls else []
         for (key, (entry_id, _, idle_ms, deliveries)), reply in zip(wanted, replies, strict=True):
             if isinstance(reply, PelopsError):
@@ -91,13 +91,13 @@ class History:
         page.entries = [entry for entry in mine if entry[1] is not None]
         gone = [entry[0] for entry in mine if entry[1] is None]
         kept = [entry[0] for entry in page.entries]
-        keeps, buries = self._calls("keep", page.key, kept), self._calls("bury", page.key, gone)
+        keeps, buries = self._calls("renew", page.key, kept), self._calls("bury", page.key, gone)
         replies = await self._wire.ask([*keeps, *buries]) if mine else []
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
         # What was acknowledged, or given to another, since it was listed.
-        keep = worker_script("keep")
+        keep = worker_script("renew")
         lost = {one for reply in replies[: len(keeps)] for one in keep.read(reply)["lost"]}
         page.entries = [entry for entry in page.entries if entry[0] not in lost]
         return bool(page.entries)

@@ -27,20 +27,23 @@ class Whereabouts:
         )
         self._members: list[Node] = []  # of a cluster, the one that answered last first
         self._is_alone = False  # no cluster, or one that may not be asked: MOVED tells the way
-        self._told: Node | None = None
+        self._reported: Node | None = None
 
     async def __call__(self) -> Node:
         """The node to connect to. Raises RedisUnavailable when nobody can tell."""
         if self._finder is not None:
             return await self._finder()
-        if self._told is not None:
-            told, self._told = self._told, None  # once: if it is wrong, the others are asked
-            return told
+        if self._reported is not None:
+            reported, self._reported = (
+                self._reported,
+                None,
+            )  # once: if it is wrong, the others are asked
+            return reported
         return self._seed if self._is_alone else await self._ask_cluster()
 
     def follow(self, redirect: Redirect) -> None:
         """Go where MOVED sent us, with the next connection."""
-        self._told = redirect.node
+        self._reported = redirect.node
 
     def aside(self, redirect: Redirect) -> Locate:
         """The way to where ASK sent us, which is nobody's way but this time."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pelops.redis_core.commands import Part
-from pelops.worker.server.place import Place
+from pelops.worker.server.place import WorkerPlace
 from pelops.worker.server.scripts import Parts, command_of, worker_script
 
 
@@ -16,7 +16,7 @@ class Names:
 
     stream: bytes
     retry: bytes
-    handover: bytes
+    offer_stream: bytes
     started: bytes
     state: bytes
     ledger: bytes
@@ -26,13 +26,13 @@ class Names:
     prefix: bytes
 
     @classmethod
-    def of(cls, place: Place) -> Names:
+    def of(cls, place: WorkerPlace) -> Names:
         """The names of this place."""
         keys = place.keys
         return cls(
             stream=keys.stream.encode(),
             retry=keys.retry.encode(),
-            handover=keys.handover.encode(),
+            offer_stream=keys.offer_stream.encode(),
             started=keys.started.encode(),
             state=keys.state.encode(),
             ledger=keys.ledger.encode(),
@@ -51,7 +51,7 @@ class Names:
             "state": self.state,
             "started": self.started,
             "retry": self.retry,
-            "handover": self.handover,
+            "offer_stream": self.offer_stream,
         }
 
     def run(

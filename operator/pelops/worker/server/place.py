@@ -38,13 +38,13 @@ _SPOKEN: Final = {  # what messages for authors of resources call it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WorkerPlace:
     """Where a worker works. Shows no secret."""
 
     endpoint: RedisEndpoint
     keys: GroupKeys
     consumer: str
-    idle_limit_ms: int = 30_000  # what has been idle for so long anywhere is claimed
+    processing_timeout_ms: int = 30_000  # what has been idle for so long anywhere is claimed
     field_prefix: str = "_"  # of the fields that recovery adds
     patience_s: float = 5.0  # with a server that owes an answer and says nothing
     deletes: bool = False  # acknowledged entries that no other group needs: by XACKDEL

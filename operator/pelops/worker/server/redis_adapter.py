@@ -1,4 +1,4 @@
-"""The door of a worker to real servers."""
+"""The adapter of a worker to real servers."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from pelops.worker.server.acknowledgements import Saying, in_chunks, understand
 from pelops.worker.server.adapter import (
     Boot,
     Delivered,
+    DeliverySource,
     Exchanged,
     Ids,
     NameTaken,
     Outgoing,
-    Source,
 )
+from pelops.worker.server.claims import Answer, Reading
 from pelops.worker.server.connection import Wire
-from pelops.worker.server.consumer_fencing import NameHolding
-from pelops.worker.server.history import History
+from pelops.worker.server.consumer_fencing import ConsumerNameOwnership
+from pelops.worker.server.history import HistoryReader
 from pelops.worker.server.location import Whereabouts
 from pelops.worker.server.names import Names
-from pelops.worker.server.place import Place
-from pelops.worker.server.reading import Answer, Reading
+from pelops.worker.server.place import WorkerPlace
 from pelops.worker.server.refusals import Refusals
 from pelops.worker.server.scripts import Parts, command_of, worker_script
 
 
-class RedisDoor:
+class RedisAdapter:
     """A `Door` to Redis or Valkey: standalone, behind Sentinels, or a cluster.
 
     Two connections: one waits for entries, the other says what became of them. Raises InvalidSpec
     when the certificates of the place cannot be read.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: WorkerPlace) -> None:
         endpoint = place.endpoint
         login = Login.of(endpoint, build_ssl_context(endpoint))
         whereabouts = Whereabouts(endpoint, place.keys.slot, login)
@@ -56,8 +56,8 @@ class RedisDoor:
         self._acts = Wire(whereabouts, login, place.patience_s, self._refusals)
         self._reading = Reading(place, self._names, time.monotonic)
         self._saying = Saying(self._names, deletes=place.deletes)
-        self._history = History(self._reads, self._names, self._reading.streams)
-        self._name = NameHolding(self._names, place.idle_limit_ms, time.monotonic)
+        self._history = HistoryReader(self._reads, self._names, self._reading.streams)
+        self._name = ConsumerNameOwnership(self._names, place.processing_timeout_ms, time.monotonic)
         self._regaining = asyncio.Lock()
         self._judged_in = 0  # the epoch in which it was found out what the server can do
 
@@ -111,7 +111,7 @@ class RedisDoor:
                 return await self._finish(outgoing, error)
         commands, ways = self._saying.say(outgoing, self._name.left)
         said = len(commands)
-        says_what_it_has = outgoing.marks is not None or bool(outgoing.keeps)
+        says_what_it_has = outgoing.started_ids is not None or bool(outgoing.keeps)
         looks = says_what_it_has and self._name.is_known
         if looks:
             commands.append(self._name.look)
@@ -141,12 +141,12 @@ class RedisDoor:
         self._raise_refusal(answer)
         return answer.verdict == "rejected"
 
-    async def begin_alone(self, entry_id: bytes) -> int:
+    async def begin_isolated(self, entry_id: bytes) -> int:
         """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
         count = ("HINCRBY", self._names.state, b"alone:" + entry_id, 1)
         return int(await self._acts.ask_one(count))
 
-    async def end_alone(self, entry_id: bytes) -> None:
+    async def end_isolated(self, entry_id: bytes) -> None:
         """Such a run has ended, and its process has not: forget all of them."""
         await self._acts.ask_one(("HDEL", self._names.state, b"alone:" + entry_id))
 
@@ -166,7 +166,7 @@ class RedisDoor:
         if self._name.is_taken:
             return False
         names = self._names
-        call = names.run("leave", {"others": (names.retry, names.handover)})
+        call = names.run("leave", {"others": (names.retry, names.offer_stream)})
         answer = worker_script("leave").read(await self._acts.ask_one(call))
         self._raise_refusal(answer)
         return answer.verdict != "owns-entries"
@@ -194,10 +194,10 @@ class RedisDoor:
 
     async def _finish(self, outgoing: Outgoing, error: NameTaken) -> Exchanged:
         """Say what is done and what lives, and start nothing: the name is another process's."""
-        commands, ways = self._saying.say(replace(outgoing, marks=None, read=0), ())
+        commands, ways = self._saying.say(replace(outgoing, started_ids=None, read=0), ())
         replies = await self._acts.ask(commands) if commands else []
         found = understand(replies, ways)
-        found.problem = found.problem or (error if outgoing.marks is not None else None)
+        found.problem = found.problem or (error if outgoing.started_ids is not None else None)
         return found
 
     def _hear_of_name(self, boot: Reply, found: Exchanged) -> None:
@@ -231,12 +231,12 @@ class RedisDoor:
         try:
             replies = await wire.ask(answer.offers)
         except PelopsError:
-            return answer.delivered  # what was read counts; the next sweep offers the rest again
+            return answer.delivered  # what was read counts; the next scan offers the rest again
         taken = [reply for reply in replies if isinstance(reply, list) and reply]
         stream = self._names.stream
         return [
             *answer.delivered,
-            *(Delivered(stream, Source.HANDED_OVER, entries) for entries in taken),
+            *(Delivered(stream, DeliverySource.HANDED_OVER, entries) for entries in taken),
         ]
 
     def _judge_anew(self) -> None:
@@ -250,7 +250,7 @@ class RedisDoor:
             "release",
             key,
             "release",
-            idle_limit_ms=self._place.idle_limit_ms,
+            processing_timeout_ms=self._place.processing_timeout_ms,
             may_age=not reading.knows_claim,
             may_offer=key == names.stream and reading.streams.may_offer,
             ids=ids,

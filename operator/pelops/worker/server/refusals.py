@@ -51,26 +51,28 @@ class Refusals:
         """The same error, telling what it is about; `found` is what the probes answered."""
         wrong, place = found or ([], 0)
         if isinstance(error, WrongType):
-            return self.wrong_type(*_two(wrong, default=(_tell_keys(command), "another type")))
+            return self.wrong_type(*_two(wrong, default=(_report_keys(command), "another type")))
         if isinstance(error, PermissionDenied) and error.command:
             return self.denied(error.command, error.key)
         if isinstance(error, PermissionDenied):
             if isinstance(place, int) and place > 0:
                 need = self.needs[place - 1]
                 return self.denied(need.command, need.named_key)
-            return self.denied(str(command[0]).lower(), _tell_keys(command))
+            return self.denied(str(command[0]).lower(), _report_keys(command))
         return error
 
     def denied(self, command: str, key: str | None) -> PermissionDenied:
         """The ACL forbids this command, altogether or on this key."""
         on_key = f" on {key}" if key else ""
-        told = f"the ACL of the Redis user forbids {command}{on_key}; grant it: `{self.remedy}`"
-        return PermissionDenied(told, command=command, key=key)
+        message = f"the ACL of the Redis user forbids {command}{on_key}; grant it: `{self.remedy}`"
+        return PermissionDenied(message, command=command, key=key)
 
     def wrong_type(self, key: str, found: str) -> WrongType:
         """A key of the group is somebody else's."""
-        told = f"{key} holds {found}, which is not Pelops'; rename that key, or use another stream"
-        return WrongType(told, key=key, found=found)
+        message = (
+            f"{key} holds {found}, which is not Pelops'; rename that key, or use another stream"
+        )
+        return WrongType(message, key=key, found=found)
 
 
 def is_vague(reply: Reply) -> bool:
@@ -85,7 +87,7 @@ def _two(found: Reply, default: tuple[str, str]) -> tuple[str, str]:
     return first, second
 
 
-def _tell_keys(command: Parts) -> str:
+def _report_keys(command: Parts) -> str:
     """The keys that a command names."""
     name = str(command[0])
     if name.startswith("EVAL"):

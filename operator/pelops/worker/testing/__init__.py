@@ -16,12 +16,12 @@
         group.run(worker)
         assert shipped == [b"17", b"17"] and not group.pending
 
-The worker is the real one; only what stands behind its door is not. Time passes when all wait, at
-once: a run takes as long as its handlers compute, and takes the same course each time.
+The worker is the real one; only what stands behind its adapter is not. Time passes when all wait,
+at once: a run takes as long as its handlers compute, and takes the same course each time.
 """
 
-from pelops.worker.testing.adapter import MemoryDoor
+from pelops.worker.testing.adapter import MemoryAdapter
 from pelops.worker.testing.clock import MovableClock
 from pelops.worker.testing.group import Ended, MemoryGroup, Pending
 
-__all__ = ["Ended", "MemoryDoor", "MemoryGroup", "MovableClock", "Pending"]
+__all__ = ["Ended", "MemoryAdapter", "MemoryGroup", "MovableClock", "Pending"]

@@ -1,4 +1,4 @@
-"""A worker's door to a group in memory."""
+"""A worker's adapter to a group in memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from pelops.errors import NoSuchGroup, OutcomeUnknown
-from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Ids, Outgoing, Source
+from pelops.worker.server.adapter import Boot, Delivered, DeliverySource, Exchanged, Ids, Outgoing
 from pelops.worker.testing.memory import MemoryStream, order_of
 from pelops.worker.testing.world import World
 
 ROUND_TRIP_S: Final = 0.001
 
 
-class MemoryDoor:
+class MemoryAdapter:
     """A `Door` as of a server that has CLAIM; the contract suite keeps it honest."""
 
     def __init__(self, world: World, consumer: str) -> None:
@@ -77,8 +77,8 @@ class MemoryDoor:
         await self._reach()
         found = Exchanged()
         self._acknowledge(outgoing, found)
-        if outgoing.marks is not None:
-            self._world.started[self.me] = outgoing.marks
+        if outgoing.started_ids is not None:
+            self._world.started[self.me] = outgoing.started_ids
         try:
             self._keep(outgoing.keeps, found)
             if outgoing.read > 0:
@@ -109,16 +109,16 @@ class MemoryDoor:
         self._world.wake()
         return there
 
-    async def begin_alone(self, entry_id: bytes) -> int:
+    async def begin_isolated(self, entry_id: bytes) -> int:
         """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
         await self._reach()
-        self._world.alone[entry_id] = self._world.alone.get(entry_id, 0) + 1
-        return self._world.alone[entry_id]
+        self._world.isolated[entry_id] = self._world.isolated.get(entry_id, 0) + 1
+        return self._world.isolated[entry_id]
 
-    async def end_alone(self, entry_id: bytes) -> None:
+    async def end_isolated(self, entry_id: bytes) -> None:
         """Such a run has ended, and its process has not: forget all of them."""
         await self._reach()
-        self._world.alone.pop(entry_id, None)
+        self._world.isolated.pop(entry_id, None)
 
     async def release(self, ids: Ids) -> int:
         """Hand entries back that have not been started; how many others may take at once."""
@@ -155,14 +155,14 @@ class MemoryDoor:
         now_ms = world.clock.now_ms
         found: list[Delivered] = []
         for key, stream in world.streams.items():
-            idle = stream.find_idle(world.idle_limit_ms, now_ms)[:count]
+            idle = stream.find_idle(world.processing_timeout_ms, now_ms)[:count]
             entries = stream.take(self.me, idle, now_ms)
             entries += stream.take_new(self.me, count - len(entries), now_ms)
             if entries:
-                found.append(Delivered(key, Source.NEW, entries))
+                found.append(Delivered(key, DeliverySource.NEW, entries))
         offered = world.take_over(self.me)
         if offered:
-            found.append(Delivered(world.main.key, Source.HANDED_OVER, offered))
+            found.append(Delivered(world.main.key, DeliverySource.HANDED_OVER, offered))
         return found
 
     def _history(
@@ -178,7 +178,7 @@ class MemoryDoor:
                 self._world.bury(stream, one)
         there = [one for one in ids if one in stream.bodies][:count]
         entries = stream.take(self.me, there, self._world.clock.now_ms)
-        return Delivered(stream.key, Source.HISTORY, entries)
+        return Delivered(stream.key, DeliverySource.HISTORY, entries)
 
     def _acknowledge(self, outgoing: Outgoing, found: Exchanged) -> None:
         streams = self._world.streams

@@ -8,16 +8,16 @@ from typing import NoReturn, Unpack
 
 from pelops.domain.naming import derive_keys
 from pelops.errors import RedisError, RedisUnavailable
+from pelops.worker.engine.key_order import OrderBy
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.ordering import OrderBy
 from pelops.worker.producer import Fields, flatten
-from pelops.worker.settings import Settings
-from pelops.worker.testing.adapter import MemoryDoor
+from pelops.worker.settings import WorkerSettings
+from pelops.worker.testing.adapter import MemoryAdapter
 from pelops.worker.testing.clock import MovableClock
 from pelops.worker.testing.memory import MemoryStream
-from pelops.worker.testing.running import Process
+from pelops.worker.testing.simulated_run import Process
 from pelops.worker.testing.world import World
-from pelops.worker.worker import Options, Worker
+from pelops.worker.worker import Worker, WorkerOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,21 +47,24 @@ class MemoryGroup:
         stream: str = "orders",
         group: str = "workers",
         *,
-        idle_limit_ms: int = 30_000,
+        processing_timeout_ms: int = 30_000,
         field_prefix: str = "_",
         clock: MovableClock | None = None,
     ) -> None:
         self.clock = clock or MovableClock()
         self.keys = derive_keys(stream, group)
         self.world = World(
-            self.keys, self.clock, idle_limit_ms=idle_limit_ms, prefix=field_prefix.encode()
+            self.keys,
+            self.clock,
+            processing_timeout_ms=processing_timeout_ms,
+            prefix=field_prefix.encode(),
         )
         self._running: Process | None = None
 
     # What is in it.
 
     def add(self, fields: Fields, *, failures: int = 0) -> str:
-        """A new entry; its ID. With `failures`: a copy that was charged with so many crashes."""
+        """A new entry; its ID. With `failures`: a copy with so many failed attempts."""
         flat = [part if isinstance(part, bytes) else str(part).encode() for part in flatten(fields)]
         stream = self.world.main
         if failures:
@@ -134,8 +137,8 @@ class MemoryGroup:
 
     def lose_answer(self) -> None:
         """The next exchange of the running worker happens, and it does not learn of it."""
-        for door in self._now_running().doors:
-            door.loses_answer = True
+        for adapter in self._now_running().adapters:
+            adapter.loses_answer = True
 
     def crash(self) -> NoReturn:
         """End the running worker's process here: what it has not said is never said.
@@ -147,12 +150,12 @@ class MemoryGroup:
 
     # Who works it.
 
-    def door(self, consumer: str = "worker") -> MemoryDoor:
-        """A door of a process with this consumer name."""
-        door = MemoryDoor(self.world, consumer)
+    def adapter(self, consumer: str = "worker") -> MemoryAdapter:
+        """An adapter of a process with this consumer name."""
+        adapter = MemoryAdapter(self.world, consumer)
         if self._running is not None:
-            self._running.doors.append(door)
-        return door
+            self._running.adapters.append(adapter)
+        return adapter
 
     def worker(
         self,
@@ -160,14 +163,14 @@ class MemoryGroup:
         *,
         observer: Observer | None = None,
         order_by: OrderBy | None = None,
-        **options: Unpack[Options],
+        **options: Unpack[WorkerOptions],
     ) -> Worker:
         """A worker of this group; each run of it is a new process of the same name."""
-        options.setdefault("idle_limit_ms", self.world.idle_limit_ms)
+        options.setdefault("processing_timeout_ms", self.world.processing_timeout_ms)
         options.setdefault("field_prefix", self.world.prefix.decode())
         return Worker(
-            partial(self.door, consumer),
-            Settings(**options),
+            partial(self.adapter, consumer),
+            WorkerSettings(**options),
             observer=observer,
             order_by=order_by,
             clock=self.clock,

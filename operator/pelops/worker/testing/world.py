@@ -1,4 +1,4 @@
-"""A group's streams and what is remembered beside them, as doors share them."""
+"""A group's streams and what is remembered beside them, as adapters share them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pelops.domain.dead_letters import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
 from pelops.errors import NoSuchGroup, RedisError
-from pelops.worker.entry import has_charge_pairs
+from pelops.worker.entry import has_attempt_pairs
 from pelops.worker.server.adapter import RawEntry
 from pelops.worker.testing.clock import MovableClock
 from pelops.worker.testing.memory import Ids, MemoryStream, Owned
@@ -20,18 +20,18 @@ class World:
     """One Redis, as far as one group is concerned."""
 
     def __init__(
-        self, keys: GroupKeys, clock: MovableClock, *, idle_limit_ms: int, prefix: bytes
+        self, keys: GroupKeys, clock: MovableClock, *, processing_timeout_ms: int, prefix: bytes
     ) -> None:
         self.keys = keys
         self.clock = clock
-        self.idle_limit_ms = idle_limit_ms
+        self.processing_timeout_ms = processing_timeout_ms
         self.prefix = prefix
         ids = Ids()
         self.main = MemoryStream(keys.stream.encode(), ids)
         self.retry = MemoryStream(keys.retry.encode(), ids)
         self.offers: list[tuple[bytes, int, list[bytes]]] = []  # owner, before, IDs
         self.started: dict[bytes, bytes] = {}
-        self.alone: dict[bytes, int] = {}  # runs of entries that began alone and did not end
+        self.isolated: dict[bytes, int] = {}  # runs of entries that began alone and did not end
         self.boots: dict[bytes, int] = {}
         self.consumers: set[bytes] = set()
         self.letters: list[dict[bytes, bytes]] = []
@@ -74,7 +74,7 @@ class World:
             timer.cancel()
             self._sleepers.discard(sleeper)
 
-    # What doors ask for.
+    # What adapters ask for.
 
     def take_over(self, me: bytes) -> list[RawEntry]:
         """What the operator offers, as far as its owners had it since before the offer."""
@@ -100,9 +100,9 @@ class World:
         """A dead letter with the fields that the scripts write."""
         flat = stream.bodies.get(entry_id, [])
         root, retries = entry_id, b"0"
-        if has_charge_pairs(flat, self.prefix):
+        if has_attempt_pairs(flat, self.prefix):
             root, retries, flat = flat[-3], flat[-1], flat[:-4]
-        told = {
+        reported = {
             "original_id": root,
             "stream": stream.key,
             "group": self.keys.group.encode(),
@@ -115,12 +115,12 @@ class World:
             "dead_lettered_ms": b"%d" % self.clock.now_ms,
         }
         letter = dict(zip(flat[::2], flat[1::2], strict=True))
-        added = {self.prefix + name.encode(): told[name] for name in LETTER_FIELDS}
+        added = {self.prefix + name.encode(): reported[name] for name in LETTER_FIELDS}
         self.letters.append(letter | added)
 
     def age(self, ids: Iterable[bytes], stream: MemoryStream) -> int:
         """Have others claim these at the next opportunity; how many there are."""
-        at_ms = self.clock.now_ms - self.idle_limit_ms
+        at_ms = self.clock.now_ms - self.processing_timeout_ms
         found = [stream.pending[one] for one in ids if one in stream.pending]
         for owned in found:
             owned.delivered_ms = min(owned.delivered_ms, at_ms)

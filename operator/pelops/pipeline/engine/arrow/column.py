@@ -37,8 +37,10 @@ class Scope:
 
     def take(self, places: pa.Array) -> Scope:
         """Some of the rows."""
-        told = {n: one if is_scalar(one) else one.take(places) for n, one in self.columns.items()}
-        return Scope(told, len(places))
+        reported = {
+            n: one if is_scalar(one) else one.take(places) for n, one in self.columns.items()
+        }
+        return Scope(reported, len(places))
 
     def array(self, name: str) -> pa.Array:
         """A column by its name, or a field of one, with a value for every row."""
@@ -252,8 +254,8 @@ class When(Column):
             found = cast(found, common_type(kinds | {found.type}))
         masks = _first_that_hold([holds for holds, _ in branches])
         for (_, value), mask in zip(reversed(branches), reversed(masks), strict=True):
-            told = _where(value, mask, scope) if value.is_costly else value.evaluate(scope)
-            found = choose(mask, told, found)
+            reported = _where(value, mask, scope) if value.is_costly else value.evaluate(scope)
+            found = choose(mask, reported, found)
         return found
 
     def _settle(
@@ -341,11 +343,11 @@ def _compare(name: str, one: Column, other: Any) -> Column:
 def _where(value: Column, mask: pa.Array, scope: Scope) -> pa.Array:
     """A value that is costly, worked out for the rows of the mask only; null in the others."""
     chosen = pc.indices_nonzero(mask)
-    told = value.array(scope.take(chosen))
+    reported = value.array(scope.take(chosen))
     places: list[int | None] = [None] * scope.size
     for at, row in enumerate(chosen.to_pylist()):
         places[row] = at
-    return told.take(pa.array(places, pa.int64()))
+    return reported.take(pa.array(places, pa.int64()))
 
 
 def by_python(column: Column, action: Callable[[Any], Any], kind: pa.DataType) -> Column:
@@ -357,8 +359,8 @@ def by_python(column: Column, action: Callable[[Any], Any], kind: pa.DataType) -
             return pa.scalar(None if not found.is_valid else action(found.as_py()), kind)
         if found.null_count == len(found):
             return pa.nulls(len(found), kind)
-        told = (None if one is None else action(one) for one in texts(found))
-        return pa.array(list(told), kind)
+        reported = (None if one is None else action(one) for one in texts(found))
+        return pa.array(list(reported), kind)
 
     return Column(evaluate)
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pelops.pipeline.engine.arrow import functions
+from pelops.pipeline.engine.arrow.aggregation import group_rows
 from pelops.pipeline.engine.arrow.column import Column, Scope, as_column, named
-from pelops.pipeline.engine.arrow.grouping import group_rows
 from pelops.pipeline.engine.arrow.types import plain, spark_schema
 from pelops.pipeline.engine.arrow.values import (
     Value,
@@ -72,23 +72,23 @@ class Frame:
 
     def select(self, *columns: Any) -> Frame:
         given = list(columns[0]) if len(columns) == 1 and isinstance(columns[0], list) else columns
-        told: dict[str, Value] = {}
+        reported: dict[str, Value] = {}
         parents: pa.Array | None = None
         for one in given:
             if isinstance(one, str) and one.endswith("*"):
-                self._put_all(told, one)
+                self._put_all(reported, one)
                 continue
             column = named(one)
             found = self._work_out(column)
             if column.explodes:
                 parents = pc.list_parent_indices(found).cast(pa.int64())
                 found = found.flatten()
-            _put(told, column.name, found)
+            _put(reported, column.name, found)
         if parents is None:
-            return Frame(told, self._scope.size)
+            return Frame(reported, self._scope.size)
         exploded = {
             name: one if is_scalar(one) or named(given[place]).explodes else one.take(parents)
-            for place, (name, one) in enumerate(told.items())
+            for place, (name, one) in enumerate(reported.items())
         }
         return Frame(exploded, len(parents))
 
@@ -100,15 +100,15 @@ class Frame:
     def _arrays(self) -> dict[str, pa.Array]:
         return {name: spread(one, self._scope.size) for name, one in self._scope.columns.items()}
 
-    def _put_all(self, told: dict[str, Value], star: str) -> None:
+    def _put_all(self, reported: dict[str, Value], star: str) -> None:
         if star == "*":
             for name, one in self._scope.columns.items():
-                _put(told, name, one)
+                _put(reported, name, one)
             return
         kind = self._scope.find(star[:-2])
         for place in range(kind.type.num_fields):
             name = kind.type.field(place).name
-            _put(told, name, pc.struct_field(kind, name))
+            _put(reported, name, pc.struct_field(kind, name))
 
     def where(self, condition: Given) -> Frame:
         holds = pc.fill_null(named(condition).array(self._scope), False)
@@ -122,17 +122,17 @@ class Frame:
         return self.withColumns({name: value})
 
     def withColumns(self, values: Mapping[str, Column]) -> Frame:  # noqa: N802
-        told = {name: self._work_out(as_column(one)) for name, one in values.items()}
-        return Frame({**self._scope.columns, **told}, self._scope.size)
+        reported = {name: self._work_out(as_column(one)) for name, one in values.items()}
+        return Frame({**self._scope.columns, **reported}, self._scope.size)
 
     def withColumnRenamed(self, name: str, new: str) -> Frame:  # noqa: N802
         return self.withColumnsRenamed({name: new})
 
     def withColumnsRenamed(self, names: Mapping[str, str]) -> Frame:  # noqa: N802
-        told: dict[str, Value] = {}
+        reported: dict[str, Value] = {}
         for name, one in self._scope.columns.items():
-            _put(told, names.get(name, name), one)
-        return Frame(told, self._scope.size)
+            _put(reported, names.get(name, name), one)
+        return Frame(reported, self._scope.size)
 
     def drop(self, *names: str) -> Frame:
         left = {name: one for name, one in self._scope.columns.items() if name not in names}
@@ -149,8 +149,8 @@ class Frame:
         if len(self.columns) != len(other.columns):
             raise ValueError(f"{self.columns} and {other.columns} are not as many columns")
         pairs = zip(self._arrays().items(), other._arrays().values(), strict=True)
-        told = {name: pa.concat_arrays(align([one, two])) for (name, one), two in pairs}
-        return Frame(told, self._scope.size + other._scope.size)
+        reported = {name: pa.concat_arrays(align([one, two])) for (name, one), two in pairs}
+        return Frame(reported, self._scope.size + other._scope.size)
 
     union = unionAll
 
@@ -167,10 +167,10 @@ class Frame:
 
     def groupBy(self, *keys: Any) -> Groups:  # noqa: N802
         given = list(keys[0]) if len(keys) == 1 and isinstance(keys[0], list) else keys
-        told: dict[str, pa.Array] = {}
+        reported: dict[str, pa.Array] = {}
         for key in map(named, given):
-            _put(told, key.name, key.array(self._scope))
-        return Groups(group_rows(self._scope, told))
+            _put(reported, key.name, key.array(self._scope))
+        return Groups(group_rows(self._scope, reported))
 
     groupby = groupBy
 
@@ -254,23 +254,23 @@ class Groups:
         self._groups = groups
 
     def agg(self, *columns: Column) -> Frame:
-        told = dict(self._groups.columns)
+        reported = dict(self._groups.columns)
         for place, one in enumerate(columns):
             # What has no name of its own is found by its place.
-            name = one.name if one.name not in told else f"{one.name}#{place}"
-            _put(told, name, one.array(self._groups))
-        return Frame(told, self._groups.size)
+            name = one.name if one.name not in reported else f"{one.name}#{place}"
+            _put(reported, name, one.array(self._groups))
+        return Frame(reported, self._groups.size)
 
     def count(self) -> Frame:
         return self.agg(functions.count("*").alias("count"))
 
 
-def _put(told: dict[str, Value], name: str, values: Value) -> None:
+def _put(reported: dict[str, Value], name: str, values: Value) -> None:
     if not name:
         raise ValueError("a column has no name: give it one with alias()")
-    if name in told:
+    if name in reported:
         raise ValueError(f"there would be two columns {name!r}")
-    told[name] = values
+    reported[name] = values
 
 
 def _join(left: Scope, right: Scope, names: Sequence[str], how: str) -> Frame:
@@ -284,17 +284,17 @@ def _join(left: Scope, right: Scope, names: Sequence[str], how: str) -> Frame:
         found = left.take(pc.indices_nonzero(wanted))
         return Frame(found.columns, found.size)
     one, two = _pairs(ours, theirs, how)
-    told: dict[str, Value] = {}
+    reported: dict[str, Value] = {}
     for name in names:
         found, other = align([left.array(name).take(one), right.array(name).take(two)])
-        told[name] = choose(pc.is_valid(one), found, other) if how in _FULL else found
+        reported[name] = choose(pc.is_valid(one), found, other) if how in _FULL else found
     for scope, places in ((left, one), (right, two)):
         for name, values in scope.columns.items():
             if name in names:
                 continue
             is_constant = is_scalar(values) and not places.null_count
-            _put(told, name, values if is_constant else scope.array(name).take(places))
-    return Frame(told, len(one))
+            _put(reported, name, values if is_constant else scope.array(name).take(places))
+    return Frame(reported, len(one))
 
 
 def _in_range(left: Scope, right: Scope, name: str) -> Scope:
@@ -333,29 +333,29 @@ def _coded(one: pa.Array, two: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Values as their places among the different ones of the second array."""
     if pa.types.is_null(one.type):
         return pa.nulls(len(one), pa.int64()), pa.nulls(len(two), pa.int64())
-    told = two.dictionary_encode()
-    found = pc.index_in(one, value_set=told.dictionary)
-    return found.cast(pa.int64()), told.indices.cast(pa.int64())
+    reported = two.dictionary_encode()
+    found = pc.index_in(one, value_set=reported.dictionary)
+    return found.cast(pa.int64()), reported.indices.cast(pa.int64())
 
 
 def _pairs(ours: pa.Array, theirs: pa.Array, how: str) -> tuple[pa.Array, pa.Array]:
     """The rows that go together, in the order of ours; null for none."""
-    told = theirs.drop_null()
-    if len(told) != pc.count_distinct(told).as_py():
+    reported = theirs.drop_null()
+    if len(reported) != pc.count_distinct(reported).as_py():
         pairs = _match(ours.to_pylist(), theirs.to_pylist(), how in _INNER)
         one = pa.array((pair[0] for pair in pairs), pa.int64())
         two = pa.array((pair[1] for pair in pairs), pa.int64())
     else:
         places = pc.indices_nonzero(pc.is_valid(theirs)).cast(pa.int64())
-        two = places.take(pc.index_in(ours, value_set=told))
+        two = places.take(pc.index_in(ours, value_set=reported))
         two = pc.if_else(pc.is_valid(ours), two, None)
         one = positions(len(ours))
         if how in _INNER:
             matched = pc.is_valid(two)
             one, two = one.filter(matched), two.filter(matched)
     if how in _FULL:
-        is_told = pc.and_(pc.is_valid(theirs), pc.is_in(theirs, value_set=ours.drop_null()))
-        alone = pc.indices_nonzero(pc.invert(is_told)).cast(pa.int64())
+        is_reported = pc.and_(pc.is_valid(theirs), pc.is_in(theirs, value_set=ours.drop_null()))
+        alone = pc.indices_nonzero(pc.invert(is_reported)).cast(pa.int64())
         one = pa.concat_arrays([one, pa.nulls(len(alone), pa.int64())])
         two = pa.concat_arrays([two, alone])
     return one, two

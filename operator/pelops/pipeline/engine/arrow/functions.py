@@ -13,6 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pelops.pipeline.engine.arrow.aggregation import (
+    aggregate,
+    best_lists,
+    best_rows,
+    fold_by,
+    list_array,
+    values_of_groups,
+)
 from pelops.pipeline.engine.arrow.column import (
     Column,
     Scope,
@@ -21,14 +29,6 @@ from pelops.pipeline.engine.arrow.column import (
     by_python,
     named,
     texts,
-)
-from pelops.pipeline.engine.arrow.grouping import (
-    aggregate,
-    best_lists,
-    best_rows,
-    fold_by,
-    list_array,
-    values_of_groups,
 )
 from pelops.pipeline.engine.arrow.types import MOMENT, parse_return
 from pelops.pipeline.engine.arrow.values import (
@@ -68,10 +68,10 @@ def coalesce(*columns: Given) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         found = align([one.array(scope) for one in given])
-        told = found[-1]
+        reported = found[-1]
         for one in reversed(found[:-1]):
-            told = choose(pc.is_valid(one), one, told)
-        return told
+            reported = choose(pc.is_valid(one), one, reported)
+        return reported
 
     return Column(evaluate)
 
@@ -122,8 +122,8 @@ def concat(*columns: Given) -> Column:
         parts = [one.evaluate(scope) for one in given]
         if any(is_all_null(part) for part in parts):
             return pa.scalar(None, pa.string())
-        told = [cast(part, pa.string()) for part in parts]
-        return pc.binary_join_element_wise(*told, "", null_handling="emit_null")
+        reported = [cast(part, pa.string()) for part in parts]
+        return pc.binary_join_element_wise(*reported, "", null_handling="emit_null")
 
     return Column(evaluate)
 
@@ -220,8 +220,8 @@ def to_json(value: Given) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         rows = given.array(scope).to_pylist()
-        told = ({name: part for name, part in row.items() if part is not None} for row in rows)
-        dumped = [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in told]
+        reported = ({name: part for name, part in row.items() if part is not None} for row in rows)
+        dumped = [json.dumps(one, ensure_ascii=False, separators=(",", ":")) for one in reported]
         return pa.array(dumped, pa.string())
 
     return Column(evaluate)
@@ -277,10 +277,10 @@ def transform(value: Given, action: Callable[[Column], Column]) -> Column:
     def evaluate(scope: Scope) -> Value:
         found = given.array(scope)
         elements = found.flatten()
-        told = changed.array(Scope({_ELEMENT: elements}, len(elements)))
+        reported = changed.array(Scope({_ELEMENT: elements}, len(elements)))
         lengths = [n or 0 for n in pc.list_value_length(found).to_pylist()]
         offsets = pa.array(accumulate(lengths, initial=0), pa.int32())
-        return pa.ListArray.from_arrays(offsets, told)
+        return pa.ListArray.from_arrays(offsets, reported)
 
     return Column(evaluate)
 
@@ -310,8 +310,8 @@ def array_position(value: Given, wanted: Any) -> Column:
 
     def evaluate(scope: Scope) -> Value:
         pairs = zip(given.array(scope).to_pylist(), sought.array(scope).to_pylist(), strict=True)
-        told = [one.index(what) + 1 if what in one else 0 for one, what in pairs]
-        return pa.array(told, pa.int64())
+        reported = [one.index(what) + 1 if what in one else 0 for one, what in pairs]
+        return pa.array(reported, pa.int64())
 
     return Column(evaluate)
 
@@ -414,11 +414,11 @@ def min_by(value: Given, order: Given, most: int | None = None) -> Column:
     """The value of the row that is first in an order; of so many rows a list of them."""
     if most is None:
         return _value_by(named(value), named(order), is_falling=False)
-    told, ranked = named(value), named(order)
+    reported, ranked = named(value), named(order)
 
     def evaluate(scope: Scope) -> Value:
         rows = _rows(scope)
-        return list_array(best_lists(ranked.array(rows), scope, most), told.array(rows))
+        return list_array(best_lists(ranked.array(rows), scope, most), reported.array(rows))
 
     return Column(evaluate)
 
@@ -483,7 +483,7 @@ def _value_by(value: Column, order: Column, *, is_falling: bool) -> Column:
 
 def _rows(scope: Scope) -> Scope:
     if scope.rows is None:
-        raise TypeError("this tells of groups: use it in agg()")
+        raise TypeError("this reports groups: use it in agg()")
     return scope.rows
 
 

@@ -29,8 +29,8 @@ class ArrowSession:
         self._storage = storage
 
     @property
-    def read(self) -> Reader:
-        return Reader(self._storage)
+    def read(self) -> FrameReader:
+        return FrameReader(self._storage)
 
     def createDataFrame(self, rows: Iterable[Sequence[Any]], schema: str) -> Frame:  # noqa: N802
         """Rows at hand, with the columns of a schema."""
@@ -42,7 +42,7 @@ class ArrowSession:
         return Frame(columns, len(given))
 
 
-class Reader:
+class FrameReader:
     """Reads one frame, in the words of `pyspark.sql.DataFrameReader`."""
 
     def __init__(self, storage: Storage | None) -> None:

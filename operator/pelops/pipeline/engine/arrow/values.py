@@ -45,16 +45,16 @@ def align(values: Sequence[Value]) -> list[Value]:
 
 def common_type(kinds: set[pa.DataType]) -> pa.DataType:
     """The type that holds values of all of these types. Raises TypeError."""
-    told = {kind for kind in kinds if not pa.types.is_null(kind)}
-    if len(told) == 1:
-        return told.pop()
-    if not told:
+    reported = {kind for kind in kinds if not pa.types.is_null(kind)}
+    if len(reported) == 1:
+        return reported.pop()
+    if not reported:
         return pa.null()
-    if all(kind in _INTEGERS for kind in told):
-        return max(told, key=_INTEGERS.index)
-    if all(kind in _INTEGERS or pa.types.is_floating(kind) for kind in told):
+    if all(kind in _INTEGERS for kind in reported):
+        return max(reported, key=_INTEGERS.index)
+    if all(kind in _INTEGERS or pa.types.is_floating(kind) for kind in reported):
         return pa.float64()
-    raise TypeError(f"no type holds all of {', '.join(sorted(map(str, told)))}")
+    raise TypeError(f"no type holds all of {', '.join(sorted(map(str, reported)))}")
 
 
 def cast(value: Value, kind: pa.DataType) -> Value:

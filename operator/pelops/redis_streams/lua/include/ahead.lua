@@ -2,8 +2,8 @@
 -- How many entries a group has not been given yet, at a bounded cost.
 
 local EACH_PART = 32 -- what a name or a value costs beside its bytes, in bytes
--- What is counted where it is worth it; a quarter of it again behind the position. A server takes less
--- than 2 ms for as many small entries.
+-- What is counted where it is worth it; a quarter of it again behind the position. A server takes
+-- less than 2 ms for as many small entries.
 local DEEP = 400
 local LARGEST_PAGE = 4 -- bodies of unknown size: no page reads many of them before it is known
 
@@ -15,9 +15,9 @@ local function size_of(entry)
   return size
 end
 
--- The entries from `from` to `to`, whether these are all, and the ID of the first; nil when XRANGE is
--- forbidden. It stops after `limit` entries or about `bytes` of them: pages grow as long as entries
--- prove small.
+-- The entries from `from` to `to`, whether these are all, and the ID of the first; nil when XRANGE
+-- is forbidden. It stops after `limit` entries or about `bytes` of them: pages grow as long as
+-- entries prove small.
 local function count_between(key, from, to, limit, bytes)
   local counted, page, left, largest, first = 0, 1, bytes, 1, nil
   while counted < limit and (counted == 0 or left >= largest) do
@@ -41,9 +41,9 @@ local function count_between(key, from, to, limit, bytes)
   return counted, false, first
 end
 
--- Entries after a group's position, whether these are all, and the ID of the first of them, if there
--- is one; nil when they may not be counted. Of a stream as see_stream tells of it. When those ahead
--- are too many, those behind may be few: then what is left of the stream's length lies ahead.
+-- Entries after a group's position, whether these are all, and the ID of the first of them, if
+-- there is one; nil when they may not be counted. Of a stream as see_stream reports it. When those
+-- ahead are too many, those behind may be few: then what is left of the stream's length lies ahead.
 local function count_ahead(key, stream, position, limit, bytes)
   if not stream['last-id'] or not comes_before(position, stream['last-id']) then
     return 0, true

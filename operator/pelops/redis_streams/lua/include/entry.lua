@@ -14,7 +14,7 @@ local function comes_before(a, b)
   return pad(a_ms) .. pad(a_seq) < pad(b_ms) .. pad(b_seq)
 end
 
--- The ID of the first entry in a chain of copies, the failures charged so far, and how many of the
+-- The ID of the first entry in a chain of copies, the failed attempts so far, and how many of the
 -- fields are the user's.
 local named, root_name, count_name
 local function read_marks(id, fields, prefix)
@@ -42,7 +42,7 @@ local function server_ms()
 end
 
 -- What `look` answers, and the server's time at that: idle times are as of then. Redis 7.0 lets the
--- clock go on during a script, and a delivery time that is a millisecond off would pass a cut.
+-- clock go on during a script, and a delivery time that is a millisecond off would pass a cutoff.
 local function look_in_time(look)
   local before, found, now = server_ms(), nil, nil
   for _ = 1, 20 do
@@ -55,8 +55,8 @@ local function look_in_time(look)
   return found, now
 end
 
--- A number of milliseconds as text; Lua's own would turn to an exponent. Entries that were delivered
--- together have the same numbers.
+-- A number of milliseconds as text; Lua's own would turn to an exponent. Entries that were
+-- delivered together have the same numbers.
 local texts = {}
 local function text(number)
   local known = texts[number]
@@ -67,8 +67,8 @@ local function text(number)
   return known
 end
 
--- That the ACL forbids a command on a key, as a verdict. nil when it does not, when there is no key, or
--- when this server cannot tell: the command itself tells then.
+-- That the ACL forbids a command on a key, as a verdict. nil when it does not, when there is no
+-- key, or when this server cannot tell: the command itself tells then.
 local function find_forbidden(command, key, ...)
   if key and redis.acl_check_cmd and not redis.acl_check_cmd(...) then
     return { 'no-permission', command, key }

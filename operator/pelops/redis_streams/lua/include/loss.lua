@@ -1,7 +1,7 @@
 -- include: ledger
 -- What is written of entries that a group lost.
 
--- Whether a loss was recorded after the observation that tells of it: then it is the same one. An
+-- Whether a loss was recorded after the observation that reports it: then it is the same one. An
 -- observation without a time is a resource's status, which is minutes old at most.
 local function is_recorded(found_ms, observed_ms, now)
   local found = string.match(found_ms or '', '^%d+$') and #found_ms <= 15 and tonumber(found_ms)

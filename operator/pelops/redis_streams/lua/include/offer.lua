@@ -6,8 +6,8 @@
 --   due_ms      when it may be repeated
 --   times       how often it was made
 --   before_ms   the owner has these entries since before this time
---   trigger     of the sweep that made it
---   announced   its entry in the hand-over stream; '-' when XNACK gave the entries back to the group,
+--   trigger     of the scan that made it
+--   announced   its entry in the offer stream; '-' when XNACK gave the entries back to the group,
 --               which has no owner: the last line is empty then
 
 local function number_of(state, field, otherwise)
@@ -46,8 +46,8 @@ local function read_offer(state, number)
   }
 end
 
--- Name entries to workers that claim; the entry of the hand-over stream, or an error.
-local function announce(handover, owner, before, ids)
-  return redis.pcall('XADD', handover, 'MAXLEN', '~', 1000, '*', 'consumer', owner,
+-- Name entries to workers that claim; the entry of the offer stream, or an error.
+local function announce(offer_stream, owner, before, ids)
+  return redis.pcall('XADD', offer_stream, 'MAXLEN', '~', 1000, '*', 'consumer', owner,
     'before', text(before), 'ids', table.concat(ids, ' '))
 end

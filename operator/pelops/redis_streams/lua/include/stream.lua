@@ -10,8 +10,8 @@ local function pairs_of(reply)
   return named
 end
 
--- What XINFO STREAM tells, by name, and the IDs of its first and last entry as first-id and last-id,
--- if it holds any; nil when there is no stream.
+-- What XINFO STREAM tells, by name, and the IDs of its first and last entry as first-id and
+-- last-id, if it holds any; nil when there is no stream.
 local function see_stream(key)
   if redis.call('TYPE', key).ok ~= 'stream' then
     return nil
@@ -22,7 +22,7 @@ local function see_stream(key)
   return seen
 end
 
--- What XINFO GROUPS tells of one group, by name, and its lowest pending ID as lowest-pending.
+-- What XINFO GROUPS reports one group, by name, and its lowest pending ID as lowest-pending.
 local function see_group(key, group)
   for _, reply in ipairs(redis.call('XINFO', 'GROUPS', key)) do
     if reply[2] == group then -- the name has been the first pair since groups exist

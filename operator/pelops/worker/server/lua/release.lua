@@ -1,20 +1,23 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- Hand back entries that were delivered and not started, so that another worker may take them at once.
+-- Hand back entries that were delivered and not started, so that another worker may take them at
+-- once.
 --
--- KEYS     source, dead_letter, ledger, state, handover  (same slot)
--- ARGV     group, me, prefix, trigger, idle_limit_ms, may_age: flag (the server has no CLAIM),
---          may_offer: flag (offers are read), ids...
+-- KEYS     source, dead_letter, ledger, state, offer_stream  (same slot)
+-- ARGV     group, me, prefix, trigger, processing_timeout_ms, may_age: flag (the server has no
+--          CLAIM), may_offer: flag (offers are read), ids...
 -- READS    time; xpending source
--- WRITES   [xnack source for release]; [xadd handover]; xclaim source; xadd dead_letter ledger; xack source;
+-- WRITES   [xnack source for release]; [xadd offer_stream]; xclaim source; xadd dead_letter ledger;
+--          xack source;
 --          [hincrby state]
 -- USER     sdk-worker
 -- RETURNS  <count> (how many others may take now)
 -- Costs  linear in the IDs; reads no body.
--- A server that knows XNACK gives them back to the group. Else an offer names them for whoever reads the
--- hand-over stream. Else they are made to look idle, for XAUTOCLAIM: where CLAIM is known, that would
--- cost a walk along all pending entries, and they wait for the idle limit instead.
+-- A server that knows XNACK gives them back to the group. Else an offer names them for whoever
+-- reads the offer stream. Else they are made to look idle, for XAUTOCLAIM: where CLAIM is known,
+-- that would cost a walk along all pending entries, and they wait for the processing timeout
+-- instead.
 -- Repeats safely: only what is ours still is touched.
 
 local ours, entries = {}, {}
@@ -36,7 +39,7 @@ if may_offer then
   local time = redis.call('TIME')
   -- Not what a process that begins anew under this name will read again.
   local before = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + 1)
-  local offer = redis.pcall('XADD', handover, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', me,
+  local offer = redis.pcall('XADD', offer_stream, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', me,
     'before', before, 'ids', table.concat(ours, ' '))
   if type(offer) == 'string' then
     return #ours
@@ -47,7 +50,7 @@ if not may_age then
 end
 local aged, gone = 0, {}
 for i, id in ipairs(ours) do
-  if #redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', idle_limit_ms, 'JUSTID') == 1 then
+  if #redis.call('XCLAIM', source, group, me, 0, id, 'IDLE', processing_timeout_ms, 'JUSTID') == 1 then
     aged = aged + 1
   else
     gone[#gone + 1] = entries[i] -- XCLAIM drops what has no body, and says nothing of it

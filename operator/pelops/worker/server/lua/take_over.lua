@@ -1,15 +1,17 @@
--- Take what an offer of the hand-over stream names, as far as its owner has it since before the cut: what
--- a process that began anew under the owner's name has read again is that one's.
+-- Take what an offer of the offer stream names, as far as its owner has it since before the cut:
+-- what a process that began anew under the owner's name has read again is that one's.
 --
--- KEYS     source, handover  (same slot)
+-- KEYS     source, offer_stream  (same slot)
 -- ARGV     group, me, offer, owner, before (a time in ms), max_bytes: number, ids...
 -- READS    time; xpending source; xrange source
--- WRITES   xclaim source; [xadd handover]; [xack handover]
+-- WRITES   xclaim source; [xadd offer_stream]; [xack offer_stream]
 -- USER     sdk-worker
 -- RETURNS  {taken...} (entries: ID, fields, idle_ms, deliveries)
--- Costs  linear in the IDs and in the bytes taken, of which max_bytes are read, though always one body.
+-- Costs  linear in the IDs and in the bytes taken, of which max_bytes are read, though always one
+-- body.
 --        What is left then is offered anew, to whoever reads next.
--- Repeats safely: what was taken is not the owner's any more. What has no body is left to the next sweep.
+-- Repeats safely: what was taken is not the owner's any more. What has no body is left to the next
+-- scan.
 
 local before_ms = tonumber(before) or 0
 local taken, left, bytes = {}, {}, 0
@@ -38,9 +40,9 @@ for _, id in ipairs(ids) do
   end
 end
 if #left > 0 then
-  -- Whatever becomes of this, the sweep repeats what nobody takes.
-  redis.pcall('XADD', handover, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', owner,
+  -- Whatever becomes of this, the scan repeats what nobody takes.
+  redis.pcall('XADD', offer_stream, 'NOMKSTREAM', 'MAXLEN', '~', 1000, '*', 'consumer', owner,
     'before', before, 'ids', table.concat(left, ' '))
 end
-redis.pcall('XACK', handover, group, offer)
+redis.pcall('XACK', offer_stream, group, offer)
 return taken

@@ -1,0 +1,82 @@
+"""What a person may have misspelt, found before anything is written.
+
+A window is planned once, with the groups that it was planned for: a name that was wrong then could
+not be put right by a second try.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from pelops.domain.naming import derive_keys
+from pelops.pipeline.archive.layout import stream_path, window_numbers
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.reconcile.truth import read_table
+from pelops.pipeline.run import find_targets
+from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.stages import PipelineRun
+
+log: Final = logging.getLogger(__name__)
+
+
+def check_names(run: PipelineRun) -> None:
+    """Raises WrongSettings for a stream, a group or a table that is not there.
+
+    A run that records its findings was told its groups by resources: what they lack it finds.
+    """
+    settings = run.settings
+    for table in filter(None, (settings.sent, settings.effects)):
+        read_table(run.session, table)
+    if settings.name is not None:
+        return
+    found = find_targets(run)
+    if not found:
+        raise WrongPipelineSettings(f"no stream that has a group fits {settings.pattern!r}")
+    for stream, targets in found.items():
+        _check_groups(run, stream, targets)
+
+
+def check_dead_letters(run: PipelineRun) -> None:
+    """As `check_names`, but for a group that is gone and has left dead letters."""
+    if run.settings.name is not None:
+        return
+    for stream, targets in find_targets(run).items():
+        there = run.watch.groups(stream)
+        for one in targets:
+            key = derive_keys(stream, one.group, dead_letter=one.dead_letter).dead_letter
+            if one.group not in there and not run.watch.stream(key).exists:
+                raise WrongPipelineSettings(_missing(run, one, sorted(there)))
+
+
+def _check_groups(run: PipelineRun, stream: str, targets: Sequence[AuditTarget]) -> None:
+    there = run.watch.groups(stream)
+    numbers = window_numbers(run.storage.list_names(stream_path(run.settings.archive, stream)))
+    for target in targets:
+        # Of one that was planned for, that it is gone is no error of the command, but a finding.
+        if _was_planned(run, target, numbers):
+            continue
+        if target.group not in there:
+            raise WrongPipelineSettings(_missing(run, target, sorted(there)))
+        if numbers:
+            log.warning(
+                "group %r is in none of the windows that the archive has of %r: what was added"
+                " before they ended is audited for it only into an archive of its own",
+                target.group, stream,
+            )  # fmt: skip
+
+
+def _was_planned(run: PipelineRun, target: AuditTarget, numbers: Sequence[int]) -> bool:
+    base = stream_path(run.settings.archive, target.stream)
+    plans = (run.storage.read_json(f"{base}/window={one}/plan.json") for one in reversed(numbers))
+    return any(
+        reported["group"] == target.group for plan in plans if plan for reported in plan["targets"]
+    )
+
+
+def _missing(run: PipelineRun, target: AuditTarget, groups: Sequence[str]) -> str:
+    if not run.watch.stream(target.stream).exists:
+        return f"there is no stream {target.stream!r}"
+    names = ", ".join(map(repr, groups)) or "none"
+    return f"stream {target.stream!r} has no group {target.group!r}; it has {names}"

@@ -1,0 +1,21 @@
+-- include: entry
+-- Take fields out of a group's state: what a person has acknowledged is not reported any more.
+--
+-- KEYS     state
+-- ARGV     uid, fields...
+-- READS    type state; hmget state
+-- WRITES   hdel state
+-- USER     operator
+-- RETURNS  cleared count (fields that were there)
+--          | not-owner | wrong-type key, type | no-permission command, key
+-- Costs  linear in the fields.
+-- Repeats safely: the second run finds none of them.
+
+local refusal = find_refusal()
+if refusal then
+  return refusal
+end
+if redis.call('HMGET', state, 'owner:uid')[1] ~= uid then
+  return { 'not-owner' }
+end
+return { 'cleared', redis.call('HDEL', state, unpack(fields)) }

@@ -1,0 +1,81 @@
+-- include: entry
+-- include: ids
+-- include: stream
+-- include: retry_batch
+-- include: body
+-- Write down what a scan found, and forget what need not be remembered any more.
+--
+-- KEYS     stream, state, others... (streams of the group to which copies went before; same slot.
+--          The first key is the one to which they go)
+-- ARGV     group, uid,
+--          resolved (the retry batch as it was seen, when nothing of it is under way: it is
+--          forgotten, unless another one was written meanwhile. Empty: it stays),
+--          tries_cursor (where to look for tries to forget; empty: nowhere),
+--          fields{name, value}... (of the scan, and of what was learnt about consumers)
+-- READS    type stream state others; hmget state; hget state; hscan state; xinfo|stream stream
+--          others; xinfo|groups stream others; xpending stream others; xrange stream others
+-- WRITES   hset state; hdel state
+-- USER     operator for recovery
+-- RETURNS  done tries_cursor (where to go on) | not-owner | wrong-type key, type | no-permission
+--          command, key
+-- Costs  linear in the fields given, and in 100 fields of the state when it scans. Of bodies it
+-- reads
+--        what look_whether_it_waits does, 256 KiB, though always one.
+-- Repeats safely: the same words are written again.
+
+local refusal = find_refusal()
+if refusal then
+  return refusal
+end
+local held = redis.call('HMGET', state, 'owner:uid', 'chunk')
+if held[1] ~= uid then
+  return { 'not-owner' }
+end
+for _, field in ipairs(fields) do
+  if redis.call('HGET', state, field.name) ~= field.value then
+    redis.call('HSET', state, field.name, field.value)
+  end
+end
+if resolved ~= '' and held[2] == resolved then
+  write_retry_batch(state, resolved, '', resolved, {})
+end
+local next_scan = '0'
+if tries_cursor ~= '' then
+  local found = redis.call('HSCAN', state, tries_cursor, 'MATCH', 'try:*', 'COUNT', 100)
+  local streams, bytes = { [stream] = 0 }, 0
+  for _, key in ipairs(others) do
+    streams[key] = 0
+  end
+  for key in pairs(streams) do
+    local seen = #found[2] > 0 and see_stream(key)
+    streams[key] = seen and { seen = seen, ours = see_group(key, group) }
+  end
+  -- Whether an entry is pending, or waits to be delivered; nobody else is remembered.
+  local function is_under_way(id)
+    for key, facts in pairs(streams) do
+      if facts and facts.ours and is_pending(key, group, id) then
+        return true
+      end
+      local position = facts and facts.ours and facts.ours['last-delivered-id'] or '0-0'
+      local waits, size = false, 0
+      if facts then
+        waits, size = look_whether_it_waits(key, facts.seen, position, id, MOST_BYTES - bytes)
+      end
+      bytes = bytes + size
+      if waits then
+        return true
+      end
+    end
+    return false
+  end
+  next_scan = found[1]
+  for i = 1, #found[2], 2 do
+    local id = string.sub(found[2][i], 5)
+    if not is_id(id) then
+      redis.call('HDEL', state, found[2][i])
+    elseif not is_under_way(id) then
+      redis.call('HDEL', state, found[2][i])
+    end
+  end
+end
+return { 'done', next_scan }

@@ -1,0 +1,41 @@
+-- include: entry
+-- The retry batch of suspects that are tried again, and what is remembered of suspects.
+
+-- Why nothing may be decided on the retry batch as it was seen, as a verdict; nil when it may.
+local function find_stale(state, uid, retry_batch)
+  local held = redis.call('HMGET', state, 'owner:uid', 'chunk')
+  if held[1] ~= uid then
+    return { 'not-owner' }
+  end
+  local present = held[2] or ''
+  return present ~= retry_batch and { 'chunk-changed', present } or nil
+end
+
+-- Write the retry batch that follows from the one that was seen: `kept` IDs and new members. What
+-- is resolved is forgotten, or the state would grow with every entry that failed once.
+local function write_retry_batch(state, retry_batch, kept, resolved, members)
+  local stay, after = {}, kept
+  for id in string.gmatch(kept, '%S+') do
+    stay[id] = true
+  end
+  for id in string.gmatch(resolved, '%S+') do
+    redis.call('HDEL', state, 'try:' .. id)
+  end
+  for _, id in ipairs(members) do
+    if not stay[id] then
+      after = after == '' and id or after .. ' ' .. id
+    end
+  end
+  if after ~= retry_batch then
+    redis.call('HSET', state, 'chunk', after)
+  end
+  return after
+end
+
+-- Entries of this owner delivered before failed together; a later time replaces an earlier one.
+local function write_co_failed(state, owner, co_failed_ms)
+  local known = tonumber(redis.call('HGET', state, 'crowd:' .. owner) or '') or 0
+  if tonumber(co_failed_ms) > known then
+    redis.call('HSET', state, 'crowd:' .. owner, co_failed_ms)
+  end
+end

@@ -1,0 +1,169 @@
+"""One worker at work, from its first look at Redis to its last word."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from pelops.errors import OutcomeUnknown, RedisUnavailable
+from pelops.worker.engine.alarm import Alarm
+from pelops.worker.engine.blocking_reads import BlockingReader
+from pelops.worker.engine.dead_letters import Rejecting
+from pelops.worker.engine.exchange import Exchanging
+from pelops.worker.engine.retries import Again, GivenUp, decide_settlement
+from pelops.worker.engine.shared import Shared
+from pelops.worker.engine.shutdown import WindDown
+from pelops.worker.engine.slots import Slots
+from pelops.worker.engine.watchdog import Watchdog
+from pelops.worker.entry import Entry
+from pelops.worker.handlers import Handler
+from pelops.worker.outcomes import Outcome
+from pelops.worker.server.adapter import GroupAdapter
+
+log = logging.getLogger("pelops.worker")
+
+_PATIENCE_S: Final = 0.1
+
+
+class Serving:
+    """Everything that runs while a worker serves."""
+
+    def __init__(
+        self, shared: Shared, handler: Handler, make_adapter: Callable[[], GroupAdapter]
+    ) -> None:
+        self.shared = shared
+        self.exit_code = 0
+        self.stopping = asyncio.Event()
+        self.reader = BlockingReader(shared)
+        self.exchanging = Exchanging(shared, self.reader)
+        self.rejecting = Rejecting(shared, self.exchanging.disown)
+        self.slots = Slots(shared, handler, ended=self._note_end, look=self.exchanging.alarm.ring)
+        self.exchanging.slots = self.slots
+        self.watchdog = Watchdog(shared, make_adapter)
+        self.winding = WindDown(
+            shared,
+            reader=self.reader,
+            exchanging=self.exchanging,
+            rejecting=self.rejecting,
+            slots=self.slots,
+        )
+
+    def stop(self, exit_code: int = 0) -> None:
+        """End: at once if told so a second time."""
+        self.exit_code = self.exit_code or exit_code
+        if self.stopping.is_set():
+            self.winding.hurry()
+        self.stopping.set()
+
+    async def run(self) -> None:
+        """Work until told to stop, then wind down. Raises what cannot be helped by waiting."""
+        try:
+            if await self._begin_unless_reported():
+                await self._work()
+        finally:
+            await self.shared.adapter.close()
+
+    async def _begin_unless_reported(self) -> bool:
+        """As `_begin`, which does not keep who is told to stop, however long Redis says nothing."""
+        begun = asyncio.create_task(self._begin(), name="pelops-begin")
+        reported = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
+        await asyncio.wait([begun, reported], return_when=asyncio.FIRST_COMPLETED)
+        reported.cancel()
+        if not begun.done():
+            begun.cancel()
+            await asyncio.wait([begun])
+            return False
+        return begun.result()
+
+    async def _begin(self) -> bool:
+        """Connect, and say that this process begins; False when told to stop before."""
+        while not self.stopping.is_set():
+            try:
+                await self.shared.adapter.open()
+                boot = await self.shared.adapter.begin()
+            except (RedisUnavailable, OutcomeUnknown) as error:
+                self.shared.complaints.hear("begin", error)
+                await Alarm().wait(_PATIENCE_S)
+                continue
+            self.shared.complaints.end("begin")
+            self.shared.receiving.left.update(boot.left)
+            if boot.left:
+                log.warning(
+                    "%d entries are left alone: a former process of this name ended in them, or "
+                    "another process uses the same consumer name",
+                    len(boot.left),
+                )
+            return True
+        return False
+
+    async def _work(self) -> None:
+        loops = [
+            asyncio.create_task(self.reader.run(self.exchanging.alarm), name="pelops-reader"),
+            asyncio.create_task(self.exchanging.run(), name="pelops-exchanges"),
+            asyncio.create_task(self.rejecting.run(), name="pelops-rejects"),
+        ]
+        reported = asyncio.create_task(self.stopping.wait(), name="pelops-stop")
+        self.watchdog.start()
+        try:
+            await asyncio.wait([*loops, reported], return_when=asyncio.FIRST_COMPLETED)
+            self.stopping.set()
+            await self.winding.run(loops)
+        finally:
+            self.watchdog.stop()
+            for task in (*loops, reported):
+                task.cancel()
+            ends = await asyncio.gather(*loops, reported, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception):
+                raise end
+
+    def _note_end(self, entry: Entry, outcome: Outcome) -> None:
+        """A handler raised, or returned an outcome, or ended after it was told to."""
+        in_flight = self.shared.in_flight
+        why, entry.cancelled_for = entry.cancelled_for, ""
+        if entry.is_disowned:
+            in_flight.set_aside(entry)
+        elif why == "shutdown":
+            in_flight.set_aside(entry)
+            self.winding.unfinished.append(entry)
+        else:
+            if why == "timeout":
+                outcome = TimeoutError(f"it took longer than {self.shared.settings.timeout_s} s")
+            self._settle(entry, outcome)
+
+    def _settle(self, entry: Entry, outcome: Outcome) -> None:
+        if isinstance(outcome, SystemExit | KeyboardInterrupt):
+            self._note_exit(outcome)
+        if outcome is not None:
+            self.shared.observer.failed(entry, entry.seconds, outcome)
+        failures = entry.attempt - 1
+        match decide_settlement(outcome, failures, self.shared.settings.retry):
+            case Again(wait_s=wait_s, counts=counts):
+                entry.failures += counts
+                log.info("%r: again in %.3g s: %s", entry, wait_s, _place(outcome))
+                self.shared.in_flight.wait(entry, self.shared.clock() + wait_s)
+                self.shared.observer.retried(entry, wait_s)
+            case GivenUp() as why:
+                log.warning("%r: given up, %s: %s", entry, why.reason, _place(outcome))
+                self.shared.in_flight.set_aside(entry)
+                self.rejecting.add(entry, why)
+            case _:
+                self.shared.in_flight.finish(entry)
+
+    def _note_exit(self, outcome: BaseException) -> None:
+        code = outcome.code if isinstance(outcome, SystemExit) else 130
+        log.error("a handler ends the process: %s", type(outcome).__name__)
+        if not self.stopping.is_set():
+            self.stop(code if isinstance(code, int) else 1)
+
+
+def _place(error: Outcome) -> str:
+    """What was raised and where; not the message, which may hold the payload."""
+    if error is None:
+        return "returned"
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" in {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{where}"

@@ -1,0 +1,51 @@
+-- include: entry
+-- include: dead_letter
+-- include: gone
+-- Say that this worker still works on entries: their idle time begins anew. Their delivery count
+-- stays for a heartbeat, and grows by one where the trigger is `history`: a new process has them
+-- now.
+--
+-- KEYS     source, dead_letter, ledger, state  (same slot)
+-- ARGV     group, me, prefix, trigger, ids... (in the order in which they were delivered)
+-- READS    time; xpending source
+-- WRITES   xclaim source; xadd dead_letter ledger; xack source; [hincrby state]
+-- USER     sdk-worker
+-- RETURNS  {lost (IDs that are not ours), gone (IDs that were ours, whose body is gone)}
+-- Costs  linear in the IDs; reads no body.
+-- Repeats safely; a repeated history counts twice. XCLAIM drops a pending entry whose body is gone
+-- and says nothing of it, so that becomes a dead letter here: nobody else could see it any more.
+
+local lost, mine, ours = {}, {}, {}
+for _, id in ipairs(ids) do
+  local entry = is_pending(source, group, id)
+  if entry and entry[2] == me then
+    mine[#mine + 1] = entry
+    ours[#ours + 1] = id
+  else
+    lost[#lost + 1] = id
+  end
+end
+if #ours == 0 then
+  return { lost, {} }
+end
+ours[#ours + 1] = 'JUSTID'
+local kept = {}
+for _, id in ipairs(redis.call('XCLAIM', source, group, me, 0, unpack(ours))) do
+  kept[id] = true
+end
+local gone, names = {}, {}
+for _, entry in ipairs(mine) do
+  if kept[entry[1]] and trigger == 'history' then
+    redis.call('XCLAIM', source, group, me, 0, entry[1], 'RETRYCOUNT', entry[4] + 1, 'JUSTID')
+  elseif not kept[entry[1]] then
+    gone[#gone + 1] = entry
+    names[#names + 1] = entry[1]
+  end
+end
+if #gone > 0 then
+  record_gone(
+    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+    { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
+  )
+end
+return { lost, names }

@@ -1,0 +1,128 @@
+"""What the operator tells in logs, metrics and Events, and what it keeps to itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from local_cluster.processes import wait_until
+from local_cluster.redis_servers import RedisServers, ServerOptions
+from tests.e2e.declaring import NAME, WAIT_S, Object, a_spec, await_absence, get, patch, secret
+from tests.operators import Operators, Resources, metrics
+from tests.redis_fixtures import RunRedis
+
+PASSWORD = "correct-horse-battery-staple"
+PAYLOAD = "4111-1111-1111-1111"
+
+
+def test_no_secret_and_no_payload_is_told_to_anybody(
+    resources: Resources, operator: Operators, run_redis: RunRedis, stream: str
+) -> None:
+    servers = run_redis(options=ServerOptions(password=PASSWORD))
+    servers.cli("XADD", stream, "*", "card", PAYLOAD)
+    with_credentials = servers.url.replace("://", f"://default:{PASSWORD}@")
+    resources.apply_raw(
+        secret("wrong", url=servers.url, password=f"{PASSWORD}-wrong"),
+        secret("broken", url=f"redis://default:{PASSWORD}@:port"),
+        secret("right", url=with_credentials),
+    )
+    outcomes = {"wrong": "AuthenticationFailed", "broken": "InvalidSpec", "right": "Ready"}
+    for name, reason in outcomes.items():
+        redis = {"secretRef": {"name": name}}
+        resources.apply(name, a_spec("", stream, group=NAME, redis=redis))
+        resources.await_condition(name, reason=reason)
+    servers.cli("XREADGROUP", "GROUP", NAME, "jane", "STREAMS", stream, ">")
+    servers.servers[0].kill()
+    resources.await_condition("right", reason="RedisUnreachable")
+    reported = [process.log.read_text() for process in operator.processes]
+    reported += [metrics(port) for port in operator.ports]
+    kinds = "streamconsumergroups,deployments,events.events.k8s.io"
+    listed = resources.plane.kubectl("get", kinds, "-n", resources.namespace, "-o", "json")
+    reported.append(listed.stdout)
+    assert not [text for text in reported if PASSWORD in text or PAYLOAD in text]
+
+
+def test_metrics_hold_the_facts_of_a_group_as_long_as_it_is_declared(
+    resources: Resources, operator: Operators, redis_86: RedisServers, stream: str
+) -> None:
+    redis_86.cli("XADD", stream, "*", "sku", "A")
+    resources.apply(NAME, a_spec(redis_86.url, stream))
+    for port in operator.ports:
+        _await_metric(resources, port, "pelops_ready", "1.0")
+        _await_metric(resources, port, "pelops_lag_entries", "1.0")
+    redis_86.cli("SET", stream, "of another type")
+    for port in operator.ports:
+        _await_metric(resources, port, "pelops_ready", "0.0")
+    resources.delete(NAME)
+    mark = f'namespace="{resources.namespace}"'
+    wait_until(
+        lambda: not any(mark in metrics(port) for port in operator.ports),
+        timeout_s=WAIT_S,
+        what="no metrics",
+        every_s=0.2,
+    )
+
+
+def _await_metric(resources: Resources, port: int, name: str, value: str) -> None:
+    line = f'{name}{{name="{NAME}",namespace="{resources.namespace}"}} {value}'
+    wait_until(lambda: line in metrics(port), timeout_s=WAIT_S, what=line, every_s=0.2)
+
+
+def test_each_change_of_readiness_is_one_event_however_many_replicas_saw_it(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    redis_86.cli("SET", stream, "of another type")
+    resources.apply(NAME, a_spec(redis_86.url, stream))
+    resources.await_condition(NAME, reason="WrongType")
+    redis_86.cli("DEL", stream)
+    resources.await_condition(NAME, reason="Ready")
+    patch(resources, "scg", NAME, {"spec": {"suspend": True}})
+    resources.await_condition(NAME, reason="Suspended")
+    reported = wait_until(
+        lambda: _reported(resources, "WrongType", "Ready", "Suspended"),
+        timeout_s=WAIT_S,
+        what="three events",
+    )
+    assert [(event["type"], event["reason"]) for event in reported] == [
+        ("Warning", "WrongType"),
+        ("Normal", "Ready"),
+        ("Normal", "Suspended"),
+    ]
+    assert (
+        "WrongType"
+        in resources.plane.kubectl("describe", "scg", NAME, "-n", resources.namespace).stdout
+    )
+
+
+def _reported(resources: Resources, *reasons: str) -> list[Object]:
+    """All events, once there is one of each reason."""
+    events = [e for e in resources.events(NAME) if e["reason"] in reasons]
+    return events if {e["reason"] for e in events} == set(reasons) else []
+
+
+def test_a_group_that_had_to_be_made_anew_is_reported_in_an_event(
+    resources: Resources, redis_86: RedisServers, stream: str
+) -> None:
+    resources.apply(NAME, a_spec(redis_86.url, stream))
+    resources.await_condition(NAME, reason="Ready")
+    redis_86.cli("XGROUP", "DESTROY", stream, NAME)
+    reported = wait_until(
+        lambda: _reported(resources, "GroupRecreated"), timeout_s=20, what="the event", every_s=0.2
+    )
+    assert len(reported) == 1 and "0-0" in reported[0]["note"]
+
+
+def test_logs_are_json_lines_that_name_the_resource(
+    resources: Resources, operators: Operators, redis_86: RedisServers, stream: str
+) -> None:
+    resources.apply(NAME, a_spec(redis_86.url, stream))
+    resources.await_condition(NAME, reason="Ready")
+    process = operators.start(PELOPS_LOG_FORMAT="json", PELOPS_LOG_LEVEL="DEBUG")[0]
+    resources.plane.kubectl("delete", "deployment", f"{NAME}-workers", "-n", resources.namespace)
+    process.stop(30)
+    lines = [json.loads(line) for line in Path(process.log).read_text().splitlines()]
+    assert all({"level", "logger", "message", "timestamp"} <= line.keys() for line in lines)
+    assert lines[-1]["message"] == "ended"
+    assert process.exit_code == 0
+    await_absence(resources, "scg", "never-there")
+    assert get(resources, "scg", NAME)

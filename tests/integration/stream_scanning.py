@@ -1,0 +1,108 @@
+"""Scans of one stream on a real server, and what they find there."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pelops.api.group.recovery import LocksSpec, RecoverySpec
+from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.pod_evidence import Judgement
+from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
+from pelops.domain.entry_id import EntryId
+from pelops.domain.liveness import Cutoff, Death, LivenessReason, OwnerMatch
+from pelops.domain.recovery import Trigger
+from pelops.redis_core.server import Server
+from pelops.redis_streams.recovery.scan import read_fields
+from tests.integration.recovering import (
+    DEAD,
+    KEYS,
+    an_act,
+    look,
+    read_new,
+    recorded,
+    server_time,
+)
+from tests.integration.redis_adapter import provision
+
+HOUR: Final = timedelta(hours=1)
+MANY: Final = 10**6
+LOCKS: Final = LocksSpec(key_template="lock:{$tag}:$id")
+COUNTED: Final = ("f", "v", "_original_id", "1-1", "_retry_count", 1)
+_ADD_OLD: Final = """
+for i = 1, tonumber(ARGV[2]) do
+  redis.call('XADD', KEYS[1], string.format('%.0f-1', ARGV[1] + i), unpack(ARGV, 3))
+end
+"""
+
+
+def died(at: datetime) -> dict[str, Judgement]:
+    """The dead consumer's process ended at this moment."""
+    cutoff = Cutoff(
+        at=at, reason=LivenessReason.GONE, message="its pod is gone", death=Death.CRASHED
+    )
+    return {DEAD: Judgement(cutoff=cutoff, match=OwnerMatch())}
+
+
+async def a_ground(server: Server, *, act: dict[str, Any] | None = None, **recovery: Any) -> Ground:
+    """The group as a scan sees it that begins now."""
+    observation = await look(server)
+    return Ground(
+        server=server,
+        act=an_act(**(act or {})),
+        recovery=RecoverySpec(**recovery),
+        observation=observation,
+        stream=observation.stream,
+        findings=Findings(trigger=Trigger.SCAN, at=observation.now),
+    )
+
+
+async def scan(
+    ground: Ground, judgements: dict[str, Judgement] | None = None, most_pages: int = MANY
+) -> Findings:
+    """A whole scan of the stream, as the operator does it."""
+    work = StreamScan(ground, judgements or {}, most_pages=most_pages)
+    await review(ground)
+    await work.recover_dead()
+    await work.recover_idle()
+    await work.find_dangling()
+    await settle(ground, work.crashes)
+    return ground.findings
+
+
+async def make_idle(
+    server: Server,
+    ids: Iterable[EntryId],
+    *,
+    owner: str = DEAD,
+    idle: timedelta = HOUR,
+    stream: str = KEYS.stream,
+) -> None:
+    """Have a consumer hold these, for so long already."""
+    claim = ("XCLAIM", stream, KEYS.group, owner, 0)
+    words = [str(one) for one in ids]
+    idle_ms = idle // timedelta(milliseconds=1)
+    await server.execute(*claim, *words, "IDLE", idle_ms, key=stream)
+
+
+async def add_old(server: Server, number: int, *pairs: str | int | bytes) -> list[EntryId]:
+    """Entries that the dead consumer holds; their IDs are old enough to be looked at."""
+    await provision(server, KEYS)
+    began = int((await server_time(server) - 10 * HOUR).timestamp() * 1000)
+    words = pairs or ("f", "v")
+    await server.execute("EVAL", _ADD_OLD, 1, KEYS.stream, began, number, *words, key=KEYS.stream)
+    return await read_new(server, KEYS, number)
+
+
+async def cursor(server: Server) -> str:
+    """Where the next scan goes on; empty: at the front."""
+    (found,) = await read_fields(server, KEYS, ["sweep:cursor"])
+    return found or ""
+
+
+async def write_cursor(server: Server, text: str) -> None:
+    await server.execute("HSET", KEYS.state, "sweep:cursor", text, key=KEYS.state)
+
+
+async def moved(server: Server) -> list[EntryId]:
+    """What the ledger says was moved, in that order."""
+    return [one.entry_id for one in await recorded(server, "requeued")]

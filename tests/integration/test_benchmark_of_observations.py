@@ -1,0 +1,87 @@
+"""The benchmark of looks: each case is what it is said to be, and the report names them all."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from benchmarks import observing
+from benchmarks.observing_cases import (
+    CASES,
+    SHORTEST,
+    Case,
+    entry_id,
+    fill,
+    set_up,
+    stream_of,
+)
+from benchmarks.pending import BODY
+from benchmarks.raw_redis import RawRedis
+from benchmarks.recovery_ways import operators_server
+from local_cluster.redis_servers import start_standalone
+from pelops.redis_streams.group.observation import observe_group
+from tests.redis_fixtures import NEWEST_UNLESS_FULL
+
+LENGTH = SHORTEST
+
+
+@pytest.fixture(scope="module", params=NEWEST_UNLESS_FULL)
+def port(request: pytest.FixtureRequest) -> Iterator[int]:
+    with start_standalone(request.param) as servers:
+        with RawRedis(servers.server.port) as raw:
+            fill(raw, LENGTH, BODY)
+        yield servers.server.port
+
+
+def reported_lag(raw: RawRedis) -> int | None:
+    (reply,) = raw.call("XINFO", "GROUPS", stream_of(LENGTH))
+    lag: int | None = dict(zip(reply[::2], reply[1::2], strict=True))[b"lag"]
+    return lag
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_the_server_and_a_look_report_what_the_case_says(port: int, case: Case) -> None:
+    with RawRedis(port) as raw:
+        async with operators_server(port) as server:
+            stage = await set_up(server, raw, case, LENGTH)
+            ahead = stage.place(Random(7))
+            seen = await observe_group(server, stage.keys)
+            assert reported_lag(raw) == (ahead if case.is_counted else None)
+            stage.check(seen, ahead)
+            assert seen.group is not None
+            assert seen.group.consumers == case.consumers
+            stage.end()
+
+
+async def test_a_look_that_finds_something_else_ends_the_run(port: int) -> None:
+    known, unknown = (one for one in CASES if one.name in ("known", "unknown"))
+    with RawRedis(port) as raw:
+        async with operators_server(port) as server:
+            stage = await set_up(server, raw, known, LENGTH)
+            ahead = stage.place(Random(7))
+            seen = await observe_group(server, stage.keys)
+            for other, wanted in ((stage, ahead + 1), (replace(stage, case=unknown), ahead)):
+                with pytest.raises(RuntimeError, match="nothing that follows counts"):
+                    other.check(seen, wanted)
+            stage.end()
+
+
+def test_an_entry_has_the_id_that_its_number_reports(port: int) -> None:
+    with RawRedis(port) as raw:
+        found = raw.call("XRANGE", stream_of(LENGTH), "-", "+")
+    assert [entry[0].decode() for entry in found] == [
+        str(entry_id(number)) for number in range(1, LENGTH + 1)
+    ]
+
+
+def test_a_run_answers_with_every_case_and_both_targets(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    observing.main(["--json", "--quick", "--entries", "20000"])
+    answer = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert [one["name"] for one in answer["targets"]] == ["longest_look_p99_ms", "long_vs_short"]
+    assert all(one["value"] is not None for one in answer["targets"])
+    assert answer["figures"]["entries"] == [10_000, 20_000]
+    assert set(answer["figures"]["cases"]) == {case.name for case in CASES}

@@ -1,0 +1,54 @@
+"""What a worker's log reports refusals, and how often."""
+
+from __future__ import annotations
+
+import pytest
+
+from pelops.errors import PermissionDenied, RedisUnavailable
+from pelops.worker.engine.observer import Observer
+from pelops.worker.engine.refusals import Complaints
+from pelops.worker.server.adapter import NameTaken
+
+
+def _complaints() -> tuple[Complaints, list[float]]:
+    now = [0.0]
+    return Complaints(Observer(), lambda: now[0]), now
+
+
+def test_what_goes_on_being_refused_is_said_from_time_to_time(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    complaints, now = _complaints()
+    for at_s in (0.0, 1.0, 29.0, 31.0, 32.0):
+        now[0] = at_s
+        complaints.hear("read", RedisUnavailable(f"no answer, try {at_s:g}"))
+    assert [record.message for record in caplog.records] == [
+        "read: RedisUnavailable: no answer, try 0; trying on",
+        "read: RedisUnavailable: no answer, try 31; trying on",
+    ]
+    assert complaints.current == ["read: RedisUnavailable: no answer, try 32"]
+
+
+def test_another_key_or_command_is_said_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    complaints, _ = _complaints()
+    for key in ("a", "a", "b"):
+        complaints.hear("read", PermissionDenied(f"xack on {key}", command="xack", key=key))
+    assert [record.message for record in caplog.records] == [
+        "read: PermissionDenied: xack on a; trying on",
+        "read: PermissionDenied: xack on b; trying on",
+    ]
+    complaints.end("read")
+    assert complaints.current == []
+
+
+def test_a_name_that_is_taken_no_more_is_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    complaints, now = _complaints()
+    complaints.hear("read", NameTaken("another process has it"))
+    now[0] = 4.0
+    complaints.hear("exchange", NameTaken("another process has it"))
+    now[0] = 8.0
+    assert complaints.current == ["name: NameTaken: another process has it"]
+    now[0] = 10.0
+    assert complaints.current == []
+    assert caplog.records[-1].message == "name: works again"
