@@ -192,7 +192,7 @@ def test_a_server_that_is_away(spark: SparkSession, run_redis: RunRedis) -> None
 
 
 def load_from(reader: DataFrameReader, port: int) -> None:
-    reader.option("port", port).load("orders").collect()
+    reader.option("port", port).load("nobody-adds-to-this").collect()
 
 
 def test_what_the_servers_arrangement_has_against_the_options(
