@@ -11,7 +11,9 @@ from demo.workers import End
 from pelops.domain.ledger import LedgerKind
 from pelops.worker.outcomes import HANDLER_FAILED
 
-AT_ONCE_MS = 1000
+# An idle machine takes some hundred; one that does other work beside, seconds. Without the news of
+# its end, the entries of a worker wait for the processing timeout: 20 s and more.
+AT_ONCE_MS = 5000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +62,12 @@ def check_rescues(rescues: Sequence[Rescue]) -> Check:
 
 
 def check_speed(rescues: Sequence[Rescue]) -> Check:
-    """What was moved was moved within a second, as far as that is promised."""
+    """What was moved was moved long before the processing timeout, as far as that is promised."""
     late = sum(rescue.late for rescue in rescues)
     slowest = [rescue.reported_to_deliverable_ms for rescue in rescues if rescue.at_once]
     words = f", {late} more later: given out in the second of the restart" * bool(late)
     return Check(
-        claim="deliverable again within a second of the news of their death",
+        claim="deliverable again within five seconds of the news of their death",
         # A container that was started again may find all of it in its own history.
         holds=all(rescue.at_once or rescue.victim.counts for rescue in rescues)
         and 0 <= max(slowest, default=-1) <= AT_ONCE_MS,

@@ -110,6 +110,7 @@ def test_a_driver_killed_in_every_stage_leaves_what_a_quiet_run_makes(
     assert [name for name in differing if Path(name).name not in OF_THE_RUN] == []
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 def test_a_driver_killed_while_it_writes_the_statuses_of_a_large_window_leaves_the_same_bytes(
     audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -149,6 +149,7 @@ def status_files(archive: Path) -> list[Path]:
     return sorted((archive / "statuses").rglob("*.parquet"))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("small_parts")
 def test_the_table_is_the_same_whoever_writes_it(
@@ -235,6 +236,7 @@ def test_files_of_a_large_window_are_sorted_and_alike_and_add_up(
     assert rows(pq.ParquetFile(merged).read()) == before
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("large")
 def test_a_repetition_makes_the_same_bytes(audited: Audited) -> None:
@@ -250,6 +252,7 @@ def test_a_repetition_makes_the_same_bytes(audited: Audited) -> None:
     assert audited.files() == files
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("large")
 def test_with_too_much_to_keep_in_memory_spark_writes_all(
@@ -265,6 +268,7 @@ def test_with_too_much_to_keep_in_memory_spark_writes_all(
     assert dict(counted) == audited.counts(summary)
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("large")
 def test_an_interrupt_ends_the_writing_and_leaves_nothing(
@@ -315,6 +319,7 @@ def test_what_cannot_be_written_is_a_clear_error_and_leaves_nothing(
     assert not [name for name in audited.files() if ".unfinished" in name]
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("large")
 def test_files_older_than_the_retention_go(audited: Audited) -> None:
