@@ -35,7 +35,7 @@ def test_workers_come_from_zero_do_the_work_and_go_again(
     group.await_pods(3)
     group.until(lambda: len(set(group.owners().values())) == 3, "three busy workers")
     scaled = group.await_scaling(Reason.SCALED)
-    assert (scaled["status"], "owed" in scaled["message"]) == ("True", True)
+    assert (scaled["status"], "backlog" in scaled["message"]) == ("True", True)
     group.let_go()
     group.await_replicas(0)
     group.await_scaling(Reason.IDLE)

@@ -123,7 +123,7 @@ def test_the_schema_knows_the_words_of_the_domain() -> None:
     assert set(known["EntryStatus"]["enum"]) == set(EntryStatus)
     summary = known["SummaryJson"]["properties"]
     assert summary["counts"]["propertyNames"] == {"$ref": "#/$defs/EntryStatus"}
-    assert set(known["Verdict"]["enum"]) == set(AuditVerdict)
+    assert set(known["AuditVerdict"]["enum"]) == set(AuditVerdict)
     assert summary["evidence"] == {"$ref": "#/$defs/Evidence"}
     assert set(known["Evidence"]["enum"]) == set(EvidenceKind)
 

@@ -79,7 +79,7 @@ def report_demand(demand: Demand) -> str:
 
 
 def report_backlog(backlog: Backlog) -> str:
-    """`1,240 owed: 1,000 undelivered + 240 pending with live workers`."""
+    """`backlog 1,240: 1,000 undelivered + 240 pending with live workers`."""
     later = f"; {backlog.waiting:,} more wait for recovery" if backlog.waiting else ""
     if backlog.is_empty:
         return f"no backlog{later}"
