@@ -19,7 +19,7 @@ ROUNDING_NS = 2_000_000  # Redis counts idle time in whole ms, and so do workers
 TAKEN_AWAY = frozenset({"requeued", "dead-lettered", "payload-gone"})
 # A slow network is no reason to lose an entry, nor is an end that was asked for.
 HELD_BACK = frozenset({"stalled", "slow"})
-EXCUSES = frozenset({"stopped", "silent", "cut", "muted", "stalled", "refused"})
+EXCUSES = frozenset({"stopped", "silent", "cut", "muted", "stalled", "refused", "unserved"})
 
 Turn = list[Event]  # of one handler: its start, what it held, its end
 Span = tuple[int, int]

@@ -23,6 +23,7 @@ from tests.faults.history import History
 from tests.faults.phases import Phase
 from tests.faults.scene import Scene
 from tests.faults.schedule import Injection, plan_schedule
+from tests.faults.wire_probes import KIND, probe_wires
 from tests.faults.world import Ground
 
 TEND_S = 4.0
@@ -106,7 +107,7 @@ def run_phase_in(opening: AbstractContextManager[Scene], phase: Phase, say: Say)
     """Run a phase to its end."""
     began = time.monotonic()
     say(f"phase {phase.about}")
-    with opening as world:
+    with opening as world, _probed(world):
         say(f"everything is up after {time.monotonic() - began:.1f} s")
         script = Script(world, say)
         if phase.every_s:
@@ -129,6 +130,18 @@ def run_phase_in(opening: AbstractContextManager[Scene], phase: Phase, say: Say)
         faults=faults,
         seconds=time.monotonic() - began,
     )
+
+
+def _probed(world: Scene) -> AbstractContextManager[None]:
+    """Where every fault of a worker is written down: whatever else kept it from Redis, too."""
+    if not world.setting.reports_hindrances:
+        return nullcontext()
+    wires = world.wires
+
+    def note(wire: int, began_ns: int) -> None:
+        world.note_hindrance(KIND, began_ns, wire=wire, wires=len(wires))
+
+    return probe_wires(wires, min(lane.timeout_s for lane in world.lanes), note)
 
 
 def drain(world: Scene, limit_s: float) -> dict[str, frozenset[str]]:

@@ -74,6 +74,7 @@ def plan_variant(name: str, size: Size, *, worker_path: str) -> Phase:
         version=variant.version,
         wires=WIRES,
         reports_hindrances=True,
+        fsync="no",  # no server is killed here, and none has to wait for a disk
         worker_path=worker_path,
         seed=size.seed,
     )
