@@ -116,6 +116,13 @@ def errors(said: str) -> list[str]:
     return [line for line in said.splitlines() if " ERROR " in line]
 
 
+def test_a_run_audits_into_an_object_store(case: Case) -> None:
+    code, said = end_of(case.audit("run"))
+    assert code == 0, said[-3000:]
+    assert f"{ENTRIES} of {ENTRIES} produced" in said
+    assert any(is_made_by(f"group={slug(GROUP)}", name) for name in case.files())
+
+
 @pytest.mark.full
 def test_runs_that_lose_the_store_meet_or_come_again_end_in_the_same_files(case: Case) -> None:
     first = case.audit("first")

@@ -59,10 +59,16 @@ WITHOUT_LIMITS = ("4.0", "4.1")
 
 @pytest.fixture
 def alone(tmp_path: Path) -> Path:
-    """A directory with the package and nothing else of this repository."""
+    """A directory with the package and what it shares with the operator, and nothing else."""
+    packages = tmp_path / "packages"
     source = Path(pyspark_redis_streams.__file__).parent
-    shutil.copytree(source, tmp_path / "packages" / source.name)
-    return tmp_path / "packages"
+    shutil.copytree(source, packages / source.name)
+    shared = source.parent / "pelops"
+    for package in ("domain", "redis_core"):
+        shutil.copytree(shared / package, packages / "pelops" / package)
+    for module in ("__init__.py", "errors.py"):
+        shutil.copy(shared / module, packages / "pelops")
+    return packages
 
 
 def run_scenario(

@@ -24,7 +24,7 @@ _TAKEN: Final = {errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR}
 
 
 def is_local(path: str) -> bool:
-    """Whether a path names a file of this machine, whatever Hadoop is informed."""
+    """Whether a path names a file of this machine, unless Hadoop is set up to mean another."""
     if path.startswith(_SCHEME):
         return True
     return "://" not in path and not any(os.environ.get(name) for name in _OF_HADOOP)

@@ -9,6 +9,7 @@ each JVM (`ParquetMetadataConverter.addRowGroup`). In order, equal rows give equ
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -145,6 +146,13 @@ class Storage:
         if content is None:
             raise ArchiveUnusable(f"cannot read {path}: No such file or directory")
         return content
+
+    def parquet_source(self, path: str) -> str | io.BytesIO:
+        """What pyarrow reads a Parquet file from: its path, or all of what lies elsewhere.
+
+        Raises ArchiveUnusable.
+        """
+        return plain_path(path) if is_local(path) else io.BytesIO(self.read_bytes(path))
 
     def write_text(self, path: str, text: str) -> None:
         """Replace a file as a whole."""

@@ -81,7 +81,7 @@ def explained(what: str, path: str) -> Iterator[None]:
 
 
 def _read(work: WindowWork, path: str, columns: Sequence[str]) -> Iterator[DataFrame]:
-    with explained("read", path), pq.ParquetFile(plain_path(path)) as file:
+    with explained("read", path), pq.ParquetFile(work.run.storage.parquet_source(path)) as file:
         batches = file.iter_batches(_ROWS_AT_ONCE, columns=list(columns), use_threads=False)
         for batch in batches:
             work.run.storage.check_interrupt()

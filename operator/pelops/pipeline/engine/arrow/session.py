@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -102,10 +101,11 @@ class FrameReader:
         return [f"{path}/{name}" for name in names if name.endswith(_SUFFIX)]
 
     def _read(self, file: str) -> pa.Table:
-        source: Any = plain_path(file)
-        if not is_local(file):
+        if is_local(file):
+            source: Any = plain_path(file)
+        else:
             assert self._storage is not None
-            source = io.BytesIO(self._storage.read_bytes(file) or b"")
+            source = self._storage.parquet_source(file)
         try:
             # By itself: names of directories are no columns.
             with pq.ParquetFile(source) as parquet:
