@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha1
 from typing import Any, Final, TypeVar
 
@@ -42,7 +42,7 @@ class ScriptAnswer:
         return record(**self.fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Script:
     """A script, and the name under which servers cache it."""
 
@@ -64,6 +64,11 @@ class Script:
         """Whether it may change anything."""
         return bool(self.declared.writes)
 
+    @cached_property
+    def _expected(self) -> frozenset[str]:
+        tail = self.declared.tail
+        return frozenset(one.name for one in (*self.declared.arguments, *((tail,) if tail else ())))
+
     def call(
         self,
         group: NamedKeys | None,
@@ -80,21 +85,13 @@ class Script:
         declared = self.declared
         known = {} if group is None else group.by_name()
         named = dict(self._name_keys(known, special))
-        expected = {one.name for one in declared.arguments}
-        rest = declared.tail
-        if rest is not None:
-            expected.add(rest.name)
-        if args.keys() != expected or special.keys() - named.keys():
-            differing = sorted((args.keys() ^ expected) | (special.keys() - named.keys()))
+        if args.keys() != self._expected or not special.keys() <= named.keys():
+            differing = sorted((args.keys() ^ self._expected) | (special.keys() - named.keys()))
             raise TypeError(f"{self.name}.lua: missing or unknown: {', '.join(differing)}")
-        return ScriptCall(
-            script=self,
-            named=named,
-            args=(
-                *(_encode(one, args[one.name]) for one in declared.arguments),
-                *(() if rest is None else _encode_tail(rest, args[rest.name])),
-            ),
-        )
+        values: list[Part] = [_encode(one, args[one.name]) for one in declared.arguments]
+        if declared.tail is not None:
+            values += _encode_tail(declared.tail, args[declared.tail.name])
+        return ScriptCall(script=self, named=named, args=tuple(values))
 
     def _name_keys(
         self, known: Mapping[str, Part], special: Mapping[str, Part | Sequence[Part] | None]
@@ -210,9 +207,10 @@ def _encode(argument: Argument, value: Any) -> Part:
 
 
 def _encode_tail(tail: Tail, values: Iterable[Any]) -> Iterable[Part]:
-    if not tail.columns:
-        yield from values
-        return
+    return _encode_rows(tail, values) if tail.columns else values
+
+
+def _encode_rows(tail: Tail, values: Iterable[Mapping[str, Any]]) -> Iterator[Part]:
     names = {one.name for one in tail.columns}
     for row in values:
         if row.keys() != names:
