@@ -147,7 +147,7 @@ class Storage:
             raise ArchiveUnusable(f"cannot read {path}: No such file or directory")
         return content
 
-    def parquet_source(self, path: str) -> str | io.BytesIO:
+    def parquet_source(self, path: str) -> Path | io.BytesIO:
         """What pyarrow reads a Parquet file from: its path, or all of what lies elsewhere.
 
         Raises ArchiveUnusable.

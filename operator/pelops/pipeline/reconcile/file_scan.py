@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pelops.pipeline.archive.footers import list_files
-from pelops.pipeline.archive.local_files import plain_path
 from pelops.pipeline.engine.arrow.frame import Frame
 from pelops.pipeline.engine.functions import DataFrame, on_driver
 from pelops.pipeline.engine.id_columns import IDS
