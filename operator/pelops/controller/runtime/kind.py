@@ -31,6 +31,7 @@ from pelops.controller.runtime.events import list_transitions
 from pelops.controller.runtime.membership import Members
 from pelops.controller.runtime.queue import KeyedQueue
 from pelops.controller.runtime.settings import ReplicaSettings
+from pelops.domain.backoff import backoff_s
 from pelops.domain.condition import Condition, Finding, render_conditions
 from pelops.errors import Conflict, NotFound, PelopsError
 from pelops.kube.client import Address, KubeApi, Manifest
@@ -137,7 +138,7 @@ class Memory:
         """How long to wait after one more failure."""
         self.failures += 1
         longest = LONGEST_TERMINAL_RETRY_S if is_terminal else LONGEST_RETRY_S
-        return float(min(FIRST_RETRY_S * 2 ** min(self.failures - 1, 10), longest))
+        return backoff_s(self.failures, first_s=FIRST_RETRY_S, longest_s=longest)
 
     def is_news(self, failure: str) -> bool:
         """Whether this failure is another one than the last that was asked about."""

@@ -32,6 +32,7 @@ from kopf._cogs.clients import auth, errors
 
 from pelops.controller.runtime.cache import Resync
 from pelops.controller.runtime.queue import is_wanted
+from pelops.domain.backoff import backoff_s
 from pelops.errors import Forbidden, NotFound
 from pelops.kube.client import KubeApi, Manifest, parse_retry_after
 from pelops.kube.resources import Kind
@@ -300,14 +301,17 @@ class Watch:
 
     async def _pause(self, feed: Feed, least_s: float) -> None:
         """Wait longer with each failure in a row, and never all replicas equally long."""
-        doubled_s = self._pace.first_pause_s * 2.0 ** min(feed.failures - 1, 16)
-        pause_s = min(doubled_s, self._pace.longest_pause_s) * random.uniform(0.5, 1.0)
+        pace = self._pace
+        pause_s = backoff_s(
+            feed.failures, first_s=pace.first_pause_s, longest_s=pace.longest_pause_s
+        )
+        pause_s *= random.uniform(0.5, 1.0)
         await asyncio.sleep(max(pause_s, least_s * random.uniform(1.0, 1.2)))
 
     def _answer_s(self, feed: Feed) -> float:
         """How long an answer may take: longer after failures, or a slow server never answers."""
-        doubled_s = self._pace.answer_s * 2.0 ** min(feed.failures, 16)
-        return min(doubled_s, self._pace.longest_answer_s)
+        pace = self._pace
+        return backoff_s(feed.failures + 1, first_s=pace.answer_s, longest_s=pace.longest_answer_s)
 
     async def _bounded(
         self, work: Coroutine[Any, Any, Result], seconds: float, what: str

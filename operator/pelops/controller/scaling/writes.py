@@ -14,6 +14,7 @@ from pelops.controller.runtime.kind import FIRST_RETRY_S, LONGEST_RETRY_S, LONGE
 from pelops.controller.scaling.scaled import Scaled
 from pelops.controller.scaling.victims import Fleet, Victims
 from pelops.controller.workload.targets import Targets
+from pelops.domain.backoff import backoff_s
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.events import Happening
@@ -123,8 +124,8 @@ class ScaleWrites:
         level = logging.DEBUG if scaled.problem == problem else logging.WARNING
         log.log(level, "scaling failed: %s", error, extra={"resource": "/".join(scaled.name)})
         longest = LONGEST_TERMINAL_RETRY_S if problem.is_terminal else LONGEST_RETRY_S
-        wait = min(FIRST_RETRY_S * 2 ** min(scaled.failures, 10), longest)
         scaled.failures += 1
+        wait = backoff_s(scaled.failures, first_s=FIRST_RETRY_S, longest_s=longest)
         scaled.problem = problem
         scaled.write_after = self._clock() + wait
         return report_failure(decision, problem)

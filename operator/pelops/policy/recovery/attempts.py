@@ -39,6 +39,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.domain.backoff import backoff_s
 from pelops.domain.entry_id import EntryId
 from pelops.domain.liveness import Death
 from pelops.domain.recovery import Action, RetryBatch, Suspect, read_ids
@@ -59,11 +60,13 @@ class Backoff:
 
     def after(self, failures: int) -> timedelta:
         """The wait after so many failures; none after none."""
-        if failures <= 0 or not self.initial:
-            return timedelta()
-        # The exponent is bounded: a float overflows long after any wait is at its longest.
-        seconds = self.initial.total_seconds() * self.factor ** min(failures - 1, 300)
-        return min(timedelta(seconds=min(seconds, 1e9)), self.longest)
+        wait_s = backoff_s(
+            failures,
+            first_s=self.initial.total_seconds(),
+            longest_s=self.longest.total_seconds(),
+            factor=self.factor,
+        )
+        return timedelta(seconds=wait_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

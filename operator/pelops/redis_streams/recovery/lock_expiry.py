@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 from redis import exceptions
 from redis.asyncio.connection import Connection
 
+from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, PermissionDenied, RedisUnavailable
 from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
@@ -196,7 +197,7 @@ class _Listener:
             self._connections[node] = asyncio.create_task(self._stay_connected(node))
 
     async def _stay_connected(self, node: Node) -> None:
-        wait_s = SHORTEST_WAIT_S
+        failures = 0
         try:
             while True:
                 try:
@@ -205,10 +206,11 @@ class _Listener:
                     log.debug("no expiry events for now: %s", error)
                     self._note_denial(node, error)
                 was_heard = node in self._confirmed
-                wait_s = SHORTEST_WAIT_S if was_heard else min(2 * wait_s, LONGEST_WAIT_S)
+                failures = 1 if was_heard else failures + 1
                 self._confirmed.discard(node)
                 self._look_again.set()  # it may be a master no longer
                 # All replicas of the operator lose a server at the same moment.
+                wait_s = backoff_s(failures, first_s=SHORTEST_WAIT_S, longest_s=LONGEST_WAIT_S)
                 await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
         finally:
             self._confirmed.discard(node)

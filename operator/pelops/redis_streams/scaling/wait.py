@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from redis import exceptions
 from redis.asyncio.connection import Connection
 
+from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import (
@@ -107,7 +108,7 @@ class Wait:
         return [task for task in (self._staying, self._interruption) if task is not None]
 
     async def _stay(self) -> None:
-        pause_s = SHORTEST_PAUSE_S
+        failures = 0
         while True:
             try:
                 await self._serve()
@@ -118,8 +119,9 @@ class Wait:
             was_listening, self.is_listening = self.is_listening, False
             if self.is_empty:
                 return
-            pause_s = SHORTEST_PAUSE_S if was_listening else min(2 * pause_s, LONGEST_PAUSE_S)
+            failures = 1 if was_listening else failures + 1
             # All replicas of the operator lose a server at the same moment.
+            pause_s = backoff_s(failures, first_s=SHORTEST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
 
     async def _serve(self) -> None:

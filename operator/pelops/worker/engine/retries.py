@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from pelops.domain.backoff import backoff_s
 from pelops.worker.outcomes import HANDLER_FAILED, Outcome, Reject, Retry, describe_error
 
 
@@ -28,10 +29,9 @@ class RetryPolicy:
 
     def wait_s(self, failures: int) -> float:
         """How long an entry waits after so many failures, the first one included."""
-        try:
-            return float(min(self.initial_s * self.factor ** max(failures - 1, 0), self.max_s))
-        except OverflowError:
-            return self.max_s
+        return backoff_s(
+            max(failures, 1), first_s=self.initial_s, longest_s=self.max_s, factor=self.factor
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from typing import Final
 
 from redis import exceptions
 
+from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError
 from pelops.redis_core.errors import translate_failure
@@ -88,8 +89,8 @@ class Link:
     async def pause(self) -> None:
         """Wait as long as past failures ask for."""
         if self._failures:
-            longest = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(self._failures - 1, 10))
-            await asyncio.sleep(longest * random.uniform(0.5, 1.0))
+            pause_s = backoff_s(self._failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
 
     @property
     def node(self) -> Node:
