@@ -16,16 +16,15 @@ from typing import Any, Final
 from benchmarks.audit import GROUP, STREAM, WARM
 from benchmarks.usage import PROC, TICKS_PER_S, observe_memory
 from pelops.domain.audit import EntryStatus, parse_summary
-from pelops.pipeline.archive.entries import archive_entries
 from pelops.pipeline.archive.layout import WindowPlace
 from pelops.pipeline.archive.snapshot import take_snapshot
+from pelops.pipeline.archive.stream_entries import archive_entries
 from pelops.pipeline.archive.window_selection import plan_windows
-from pelops.pipeline.engine.session import open_session
-from pelops.pipeline.place import read_place
+from pelops.pipeline.engine.spark_session import open_session
 from pelops.pipeline.reconcile.duplicates import find_duplicates
-from pelops.pipeline.reconcile.ledger import read_acts
+from pelops.pipeline.reconcile.ledger_history import read_acts
 from pelops.pipeline.run import open_run
-from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
 from pelops.pipeline.stages import PipelineRun, WindowWork
 from pelops.pipeline.window import audit_window
 

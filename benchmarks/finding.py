@@ -30,7 +30,7 @@ from benchmarks.recovery_ways import UID, operators_server, provision
 from benchmarks.server_time import read_commandstats
 from pelops.domain.naming import derive_keys
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan import NotDue, find_idle, open_scan
+from pelops.redis_streams.recovery.scan_calls import NotDue, find_idle, open_scan
 
 KEYS = derive_keys("orders:published", "order-processing")
 PENDING = 20_000

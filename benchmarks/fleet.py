@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from local_cluster.audit import AuditTrail, Request, writes
 from local_cluster.plane import ControlPlane
 from local_cluster.progress import Step
-from pelops.kube.client import KubeApi, Manifest
-from pelops.kube.resources import NAMESPACE, STREAM_CONSUMER_GROUP
+from pelops.kube.client import NAMESPACE, STREAM_CONSUMER_GROUP, KubeApi, Manifest
 
 PER_NAMESPACE = 500
 CONNECTIONS = 16

@@ -25,7 +25,7 @@ from benchmarks.server_time import prefer, read_commandstats
 from local_cluster.progress import step
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.group_observation import observe_group
 
 NAME = "observing"
 MAX_LOOK_MS = 2.0

@@ -17,7 +17,7 @@ from benchmarks.recovery_ways import provision
 from benchmarks.scanning_replica import worker_names
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.domain.observation import StreamObservation
+from pelops.domain.stream_observation import StreamObservation
 from pelops.redis_core.server import Server
 
 SHORTEST = 10_000  # entries; every case fits into such a stream

@@ -20,11 +20,11 @@ from benchmarks.raw_redis import RawRedis, pack
 from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys
-from pelops.domain.ownership import OwnerRecord
+from pelops.domain.state import OwnerRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.recovery.actions import RecoveryOrder, ScanContext, recover_owner
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, ScanContext, recover_owner
 
 UID = "uid-of-the-benchmark"
 BATCH = 100  # what the operator moves at once unless told otherwise

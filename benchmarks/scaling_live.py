@@ -27,8 +27,14 @@ from local_cluster.operators import Operators, install
 from local_cluster.plane import ControlPlane
 from local_cluster.progress import step
 from local_cluster.redis_servers import RedisServers, start_standalone
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.resources import DEPLOYMENT, NAMESPACE, STREAM_CONSUMER_GROUP
+from pelops.kube.client import (
+    DEPLOYMENT,
+    NAMESPACE,
+    STREAM_CONSUMER_GROUP,
+    Address,
+    KubeApi,
+    Manifest,
+)
 
 SHOP: Final = "shop"
 RATE: Final = 50.0  # entries per second of one worker

@@ -14,20 +14,17 @@ from datetime import timedelta
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-from pelops.controller.group.observation import GroupObserver
-from pelops.controller.recovery.clock_skew import NodeClocks
-from pelops.controller.recovery.loop import ScanLoop
-from pelops.controller.recovery.pod_evidence import LivenessEvidence
-from pelops.controller.recovery.scanner import ScanAdapters, Scanner
+from pelops.controller.group.group_observer import GroupObserver
+from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
+from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.runtime.membership import Members
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.runtime.leases import Members
 from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Trigger
-from pelops.kube.client import KubeApi, Manifest
-from pelops.kube.resources import DEPLOYMENT, POD, STREAM_CONSUMER_GROUP
+from pelops.kube.client import DEPLOYMENT, POD, STREAM_CONSUMER_GROUP, KubeApi, Manifest
 from pelops.policy.membership import rank_of
 from pelops.redis_core.pool import ServerPool
 

@@ -31,8 +31,7 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.progress import step
 from local_cluster.redis_servers import RedisServers, start_standalone
-from pelops.kube.client import KubeApi, Manifest
-from pelops.kube.resources import NAMESPACE, STREAM_CONSUMER_GROUP
+from pelops.kube.client import NAMESPACE, STREAM_CONSUMER_GROUP, KubeApi, Manifest
 
 NAME = "wake"
 WAKE_P99_MS = 100.0

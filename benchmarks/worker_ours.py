@@ -6,7 +6,7 @@ from benchmarks.worker_meter import CONCURRENCY, Job, make_handler, read_job
 from pelops.domain.endpoint import build_endpoint
 from pelops.domain.naming import derive_keys
 from pelops.worker import Worker, WorkerSettings
-from pelops.worker.server.place import WorkerPlace
+from pelops.worker.settings import WorkerPlace
 
 
 def build_worker(job: Job) -> Worker:

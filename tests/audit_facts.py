@@ -9,8 +9,8 @@ from typing import Any
 
 from pelops.api.audit.stream_audit import StreamAudit
 from pelops.domain.audit import AuditRecord, AuditSummary
-from pelops.kube.worker_environment import WorkerAccess
-from pelops.policy.audit.facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.kube.container_environment import WorkerAccess
+from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
 from pelops.policy.audit.plan import AuditPlan, plan_audit
 from tests.audits import CLOSED, a_summary
 from tests.builders import resource

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pelops.controller.runtime.cache import Name
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
+from pelops.kube.client import DEPLOYMENT, STREAM_CONSUMER_GROUP
 
 Manifest = dict[str, Any]
 ORDERS: Name = ("shop", "orders")

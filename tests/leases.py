@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from pelops.controller.runtime.membership import ANSWER_S, Members
+from pelops.controller.runtime.leases import ANSWER_S, Members
 from pelops.errors import Conflict, KubernetesUnavailable
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.resources import Kind
+from pelops.kube.client import Address, Kind, KubeApi, Manifest
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from pelops.domain.liveness import Cutoff, FormerPod, PodEvidence
+from pelops.domain.recovery import Cutoff, FormerPod, PodEvidence
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
 from pelops.policy.recovery.liveness import REPORTS_WITHIN, decide_cutoff
 from tests.builders import NOW, later, pod

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.policy.scaling.behavior import Recommendation, ScalingHistory
 from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
-from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.rates import Capacity, FadingCount, Handling, Meter
+from pelops.policy.scaling.measurement import Backlog, Capacity, FadingCount, Handling, Meter
 from tests.builders import NOW, resource, workload
 
 SECOND = 1000.0  # of the clock that never jumps

@@ -13,7 +13,7 @@ from typing import Any, Final
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.naming import GroupKeys
 from pelops.worker import Entry, Observer, RetryPolicy, Worker, WorkerSettings
-from pelops.worker.server.place import WorkerPlace
+from pelops.worker.settings import WorkerPlace
 from tests.integration.worker_adapter import KEYS
 
 PROCESSING_TIMEOUT_MS: Final = 600

@@ -25,13 +25,18 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from pelops.redis_core.slots import hash_tag, own_hash_tag
+from pelops.redis_core.hash_slots import hash_tag, own_hash_tag
 from pyspark_redis_streams.columns.written_rows import Flat, RowFlattener
-from pyspark_redis_streams.errors import BadValue, DataLoss, OptionError, RedisStreamsError
+from pyspark_redis_streams.errors import (
+    BadValue,
+    DataLoss,
+    OptionError,
+    RedisStreamsError,
+    plain_errors,
+)
 from pyspark_redis_streams.options.parsed import WriteOptions
-from pyspark_redis_streams.plain_errors import plain_errors
-from pyspark_redis_streams.redis.connections import ServerConnections
-from pyspark_redis_streams.redis.link import Argument
+from pyspark_redis_streams.redis.node_connection import Argument
+from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.spark_versions import DataSourceStreamArrowWriter
 
 MOST_PARTS = 7000  # names and values of one entry: a script calls with no more than 8000 words

@@ -1,8 +1,18 @@
-"""The data source as Spark sees it: `spark.read.format("redis_streams")` and its siblings."""
+"""The data source as Spark sees it: `spark.read.format("redis_streams")` and its siblings.
+
+Also tables of Spark's catalog: `CREATE TABLE orders USING redis_streams OPTIONS (stream 'orders')`.
+When a table is created, Spark hands over its options together with all its properties. When it is
+read or written, Spark hands over its columns, and no option but those that the statement gives:
+`SELECT ... FROM orders WITH (startingId = '5-0')`. The options are therefore kept in the comment of
+the first column, which the catalog keeps.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final
+from urllib.parse import parse_qsl, urlencode
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -14,25 +24,27 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.batch.pushdown import keeps_narrowed_reads_apart
-from pyspark_redis_streams.catalog_tables import (
-    is_created,
-    table_schema,
-    table_write_options,
-    with_kept_options,
-)
-from pyspark_redis_streams.columns.schemas import default_schema
-from pyspark_redis_streams.errors import RedisStreamsError
+from pyspark_redis_streams.columns.schemas import default_schema, names_of_entries
+from pyspark_redis_streams.errors import OptionError, RedisStreamsError, plain_errors
 from pyspark_redis_streams.micro_batch.reader import RedisStreamReader, RefusedStreamReader
 from pyspark_redis_streams.options.option import Use, View
-from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
-from pyspark_redis_streams.plain_errors import plain_errors
+from pyspark_redis_streams.options.parsed import (
+    NAMING_STREAMS,
+    OPTIONS,
+    ReadOptions,
+    WriteOptions,
+    parse_read_options,
+    parse_write_options,
+)
 from pyspark_redis_streams.sink import BatchWriter, StreamWriter
 from pyspark_redis_streams.spark_versions import refuse_what_spark_lacks
-from pyspark_redis_streams.views.consumers import ConsumersReader
 from pyspark_redis_streams.views.entries import EntriesReader, NarrowedReader
-from pyspark_redis_streams.views.groups import GroupsReader
-from pyspark_redis_streams.views.pending import PendingReader
-from pyspark_redis_streams.views.streams import StreamsReader
+from pyspark_redis_streams.views.rows import (
+    ConsumersReader,
+    GroupsReader,
+    PendingReader,
+    StreamsReader,
+)
 
 _READERS: dict[View, Callable[[StructType, ReadOptions], DataSourceReader]] = {
     View.ENTRIES: EntriesReader,
@@ -85,3 +97,98 @@ class DefaultSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         """Appends the rows of micro-batches. Raises OptionError and SchemaError."""
         return StreamWriter(schema, table_write_options(self.options, schema), overwrite=overwrite)
+
+
+_FIRST: Final = "`stream` STRING"  # what the columns of every view begin with
+_COMMENT: Final = "The key. Options of the table: "
+_SELECTING: Final = {name.lower() for field in NAMING_STREAMS for name in OPTIONS[field].names}
+_EMPTY: Final = "the columns that Redis fills ('stream', 'id', 'ms', 'seq', 'ts') are left out"
+_OPTION: Final = "option."  # what Spark puts before the names of options among the properties
+
+
+def is_created(given: Mapping[str, str]) -> bool:
+    """Whether these are the properties of a table that is being created."""
+    return "provider" in {name.lower() for name in given}
+
+
+def table_schema(given: Mapping[str, str]) -> str:
+    """The columns of a table that is being created, as DDL that keeps its options.
+
+    Raises OptionError.
+    """
+    options = {
+        name.lower().removeprefix(_OPTION): value
+        for name, value in given.items()
+        if name.lower().startswith(_OPTION)
+    }
+    _refuse_unfit(options)
+    read = parse_read_options(OPTIONS.given_for(options, Use.STREAM, Use.READ), None)
+    parse_write_options(OPTIONS.given_for(options, Use.WRITE))
+    columns = default_schema(read)
+    kept = f"{_FIRST} COMMENT '{_COMMENT}{urlencode(sorted(options.items()))}'"
+    return columns.replace(_FIRST, kept, 1)
+
+
+def with_kept_options(given: Mapping[str, str], schema: StructType, use: Use) -> Mapping[str, str]:
+    """The options of a read or write; of a table's, what the statement gives comes first.
+
+    Raises OptionError.
+    """
+    kept = _kept_options(schema)
+    if kept is None:
+        return given
+    lowered = {name.lower(): value for name, value in given.items()}
+    if _SELECTING & lowered.keys():
+        raise OptionError(
+            f"option '{min(_SELECTING & lowered.keys())}' is given, and the first column carries"
+            f" the options of a table in its comment ({_shown(kept)}): leave the option out, or"
+            " take the comment off the column"
+        )
+    return OPTIONS.given_for(kept, use) | lowered
+
+
+def table_write_options(given: Mapping[str, str], schema: StructType) -> WriteOptions:
+    """The options of a write, which may be to a table. Raises OptionError.
+
+    The columns that a query takes from another table keep that table's comment. So that no row
+    goes astray, a row for a table has null in all columns that are no fields.
+    """
+    kept = _kept_options(schema)
+    if kept is None:
+        if not given:
+            raise OptionError(
+                "no option says where the rows go. Spark hands on the options of a table to"
+                f" INSERT INTO alone, and only if {_EMPTY}: name the columns in INSERT INTO, or"
+                " write with format('redis_streams') and options"
+            )
+        return parse_write_options(given)
+    read = parse_read_options(OPTIONS.given_for(kept, Use.READ), None)
+    if read.view is not View.ENTRIES or len(read.streams) != 1:
+        raise OptionError(
+            f"the table is no single stream ({_shown(kept)}): write with format('redis_streams')"
+            " and option 'stream'"
+        )
+    options = parse_write_options(with_kept_options(given, schema, Use.WRITE))
+    names = names_of_entries(read) & set(schema.fieldNames())
+    return replace(options, stream=read.streams[0], empty_columns=frozenset(names))
+
+
+def _kept_options(schema: StructType) -> dict[str, str] | None:
+    for field in schema.fields:
+        comment = str((field.metadata or {}).get("comment", ""))
+        if comment.startswith(_COMMENT):
+            return dict(parse_qsl(comment.removeprefix(_COMMENT), keep_blank_values=True))
+    return None
+
+
+def _shown(options: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} '{value}'" for name, value in sorted(options.items()))
+
+
+def _refuse_unfit(options: Mapping[str, str]) -> None:
+    url = options.get("url", "")
+    if "password" in options or ("@" in url and ":" in url.partition("@")[0].partition("//")[2]):
+        raise OptionError(
+            "a table keeps its options in Spark's catalog, where everybody reads them: give the"
+            " password by option 'passwordFile' or 'passwordEnv', and no password in 'url'"
+        )

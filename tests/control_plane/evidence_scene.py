@@ -9,10 +9,9 @@ from typing import Any
 
 from local_cluster.plane import ControlPlane
 from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP
+from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Address, KubeApi
 
 Manifest = dict[str, Any]
 SKEW = timedelta(seconds=2)

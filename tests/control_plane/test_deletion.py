@@ -9,22 +9,19 @@ from datetime import UTC, datetime
 from local_cluster.plane import ControlPlane
 from local_cluster.redis_servers import RedisServers
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.actions import FINALIZER
-from pelops.controller.group.deletion import GroupDeletion
-from pelops.controller.group.memory import GroupMemory, OwnedGroup
-from pelops.controller.group.observation import GroupObserver
+from pelops.controller.group.group_kind import FINALIZER, GroupDeletion
+from pelops.controller.group.group_observer import GroupMemory, GroupObserver, OwnedGroup
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Finalizer
-from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.endpoint import parse_redis_url
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.kube.client import KubeApi
-from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.kube.client import STREAM_CONSUMER_GROUP, KubeApi
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.pool import ServerPool
-from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.lifecycle import provision_group
 from tests.operators import Resources, sleeping_template
 
 

@@ -12,10 +12,9 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from pelops.controller.recovery.pod_evidence import LivenessEvidence
-from pelops.controller.workload.cache import WorkloadCache
-from pelops.domain.liveness import Death, LivenessReason
-from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import NODE, POD
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.recovery import Death, LivenessReason
+from pelops.kube.client import NODE, POD, Address, KubeApi
 from pelops.policy.recovery.liveness import REPORTS_WITHIN
 from tests.control_plane.evidence_scene import (
     NODE_NAME,

@@ -12,15 +12,12 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.scaling.scaled import Scaled
-from pelops.controller.scaling.victims import Victims
-from pelops.controller.scaling.writes import ScaleWrites, Scene
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.scaling.scale_writes import ScaleWrites, Scene, Victims
+from pelops.controller.scaling.scaled_resources import Scaled
 from pelops.controller.workload.targets import Targets
-from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
-from pelops.policy.scaling.decision import ScalingDecision
-from pelops.policy.scaling.other_writers import watch_others
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import DEPLOYMENT, STREAM_CONSUMER_GROUP, Address, KubeApi
+from pelops.policy.scaling.decision import ScalingDecision, watch_others
 from pelops.policy.status.reasons import Reason
 from tests.builders import resource
 from tests.e2e.declaring import a_deployment

@@ -7,9 +7,9 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from local_cluster.plane import ControlPlane
-from pelops.controller.recovery.clock_skew import NodeClocks
+from pelops.controller.recovery.pod_evidence import NodeClocks
 from pelops.kube.client import KubeApi
-from pelops.policy.recovery.clock_skew import LEASE_PERIOD
+from pelops.policy.recovery.liveness import LEASE_PERIOD
 
 DEFAULT = timedelta(seconds=2)
 

@@ -21,11 +21,11 @@ from local_cluster.nodes import start_nodes
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import Process, wait_until
 from local_cluster.redis_servers import StandaloneServers
-from pelops.controller.audit.kind import AuditIndex
+from pelops.controller.audit.audit_kind import AuditIndex
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
-from pelops.controller.workload.cache import WorkloadCache
-from pelops.kube.resources import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
 from tests.cluster_fixtures import FAST
 from tests.control_plane.api_proxy import FAULTS, ApiProxy
 from tests.control_plane.counting import await_members, gauge

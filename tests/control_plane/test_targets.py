@@ -10,10 +10,9 @@ import pytest
 
 from local_cluster.plane import ControlPlane
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.targets import LAGGING_S, Targets
-from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import DEPLOYMENT
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import DEPLOYMENT, Address, KubeApi
 from tests.builders import resource
 from tests.e2e.declaring import a_deployment
 from tests.operators import Resources

@@ -17,19 +17,17 @@ from typing import NoReturn
 import pytest
 
 from local_cluster.plane import ControlPlane
-from pelops.api.meta import ObjectMeta
-from pelops.controller.replica import Replica, build_kinds
+from pelops.api.schema.base import ObjectMeta
+from pelops.controller.replica import Replica, build_kinds, cancel_all
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Services
-from pelops.controller.runtime.membership import Members
-from pelops.controller.runtime.process import cancel_all
+from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.runtime import Runtime
 from pelops.controller.runtime.settings import parse_settings
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S
 from pelops.errors import InvalidSpec, KubernetesUnavailable
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
+from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Kind, KubeApi, Manifest
 from pelops.policy.membership import rank_of
 from pelops.redis_core.pool import ServerPool
 from tests.control_plane.third_kind import (

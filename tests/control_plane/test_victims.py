@@ -16,13 +16,12 @@ from local_cluster.nodes import Node
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers, start_standalone
-from pelops.controller.scaling.victims import Fleet, Victims
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.scaling.scale_writes import Fleet, Victims
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.naming import derive_keys
 from pelops.domain.workload import Target
-from pelops.kube.client import KubeApi
-from pelops.kube.observation import DELETION_COST
-from pelops.kube.resources import DEPLOYMENT, POD
+from pelops.kube.client import DEPLOYMENT, POD, KubeApi
+from pelops.kube.workload_observation import DELETION_COST
 from pelops.policy.scaling.victims import AT_WORK_S
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import list_consumers

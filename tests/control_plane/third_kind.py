@@ -16,12 +16,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationError
 
 from pelops.api import crd
-from pelops.api.group.status import StatusCondition as ConditionModel
-from pelops.api.meta import ObjectMeta
-from pelops.api.schema import kind as schema
-from pelops.api.schema.base import ApiModel
-from pelops.api.schema.bounds import Text
-from pelops.api.schema.validation import render_errors
+from pelops.api.group.group_status_model import StatusCondition as ConditionModel
+from pelops.api.schema import base as schema
+from pelops.api.schema.base import ApiModel, ObjectMeta, Text, render_errors
 from pelops.controller.runtime.cache import Concern, Name, ObjectChange, concern_itself
 from pelops.controller.runtime.kind import (
     Finalizer,
@@ -36,9 +33,8 @@ from pelops.controller.runtime.kind import (
 )
 from pelops.domain.condition import Condition, Finding
 from pelops.errors import InvalidSpec, KubernetesUnavailable, PelopsError, RedisUnavailable
-from pelops.kube.client import Address, Manifest
-from pelops.kube.events import Happening
-from pelops.kube.resources import Kind
+from pelops.kube.client import Address, Kind, Manifest
+from pelops.kube.event_recorder import Happening
 
 CONFIG_MAP = Kind(group="", version="v1", kind="ConfigMap", plural="configmaps")
 LABEL = "pelops.dev/greeting"

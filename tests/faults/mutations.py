@@ -36,7 +36,7 @@ class Mutation:
 
 
 RECOVER = "redis_streams/lua/recover_entries.lua"
-RECOVERY = "redis_streams/recovery/actions.py"
+RECOVERY = "redis_streams/recovery/stuck_entries.py"
 ATTEMPTS = "policy/recovery/attempts.py"
 LIVENESS = "policy/recovery/liveness.py"
 
@@ -48,7 +48,7 @@ MOVE_BY_OWNER = (
 
 FAILED_PHASE = (
     Replacement(
-        file="policy/recovery/pod_end.py",
+        file=LIVENESS,
         old="    return is_final and are_all_terminated(pod)\n",
         new="    return pod.phase in FINAL_PHASES\n",
     ),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from tests.faults.mutations import Mutation, Replacement
 
-ACKNOWLEDGING = "worker/engine/acknowledgements.py"
+ACKNOWLEDGING = "worker/engine/exchange.py"
 
 MUTATIONS: Mapping[str, Mutation] = {
     "acknowledge-first": Mutation(

@@ -11,7 +11,7 @@ from local_cluster.redis_servers import ServerOptions
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, Subscription
+from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents, Subscription
 from tests.integration.redis_adapter import connected
 
 REPORTING: Final = ServerOptions(config={"notify-keyspace-events": "Ex"})

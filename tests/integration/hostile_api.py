@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind
 
 Object = dict[str, Any]
 

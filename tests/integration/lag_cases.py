@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pelops.domain.naming import derive_keys
-from pelops.domain.observation import GroupObservation
+from pelops.domain.stream_observation import GroupObservation
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
 from tests.integration.redis_adapter import an_owner, deliver
 
 KEYS: Final = derive_keys("orders:events", "processing")

@@ -6,8 +6,8 @@ from pelops.domain.entry_id import END_OF_STREAM, StartPosition
 from pelops.domain.ledger import GroupCreation
 from pelops.domain.naming import derive_keys
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.position import remember_position
-from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
+from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
+from pelops.redis_streams.group.maintenance import remember_position
 from tests.integration.redis_adapter import (
     add,
     an_owner,

@@ -12,13 +12,13 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.domain.recovery import Action, RetryBatch, ScanObservation
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import (
+from pelops.redis_streams.recovery.scan_calls import instant, open_scan
+from pelops.redis_streams.recovery.stuck_entries import (
     Recovered,
     RecoveryOrder,
     ScanContext,
     recover_owner,
 )
-from pelops.redis_streams.recovery.scan import instant, open_scan
 from pelops.redis_streams.recovery.suspects import Reasons
 from tests.integration.redis_adapter import provision
 

@@ -10,7 +10,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Action
 from pelops.errors import PelopsError
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import recover_entries
+from pelops.redis_streams.recovery.stuck_entries import recover_entries
 from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
     DEAD,

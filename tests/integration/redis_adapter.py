@@ -10,10 +10,10 @@ from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import GroupKeys
-from pelops.domain.ownership import OwnerRecord
+from pelops.domain.state import OwnerRecord
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
+from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
 
 BORN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 

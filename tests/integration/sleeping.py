@@ -7,7 +7,7 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.domain.entry_id import EntryId
 from pelops.redis_core.server import Server
-from pelops.redis_streams.scaling.wake import Waker
+from pelops.redis_streams.scaling.idle_streams import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_adapter import connected
 

@@ -9,10 +9,9 @@ from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Cutoff, Death, LivenessReason, OwnerMatch
-from pelops.domain.recovery import Trigger
+from pelops.domain.recovery import Cutoff, Death, LivenessReason, OwnerMatch, Trigger
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan import read_fields
+from pelops.redis_streams.recovery.scan_calls import read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -21,7 +21,7 @@ from benchmarks.pending import BODY
 from benchmarks.raw_redis import RawRedis
 from benchmarks.recovery_ways import operators_server
 from local_cluster.redis_servers import start_standalone
-from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.group_observation import observe_group
 from tests.redis_fixtures import NEWEST_UNLESS_FULL
 
 LENGTH = SHORTEST

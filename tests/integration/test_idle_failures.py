@@ -13,7 +13,7 @@ import pytest
 
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import LivenessReason, OwnerMatch, no_cutoff
+from pelops.domain.recovery import LivenessReason, OwnerMatch, no_cutoff
 from pelops.redis_core.server import Server
 from tests.integration.recovering import KEYS, add_many, bodies, pending, read_new
 from tests.integration.redis_adapter import (

@@ -13,11 +13,15 @@ from pelops.domain.state import StickyCondition
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied
 from pelops.redis_core.server import Flavour, Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.redis_streams.group.lag import repair_lag
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.position import clear_sticky, remember_position
-from pelops.redis_streams.group.provisioning import destroy_group, provision_group, release_group
-from pelops.redis_streams.group.retention import expire_dead_letters, trim_retry_stream
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import destroy_group, provision_group, release_group
+from pelops.redis_streams.group.maintenance import (
+    clear_sticky,
+    expire_dead_letters,
+    remember_position,
+    repair_lag,
+    trim_retry_stream,
+)
 from tests.integration.redis_adapter import (
     an_owner,
     connected,

@@ -20,8 +20,8 @@ from pelops.redis_streams.audit.records import (
     record_audit,
     record_groups,
 )
-from pelops.redis_streams.group.provisioning import destroy_group
-from pelops.redis_streams.group.retention import expire_dead_letters
+from pelops.redis_streams.group.lifecycle import destroy_group
+from pelops.redis_streams.group.maintenance import expire_dead_letters
 from tests.audits import a_summary, a_window
 from tests.integration.redis_adapter import (
     connected,

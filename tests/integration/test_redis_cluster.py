@@ -10,8 +10,8 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, derive_keys, key_slot
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server, Topology
-from pelops.redis_streams.group.observation import observe_group, observe_groups
-from pelops.redis_streams.group.provisioning import (
+from pelops.redis_streams.group.group_observation import observe_group, observe_groups
+from pelops.redis_streams.group.lifecycle import (
     DestroyVerdict,
     ProvisionVerdict,
     destroy_group,

@@ -19,8 +19,8 @@ from pelops.errors import (
 from pelops.redis_core import transport
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.server import Flavour, Topology
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.integration.redis_proxy import proxied
 from tests.redis_fixtures import RunRedis

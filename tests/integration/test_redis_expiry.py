@@ -20,8 +20,8 @@ from local_cluster.redis_servers import (
     start_sentinel,
 )
 from pelops.domain.naming import key_slot
-from pelops.redis_streams.recovery import lock_expiry as expiry
-from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents
+from pelops.redis_streams.recovery import keyspace_events as expiry
+from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents
 from tests.integration.expiring import (
     REPORTING,
     Expiries,

@@ -5,7 +5,7 @@ import pytest
 from local_cluster.redis_servers import RedisServers, StandaloneServers
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, can_see_expiries
+from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents, can_see_expiries
 from tests.integration.expiring import (
     REPORTING,
     Expiries,

@@ -8,12 +8,12 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import END_OF_STREAM, EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.domain.ownership import OWNERSHIP_LIFETIME
+from pelops.domain.state import OWNERSHIP_LIFETIME
 from pelops.errors import OutcomeUnknown, RedisUnavailable, WrongType
 from pelops.redis_core import transport
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.provisioning import (
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import (
     DestroyVerdict,
     ProvisionVerdict,
     destroy_group,

@@ -9,7 +9,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import PendingEntry
 from pelops.errors import NoSuchGroup
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE, find_idle
+from pelops.redis_streams.recovery.scan_calls import FIRST_PAGE, PAGE, SEEKABLE, find_idle
 from tests.integration.recovering import DEAD, KEYS, look, pending, read_new, server_time, strand
 from tests.integration.redis_adapter import (
     provision,

@@ -5,8 +5,8 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Role, acl_rules
-from pelops.redis_streams.group.lag import repair_lag
-from pelops.redis_streams.group.observation import observe_group
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.maintenance import repair_lag
 from tests.integration.lag_cases import (
     CASES,
     KEYS,

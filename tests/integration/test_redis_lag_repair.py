@@ -7,13 +7,17 @@ import pytest
 from local_cluster.redis_servers import ClusterServers, SentinelServers, StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.observation import StreamObservation
+from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NoSuchGroup, NotOurs, PermissionDenied, WrongType
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.redis_streams.group.lag import repair_lag
-from pelops.redis_streams.group.observation import ObservationRequest, observe_group, observe_groups
-from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.group_observation import (
+    ObservationRequest,
+    observe_group,
+    observe_groups,
+)
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import repair_lag
 from tests.integration.lag_cases import (
     CASES,
     KEYS,

@@ -4,11 +4,15 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import FIXED_FIELDS, GroupState
+from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.errors import WrongType
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import ObservationRequest, observe_group, observe_groups
+from pelops.redis_streams.group.group_observation import (
+    ObservationRequest,
+    observe_group,
+    observe_groups,
+)
 from tests.integration.redis_adapter import (
     add,
     deliver,

@@ -11,7 +11,8 @@ from pelops.controller.recovery.findings import Findings
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery import offers, suspects
+from pelops.redis_streams.recovery import suspects
+from pelops.redis_streams.recovery import suspects as offers
 from tests.integration.recovering import (
     DEAD,
     KEYS,

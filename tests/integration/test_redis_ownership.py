@@ -9,8 +9,8 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.provisioning import (
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import (
     DestroyVerdict,
     ProvisionVerdict,
     destroy_group,

@@ -16,8 +16,8 @@ from pelops.domain.state import (
 from pelops.errors import NoSuchGroup, NotOurs, WrongType
 from pelops.policy.group.position import needs_remembering
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.position import remember_position
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.maintenance import remember_position
 from tests.integration.position_cases import KEYS, OWNER, acknowledge, with_pending_3_and_5
 from tests.integration.redis_adapter import (
     an_owner,

@@ -12,9 +12,9 @@ from pelops.domain.naming import derive_keys
 from pelops.domain.recovery import Action, EntryVerdict
 from pelops.errors import SlotMigrating
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import recover_entries
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan import finish_scan
+from pelops.redis_streams.recovery.scan_calls import finish_scan
+from pelops.redis_streams.recovery.stuck_entries import recover_entries
 from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
 from tests.integration.recovering import (
     DEAD,

@@ -8,7 +8,7 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.recovery import EntryVerdict
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import recover_entries
+from pelops.redis_streams.recovery.stuck_entries import recover_entries
 from tests.integration.recovering import (
     DEAD,
     KEYS,

@@ -5,16 +5,16 @@ from datetime import timedelta
 import pytest
 
 from local_cluster.redis_servers import StandaloneServers
-from pelops.api.group.dead_letter import RetentionSpec
+from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.errors import NotOurs, WrongType
 from pelops.policy.group.retention import RetentionPlan, needs_retry_trim, plan_retention
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.group.retention import (
-    BATCH,
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import (
+    TRIM_BATCH,
     Trimmed,
     expire_dead_letters,
     trim_retry_stream,
@@ -134,12 +134,12 @@ async def test_a_stream_without_a_group_is_left_alone(server: Server) -> None:
 
 async def test_a_call_removes_no_more_than_its_batch(server: Server) -> None:
     await provision(server, KEYS)
-    await fill(server, KEYS.stream, 2 * BATCH + 500)
+    await fill(server, KEYS.stream, 2 * TRIM_BATCH + 500)
     await deliver_all(server)
     removed = []
     while (outcome := await trim(server)).may_continue:
         removed.append(outcome.removed)
-    assert removed == [BATCH, BATCH, 400]  # the last node holds what the group read last
+    assert removed == [TRIM_BATCH, TRIM_BATCH, 400]  # the last node holds what the group read last
 
 
 async def test_old_entries_go_by_age(server: Server) -> None:

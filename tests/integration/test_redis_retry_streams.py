@@ -11,21 +11,21 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.observation import RetryObservation
+from pelops.domain.stream_observation import RetryObservation
 from pelops.errors import NotOurs, PermissionDenied, PositionAhead, WouldDuplicate, WrongType
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.provisioning import destroy_group, provision_group
-from pelops.redis_streams.group.retry_stream import (
-    BATCH,
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import destroy_group, provision_group
+from pelops.redis_streams.group.maintenance import (
+    RETURN_BATCH,
     Returned,
     has_retry_stream,
     note_retry_wait,
     return_copies,
 )
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan import finish_scan, read_fields
+from pelops.redis_streams.recovery.scan_calls import finish_scan, read_fields
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -46,7 +46,7 @@ from tests.integration.redis_adapter import (
 
 OWNER: Final = an_owner()
 LIVE: Final = "live"
-MANY: Final = 3 * BATCH + 7
+MANY: Final = 3 * RETURN_BATCH + 7
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.recovery import ScanObservation
 from pelops.errors import NoSuchGroup, NotOurs, WrongType
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan import (
+from pelops.redis_streams.recovery.scan_calls import (
     NotDue,
     count_dangling,
     finish_scan,

@@ -18,16 +18,18 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action
 from pelops.policy.group.retention import RetentionPlan
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
-from pelops.redis_streams.group.position import remember_position
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.group.retention import expire_dead_letters, trim_stream
-from pelops.redis_streams.group.retry_stream import return_copies
+from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import (
+    expire_dead_letters,
+    remember_position,
+    return_copies,
+    trim_stream,
+)
 from pelops.redis_streams.recovery.consumers import observe_progress
-from pelops.redis_streams.recovery.offers import review_offers
-from pelops.redis_streams.recovery.scan import finish_scan
-from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
-from pelops.worker.server.scripts import command_of, with_text, worker_script
+from pelops.redis_streams.recovery.scan_calls import finish_scan
+from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
+from pelops.worker.server.script_commands import command_of, with_text, worker_script
 from tests.integration.recovering import (
     DEAD,
     KEYS,

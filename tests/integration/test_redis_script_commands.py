@@ -28,14 +28,18 @@ from pelops.redis_core.declaration import (
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.audit.records import forget_audit, read_audits, record_audit
-from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
-from pelops.redis_streams.group.position import delay_recovery, record_dropped, record_loss
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.group.retry_stream import note_retry_wait, return_copies
+from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import (
+    delay_recovery,
+    note_retry_wait,
+    record_dropped,
+    record_loss,
+    return_copies,
+)
 from pelops.redis_streams.recovery.consumers import observe_progress, remove_consumer
-from pelops.redis_streams.recovery.offers import review_offers
-from pelops.redis_streams.recovery.scan import find_idle, finish_scan
-from pelops.redis_streams.recovery.suspects import offer_entries, settle_suspects
+from pelops.redis_streams.recovery.scan_calls import find_idle, finish_scan
+from pelops.redis_streams.recovery.suspects import offer_entries, review_offers, settle_suspects
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from tests.audits import a_summary

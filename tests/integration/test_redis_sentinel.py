@@ -14,8 +14,8 @@ from pelops.errors import (
     RedisUnavailable,
 )
 from pelops.redis_core.server import Topology
-from pelops.redis_streams.group.observation import observe_group
-from pelops.redis_streams.group.provisioning import ProvisionVerdict, provision_group
+from pelops.redis_streams.group.group_observation import observe_group
+from pelops.redis_streams.group.lifecycle import ProvisionVerdict, provision_group
 from tests.fake_sentinel import fake_sentinel
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 from tests.redis_fixtures import RunRedis

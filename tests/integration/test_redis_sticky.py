@@ -8,8 +8,8 @@ import pytest
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
-from pelops.domain.observation import StreamObservation
 from pelops.domain.state import LossCause, StickyCondition
+from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NotOurs
 from pelops.policy.group.losses import (
     DroppedEntries,
@@ -21,17 +21,21 @@ from pelops.policy.group.losses import (
 )
 from pelops.policy.group.position import LastSeen, PositionChange, choose_newest, decide_went_back
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.observation import ObservationRequest, observe_group, observe_groups
-from pelops.redis_streams.group.position import (
+from pelops.redis_streams.group.group_observation import (
+    ObservationRequest,
+    observe_group,
+    observe_groups,
+)
+from pelops.redis_streams.group.lifecycle import provision_group, release_group
+from pelops.redis_streams.group.maintenance import (
     clear_sticky,
     delay_recovery,
     record_dropped,
     record_loss,
     remember_position,
 )
-from pelops.redis_streams.group.provisioning import provision_group, release_group
-from pelops.redis_streams.recovery.actions import ScanContext
 from pelops.redis_streams.recovery.consumers import remove_consumer
+from pelops.redis_streams.recovery.stuck_entries import ScanContext
 from tests.integration.position_cases import (
     KEYS,
     OWNER,

@@ -10,7 +10,7 @@ from pelops.errors import (
     RedisUnavailable,
 )
 from pelops.redis_core.server import Flavour, Topology
-from pelops.redis_streams.group.observation import observe_group, observe_groups
+from pelops.redis_streams.group.group_observation import observe_group, observe_groups
 from tests.integration.redis_adapter import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
 

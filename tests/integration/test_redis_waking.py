@@ -10,8 +10,8 @@ from local_cluster.redis_servers import (
 )
 from pelops.domain.entry_id import EntryId
 from pelops.redis_core import transport
-from pelops.redis_streams.scaling import wait as waiting
-from pelops.redis_streams.scaling.wake import Waker
+from pelops.redis_streams.scaling import idle_streams as waiting
+from pelops.redis_streams.scaling.idle_streams import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_adapter import (
     add,

@@ -19,9 +19,9 @@ from pelops.domain.naming import derive_keys, key_slot
 from pelops.redis_core import transport
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from pelops.redis_streams.scaling import wait as waiting
-from pelops.redis_streams.scaling import wake as waking
-from pelops.redis_streams.scaling.wake import Waker
+from pelops.redis_streams.scaling import idle_streams as waiting
+from pelops.redis_streams.scaling import idle_streams as waking
+from pelops.redis_streams.scaling.idle_streams import Waker
 from tests.integration.expiring import until
 from tests.integration.redis_adapter import (
     add,

@@ -10,7 +10,7 @@ from pelops.controller.recovery.scan import AFTER_A_PART, Ground
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import Trigger
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.scan import FIRST_PAGE, PAGE, SEEKABLE
+from pelops.redis_streams.recovery.scan_calls import FIRST_PAGE, PAGE, SEEKABLE
 from tests.integration.recovering import (
     KEYS,
     an_act,

@@ -9,20 +9,18 @@ from kubernetes.aio.client import Configuration
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.api.group.recovery import BackoffSpec
-from pelops.controller.recovery.completion import Closing, GroupScan
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.scan import AFTER_A_PART, StreamScan
+from pelops.controller.recovery.scanner import Closing, GroupScan
 from pelops.controller.runtime.events import Reporter
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Cutoff
 from pelops.domain.locks import lock_key
-from pelops.domain.recovery import EntryVerdict, Trigger
+from pelops.domain.recovery import Cutoff, EntryVerdict, Trigger
 from pelops.errors import WouldDuplicate
-from pelops.kube.client import KubeApi
-from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.kube.client import STREAM_CONSUMER_GROUP, KubeApi
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import Recovered
-from pelops.redis_streams.recovery.scan import FIRST_PAGE, finish_scan, read_fields
+from pelops.redis_streams.recovery.scan_calls import FIRST_PAGE, finish_scan, read_fields
+from pelops.redis_streams.recovery.stuck_entries import Recovered
 from tests.builders import resource
 from tests.integration.recovering import (
     KEYS,

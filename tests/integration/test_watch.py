@@ -14,9 +14,8 @@ from prometheus_client import REGISTRY
 
 from pelops.controller.runtime.cache import Name, Resync
 from pelops.controller.runtime.watch import SILENCE_LIMIT_S, Watch, WatchPace
-from pelops.controller.workload.cache import WorkloadCache
-from pelops.kube.client import KubeApi, Manifest
-from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP, Kind
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import POD, STREAM_CONSUMER_GROUP, Kind, KubeApi, Manifest
 from tests.integration.hostile_api import FAULTS, HostileApi
 
 KINDS = (STREAM_CONSUMER_GROUP, POD)

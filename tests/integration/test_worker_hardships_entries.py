@@ -8,7 +8,7 @@ import pytest
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Retry
-from pelops.worker.server import claims as streams
+from pelops.worker.server import reads as streams
 from tests.integration.worker_adapter import KEYS, Behind
 from tests.serving_worker import Handling, serving, until
 

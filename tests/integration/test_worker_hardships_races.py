@@ -13,8 +13,8 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import RedisUnavailable
 from pelops.worker import Worker
 from pelops.worker.server.adapter import Boot, Delivered, Exchanged, Outgoing
-from pelops.worker.server.place import WorkerPlace
 from pelops.worker.server.redis_adapter import RedisAdapter
+from pelops.worker.settings import WorkerPlace
 from tests.integration.worker_adapter import KEYS, Behind
 from tests.serving_worker import Handling, ReportedEvents, until
 

@@ -10,8 +10,8 @@ from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import build_endpoint
 from pelops.errors import OutcomeUnknown, RedisUnavailable
 from pelops.worker.server.adapter import Outgoing
-from pelops.worker.server.place import WorkerPlace
 from pelops.worker.server.redis_adapter import RedisAdapter
+from pelops.worker.settings import WorkerPlace
 from tests.integration.redis_adapter import endpoint_of
 from tests.integration.worker_adapter import (
     KEYS,

@@ -12,8 +12,8 @@ from pelops.errors import InvalidSpec, RedisError, RedisUnavailable
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.worker.server.adapter import Exchanged, Outgoing
 from pelops.worker.server.connection import wire_to
-from pelops.worker.server.place import read_endpoint
 from pelops.worker.server.redis_adapter import RedisAdapter
+from pelops.worker.settings import read_endpoint
 from tests.integration.redis_adapter import endpoint_of
 from tests.integration.worker_adapter import (
     KEYS,

@@ -11,8 +11,8 @@ from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.server import Server
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from pelops.worker.server.adapter import Delivered
-from pelops.worker.server.place import WorkerPlace
 from pelops.worker.server.redis_adapter import RedisAdapter
+from pelops.worker.settings import WorkerPlace
 from tests.integration.redis_adapter import connected, endpoint_of
 
 KEYS: Final = derive_keys("orders:events", "processing")

@@ -17,10 +17,9 @@ from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import AuditSummary
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import WindowPlace
-from pelops.pipeline.engine.session import LazySession, as_lazy
-from pelops.pipeline.place import read_place
+from pelops.pipeline.engine.spark_session import LazySession, as_lazy
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"

@@ -12,7 +12,7 @@ import resource
 import sys
 
 from pelops.pipeline.main import main
-from pelops.pipeline.reconcile import entries, file_scan
+from pelops.pipeline.reconcile import file_scan, window_entries
 
 
 def limit_files(most: int) -> None:
@@ -24,7 +24,7 @@ def limit_files(most: int) -> None:
 def take_for_large(at_once: int) -> None:
     """Let every window be large."""
     if at_once:
-        vars(entries)["_MANY"] = 0
+        vars(window_entries)["_MANY"] = 0
         vars(file_scan)["_ROWS_AT_ONCE"] = at_once
 
 

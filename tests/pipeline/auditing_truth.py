@@ -25,10 +25,9 @@ from pyspark.sql import SparkSession
 from local_cluster.redis_servers import start_standalone
 from pelops.domain.audit import AuditSummary, EntryStatus, Window
 from pelops.pipeline.archive.layout import WindowPlace
-from pelops.pipeline.engine.session import open_session
-from pelops.pipeline.place import read_place
+from pelops.pipeline.engine.spark_session import open_session
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
 from pelops.policy.audit.classification import Proof
 from tests.pipeline.evidence_adapter import FILES
 from tests.pipeline.mishaps import GROUP, STREAM, STUCK_MS, live, open_life

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from pelops.domain.audit import EntryStatus
 from pelops.pipeline.engine.arrow.frame import Frame
-from pelops.pipeline.engine.functions import on_driver
-from pelops.pipeline.reconcile.classification import outcome_column
+from pelops.pipeline.engine.sql import on_driver
+from pelops.pipeline.reconcile.window_entries import outcome_column
 from pelops.policy.audit.classification import EntryFacts, Outcome, Why
 
 _TYPES = {"bool": pa.bool_(), "int": pa.int64()}

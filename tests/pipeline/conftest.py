@@ -11,8 +11,8 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers, start_standalone
 from pelops.pipeline.engine.arrow.session import ArrowSession
-from pelops.pipeline.engine.functions import on_driver
-from pelops.pipeline.engine.session import LazySession
+from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.engine.sql import on_driver
 from tests.pipeline.audited import Audited
 from tests.pipeline.evidence_adapter import FILES
 

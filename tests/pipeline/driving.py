@@ -12,8 +12,8 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import Action, RetryBatch
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.recovery.actions import RecoveryOrder, ScanContext, recover_owner
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, ScanContext, recover_owner
 from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
 from tests.integration.redis_adapter import an_owner

@@ -11,10 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pelops.pipeline.archive.storage import Storage
-from pelops.pipeline.engine.session import open_session
+from pelops.pipeline.engine.spark_session import open_session
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import PipelineSettings
+from pelops.pipeline.settings import PipelineSettings, read_place
 from tests.pipeline.s3_store import endpoint
 
 AT_ONCE = 8

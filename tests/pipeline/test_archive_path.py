@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from pelops.cli.main import main as run_cli
+from pelops.pipeline.archive.arrow_reader import ArchiveFiles
 from pelops.pipeline.archive.hadoop_files import HadoopFiles
 from pelops.pipeline.archive.local_files import LocalFiles
-from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.main import main
 from tests.pipeline.audited import GROUP, Audited

@@ -15,9 +15,9 @@ import pytest
 from pelops.pipeline.archive.footers import SCHEMA
 from pelops.pipeline.engine.arrow.parquet_output import FileOfFrames, render_parquet
 from pelops.pipeline.engine.arrow.session import ArrowSession
-from pelops.pipeline.engine.arrow.types import parse_schema
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.engine.functions import on_driver
+from pelops.pipeline.engine.arrow.values import parse_schema
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
+from pelops.pipeline.engine.sql import on_driver
 
 SESSION = ArrowSession(None)
 

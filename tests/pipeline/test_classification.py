@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.reconcile.classification import FACTS, outcome_column
+from pelops.pipeline.reconcile.window_entries import FACTS, outcome_column
 from pelops.policy.audit.classification import ENDING_ACTS, EntryFacts, Proof, Why
 from tests.pipeline.classifying import classify_entries
 

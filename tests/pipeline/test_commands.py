@@ -18,18 +18,16 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from local_cluster.processes import free_port
-from pelops.pipeline.engine.progress import progress_reported
-from pelops.pipeline.engine.session import as_lazy
+from pelops.pipeline.engine.spark_session import as_lazy, progress_reported
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.main import main, render_table
 from pelops.pipeline.name_check import check_names
-from pelops.pipeline.place import read_place
 from pelops.pipeline.reconcile.truth import read_table
-from pelops.pipeline.report.command import run_report
+from pelops.pipeline.report.report_command import run_report
 from pelops.pipeline.run import find_targets, open_run
-from pelops.pipeline.settings import UserTable
+from pelops.pipeline.settings import UserTable, read_place
 from pelops.pipeline.stages import PipelineRun
-from pelops.pipeline.triage.command import run_triage
+from pelops.pipeline.triage.triage_command import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.test_dying_drivers import end, start
 

@@ -16,12 +16,11 @@ import pytest
 
 from pelops.domain.entry_id import parse_entry_id
 from pelops.pipeline.archive import storage as storages
+from pelops.pipeline.archive.arrow_reader import ArchiveFiles
 from pelops.pipeline.archive.compaction import merge_closed_spans, read_marker
-from pelops.pipeline.archive.layout import SPAN, WindowPlace
-from pelops.pipeline.archive.reader import ArchiveFiles
+from pelops.pipeline.archive.layout import SPAN, WindowPlace, table_names
 from pelops.pipeline.archive.storage import Storage
-from pelops.pipeline.archive.tables import table_names
-from pelops.pipeline.engine.session import LazySession
+from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.lookup import LookupQuestion, look_up
 from tests.pipeline.audited import Audited
 

@@ -15,7 +15,7 @@ import pytest
 
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.errors import ArchiveUnusable
-from pelops.pipeline.reconcile import entries, file_scan
+from pelops.pipeline.reconcile import file_scan, window_entries
 from tests.pipeline.audited import GROUP, Audited
 
 REPOSITORY = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def test_a_driver_killed_while_it_writes_the_statuses_of_a_large_window_leaves_t
             time.sleep(0.005)
     finally:
         end(process)
-    monkeypatch.setattr(entries, "_MANY", 0)
+    monkeypatch.setattr(window_entries, "_MANY", 0)
     monkeypatch.setattr(file_scan, "_ROWS_AT_ONCE", 10)
     found: list[Any] = []
     for _ in range(2):

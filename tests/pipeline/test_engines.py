@@ -21,7 +21,7 @@ import pytest
 
 from pelops.pipeline.archive.footers import SCHEMA
 from pelops.pipeline.archive.window_selection import plan_windows
-from pelops.pipeline.engine.functions import on_driver
+from pelops.pipeline.engine.sql import on_driver
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.stages import WindowWork

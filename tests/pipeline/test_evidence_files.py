@@ -12,8 +12,7 @@ import pytest
 from local_cluster.redis_servers import ServerOptions
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.evidence import EvidenceUnusable
-from pelops.pipeline.evidence.commands import read_acts
-from pelops.pipeline.evidence.files import ListedFile, choose_chain
+from pelops.pipeline.evidence.append_only_files import ListedFile, choose_chain, read_acts
 from tests.pipeline.evidence_adapter import FILES, VERSIONS, Witnessed, witness
 
 KEPT = ServerOptions(append_only="no", config={**FILES.config, "aof-disable-auto-gc": "yes"})
@@ -107,7 +106,7 @@ def test_a_transaction_without_an_end_has_not_happened() -> None:
 def test_time_stamps_are_found_wherever_a_block_ends(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pelops.pipeline.evidence.commands._BLOCK", block)
+    monkeypatch.setattr("pelops.pipeline.evidence.append_only_files._BLOCK", block)
     data = b"#TS:5\r\n" + _commands(["SET", "a", "\r\n#TS:6\r\n"]) + b"#TS:7\r\n"
     data += _commands(["MULTI"], ["SET", "#TS:8\r\n", "#"]) + b"#TS:9\r\n" + _commands(["EXEC"])
     assert _read(data) == [

@@ -8,8 +8,8 @@ from pelops.domain.audit import AuditSummary, AuditVerdict, Certainty, EntryStat
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.archive.snapshot import Snapshot
 from pelops.pipeline.archive.windows import EPOCH
+from pelops.pipeline.reconcile.gone_entries import count_undelivered
 from pelops.pipeline.reconcile.group_share import GroupShare, Removed, close_balance
-from pelops.pipeline.reconcile.unarchived import count_undelivered
 from pelops.pipeline.redis_reader import GroupSnapshot, StreamSnapshot
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import be_patient

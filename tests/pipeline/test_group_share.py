@@ -21,7 +21,7 @@ from pelops.pipeline.reconcile.group_share import (
     read_first_creation,
     read_moves,
 )
-from pelops.pipeline.reconcile.ledger import GroupHistory
+from pelops.pipeline.reconcile.ledger_history import GroupHistory
 from pelops.pipeline.run import open_run, run_archive
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 

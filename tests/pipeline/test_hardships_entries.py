@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pelops.domain.audit import AuditVerdict, EntryStatus
-from pelops.pipeline.report.command import write_report
+from pelops.pipeline.report.report_command import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import ArchivedPayload
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited

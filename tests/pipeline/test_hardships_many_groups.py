@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.naming import audit_index_key
-from pelops.pipeline.gone_groups import glob_expression
+from pelops.pipeline.run import glob_expression
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.hardships import be_patient
 

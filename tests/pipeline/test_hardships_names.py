@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.pipeline.archive.layout import report_path, slug, stream_path
-from pelops.pipeline.report.command import write_report
+from pelops.pipeline.report.report_command import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import AuditTarget
 from tests.pipeline.audited import Audited

@@ -13,7 +13,7 @@ from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus
 from pelops.errors import WrongType
 from pelops.pipeline import window as window_run
 from pelops.pipeline.archive import snapshot
-from pelops.pipeline.engine.session import LazySession
+from pelops.pipeline.engine.spark_session import LazySession
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.hardships import amid, half_read
 from tests.redis_fixtures import RunRedis

@@ -14,9 +14,8 @@ import pytest
 
 from pelops.pipeline import window as window_run
 from pelops.pipeline.archive import window_selection
-from pelops.pipeline.engine.session import session_options
-from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import PipelineSettings
+from pelops.pipeline.engine.spark_session import session_options
+from pelops.pipeline.settings import PipelineSettings, read_place
 from tests.pipeline.audited import Audited
 from tests.pipeline.hardships import amid, be_patient
 

@@ -8,8 +8,8 @@ from pelops.domain.audit import EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.archive.windows import EPOCH
-from pelops.pipeline.reconcile.ledger import GroupHistory
-from pelops.pipeline.reconcile.unarchived import Gone, account_for_gone
+from pelops.pipeline.reconcile.gone_entries import Gone, account_for_gone
+from pelops.pipeline.reconcile.ledger_history import GroupHistory
 from tests.pipeline.audited import FIRST_MS, Audited
 
 WINDOW = Window(

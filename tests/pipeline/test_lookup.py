@@ -12,7 +12,7 @@ import pytest
 from pelops.cli.main import main
 from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import PelopsError
-from pelops.pipeline.archive.reader import ArchiveFiles
+from pelops.pipeline.archive.arrow_reader import ArchiveFiles
 from pelops.pipeline.lookup import EntryHistory, LookupQuestion, look_up
 from pelops.pipeline.settings import ArchivedPayload
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited

@@ -13,8 +13,8 @@ import pytest
 
 from pelops.cli.main import main
 from pelops.domain.entry_id import parse_entry_id
+from pelops.pipeline.archive.arrow_reader import ArchiveFiles
 from pelops.pipeline.archive.layout import SPAN, stream_path
-from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.lookup import EntryHistory, LookupQuestion, look_up, render_histories
 from tests.pipeline.audited import GROUP, Audited

@@ -17,8 +17,7 @@ from pelops.pipeline.report.charts import split_bar
 from pelops.pipeline.report.model import GroupReport, Report
 from pelops.pipeline.report.page import load_templates, render_page
 from pelops.pipeline.report.severity import line_of
-from pelops.pipeline.report.visible_text import make_visible, one_line, show_bytes
-from pelops.pipeline.report.words import MEANINGS, THIN, TITLES
+from pelops.pipeline.report.words import MEANINGS, THIN, TITLES, make_visible, one_line, show_bytes
 from tests.pipeline.report_cases import (
     COUNTS,
     HOSTILE,

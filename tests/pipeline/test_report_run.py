@@ -14,11 +14,11 @@ import pytest
 from pelops.domain.audit import AuditSummary
 from pelops.domain.redrive import parse_plan
 from pelops.pipeline.archive.layout import report_path, slug
-from pelops.pipeline.report.command import run_report, write_report
+from pelops.pipeline.report.report_command import run_report, write_report
 from pelops.pipeline.report.schema import build_schema
 from pelops.pipeline.run import open_run, run_archive
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget
-from pelops.pipeline.triage.command import run_triage
+from pelops.pipeline.triage.triage_command import run_triage
 from tests.pipeline.audited import GROUP, Audited
 from tests.pipeline.dead_letters import dead_letter
 from tests.pipeline.json_schema import violations

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, EvidenceKind
-from pelops.pipeline.engine.session import LazySession
-from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import ArchivedPayload
+from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.settings import ArchivedPayload, read_place
 from pelops.redis_streams.access import Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, Audited
 

@@ -11,9 +11,8 @@ import pytest
 
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.pipeline import settings
-from pelops.pipeline.arguments import add_arguments
 from pelops.pipeline.errors import WrongPipelineSettings
-from pelops.pipeline.main import main
+from pelops.pipeline.main import add_arguments, main
 from pelops.pipeline.run import exit_code
 from pelops.pipeline.settings import (
     ArchivedPayload,

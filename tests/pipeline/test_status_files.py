@@ -18,16 +18,16 @@ import pytest
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive import window_selection
+from pelops.pipeline.archive.arrow_reader import ArchiveFiles
 from pelops.pipeline.archive.compaction import merge_unit
 from pelops.pipeline.archive.footers import SCHEMA
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.archive.reader import ArchiveFiles
 from pelops.pipeline.archive.storage import Storage
 from pelops.pipeline.archive.window_selection import plan_windows
-from pelops.pipeline.engine.functions import on_driver
+from pelops.pipeline.engine.sql import on_driver
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.lookup import LookupQuestion, look_up
-from pelops.pipeline.reconcile import entries, file_scan, passed
+from pelops.pipeline.reconcile import file_scan, statuses, window_entries
 from pelops.pipeline.run import open_run
 from pelops.pipeline.stages import WindowWork
 from pelops.pipeline.window import audit_window
@@ -50,7 +50,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
     """Any window is a large one."""
-    monkeypatch.setattr(entries, "_MANY", 0)
+    monkeypatch.setattr(window_entries, "_MANY", 0)
 
 
 class History:
@@ -133,7 +133,7 @@ class History:
 
 
 def audit(audited: Audited, archive: Path, way: str, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(entries, "_MANY", 10**9 if way == "spark" else 0)
+    patch.setattr(window_entries, "_MANY", 10**9 if way == "spark" else 0)
     run = open_run(audited.spark, replace(audited.settings, archive=str(archive)))
     targets = (*audited.settings.targets, audited.target(LATE))
     try:
@@ -258,7 +258,7 @@ def test_a_repetition_makes_the_same_bytes(audited: Audited) -> None:
 def test_with_too_much_to_keep_in_memory_spark_writes_all(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "MOST_BROADCAST", 1)
+    monkeypatch.setattr(window_entries, "MOST_BROADCAST", 1)
     History(audited).first()
     summary = audited.audit_one(spark_from=0)
     files = status_files(audited.archive)
@@ -276,7 +276,7 @@ def test_an_interrupt_ends_the_writing_and_leaves_nothing(
 ) -> None:
     History(audited).first()
     batches: list[int] = []
-    write = passed.passed_entries
+    write = statuses.passed_entries
 
     def interrupted(*given: Any) -> Any:
         batches.append(1)
@@ -285,7 +285,7 @@ def test_an_interrupt_ends_the_writing_and_leaves_nothing(
         return write(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(passed, "passed_entries", interrupted)
+        patch.setattr(statuses, "passed_entries", interrupted)
         try:
             with pytest.raises(KeyboardInterrupt):
                 audited.audit_one(spark_from=0)
@@ -304,7 +304,7 @@ def test_what_cannot_be_written_is_a_clear_error_and_leaves_nothing(
     audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     History(audited).first()
-    find = passed.passed_entries
+    find = statuses.passed_entries
 
     def obstructed(*given: Any) -> Any:
         (part,) = Path(audited.place().path).glob("group=*.unfinished/statuses")
@@ -312,7 +312,7 @@ def test_what_cannot_be_written_is_a_clear_error_and_leaves_nothing(
         return find(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(passed, "passed_entries", obstructed)
+        patch.setattr(statuses, "passed_entries", obstructed)
         with pytest.raises(ArchiveUnusable, match=r"cannot write .*/passed-00000.parquet: .*"):
             audited.audit_one(spark_from=0)
     assert not status_files(audited.archive)

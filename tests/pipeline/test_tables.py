@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 
 from pelops.domain.audit import AuditSummary
 from pelops.pipeline import status_table
+from pelops.pipeline.archive.layout import table_names
 from pelops.pipeline.archive.storage import Storage
-from pelops.pipeline.archive.tables import table_names
-from pelops.pipeline.engine.functions import on_driver
+from pelops.pipeline.engine.sql import on_driver
 from pelops.pipeline.errors import ArchiveUnusable, StageFailed
 from pelops.pipeline.reconcile.statuses import BASES, COLUMNS, current_statuses, render_schema
 from pelops.pipeline.settings import AuditTarget, StatusTable, TableFormat

@@ -20,9 +20,8 @@ from pelops.domain.audit import AuditSummary, AuditVerdict, EvidenceKind
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.pipeline import window as window_run
 from pelops.pipeline.archive import snapshot
-from pelops.pipeline.engine.session import LazySession
-from pelops.pipeline.place import read_place
-from pelops.pipeline.settings import AuditTarget
+from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.settings import AuditTarget, read_place
 from pelops.redis_streams.access import Feature, Role, acl_rules
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited
 from tests.pipeline.hardships import amid, half_read

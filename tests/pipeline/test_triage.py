@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pelops.domain.entry_id import EntryId
 from pelops.domain.redrive import PlanHeader, PlannedLetter, parse_plan
 from pelops.pipeline.triage.clusters import MOST_RETRIES
-from pelops.pipeline.triage.plan import (
+from pelops.pipeline.triage.redrive_plan import (
     BYTES_SHOWN,
     EXAMPLES,
     FIELDS_SHOWN,
@@ -21,7 +21,7 @@ from pelops.pipeline.triage.plan import (
     start_header,
     triage_dead_letters,
 )
-from pelops.policy.redrive.advice import RedriveAction
+from pelops.policy.redrive.triage import RedriveAction
 from tests.pipeline.dead_letters import FIRST_MS, dead_letter, foreign_letter, frame
 
 ORDER = [("order", b"4711"), ("body", b'{"id": 1, "lines": [{"sku": "a"}]}')]

@@ -15,8 +15,8 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.audit import AuditVerdict
-from pelops.pipeline.engine.session import LazySession
-from pelops.pipeline.report.command import write_report
+from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.report.report_command import write_report
 from pelops.pipeline.run import open_run
 from pelops.pipeline.settings import BALANCED, UNPROVEN
 from tests.pipeline.audited import FIRST_MS, GROUP, Audited

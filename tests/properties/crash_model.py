@@ -15,8 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Death
-from pelops.domain.recovery import Action, RetryBatch, Suspect, read_ids, write_ids
+from pelops.domain.recovery import Action, Death, RetryBatch, Suspect, read_ids, write_ids
 from pelops.policy.recovery.attempts import (
     AttemptPlan,
     Backoff,

@@ -12,8 +12,7 @@ from enum import StrEnum
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Death
-from pelops.domain.recovery import FINISHED, PARALLEL, Progress, RetryBatch, Suspect
+from pelops.domain.recovery import FINISHED, PARALLEL, Death, Progress, RetryBatch, Suspect
 from pelops.policy.recovery.attempts import (
     AttemptPlan,
     Backoff,

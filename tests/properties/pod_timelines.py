@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 
-from pelops.domain.liveness import Cutoff, PodEvidence
+from pelops.domain.recovery import Cutoff, PodEvidence
 from pelops.domain.workload import ContainerObservation, PodObservation
 from pelops.policy.recovery.liveness import decide_cutoff
 from tests.builders import NOW, pod

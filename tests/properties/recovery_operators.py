@@ -13,10 +13,10 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Action, RetryBatch, read_ids
 from pelops.errors import RetryBatchChanged, WouldDuplicate
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.redis_streams.recovery import actions as recovery
+from pelops.redis_streams.recovery import stuck_entries as recovery
 from pelops.redis_streams.recovery import suspects
 from pelops.redis_streams.recovery.consumers import remove_consumer
-from pelops.redis_streams.recovery.scan import instant, open_scan
+from pelops.redis_streams.recovery.scan_calls import instant, open_scan
 from tests.properties.recovery_stage import CONSUMERS, GRID_MS, NAMES, RecoveryStage
 from tests.properties.stream_model import Rule
 

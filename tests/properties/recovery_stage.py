@@ -19,7 +19,7 @@ from pelops.domain.ledger import LedgerEvent, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery import actions as acting
+from pelops.redis_streams.recovery import stuck_entries as acting
 from tests.integration.redis_adapter import connected, endpoint_of, provision
 from tests.properties.stream_model import Act, StreamModel
 

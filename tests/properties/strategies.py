@@ -10,9 +10,17 @@ from hypothesis import strategies as st
 from pelops import errors
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import GroupObservation, StreamObservation
-from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
-from pelops.domain.state import GroupState, Loss, ScanReport, Totals, WentBack
+from pelops.domain.state import (
+    OWNERSHIP_LIFETIME,
+    GroupState,
+    Loss,
+    OwnerRecord,
+    OwnershipRecord,
+    ScanReport,
+    Totals,
+    WentBack,
+)
+from pelops.domain.stream_observation import GroupObservation, StreamObservation
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.policy.scaling.decision import NOT_DECIDED, ScalingDecision, decide_fixed
 from pelops.policy.status.diagnosis import diagnose

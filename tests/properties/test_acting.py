@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import StreamObservation
-from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
-from pelops.policy.group.conflicts import Claim, decide_target_owner
+from pelops.domain.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.group.provisioning import (
     PATIENCE,
+    Claim,
     CleanupAction,
     Lack,
     decide_cleanup,
     decide_conflict,
     decide_finalizer,
+    decide_target_owner,
     plan_provisioning,
 )
 from tests.builders import NOW, group, later, owner, resource, stream

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Death
-from pelops.domain.recovery import FINISHED, Action, RetryBatch, Suspect, read_ids, write_ids
+from pelops.domain.recovery import FINISHED, Action, Death, RetryBatch, Suspect, read_ids, write_ids
 from pelops.policy.recovery.attempts import ONE_READ, Backoff, Crash, Rules, plan_attempts
 from tests.builders import NOW
 from tests.properties.crash_model import AT_ONCE, Habit, Scene, World

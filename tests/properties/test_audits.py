@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.api.audit.status import StreamAuditStatus
-from pelops.controller.audit.status import render_audit_status
+from pelops.api.audit.audit_status_model import StreamAuditStatus
+from pelops.controller.audit.audit_status import render_audit_status
 from pelops.controller.runtime.kind import PreviousStatus
 from pelops.domain.audit import (
     SUMMARY_LIMIT,
@@ -26,10 +26,9 @@ from pelops.domain.audit import (
 )
 from pelops.domain.entry_id import EntryId
 from pelops.errors import InvalidSpec
-from pelops.policy.audit.conditions import decide_audit_conditions
-from pelops.policy.audit.facts import AuditFacts, GroupAudit, StreamEnds
+from pelops.policy.audit.audit_conditions import decide_audit_conditions, find_margin, is_behind
+from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, StreamEnds
 from pelops.policy.audit.notices import read_notices
-from pelops.policy.audit.retention import find_margin, is_behind
 from tests.audit_facts import after, facts, some_runs
 from tests.audits import a_summary, a_window
 

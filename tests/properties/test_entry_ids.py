@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
+from pelops.redis_core import LARGEST_PART, EntryId, parse_entry_id
 
 parts = st.integers(min_value=0, max_value=LARGEST_PART)
 ids = st.builds(EntryId, parts, parts)

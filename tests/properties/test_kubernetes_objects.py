@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.kube.client import _error, _render_yaml
-from pelops.kube.events import NOTE_LIMIT, Happening, build_event
-from pelops.kube.selectors import Requirement, Selector, parse_selector
+from pelops.kube.container_environment import WorkerAccess, build_environment, literal
+from pelops.kube.event_recorder import NOTE_LIMIT, Happening, build_event
 from pelops.kube.worker_deployment import build_deployment, is_applied
-from pelops.kube.worker_environment import WorkerAccess, build_environment, literal
+from pelops.kube.workload_observation import Requirement, Selector, parse_selector
 from tests.builders import NOW, TEMPLATE, later, resource
 from tests.properties.strategies import NAME, TEXT
 

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import derive_keys
-from pelops.domain.observation import GroupObservation, StreamObservation
+from pelops.domain.stream_observation import GroupObservation, StreamObservation
 from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.redis_streams.group.lag import repair_lag
-from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
-from pelops.redis_streams.group.provisioning import provision_group
+from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import repair_lag
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{lag-scripts}:orders", "ours")

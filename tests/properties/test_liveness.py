@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelops.domain.liveness import LivenessReason, PodEvidence
+from pelops.domain.recovery import LivenessReason, PodEvidence
 from pelops.policy.recovery.liveness import decide_cutoff
 from tests.properties.pod_timelines import (
     CLOCK,

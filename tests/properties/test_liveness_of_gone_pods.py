@@ -9,9 +9,9 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pelops.domain.liveness import FormerPod, PodEvidence
+from pelops.domain.recovery import FormerPod, PodEvidence
 from pelops.domain.workload import NodeObservation, PodObservation
-from pelops.policy.recovery.pod_end import has_ended
+from pelops.policy.recovery.liveness import has_ended
 from tests.builders import NOW
 from tests.properties.pod_timelines import (
     CLOCK,

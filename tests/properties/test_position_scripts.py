@@ -22,9 +22,8 @@ from pelops.policy.group.retention import RetentionPlan
 from pelops.redis_core.commands import Part
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.redis_streams.group.position import remember_position
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import remember_position, trim_retry_stream, trim_stream
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of
 
 KEYS: Final = derive_keys("{position-scripts}:orders", "ours")

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.controller.group.status import compare, render_status
+from pelops.controller.group.group_status import compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts

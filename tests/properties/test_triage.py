@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.policy.redrive.advice import Advice, ClusterFacts, RedriveAction, advise_redrive
 from pelops.policy.redrive.payload_shape import SHAPE_LIMIT, describe_shape, value_kind
 from pelops.policy.redrive.triage import (
     TYPE_LIMIT,
     WORDS_LIMIT,
+    Advice,
+    ClusterFacts,
+    RedriveAction,
     Signature,
+    advise_redrive,
     build_signature,
     normalize_words,
     pick_error_line,

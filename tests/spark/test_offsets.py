@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.redis_core.entry_id import EntryId
+from pelops.redis_core import EntryId
 from pyspark_redis_streams.micro_batch.offsets import (
     Position,
     entries_lost,
@@ -11,7 +11,7 @@ from pyspark_redis_streams.micro_batch.offsets import (
     parse_offsets,
     share_limit,
 )
-from pyspark_redis_streams.redis.stream_state import ABSENT, StreamState
+from pyspark_redis_streams.redis.streams import ABSENT, StreamState
 
 
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict
 
-from pelops.pipeline.place import read_place
-from pelops.redis_core.endpoint import Node
+from pelops.pipeline.settings import read_place
+from pelops.redis_core import Node
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.option import Use, View
 from pyspark_redis_streams.options.parsed import (

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from pelops.redis_core.entry_id import EntryId, parse_entry_id
+from pelops.redis_core import EntryId, parse_entry_id
 from pyspark_redis_streams.batch.pages import EntryRange, PageLimits, PageReader
 from pyspark_redis_streams.errors import DataLoss, ServerUnavailable
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
-from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.server_connections import ServerConnections
 from tests.redis_fixtures import RunRedis
 from tests.spark.streams import FIRST_MS, Streams
 

@@ -5,8 +5,7 @@ from bisect import bisect_left
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.redis_core.endpoint import Node
-from pelops.redis_core.entry_id import EntryId
+from pelops.redis_core import EntryId, Node
 from pyspark_redis_streams.batch.tasks import (
     Sample,
     Span,

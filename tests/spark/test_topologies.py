@@ -23,7 +23,7 @@ from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.errors import DataLoss, NotPermitted, OptionError, ServerError
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
-from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.views.entries import EntriesReader
 from tests.fake_sentinel import fake_sentinel
 from tests.redis_fixtures import RunRedis

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Death
-from pelops.domain.recovery import RetryBatch, Suspect, write_ids
+from pelops.domain.recovery import Death, RetryBatch, Suspect, write_ids
 from pelops.policy.recovery.attempts import (
     MOST_ATTEMPTS,
     AttemptPlan,

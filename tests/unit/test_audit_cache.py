@@ -4,10 +4,9 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.audit.kind import AuditIndex, audit_of
+from pelops.controller.audit.audit_kind import AuditIndex, audit_of
 from pelops.controller.runtime.cache import Cache, Name
-from pelops.kube.client import Manifest
-from pelops.kube.resources import CRON_JOB, STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind
+from pelops.kube.client import CRON_JOB, STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from tests.audit_facts import audit_manifest
 
 NIGHTLY: Name = ("shop", "nightly")

@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from pelops.api.audit.status import AuditRunStatus
-from pelops.controller.audit.status import render_audit_status
+from pelops.api.audit.audit_status_model import AuditRunStatus
+from pelops.controller.audit.audit_status import render_audit_status
 from pelops.controller.runtime.kind import PreviousStatus
 from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
-from pelops.policy.audit.conditions import decide_audit_conditions
-from pelops.policy.audit.facts import AuditFacts, Runs, StreamEnds
-from pelops.policy.audit.freshness import find_failed_start
-from pelops.policy.audit.retention import find_margin
+from pelops.policy.audit.audit_conditions import (
+    decide_audit_conditions,
+    find_failed_start,
+    find_margin,
+)
+from pelops.policy.audit.audit_facts import AuditFacts, Runs, StreamEnds
 from pelops.policy.status.reasons import ConditionType, Reason
 from tests.audit_facts import a_group, after, an_audit, facts, some_runs
 from tests.audits import CLOSED, a_summary

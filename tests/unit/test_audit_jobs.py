@@ -12,9 +12,9 @@ import pytest
 from pelops.errors import InvalidSpec
 from pelops.kube.audit_cron_job import build_cron_job
 from pelops.kube.client import Manifest
+from pelops.kube.container_environment import WorkerAccess
 from pelops.kube.worker_deployment import is_applied
-from pelops.kube.worker_environment import WorkerAccess
-from pelops.pipeline.arguments import add_arguments
+from pelops.pipeline.main import add_arguments
 from pelops.pipeline.settings import read_settings
 from tests.audit_facts import ACCESS, a_plan, an_audit
 

@@ -8,8 +8,7 @@ from typing import Any
 from pelops.domain.audit import AuditSummary, AuditVerdict, EntryStatus, EvidenceKind, Window
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.archive.windows import EPOCH
-from pelops.pipeline.reconcile.consistency import Identity, list_broken
-from pelops.pipeline.reconcile.summary import GroupFacts, build_group_summary
+from pelops.pipeline.reconcile.summary import GroupFacts, Identity, build_group_summary, list_broken
 from pelops.policy.audit.classification import Why
 
 WINDOW = Window(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelops.domain.observation import RetryObservation
 from pelops.domain.state import GroupState, ScanReport, Totals
+from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.scaling.demand import judge_backlog
 from tests.builders import NOW, empty_redis, group, stream
 

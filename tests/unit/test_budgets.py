@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pelops.controller.runtime.cache import Name
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import DISRUPTION_BUDGET, STREAM_CONSUMER_GROUP
 from pelops.kube.disruption_budget import build_budget, is_as_built, observe_budget
-from pelops.kube.resources import DISRUPTION_BUDGET, STREAM_CONSUMER_GROUP
 from pelops.kube.worker_deployment import RESOURCE_LABEL, worker_labels
 from tests.builders import TEMPLATE, resource
 from tests.cached_objects import Manifest, build

@@ -5,15 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pelops.controller.runtime.cache import Name, ghosts
-from pelops.controller.workload.cache import WorkloadCache, target_of
-from pelops.kube.resources import (
-    AUTOSCALER,
-    DEPLOYMENT,
-    NODE,
-    POD,
-    STREAM_CONSUMER_GROUP,
-    Kind,
-)
+from pelops.controller.workload.workload_cache import WorkloadCache, target_of
+from pelops.kube.client import AUTOSCALER, DEPLOYMENT, NODE, POD, STREAM_CONSUMER_GROUP, Kind
 from pelops.kube.worker_deployment import RESOURCE_LABEL
 from tests.cached_objects import (
     ORDERS,

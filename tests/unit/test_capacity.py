@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pelops.policy.scaling.rates import FIRST_PATIENCE_S, Capacity, WorkDone, learn_capacity
+from pelops.policy.scaling.measurement import FIRST_PATIENCE_S, Capacity, WorkDone, learn_capacity
 
 
 def work(**changes: object) -> WorkDone:

@@ -14,8 +14,7 @@ from pelops.controller.runtime.cache import (
     concern_itself,
     keep_nothing,
 )
-from pelops.kube.client import Manifest
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind, Manifest
 from tests.cached_objects import build
 
 SHELF, BOOK, CARD = (

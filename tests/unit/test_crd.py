@@ -14,8 +14,11 @@ from pydantic import Field
 from pelops.api import KINDS, STREAM_CONSUMER_GROUP
 from pelops.api.crd import build_definition, build_root_schema, main, render_files
 from pelops.api.schema.base import VALIDATIONS, ApiModel
-from pelops.api.schema.structural import list_violations
-from pelops.api.schema.structure import UnsupportedSchemaError, build_structural_schema
+from pelops.api.schema.structure import (
+    UnsupportedSchemaError,
+    build_structural_schema,
+    list_violations,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 

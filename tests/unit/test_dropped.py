@@ -8,9 +8,13 @@ from typing import Any
 
 import pytest
 
-from pelops.domain.liveness import OwnerMatch
-from pelops.domain.observation import ConsumerObservation, RetryObservation, StreamObservation
+from pelops.domain.recovery import OwnerMatch
 from pelops.domain.state import GroupState, Totals
+from pelops.domain.stream_observation import (
+    ConsumerObservation,
+    RetryObservation,
+    StreamObservation,
+)
 from pelops.domain.workload import ContainerObservation
 from pelops.policy.group.losses import DroppedEntries, Holders, find_dropped, has_left
 from tests.builders import NOW, group, later, pod, stream

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.domain.liveness import Cutoff, Death
+from pelops.domain.recovery import Cutoff, Death
 from pelops.domain.workload import PodObservation
-from pelops.policy.recovery.pod_end import could_be_dead, is_end
+from pelops.policy.recovery.liveness import could_be_dead, is_end
 from tests.pod_states import (
     LONG,
     ago,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pelops.kube.worker_environment import WorkerAccess, build_environment, literal
+from pelops.kube.container_environment import WorkerAccess, build_environment, literal
 from tests.builders import keys, resource
 
 BY_URL = WorkerAccess(url="redis://redis:6379")

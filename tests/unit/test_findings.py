@@ -6,8 +6,7 @@ import pytest
 
 from pelops.controller.recovery.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import LivenessReason, no_cutoff
-from pelops.domain.recovery import Offers, Trigger
+from pelops.domain.recovery import LivenessReason, Offers, Trigger, no_cutoff
 from pelops.policy.recovery.scan_interval import Unfinished
 from tests.builders import NOW, later
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from pelops.controller.group.observation import KNOWN_S, FormerRetryStreams
+from pelops.controller.group.group_observer import KNOWN_S, FormerRetryStreams
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server
 from tests.builders import keys, resource

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pelops.controller.runtime.cache import Name
-from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.pods import KEPT_S, MOST, GonePods, PodChange
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.kube.resources import POD, STREAM_CONSUMER_GROUP
-from pelops.kube.selectors import parse_selector
+from pelops.kube.client import POD, STREAM_CONSUMER_GROUP
+from pelops.kube.workload_observation import parse_selector
 from tests import builders
 from tests.cached_objects import ORDERS, WORKERS, Manifest, build, known, pod, shop
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pelops.policy.scaling.rates import Handling, watch_handling
+from pelops.policy.scaling.measurement import Handling, watch_handling
 
 
 def watch(

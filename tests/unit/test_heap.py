@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.runtime.process import THOROUGH_EVERY, Heap
+from pelops.controller.replica import THOROUGH_EVERY, Heap
 
 
 class Node:

@@ -15,8 +15,8 @@ import pytest
 
 from pelops.controller.runtime.settings import parse_settings
 from pelops.kube.audit_cron_job import COMMAND, USER
-from pelops.kube.audit_environment import WORK_MOUNT
 from pelops.kube.audit_spark import MAIN_FILE, SPARK_VERSION
+from pelops.kube.container_environment import WORK_MOUNT
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "pipeline_image"
@@ -33,7 +33,8 @@ class Adapter:
 refused = set(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Adapter())
 sys.argv[0] = "pelops.pipeline"
-import pelops.pipeline.report.command, pelops.pipeline.triage.plan, pyspark_redis_streams.source
+import pelops.pipeline.report.report_command, pelops.pipeline.triage.redrive_plan
+import pyspark_redis_streams.source
 runpy.run_module("pelops.pipeline", run_name="__main__")
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from pelops import errors
 from pelops.kube.client import _error, _render_yaml
-from pelops.kube.events import Happening, build_event
+from pelops.kube.event_recorder import Happening, build_event
 from tests.builders import NOW, later
 
 STATUS = b'{"kind": "Status", "message": "because"}'

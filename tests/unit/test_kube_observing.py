@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
-from pelops.kube.observation import (
+from pelops.kube.client import DEPLOYMENT, NODE, POD, STREAM_CONSUMER_GROUP
+from pelops.kube.workload_observation import (
     autoscaler_target,
     observe_deployment,
     observe_node,
     observe_pod,
     observe_scale,
 )
-from pelops.kube.resources import DEPLOYMENT, NODE, POD, STREAM_CONSUMER_GROUP
 from tests.builders import TARGET
 
 METADATA = {"namespace": "shop", "name": "order-workers", "uid": "dep-1", "generation": 2}

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from pelops.domain.liveness import Cutoff, Death, LivenessReason
+from pelops.domain.recovery import Cutoff, Death, LivenessReason
 from pelops.domain.workload import NodeObservation, PodObservation
 from pelops.policy.recovery.liveness import combine
 from tests.builders import NOW

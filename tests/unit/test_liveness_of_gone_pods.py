@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from pelops.domain.liveness import LivenessReason
+from pelops.domain.recovery import LivenessReason
 from pelops.domain.workload import NodeObservation, PodObservation
 from tests.builders import NOW
 from tests.pod_states import (

@@ -7,8 +7,8 @@ import pytest
 
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import CreationReason, GroupCreation
-from pelops.domain.observation import RetryObservation, StreamObservation
 from pelops.domain.state import GroupState, Loss, LossCause, RememberedPosition
+from pelops.domain.stream_observation import RetryObservation, StreamObservation
 from pelops.policy.group.losses import assess_loss, find_new_loss, find_vanished
 from pelops.policy.group.position import (
     CHECKPOINT_EVERY,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.runtime.membership import FORGET_AFTER_S, RENEW_S, Members, read_lease
+from pelops.controller.runtime.leases import FORGET_AFTER_S, RENEW_S, Members, read_lease
 from pelops.policy.membership import DURATION_S, VALID_S, SeenLease, rank_of
 from tests.leases import LeaseStore, RunningReplica
 from tests.virtual_time import run_virtually

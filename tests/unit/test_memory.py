@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.group.memory import GroupMemories, GroupMemory
+from pelops.controller.group.group_observer import GroupMemories, GroupMemory
 from pelops.controller.runtime.kind import LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S, WriteBudget
 from pelops.domain.entry_id import EntryId
 from pelops.policy.group.position import LastSeen

@@ -2,7 +2,7 @@
 
 from prometheus_client import REGISTRY
 
-from pelops.controller.audit.status import measure_audit
+from pelops.controller.audit.audit_status import measure_audit
 from pelops.metrics import (
     BACKLOG,
     GROUP_ACTS,
@@ -13,8 +13,8 @@ from pelops.metrics import (
     forget_group,
     forget_scaling,
 )
-from pelops.policy.audit.conditions import decide_audit_conditions
-from pelops.policy.audit.facts import AuditFacts
+from pelops.policy.audit.audit_conditions import decide_audit_conditions
+from pelops.policy.audit.audit_facts import AuditFacts
 from tests.audit_facts import a_group, after, an_audit, facts
 
 

@@ -56,8 +56,8 @@ def test_the_fault_that_shows_a_mutation_is_one_that_can_be_run(name: str) -> No
 def test_a_text_that_is_not_there_as_often_as_said_is_reported(
     old: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wrong = Replacement(file="policy/recovery/pod_end.py", old=old, new="", count=count)
+    wrong = Replacement(file="policy/recovery/liveness.py", old=old, new="", count=count)
     mutation = Mutation(rule="any", fault="restart", replacements=(wrong,))
     monkeypatch.setattr("tests.faults.mutations.MUTATIONS", {"wrong": mutation})
-    with pytest.raises(MutationFailed, match=r"policy/recovery/pod_end\.py"):
+    with pytest.raises(MutationFailed, match=r"policy/recovery/liveness\.py"):
         build_mutant("wrong", tmp_path)

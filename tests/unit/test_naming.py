@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pelops.api.group.dead_letter import DeadLetterSpec
+from pelops.api.group.recovery import DeadLetterSpec
 from pelops.domain.naming import (
     DerivedKey,
     check_slots,

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import Ahead, RetryObservation, judge_lag
 from pelops.domain.state import (
     FIXED_FIELDS,
     DroppedConsumers,
@@ -20,6 +19,7 @@ from pelops.domain.state import (
     WentBack,
     parse_state,
 )
+from pelops.domain.stream_observation import Ahead, RetryObservation, judge_lag
 from tests.builders import group, stream
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -5,7 +5,12 @@ from datetime import datetime, timedelta
 import pytest
 
 from pelops.domain.recovery import Offers
-from pelops.policy.recovery.offers import NOT_TAKEN_AFTER, SOONEST, is_not_taken, until_next_scan
+from pelops.policy.recovery.scan_interval import (
+    NOT_TAKEN_AFTER,
+    SOONEST,
+    is_not_taken,
+    until_next_scan,
+)
 from tests.builders import NOW, later
 
 SECOND = timedelta(seconds=1)

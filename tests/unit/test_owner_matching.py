@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from pelops.domain.liveness import GonePod, OwnerMatch
+from pelops.domain.recovery import GonePod, OwnerMatch
 from pelops.domain.workload import PodObservation
 from pelops.policy.recovery.owners import Owners
 from tests.builders import pod

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import RetryObservation
-from pelops.domain.ownership import OWNERSHIP_LIFETIME
-from pelops.domain.state import GroupState, RememberedPosition
-from pelops.policy.group.conflicts import Claim, decide_target_owner
+from pelops.domain.state import OWNERSHIP_LIFETIME, GroupState, RememberedPosition
+from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.provisioning import (
+    Claim,
     Lack,
     decide_conflict,
     decide_start,
+    decide_target_owner,
     needs_offer_stream,
     needs_retry_stream,
     plan_provisioning,

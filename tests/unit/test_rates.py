@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from pelops.policy.scaling.measurement import Backlog
-from pelops.policy.scaling.rates import Meter, measure
+from pelops.policy.scaling.measurement import Backlog, Meter, measure
 from tests.scaling_cases import after, owing
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from pelops.domain.liveness import Cutoff, Death, LivenessReason, no_cutoff
-from pelops.policy.recovery.stuck import counts_attempt, decide_idle_death
+from pelops.domain.recovery import Cutoff, Death, LivenessReason, no_cutoff
+from pelops.policy.recovery.processing_timeouts import counts_attempt, decide_idle_death
 from tests.builders import NOW
 
 KILLED = Cutoff(at=NOW, reason=LivenessReason.GONE, message="gone", death=Death.KILLED)

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from pelops.api.group.dead_letter import RetentionSpec
+from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import RetryObservation
 from pelops.domain.state import GroupState
+from pelops.domain.stream_observation import RetryObservation
 from pelops.policy.group.retention import merge_retention, needs_retry_trim, plan_retention
 from tests.builders import NOW, group, later, stream
 

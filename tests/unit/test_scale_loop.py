@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from pelops.controller.group.observation import RedisObservation
+from pelops.controller.group.group_observer import RedisObservation
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.membership import Members, Standing
+from pelops.controller.runtime.leases import Members, Standing
 from pelops.controller.scaling.loop import MOST, ScaleLoop
 from pelops.controller.scaling.scaler import Scaler
-from pelops.controller.workload.cache import WorkloadCache
-from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import DEPLOYMENT, STREAM_CONSUMER_GROUP
 from tests.cached_objects import resource
 from tests.virtual_time import run_virtually
 

@@ -6,13 +6,12 @@ import asyncio
 from dataclasses import dataclass, field
 
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.scaling.scaled import Scaled
-from pelops.controller.scaling.victims import Victims
-from pelops.controller.scaling.writes import ScaleWrites, Scene
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.scaling.scale_writes import ScaleWrites, Scene, Victims
+from pelops.controller.scaling.scaled_resources import Scaled
 from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.workload import Target, WorkloadObservation
-from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.policy.status.reasons import Reason
 from tests.builders import resource

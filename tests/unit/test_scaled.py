@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.membership import Members
-from pelops.controller.scaling.scaled import ScaledResources
-from pelops.controller.workload.cache import WorkloadCache
-from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.controller.runtime.leases import Members
+from pelops.controller.scaling.scaled_resources import ScaledResources
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.policy.scaling.decision import NOT_DECIDED
 from tests.builders import manifest
 

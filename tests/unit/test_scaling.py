@@ -10,8 +10,7 @@ import pytest
 from pelops.api.group.scaling import ScalingSpec
 from pelops.policy.scaling.decision import ScalingDecision, ScalingMemory, decide_replicas
 from pelops.policy.scaling.demand import judge_demand
-from pelops.policy.scaling.measurement import Backlog, Rates
-from pelops.policy.scaling.rates import Handling, Meter
+from pelops.policy.scaling.measurement import Backlog, Handling, Meter, Rates
 from pelops.policy.status.reasons import Reason
 from tests.builders import pod, resource, workload
 from tests.scaling_cases import SECOND, decide, handling, knowing, owing, wanting

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pelops.policy.scaling.decision import ScalingMemory, decide_replicas, remember_write
-from pelops.policy.scaling.other_writers import (
+from pelops.policy.scaling.decision import (
     Others,
+    ScalingMemory,
+    decide_replicas,
     record_try,
     record_write,
+    remember_write,
     settle,
     watch_others,
 )

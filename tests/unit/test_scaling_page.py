@@ -10,8 +10,7 @@ import pytest
 from pelops.api.group.scaling import ScalingSpec
 from pelops.policy.scaling.decision import ScalingMemory, decide_replicas, remember_write
 from pelops.policy.scaling.demand import judge_demand
-from pelops.policy.scaling.measurement import Rates
-from pelops.policy.scaling.rates import Capacity, WorkDone, learn_capacity
+from pelops.policy.scaling.measurement import Capacity, Rates, WorkDone, learn_capacity
 from tests.builders import workload
 from tests.scaling_cases import after, auto, owing
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from pelops.kube.selectors import Requirement, Selector, parse_label_selector, parse_selector
+from pelops.kube.workload_observation import (
+    Requirement,
+    Selector,
+    parse_label_selector,
+    parse_selector,
+)
 
 LABELS = {"app": "orders", "tier": ""}
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from pelops.controller.runtime.http import start_serving
+from pelops.controller.replica import start_serving
 
 
 class Health:

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import pytest
 
-from pelops.controller.recovery.clock_skew import FRESH_S, NodeClocks
+from pelops.controller.recovery.pod_evidence import FRESH_S, NodeClocks
 from pelops.errors import Forbidden, KubernetesError, KubernetesUnavailable, NotFound
 from pelops.kube.client import Address, KubeApi
-from pelops.policy.recovery.clock_skew import (
+from pelops.policy.recovery.liveness import (
     KEPT,
     LEASE_PERIOD,
     ClockSample,

@@ -5,7 +5,7 @@ from redis import exceptions
 
 from pelops.domain.endpoint import Node
 from pelops.errors import RedisUnavailable
-from pelops.redis_core.slots import Redirect, SlotMap, redirect_of
+from pelops.redis_core.hash_slots import Redirect, SlotMap, redirect_of
 
 ASKED = Node("asked", 6379)
 ONE, TWO, REPLICA = Node("one", 1), Node("two", 2), Node("replica", 3)

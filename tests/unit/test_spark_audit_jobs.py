@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from pelops.errors import InvalidSpec
-from pelops.kube.audit_environment import mebibytes
 from pelops.kube.audit_spark import (
     application_runs,
     build_application,
@@ -15,6 +14,7 @@ from pelops.kube.audit_spark import (
     scheduled_runs,
 )
 from pelops.kube.client import Manifest
+from pelops.kube.container_environment import mebibytes
 from tests.audit_facts import ACCESS, a_plan, after, an_audit
 
 IMAGE = "pelops-pipeline:1"

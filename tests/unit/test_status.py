@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.group.status import compare, render_status
+from pelops.controller.group.group_status import compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.controller.runtime.passes import render_refusal
 from pelops.domain.condition import Condition, Finding

@@ -9,8 +9,8 @@ import pytest
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, ScanReport
+from pelops.policy.status.conditions import decide_upkeep
 from pelops.policy.status.facts import Facts
-from pelops.policy.status.recovery_health import decide_upkeep
 from tests.builders import empty_redis, facts, group, resource, stream
 
 PROBLEM = Finding(reason="RedisUnreachable", message="Redis does not answer. Check it")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pelops.domain.workload import PodObservation
-from pelops.kube.observation import observe_pod
+from pelops.kube.workload_observation import observe_pod
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.scaling.measurement import PodPending
 from pelops.policy.scaling.victims import (

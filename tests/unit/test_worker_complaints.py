@@ -6,7 +6,7 @@ import pytest
 
 from pelops.errors import PermissionDenied, RedisUnavailable
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.refusals import Complaints
+from pelops.worker.engine.shared import Complaints
 from pelops.worker.server.adapter import NameTaken
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.worker.engine.acknowledgements import ExchangeAdditions, build_outgoing
+from pelops.worker.engine.exchange import ExchangeAdditions, build_outgoing
 from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.entry import Arrival, Entry, Terms
 from pelops.worker.server.adapter import DeliverySource

@@ -10,13 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelops.worker.engine.acknowledgements import ExchangeAdditions, build_outgoing
-from pelops.worker.engine.exchange import decide_ahead
+from pelops.worker.engine.exchange import ExchangeAdditions, build_outgoing, decide_ahead
 from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.engine.prefetch import FinishRate, Prefetcher
-from pelops.worker.engine.threads import Threads
 from pelops.worker.entry import Arrival, Entry, Terms
-from pelops.worker.handlers import outcomes_of_batch
+from pelops.worker.handlers import Threads, outcomes_of_batch
 from pelops.worker.server.adapter import DeliverySource
 
 TASK: Any = object()

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from pelops.worker.engine.deliveries import Receiving
 from pelops.worker.engine.in_flight import InFlight
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.prefetch import Sizes
+from pelops.worker.engine.prefetch import Receiving, Sizes
 from pelops.worker.entry import Entry, Terms
 from pelops.worker.server.adapter import Delivered, DeliverySource, Exchanged, Outgoing
 from pelops.worker.settings import WorkerSettings

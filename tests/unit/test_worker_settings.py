@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pelops.worker.engine.retries import Again, GivenUp, RetryPolicy, decide_settlement
-from pelops.worker.engine.uncaught import WrongWorkerSettings
 from pelops.worker.outcomes import Reject, Retry
-from pelops.worker.settings import WorkerSettings, read_place
+from pelops.worker.settings import WorkerSettings, WrongWorkerSettings, read_place
 from pelops.worker.worker import Worker
 
 REPORTED = {

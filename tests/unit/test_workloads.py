@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pelops.errors import InvalidSpec
+from pelops.kube.container_environment import WorkerAccess
 from pelops.kube.worker_deployment import build_deployment, is_applied, replicas_owner
-from pelops.kube.worker_environment import WorkerAccess
 from tests.builders import TEMPLATE, keys, resource
 
 NO_SECRET = WorkerAccess()

@@ -7,8 +7,7 @@ from importlib.resources import files
 
 import pytest
 
-from pelops.domain.dead_letters import LETTER_FIELDS
-from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LedgerKind
+from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS, LedgerKind
 from pelops.redis_core.declaration import (
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,

@@ -1,21 +1,42 @@
 """What users write: the kinds of the group `pelops.dev` as frozen models, and their schema."""
 
-from pelops.api.audit.archive import ArchiveSpec, ClaimSpec, EvidenceSpec, Payload, S3Spec
-from pelops.api.audit.job import BackendSpec, BackendType, SparkOperator
-from pelops.api.audit.status import (
+from pelops.api.audit.audit_status_model import (
     AuditedGroupStatus,
     AuditRunStatus,
     AuditSummaryStatus,
     StreamAuditStatus,
 )
-from pelops.api.audit.stream_audit import StreamAudit, StreamAuditSpec
-from pelops.api.group.dead_letter import DeadLetterSpec, RetentionSpec
+from pelops.api.audit.stream_audit import (
+    ArchiveSpec,
+    BackendSpec,
+    BackendType,
+    ClaimSpec,
+    EvidenceSpec,
+    Payload,
+    S3Spec,
+    SparkOperator,
+    StreamAudit,
+    StreamAuditSpec,
+)
+from pelops.api.group.group_status_model import (
+    ConditionStatus,
+    DeadLetterStatus,
+    GroupStatus,
+    RecoveryStatus,
+    RedisStatus,
+    StatusCondition,
+    StreamConsumerGroupStatus,
+    StreamStatus,
+    Summary,
+)
 from pelops.api.group.recovery import (
     BackoffSpec,
+    DeadLetterSpec,
     LocksSpec,
     RecoverySpec,
     RecoveryStrategy,
     RequeueTo,
+    RetentionSpec,
 )
 from pelops.api.group.scaling import (
     BehaviorSpec,
@@ -27,27 +48,16 @@ from pelops.api.group.scaling import (
     ScalingPolicy,
     ScalingSpec,
 )
-from pelops.api.group.status import (
-    ConditionStatus,
-    DeadLetterStatus,
-    GroupStatus,
-    RecoveryStatus,
-    RedisStatus,
-    StatusCondition,
-    StreamConsumerGroupStatus,
-    StreamStatus,
-    Summary,
-)
 from pelops.api.group.stream_consumer_group import (
     DeletionPolicy,
+    PodTemplate,
     StreamConsumerGroup,
     StreamConsumerGroupSpec,
+    TargetRef,
 )
-from pelops.api.group.workload import PodTemplate, TargetRef
-from pelops.api.meta import ObjectMeta
 from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
-from pelops.api.schema.kind import API_VERSION, GROUP, VERSION, KindDefinition
-from pelops.api.schema.kinds import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
+from pelops.api.schema.base import API_VERSION, GROUP, VERSION, KindDefinition, ObjectMeta
+from pelops.api.schema.kind_definitions import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
 
 __all__ = [
     "API_VERSION",

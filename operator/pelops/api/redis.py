@@ -6,8 +6,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from pelops.api.schema.base import ApiModel, Rule, RuleReason, cel
-from pelops.api.schema.bounds import HOST, PORT, ObjectName
+from pelops.api.schema.base import HOST, PORT, ApiModel, ObjectName, Rule, RuleReason, cel
 
 _URL_RULES = cel(
     Rule(

@@ -7,7 +7,7 @@ import yaml
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
-from pelops.kube.worker_environment import WorkerAccess, build_environment
+from pelops.kube.container_environment import WorkerAccess, build_environment
 
 
 def render_environment(text: str) -> str:

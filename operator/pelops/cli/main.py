@@ -115,7 +115,7 @@ def _run_env(arguments: argparse.Namespace) -> str:
 
 def _run_lookup(arguments: argparse.Namespace) -> str:
     try:
-        from pelops.pipeline.archive.reader import ArchiveFiles
+        from pelops.pipeline.archive.arrow_reader import ArchiveFiles
         from pelops.pipeline.lookup import (
             LookupQuestion,
             look_up,

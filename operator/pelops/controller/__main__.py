@@ -1,3 +1,3 @@
-from pelops.controller.main import main
+from pelops.controller.replica import main
 
 main()

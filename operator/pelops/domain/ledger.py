@@ -6,6 +6,8 @@ kinds that they do not know.
 
 An act on many entries is one event: its details, then one pair for each entry, whose name is the
 entry's ID and whose value are the words of `ENTRY_WORDS`. `EVENT_FIELDS` is what the scripts write.
+
+A dead letter is the other record of an act: the entry itself, with `LETTER_FIELDS`.
 """
 
 from __future__ import annotations
@@ -168,3 +170,18 @@ def _read_number(text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
         raise InvalidSpec(f"{text!r} is no number")
     return int(text)
+
+
+# The last pairs of a dead letter, in this order, each behind spec.recovery.fieldPrefix.
+LETTER_FIELDS: Final = (
+    "original_id",  # of the first entry in the chain of copies
+    "stream",  # that the entry was pending in: the stream, or the retry stream
+    "group",
+    "consumer",  # its last owner
+    "delivery_count",
+    "retry_count",  # failed attempts
+    "reason",  # one word in CamelCase
+    "error",  # for people
+    "delivered_ms",  # its last delivery, on the server's clock
+    "dead_lettered_ms",
+)

@@ -3,6 +3,10 @@
 Every replica reads the same hash, so all of them tell the same about a group whichever of them did
 the work. Losing it costs repetition, never an entry: positions are found anew, retry batches are
 formed anew, and a scan that is not remembered is scanned again.
+
+The ownership record says who acts on the group. Two resources may name one group from two clusters,
+or under two spellings of one address. Neither API server can see that, so the group itself says
+it: the oldest resource whose record has not expired.
 """
 
 from __future__ import annotations
@@ -396,3 +400,42 @@ def _text(value: object) -> str:
 
 def _count(value: object) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
+
+
+OWNERSHIP_LIFETIME: Final = timedelta(
+    minutes=10
+)  # a resource that is not renewed this long gives way
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerRecord:
+    """The resource that acts on a group, as it introduces itself to Redis."""
+
+    uid: str
+    cluster: str  # identity of the Kubernetes cluster; empty when unknown
+    namespace: str
+    name: str
+    created: datetime  # of the resource: the older one acts
+
+    def __post_init__(self) -> None:
+        if self.created.tzinfo is None:
+            raise InvalidSpec("the creation time of an owner needs a time zone")
+
+    def __str__(self) -> str:
+        place = f" of cluster {self.cluster}" if self.cluster else ""
+        return f"{self.namespace}/{self.name}{place}"
+
+    def is_same_as(self, other: OwnerRecord) -> bool:
+        """Whether both records speak of one resource, known by its uid alone.
+
+        The cluster may be unknown for a while: a namespaced install cannot read who it is.
+        """
+        return self.uid == other.uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnershipRecord:
+    """An owner's record as the group holds it."""
+
+    owner: OwnerRecord
+    owned_until: datetime  # on the server's clock

@@ -9,19 +9,20 @@ from __future__ import annotations
 import copy
 from typing import Any, Final
 
-from pelops.api.audit.archive import ClaimSpec
-from pelops.api.audit.stream_audit import AUDIT_KIND, StreamAudit
+from pelops.api.audit.stream_audit import AUDIT_KIND, ClaimSpec, StreamAudit
 from pelops.errors import InvalidSpec
-from pelops.kube.audit_environment import (
+from pelops.kube.client import CRON_JOB, STREAM_AUDIT, Manifest
+from pelops.kube.container_environment import (
     ARCHIVE_MOUNT,
+    TLS_FILES,
+    TLS_MOUNT,
+    TLS_VOLUME,
     WORK_MOUNT,
+    WorkerAccess,
     build_audit_environment,
     resources_of,
 )
-from pelops.kube.client import Manifest
-from pelops.kube.resources import CRON_JOB, STREAM_AUDIT
 from pelops.kube.worker_deployment import APPLIED, MANAGED_BY, fingerprint_of
-from pelops.kube.worker_environment import TLS_FILES, TLS_MOUNT, TLS_VOLUME, WorkerAccess
 from pelops.policy.audit.plan import AuditPlan
 
 AUDIT_LABEL: Final = "pelops.dev/stream-audit"

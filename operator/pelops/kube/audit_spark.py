@@ -20,12 +20,10 @@ from pelops.kube.audit_cron_job import (
     build_audit_owner,
     build_audit_pod,
 )
-from pelops.kube.audit_environment import mebibytes, resources_of
-from pelops.kube.client import Manifest
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind, Manifest
+from pelops.kube.container_environment import WorkerAccess, mebibytes, resources_of
 from pelops.kube.worker_deployment import APPLIED, MANAGED_BY, fingerprint_of
-from pelops.kube.worker_environment import WorkerAccess
-from pelops.policy.audit.facts import Runs
+from pelops.policy.audit.audit_facts import Runs
 from pelops.policy.audit.plan import AuditPlan
 
 SCHEDULED_SPARK_APPLICATION: Final = Kind(

@@ -1,4 +1,4 @@
-"""One asynchronous client of the API server that speaks plain dicts.
+"""One asynchronous client of the API server that speaks plain dicts, and the kinds it is used for.
 
 Typed models are not used: they drop fields that they do not know, and cost memory and time on the
 hot path. Every write is a server-side apply or carries a precondition, so a repeat is safe.
@@ -15,6 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
 from kubernetes.aio import client as aio_client
@@ -29,8 +30,60 @@ from pelops.errors import (
     NotFound,
     Rejected,
 )
-from pelops.kube.resources import Kind
 from pelops.metrics import KUBERNETES_REQUESTS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of the Kubernetes API."""
+
+    group: str  # "" is the core group
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The path of an object, of one of its subresources, or without a name of the list."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        parts = [root]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part is not None]
+        return "/".join(parts)
+
+
+GROUP = "pelops.dev"
+
+STREAM_CONSUMER_GROUP = Kind(
+    group=GROUP, version="v1alpha1", kind="StreamConsumerGroup", plural="streamconsumergroups"
+)
+STREAM_AUDIT = Kind(group=GROUP, version="v1alpha1", kind="StreamAudit", plural="streamaudits")
+CRON_JOB = Kind(group="batch", version="v1", kind="CronJob", plural="cronjobs")
+DEPLOYMENT = Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
+POD = Kind(group="", version="v1", kind="Pod", plural="pods")
+NODE = Kind(group="", version="v1", kind="Node", plural="nodes", namespaced=False)
+NAMESPACE = Kind(group="", version="v1", kind="Namespace", plural="namespaces", namespaced=False)
+SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
+DISRUPTION_BUDGET = Kind(
+    group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
+)
+LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
+EVENT = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
+AUTOSCALER = Kind(
+    group="autoscaling",
+    version="v2",
+    kind="HorizontalPodAutoscaler",
+    plural="horizontalpodautoscalers",
+)
+
 
 log = logging.getLogger(__name__)
 

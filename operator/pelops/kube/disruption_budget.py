@@ -7,10 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.kube.client import Manifest
-from pelops.kube.observation import controller_uid
-from pelops.kube.resources import DISRUPTION_BUDGET
-from pelops.kube.selectors import Selector, parse_label_selector
+from pelops.kube.client import DISRUPTION_BUDGET, Manifest
 from pelops.kube.worker_deployment import (
     MANAGED_BY,
     RESOURCE_LABEL,
@@ -18,6 +15,7 @@ from pelops.kube.worker_deployment import (
     deployment_name,
     is_applied,
 )
+from pelops.kube.workload_observation import Selector, controller_uid, parse_label_selector
 
 # One of up to ten workers at a time, two of up to twenty: Kubernetes rounds up, so that a drain
 # always gets on, with a single worker too. A fixed 1 would make the drain of a large fleet take

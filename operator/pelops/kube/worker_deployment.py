@@ -11,9 +11,8 @@ from typing import Any
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
-from pelops.kube.client import FIELD_MANAGER, Manifest
-from pelops.kube.resources import DEPLOYMENT, STREAM_CONSUMER_GROUP
-from pelops.kube.worker_environment import (
+from pelops.kube.client import DEPLOYMENT, FIELD_MANAGER, STREAM_CONSUMER_GROUP, Manifest
+from pelops.kube.container_environment import (
     POD_VARIABLES,
     TLS_MOUNT,
     TLS_VOLUME,

@@ -21,10 +21,9 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec, PelopsError
-from pelops.pipeline.archive.damage import Damage
+from pelops.pipeline.archive.arrow_reader import ArchivedStream, ArchiveFiles, Row
+from pelops.pipeline.archive.damage import Damage, find_archive_damage, find_missing_plans
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.archive.lookup_damage import find_archive_damage, find_missing_plans
-from pelops.pipeline.archive.reader import ArchivedStream, ArchiveFiles, Row
 from pelops.pipeline.errors import ArchiveUnusable
 
 MOST_FOUND: Final = 20  # entries with the value of a field, told one by one

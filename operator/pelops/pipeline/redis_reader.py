@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.pipeline.place import RedisPlace, on_cluster
+from pelops.pipeline.settings import RedisPlace, on_cluster
 from pyspark_redis_streams.errors import GroupMissing, NotPermitted, StreamMissing
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
-from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.redis.streams import find_streams
 
 log: Final = logging.getLogger(__name__)

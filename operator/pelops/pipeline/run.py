@@ -1,9 +1,15 @@
-"""A whole run: every stream, every window that can be closed, what is reported at the end."""
+"""A whole run: every stream, every window that can be closed, what is reported at the end.
+
+Also decided here, for each run: which windows the driver works on without Spark, and which groups
+are gone. A pattern does not find a stream that was deleted or flushed. The archive still names its
+groups, so that they are reported and their audits do not just end.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,22 +23,32 @@ from pelops.domain.audit import (
     worst_certainty,
     worst_verdict,
 )
-from pelops.domain.naming import parse_derived_key
+from pelops.domain.naming import derive_keys, parse_derived_key
 from pelops.errors import PelopsError
-from pelops.pipeline.archive.changes import is_unchanged
 from pelops.pipeline.archive.compaction import merge_closed_spans
-from pelops.pipeline.archive.layout import WindowPlace, slug
-from pelops.pipeline.archive.plan import Plan
+from pelops.pipeline.archive.layout import (
+    WindowPlace,
+    check_layout,
+    records_path,
+    slug,
+    stream_path,
+    window_numbers,
+)
+from pelops.pipeline.archive.previous_window import is_unchanged
 from pelops.pipeline.archive.storage import Storage
-from pelops.pipeline.archive.tables import check_layout
-from pelops.pipeline.archive.window_selection import last_plan, plan_windows, remove_old_windows
-from pelops.pipeline.engine.functions import SparkSession, on_driver
-from pelops.pipeline.engine.selection import is_small
-from pelops.pipeline.engine.session import LazySession, as_lazy
-from pelops.pipeline.gone_groups import find_gone
-from pelops.pipeline.publish import publish_index, publish_windows
+from pelops.pipeline.archive.window_selection import (
+    BYTES_OF_A_PAGE,
+    last_plan,
+    page_size,
+    plan_windows,
+    remove_old_windows,
+)
+from pelops.pipeline.archive.windows import Plan, parse_plan
+from pelops.pipeline.engine.spark_session import LazySession, as_lazy
+from pelops.pipeline.engine.sql import SparkSession, on_driver
+from pelops.pipeline.publication import publish_index, publish_windows
 from pelops.pipeline.redis_reader import RedisReader
-from pelops.pipeline.settings import BALANCED, AuditTarget, PipelineSettings
+from pelops.pipeline.settings import BALANCED, ArchivedPayload, AuditTarget, PipelineSettings
 from pelops.pipeline.stages import PipelineRun, WindowWork
 from pelops.pipeline.status_table import write_windows
 from pelops.pipeline.window import archive_window, audit_window
@@ -211,3 +227,144 @@ def _log_begin(plan: Plan, path: str) -> None:
 
 def _summary(audit: Mapping[str, Any]) -> AuditSummary:
     return parse_summary(json.dumps(audit["summary"]))
+
+
+_MOST_BYTES: Final = 256 * 2**20  # of payloads, which are archived in full
+
+
+def is_small(run: PipelineRun, plan: Plan) -> bool:
+    """Whether the driver works on a window by itself.
+
+    By counters alone: what was added, what is pending, what ledgers and retry streams hold. Tables
+    of the user's own are read by Spark, whatever their format.
+    """
+    settings = run.settings
+    if settings.sent is not None or settings.effects is not None:
+        return False
+    if plan.payload is ArchivedPayload.FULL and not _fits(plan.produced, plan.page_size):
+        return False
+    return plan.produced < settings.spark_from and count_rows(run, plan) < settings.spark_from
+
+
+def is_small_stream(run: PipelineRun, stream: str) -> bool:
+    """Whether all entries of a stream, with all their fields, are read without Spark."""
+    number = run.watch.stream(stream).length
+    if number >= run.settings.spark_from:
+        return False
+    return not number or _fits(number, page_size(run.watch, stream))
+
+
+def count_rows(run: PipelineRun, plan: Plan) -> int:
+    """About as many rows as its stages look at."""
+    groups = run.watch.groups(plan.stream)
+    pending = sum(groups[one.group].pending for one in plan.targets if one.group in groups)
+    return plan.produced + pending + sum(_rows_of_group(run, plan, one) for one in plan.targets)
+
+
+def _rows_of_group(run: PipelineRun, plan: Plan, target: AuditTarget) -> int:
+    keys = derive_keys(plan.stream, target.group)
+    return sum(
+        [
+            run.watch.stream(keys.ledger).length,
+            run.watch.stream(keys.retry).length,
+            _open_before(run, plan, target),
+        ]
+    )
+
+
+def _open_before(run: PipelineRun, plan: Plan, target: AuditTarget) -> int:
+    """Entries that the window before has left open: they are looked at again."""
+    if not plan.window.number:
+        return 0
+    number = plan.window.number - 1
+    before = WindowPlace(root=run.settings.archive, stream=plan.stream, number=number)
+    reported = run.storage.read_json(before.of_group(target.group, "audit.json"))
+    return 0 if reported is None else int(reported["summary"].get("open", 0))
+
+
+def _fits(entries: int, entries_of_a_page: int) -> bool:
+    """Whether the bodies of so many entries fit into memory, by the largest of a few."""
+    return entries * BYTES_OF_A_PAGE // max(1, entries_of_a_page) <= _MOST_BYTES
+
+
+_MISSING: Final = {"group-missing", "stream-missing"}  # findings
+_TIMES_REPORTED: Final = 2  # that it is told: by the run that finds it, and once more
+
+
+def find_gone(
+    run: PipelineRun, found: Mapping[str, Sequence[AuditTarget]]
+) -> Iterator[AuditTarget]:
+    """Of the groups that the archive knows, those that are missing among `found`, for a while.
+
+    Raises ArchiveUnusable.
+    """
+    fits = glob_expression(run.settings.pattern or "*")
+    for plan in _newest_plans(run):
+        if fits.fullmatch(plan.stream):
+            there = {target.group for target in found.get(plan.stream, ())}
+            yield from (
+                target
+                for target in plan.targets
+                if target.group not in there and not _is_reported(run, plan, target.group)
+            )
+
+
+def glob_expression(pattern: str) -> re.Pattern[str]:
+    """What Redis' glob-style patterns match, as a regular expression."""
+    parts, at = [], 0
+    while at < len(pattern):
+        part, at = _next_part(pattern, at)
+        parts.append(part)
+    return re.compile("".join(parts), re.DOTALL)
+
+
+def _next_part(pattern: str, at: int) -> tuple[str, int]:
+    """An expression for what begins here, and where the next part begins."""
+    sign = pattern[at]
+    if sign == "[":
+        return _set_of_letters(pattern, at + 1)
+    if sign == "\\" and at + 1 < len(pattern):
+        return re.escape(pattern[at + 1]), at + 2
+    return {"*": ".*", "?": "."}.get(sign, re.escape(sign)), at + 1
+
+
+def _set_of_letters(pattern: str, at: int) -> tuple[str, int]:
+    """A set goes to its bracket, or else to the end."""
+    is_negated = pattern.startswith("^", at)
+    at += is_negated
+    letters = ""
+    while at < len(pattern) and pattern[at] != "]":
+        if pattern[at] == "\\" and at + 1 < len(pattern):
+            at += 1
+        elif pattern[at + 1 : at + 2] == "-" and at + 2 < len(pattern):
+            letters += "-".join(map(re.escape, sorted(pattern[at : at + 3 : 2])))
+            at += 3
+            continue
+        letters += re.escape(pattern[at])
+        at += 1
+    if not letters:
+        return "." if is_negated else "(?!)", at + 1
+    return f"[{'^' * is_negated}{letters}]", at + 1
+
+
+def _newest_plans(run: PipelineRun) -> Iterator[Plan]:
+    """The newest plan of every stream of the archive."""
+    storage, base = run.storage, records_path(run.settings.archive)
+    for name in storage.list_names(base):
+        for number in reversed(window_numbers(storage.list_names(f"{base}/{name}"))):
+            path = f"{base}/{name}/window={number}/plan.json"
+            found = storage.read_json(path)
+            if found is not None:
+                yield parse_plan(found, path)
+                break
+
+
+def _is_reported(run: PipelineRun, plan: Plan, group: str) -> bool:
+    """Whether the newest windows say that it is missing."""
+    base = stream_path(run.settings.archive, plan.stream)
+    for number in range(plan.window.number, plan.window.number - _TIMES_REPORTED, -1):
+        reported = run.storage.read_json(f"{base}/window={number}/group={slug(group)}.json") or {}
+        findings = reported.get("audit", {}).get("summary", {}).get("findings", [])
+        if not _MISSING & {one["kind"] for one in findings}:
+            return False
+    return True

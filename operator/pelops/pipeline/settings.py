@@ -1,4 +1,7 @@
-"""What a run is reported: by the environment that the operator sets, or by arguments."""
+"""The settings of a run, from the environment that the operator sets or from arguments.
+
+They include where Redis is: for the driver, for the data source, and as it is recorded.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Final
 
 from pelops.domain.audit import Certainty, check_audit_name
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
 from pelops.pipeline.errors import WrongPipelineSettings
-from pelops.pipeline.place import RedisPlace, read_place
 
 STUCK_AFTER_MS: Final = 300_000
 _SCHEME_ALONE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/*")
@@ -305,3 +309,87 @@ def _read_table(
         )
     key = chosen.table_key or chosen.business_key
     return UserTable(path=path, format=chosen.table_format, key=key, at_ms=at_ms)
+
+
+PASSWORD: Final = "PELOPS_REDIS_PASSWORD"
+_PLAIN: Final = {
+    "url": "PELOPS_REDIS_URL",
+    "username": "PELOPS_REDIS_USERNAME",
+    "password": PASSWORD,
+}
+_FILES: Final = {
+    "ca.crt": ("tlsCaFile", "PELOPS_REDIS_CA_FILE"),
+    "tls.crt": ("tlsCertFile", "PELOPS_REDIS_CERT_FILE"),
+    "tls.key": ("tlsKeyFile", "PELOPS_REDIS_KEY_FILE"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisPlace:
+    """One Redis, in the words of both who speak to it."""
+
+    endpoint: RedisEndpoint
+    options: Mapping[str, str]  # of the data source; a password only where the URL holds one
+
+    @property
+    def address(self) -> str:
+        return self.endpoint.address
+
+
+def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisPlace:
+    """Where Redis is, by the variables that the operator sets, or by a URL of one's own.
+
+    Raises WrongSettings, which names the variable and not its value.
+    """
+    reported = {**environment, **({"PELOPS_REDIS_URL": url} if url else {})}
+    fields = {key: reported.get(name, "").encode() for key, name in _PLAIN.items()}
+    fields |= {key: _read_file(name, reported.get(name)) for key, (_, name) in _FILES.items()}
+    nodes = reported.get("PELOPS_REDIS_SENTINEL_NODES", "")
+    try:
+        endpoint = build_endpoint(
+            secret={key: value for key, value in fields.items() if value},
+            sentinel_master=reported.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
+            sentinel_nodes=[node for node in nodes.split(",") if node.strip()],
+        )
+    except InvalidSpec as error:
+        raise WrongPipelineSettings(f"PELOPS_REDIS_*: {error}") from error
+    return RedisPlace(endpoint=endpoint, options=_source_options(endpoint, reported))
+
+
+def on_cluster(place: RedisPlace) -> RedisPlace:
+    """The same place, once its servers have proved to be a cluster."""
+    options = {**place.options, "topology": "cluster"}
+    options.pop("db", None)
+    return RedisPlace(endpoint=place.endpoint, options=options)
+
+
+def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dict[str, str]:
+    options = {"db": str(endpoint.db), "tls": str(endpoint.tls).lower()}
+    if endpoint.sentinel is None:
+        options |= {"host": endpoint.node.host, "port": str(endpoint.node.port)}
+    else:
+        options |= {
+            "topology": "sentinel",
+            # As JSON, since the brackets of an IPv6 address that comes first look like it.
+            "sentinels": json.dumps([str(node) for node in endpoint.sentinel.nodes]),
+            "sentinelMaster": endpoint.sentinel.master_name,
+        }
+    if endpoint.username:
+        options["username"] = endpoint.username
+    if endpoint.password:
+        # Spark shows options in plans: the name of a variable is all it need know.
+        by_name = reported.get(PASSWORD) == endpoint.password
+        options |= {"passwordEnv": PASSWORD} if by_name else {"password": endpoint.password}
+    files = {option: reported.get(name) for option, name in _FILES.values()}
+    return options | {option: path for option, path in files.items() if path and endpoint.tls}
+
+
+def _read_file(variable: str, path: str | None) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise WrongPipelineSettings(
+            f"{variable} names {path}, which cannot be read: {error}"
+        ) from error

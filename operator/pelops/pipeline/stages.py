@@ -19,12 +19,12 @@ from pelops.errors import PelopsError
 from pelops.pipeline.archive.damage import FILES, find_damage
 from pelops.pipeline.archive.footers import TableFile, count_rows, describe_files, read_parquet
 from pelops.pipeline.archive.layout import WindowPlace
-from pelops.pipeline.archive.plan import Plan
 from pelops.pipeline.archive.storage import Storage, plain_name
-from pelops.pipeline.engine.functions import DataFrame, SparkSession, is_on_driver
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.engine.session import LONG_RUN, LazySession
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.engine.spark_errors import engine_errors, explain_failure
+from pelops.pipeline.engine.spark_session import LONG_RUN, LazySession
+from pelops.pipeline.engine.sql import DataFrame, SparkSession, is_on_driver
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.errors import ArchiveUnusable, DeadlineNear
 from pelops.pipeline.redis_reader import RedisReader
 from pelops.pipeline.settings import PipelineSettings

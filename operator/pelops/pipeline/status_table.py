@@ -15,11 +15,11 @@ from typing import Any, Final
 
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import WindowPlace, slug
-from pelops.pipeline.archive.plan import Plan
 from pelops.pipeline.archive.window_selection import is_complete, last_plan, read_plan
-from pelops.pipeline.engine.functions import DataFrame
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.archive.windows import Plan
 from pelops.pipeline.engine.spark_errors import explain_failure, is_of_spark
+from pelops.pipeline.engine.sql import DataFrame
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.errors import WrongPipelineSettings
 from pelops.pipeline.settings import StatusTable, TableFormat
 from pelops.pipeline.stages import AS_OF, PipelineRun

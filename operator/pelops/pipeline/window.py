@@ -14,9 +14,8 @@ from pelops.domain.audit import (
     render_summary,
 )
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.pipeline.archive.entries import archive_dead_letters, archive_entries, archive_retries
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.archive.plan import render_window
+from pelops.pipeline.archive.previous_window import PreviousWindow, look_back
 from pelops.pipeline.archive.snapshot import (
     Snapshot,
     read_previous_state,
@@ -24,13 +23,23 @@ from pelops.pipeline.archive.snapshot import (
     settled_to,
     take_snapshot,
 )
-from pelops.pipeline.engine.id_columns import at_or_before, within
+from pelops.pipeline.archive.stream_entries import (
+    archive_dead_letters,
+    archive_entries,
+    archive_retries,
+)
+from pelops.pipeline.archive.windows import render_window
+from pelops.pipeline.engine.sql import at_or_before, within
 from pelops.pipeline.evidence.stage import Creation, archive_evidence, read_creation
 from pelops.pipeline.reconcile.chains import JudgedEntries, follow_roots
-from pelops.pipeline.reconcile.consistency import Counted, Identity, find_violations, list_broken
 from pelops.pipeline.reconcile.copies import find_copies
 from pelops.pipeline.reconcile.duplicates import find_duplicates
-from pelops.pipeline.reconcile.entries import Case, Reconciled, reconcile_window
+from pelops.pipeline.reconcile.gone_entries import (
+    Gone,
+    account_for_gone,
+    count_in_gaps,
+    count_undelivered,
+)
 from pelops.pipeline.reconcile.group_share import (
     Archived,
     Balance,
@@ -44,22 +53,24 @@ from pelops.pipeline.reconcile.group_share import (
     read_first_creation,
     read_moves,
 )
-from pelops.pipeline.reconcile.ledger import GroupHistory, read_acts, read_history
-from pelops.pipeline.reconcile.losses import count_in_gaps
-from pelops.pipeline.reconcile.previous import PreviousWindow, look_back
+from pelops.pipeline.reconcile.ledger_history import GroupHistory, read_acts, read_history
 from pelops.pipeline.reconcile.reopened import Reopened, reopen
-from pelops.pipeline.reconcile.retry_stream import judge_retried
+from pelops.pipeline.reconcile.retry_copies import judge_retried
 from pelops.pipeline.reconcile.statuses import write_statuses
 from pelops.pipeline.reconcile.summary import (
+    Counted,
     Grounds,
     GroupFacts,
+    Identity,
     agree,
     build_group_summary,
+    find_violations,
+    list_broken,
     list_limits,
 )
 from pelops.pipeline.reconcile.times import measure_times, recovery_of
 from pelops.pipeline.reconcile.truth import compare_effects, compare_sent
-from pelops.pipeline.reconcile.unarchived import Gone, account_for_gone, count_undelivered
+from pelops.pipeline.reconcile.window_entries import Case, Reconciled, reconcile_window
 from pelops.pipeline.settings import ArchivedPayload, AuditTarget
 from pelops.pipeline.stages import Content, WindowWork, clean, run_stage
 

@@ -1,1 +1,19 @@
-"""Connections to Redis: topology, TLS, Sentinel, Cluster, errors and scripts."""
+"""Connections to Redis: topology, TLS, Sentinel, Cluster, errors and scripts.
+
+Entry IDs and addresses are here too, for programs that use `redis_core` alone: the same classes as
+everywhere in Pelops.
+"""
+
+from pelops.domain.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
+from pelops.domain.entry_id import LARGEST_PART, EntryId, parse_entry_id
+
+__all__ = [
+    "LARGEST_PART",
+    "BadUrl",
+    "EntryId",
+    "Node",
+    "UrlProblem",
+    "parse_entry_id",
+    "parse_node",
+    "read_redis_url",
+]

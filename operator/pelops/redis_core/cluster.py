@@ -13,7 +13,7 @@ from redis import exceptions
 
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, RedisUnavailable
-from pelops.redis_core.slots import SLOT_MAP, SlotMap, key_slot, redirect_of
+from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
 _REDIRECTS: Final = 5

@@ -40,8 +40,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from pelops.domain.dead_letters import LETTER_FIELDS
-from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS
+from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS
 from pelops.redis_core.commands import COMMANDS, split_command
 
 OPERATOR_SCRIPTS: Final = "pelops.redis_streams"

@@ -1,12 +1,18 @@
-"""Each master of a server by itself, for what must be asked or heard of all of them."""
+"""Each master of a server by itself, for what must be asked or heard of all of them.
+
+Who listens to them ends with `end_tasks`.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
+
 from pelops.domain.endpoint import Node
 from pelops.errors import RedisUnavailable
+from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot
 from pelops.redis_core.sentinel import MasterFinder
 from pelops.redis_core.server import Server, Topology
-from pelops.redis_core.slots import SLOT_MAP, SlotMap, key_slot
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, NodeChannel
 
@@ -51,3 +57,14 @@ class Masters:
     async def _slots(self) -> SlotMap:
         reply = await self._server.execute(*SLOT_MAP)
         return SlotMap.parse(reply, self._server.endpoint.node)
+
+
+async def end_tasks(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks and return when all of them have ended."""
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
+            task.cancel()
+        # Before Python 3.12 wait_for, which redis-py uses, may swallow a cancellation that comes
+        # together with its result: https://github.com/python/cpython/issues/86296
+        _, pending = await asyncio.wait(pending, timeout=0.1)

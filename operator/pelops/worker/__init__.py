@@ -12,11 +12,10 @@ worker.run()
 
 from pelops.worker.engine.observer import Observer
 from pelops.worker.engine.retries import RetryPolicy
-from pelops.worker.engine.uncaught import WrongWorkerSettings
 from pelops.worker.entry import Entry
 from pelops.worker.outcomes import Reject, Retry, Undecodable
 from pelops.worker.producer import Producer
-from pelops.worker.settings import WorkerSettings, read_place
+from pelops.worker.settings import WorkerSettings, WrongWorkerSettings, read_place
 from pelops.worker.worker import Worker
 
 __all__ = [

@@ -17,8 +17,7 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import InvalidSpec, OutcomeUnknown, PelopsError, RedisUnavailable
-from pelops.worker.engine.uncaught import WrongWorkerSettings, ends_with_a_line
-from pelops.worker.server.place import read_endpoint
+from pelops.worker.settings import WrongWorkerSettings, ends_with_a_line, read_endpoint
 from pelops.worker.tracing import read_context
 
 Part: TypeAlias = str | bytes | int  # of a command

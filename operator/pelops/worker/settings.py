@@ -1,19 +1,135 @@
-"""What a worker is informed at its start: arguments, or variables that the operator injects."""
+"""The settings of a worker: arguments, or variables that the operator injects; and its place.
+
+`from_env` raises `WrongWorkerSettings`, also while the user's module is imported, and an
+application may catch it. Uncaught it would end with a traceback and exit code 1, as a bug does. So
+whoever is about to raise it puts a hook before `sys.excepthook`, which Python calls last: the hook
+prints one line, exits with code 2, and leaves every other exception to the hook that was there.
+"""
 
 from __future__ import annotations
 
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
 from typing import Final, TypeVar
 
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
 from pelops.worker.engine.retries import RetryPolicy
-from pelops.worker.engine.uncaught import WrongWorkerSettings, ends_with_a_line
-from pelops.worker.server.place import WorkerPlace, read_endpoint
+
+WRONG_SETTINGS: Final = 2  # the exit code
+
+Hook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
+
+
+class WrongWorkerSettings(InvalidSpec):
+    """A variable or an argument is missing or wrong; the message names it."""
+
+
+@contextmanager
+def ends_with_a_line() -> Iterator[None]:
+    """A WrongSettings that leaves this, and then the process, is reported without a traceback."""
+    try:
+        yield
+    except WrongWorkerSettings:
+        if not isinstance(sys.excepthook, _Hook):
+            sys.excepthook = _Hook(sys.excepthook)
+        raise
+
+
+class _Hook:
+    def __init__(self, former: Hook) -> None:
+        self._former = former
+
+    def __call__(
+        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        # At a prompt the exit code would end the session.
+        if not isinstance(error, WrongWorkerSettings) or hasattr(sys, "ps1"):
+            self._former(kind, error, trace)
+            return
+        print(f"pelops.worker: {error}", file=sys.stderr, flush=True)
+        raise SystemExit(WRONG_SETTINGS)
+
+
+_TLS_FILES: Final = {
+    "ca.crt": "PELOPS_REDIS_CA_FILE",
+    "tls.crt": "PELOPS_REDIS_CERT_FILE",
+    "tls.key": "PELOPS_REDIS_KEY_FILE",
+}
+_PLAIN: Final = {
+    "url": "PELOPS_REDIS_URL",
+    "username": "PELOPS_REDIS_USERNAME",
+    "password": "PELOPS_REDIS_PASSWORD",
+}
+_SPOKEN: Final = {  # what messages for authors of resources call it
+    "spec.redis.sentinel needs both a masterName and at least one node": (
+        "PELOPS_REDIS_SENTINEL_MASTER and PELOPS_REDIS_SENTINEL_NODES are needed both, or neither"
+    ),
+    "no Redis URL: set spec.redis.url, or the key url of the Secret": "PELOPS_REDIS_URL is not set",
+    "the key password": "PELOPS_REDIS_PASSWORD",
+    "the Secret has a username": "PELOPS_REDIS_USERNAME is set",
+    "the Secret needs both tls.crt and tls.key": (
+        "PELOPS_REDIS_CERT_FILE and PELOPS_REDIS_KEY_FILE are needed both"
+    ),
+    "the Secret holds certificates": "PELOPS_REDIS_CA_FILE or PELOPS_REDIS_CERT_FILE is set",
+    "the Redis URL": "PELOPS_REDIS_URL",
+    "the URL": "PELOPS_REDIS_URL",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerPlace:
+    """Where a worker works. Shows no secret."""
+
+    endpoint: RedisEndpoint
+    keys: GroupKeys
+    consumer: str
+    processing_timeout_ms: int = 30_000  # what has been idle for so long anywhere is claimed
+    field_prefix: str = "_"  # of the fields that recovery adds
+    patience_s: float = 5.0  # with a server that owes an answer and says nothing
+    deletes: bool = False  # acknowledged entries that no other group needs: by XACKDEL
+
+
+def read_endpoint(environment: Mapping[str, str]) -> RedisEndpoint:
+    """Where Redis is, by the variables that the operator sets.
+
+    Raises InvalidSpec, which names the variable and not its value.
+    """
+    fields = {key: environment.get(name, "").encode() for key, name in _PLAIN.items()}
+    fields |= {key: _read_file(name, environment.get(name)) for key, name in _TLS_FILES.items()}
+    nodes = environment.get("PELOPS_REDIS_SENTINEL_NODES", "")
+    try:
+        return build_endpoint(
+            secret={key: value for key, value in fields.items() if value},
+            sentinel_master=environment.get("PELOPS_REDIS_SENTINEL_MASTER") or None,
+            sentinel_nodes=[node for node in nodes.split(",") if node.strip()],
+        )
+    except InvalidSpec as error:
+        raise InvalidSpec(_in_variables(str(error))) from error
+
+
+def _read_file(variable: str, path: str | None) -> bytes:
+    if not path:
+        return b""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidSpec(f"{variable} names {path}, which cannot be read: {error}") from error
+
+
+def _in_variables(message: str) -> str:
+    for spoken, variables in _SPOKEN.items():
+        message = message.replace(spoken, variables)
+    return message
+
 
 PROCESSING_TIMEOUT_MS: Final = 30_000  # without an operator that says how long entries may be idle
 GRACE_S: Final = 25.0  # less than the 30 s after which Kubernetes kills

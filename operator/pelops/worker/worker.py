@@ -7,20 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from pelops.worker.engine.clock import Clock, steady
-from pelops.worker.engine.crashes import counted
-from pelops.worker.engine.key_order import OrderBy
+from pelops.worker.engine.in_flight import OrderBy
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.retries import RetryPolicy
-from pelops.worker.engine.shared import build_shared
-from pelops.worker.engine.threads import Threads
-from pelops.worker.engine.uncaught import WrongWorkerSettings
+from pelops.worker.engine.retries import RetryPolicy, counted
+from pelops.worker.engine.shared import Clock, build_shared, steady
 from pelops.worker.engine.worker_session import Serving
-from pelops.worker.handlers import adapt_handler, decode_first, make_handler
+from pelops.worker.handlers import Threads, adapt_handler, decode_first, make_handler
 from pelops.worker.metrics import build_metrics
 from pelops.worker.server.adapter import GroupAdapter
-from pelops.worker.server.place import WorkerPlace
-from pelops.worker.settings import WorkerSettings, read_place
+from pelops.worker.settings import WorkerPlace, WorkerSettings, WrongWorkerSettings, read_place
 from pelops.worker.tracing import traced
 
 Given = TypeVar("Given")
@@ -165,7 +160,7 @@ class Worker:
         0: all that was done is acknowledged, the rest is handed back. 1: something broke. 2: a
         setting is wrong. What Redis refuses is tried again and shows in `is_ready`.
         """
-        from pelops.worker.engine.process import run_process
+        from pelops.worker.engine.worker_process import run_process
 
         run_process(self)
 

@@ -1,23 +1,48 @@
-"""Reads a range of entries page by page, and shows that none of it was missed.
+"""Pages of a range of entries, read so that none of it is missed unnoticed.
 
 Redis answers XRANGE over what has been trimmed, deleted or lost in a failover with fewer entries
 and no error. A range therefore begins and ends with an entry that was there when it was planned,
 and each page begins again with the last entry of the page before: where such an entry is missing,
-`gaps.explain_gap` finds out why.
+`explain_gap` says whether it was deleted on purpose or lost. Pages of large entries hold fewer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pelops.redis_core.entry_id import EntryId, parse_entry_id
-from pyspark_redis_streams.batch.gaps import refuse_gap
-from pyspark_redis_streams.redis.connections import ServerConnections
-from pyspark_redis_streams.redis.link import Argument, Away, NodeConnection
-from pyspark_redis_streams.redis.page_size import PageSizer
+from pelops.redis_core import EntryId, parse_entry_id
+from pyspark_redis_streams.errors import DataLoss
+from pyspark_redis_streams.redis.node_connection import Argument, Away, NodeConnection
+from pyspark_redis_streams.redis.server_connections import ServerConnections
+from pyspark_redis_streams.redis.streams import StreamState, observe_stream
+
+# Redis needs about a millisecond for either, and serves nobody else meanwhile.
+BYTES_OF_A_PAGE = 1_000_000
+PARTS_OF_A_PAGE = 20_000  # names and values
+
+_FIRST_COUNT = 64
+_LOOKED_AT = 8
+
+
+class PageSizer:
+    """Begins with few entries, and follows the size of those that come."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.count = min(most, _FIRST_COUNT)
+
+    def observe(self, page: Sequence[Any]) -> None:
+        """Learn from a page, by some of its entries; an empty one teaches nothing."""
+        if page:
+            some = page[:: max(1, len(page) // _LOOKED_AT)]
+            size = sum(len(b"".join(entry[1])) for entry in some) // len(some) + 1
+            parts = sum(len(entry[1]) for entry in some) // len(some) + 1
+            few = min(BYTES_OF_A_PAGE // size, PARTS_OF_A_PAGE // parts)
+            self.count = max(1, min(self._most, few))
+
 
 Entry = list[Any]  # an ID and a flat list of names and values; a list, as hiredis makes it
 
@@ -116,3 +141,36 @@ class PageReader:
         if self._pace.entries_per_second is not None:
             due_s = entries / self._pace.entries_per_second
             time.sleep(max(0.0, due_s - (time.monotonic() - began)))
+
+
+ADVICE = "Set option 'failOnDataLoss' to false to read what is left"
+
+
+def refuse_gap(connections: ServerConnections, stream: str, missing: EntryId) -> None:
+    """Raise DataLoss unless the entry was deleted by XDEL, which is its owner's decision."""
+    state = observe_stream(connections, stream, allow_missing=True)
+    lost = explain_gap(stream, missing, state)
+    if lost is not None:
+        raise DataLoss(f"{lost}. {ADVICE}")
+
+
+def explain_gap(stream: str, missing: EntryId, state: StreamState) -> str | None:
+    """What happened to entries at and behind `missing`; None when it was merely deleted."""
+    if state.added == 0 and state.length == 0:
+        return f"stream '{stream}' is gone: it was deleted or flushed while it was being read"
+    if state.last_generated < missing:
+        return (
+            f"stream '{stream}' went back to {state.last_generated}, before {missing}: it was made"
+            " anew, or a failover lost its newest entries"
+        )
+    if state.first is None or state.first > missing:
+        return (
+            f"stream '{stream}' lost entries from {missing} on before they were read: it was"
+            f" trimmed, or emptied by XDEL, up to {state.first or state.last_generated}"
+        )
+    if state.max_deleted >= missing:
+        return None
+    return (
+        f"entry {missing} of stream '{stream}' is gone though it was neither trimmed nor deleted:"
+        " a failover lost it"
+    )

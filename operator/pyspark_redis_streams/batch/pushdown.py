@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
 
-from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
+from pelops.redis_core import LARGEST_PART, EntryId, parse_entry_id
 
 if TYPE_CHECKING:  # PySpark 4.0 has no filters, and never calls what is here
     from pyspark.sql.datasource import Filter

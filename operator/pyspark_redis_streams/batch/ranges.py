@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pelops.redis_core.entry_id import LARGEST_PART, EntryId, parse_entry_id
+from pelops.redis_core import LARGEST_PART, EntryId, parse_entry_id
 from pyspark_redis_streams.batch.pushdown import IdWindow
 from pyspark_redis_streams.batch.tasks import Axis, Span
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import ServerConnections
-from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
+from pyspark_redis_streams.redis.server_connections import ServerConnections
+from pyspark_redis_streams.redis.streams import StreamState, observe_stream
 
 EARLIEST, LATEST = "earliest", "latest"
 

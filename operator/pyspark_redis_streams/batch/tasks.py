@@ -13,8 +13,7 @@ from itertools import pairwise
 
 from pyspark.sql.datasource import InputPartition
 
-from pelops.redis_core.endpoint import Node
-from pelops.redis_core.entry_id import LARGEST_PART, EntryId
+from pelops.redis_core import LARGEST_PART, EntryId, Node
 from pyspark_redis_streams.batch.pages import EntryRange
 
 MOST_PARTITIONS_OF_A_STREAM = 10_000

@@ -11,10 +11,16 @@ import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
 from pyspark_redis_streams.batch.pages import Entry
-from pyspark_redis_streams.columns.computed import COMPUTED, compute
 from pyspark_redis_streams.columns.conversion import Converted, converter_for
-from pyspark_redis_streams.columns.layout import Flat, values_by_field
-from pyspark_redis_streams.columns.raw_fields import raw_converter, raw_pairs, shown_texts
+from pyspark_redis_streams.columns.entry_fields import (
+    COMPUTED,
+    Flat,
+    compute,
+    raw_converter,
+    raw_pairs,
+    shown_texts,
+    values_by_field,
+)
 from pyspark_redis_streams.columns.schemas import ColumnSource, EntriesColumn, entry_columns
 from pyspark_redis_streams.errors import BadValue
 from pyspark_redis_streams.options.parsed import ReadOptions

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pelops.redis_core.entry_id import EntryId, parse_entry_id
-from pyspark_redis_streams.redis.stream_state import StreamState
+from pelops.redis_core import EntryId, parse_entry_id
+from pyspark_redis_streams.redis.streams import StreamState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

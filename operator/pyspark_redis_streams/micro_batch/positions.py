@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pelops.redis_core.entry_id import EntryId
-from pyspark_redis_streams.batch.entry_counts import estimated_end, exact_end, walk
-from pyspark_redis_streams.batch.gaps import ADVICE
+from pelops.redis_core import EntryId
+from pyspark_redis_streams.batch.pages import ADVICE
+from pyspark_redis_streams.batch.probes import estimated_end, exact_end, walk
 from pyspark_redis_streams.batch.ranges import Bounds, span_between
 from pyspark_redis_streams.batch.tasks import Span
 from pyspark_redis_streams.errors import DataLoss, OptionError
@@ -26,9 +26,8 @@ from pyspark_redis_streams.micro_batch.offsets import (
     went_back,
 )
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import ServerConnections
-from pyspark_redis_streams.redis.stream_state import StreamState, observe_stream
-from pyspark_redis_streams.redis.streams import find_streams
+from pyspark_redis_streams.redis.server_connections import ServerConnections
+from pyspark_redis_streams.redis.streams import StreamState, find_streams, observe_stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

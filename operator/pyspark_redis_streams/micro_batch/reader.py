@@ -1,10 +1,13 @@
 """A streaming read: the driver decides from where to where a micro-batch goes, tasks read that.
 
 All state is in the checkpoint's offsets. A micro-batch that is repeated reads the same IDs again.
+
+`ProgressGroup` shows how far a query has come, as a consumer group that nobody reads with.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +21,19 @@ from pyspark_redis_streams.batch.probes import plan_spans
 from pyspark_redis_streams.batch.ranges import LATEST, parse_bounds
 from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.columns.batches import BatchBuilder
-from pyspark_redis_streams.errors import RedisStreamsError
-from pyspark_redis_streams.micro_batch.offsets import Offsets, parse_offsets
+from pyspark_redis_streams.errors import (
+    GroupMissing,
+    OptionError,
+    RedisStreamsError,
+    ServerUnavailable,
+    StreamMissing,
+    plain_errors,
+    plain_rows,
+)
+from pyspark_redis_streams.micro_batch.offsets import Offsets, Position, parse_offsets
 from pyspark_redis_streams.micro_batch.positions import PositionFinder
-from pyspark_redis_streams.micro_batch.progress import ProgressGroup
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.spark_versions import (
     ReadAllAvailable,
     ReadLimit,
@@ -32,6 +41,9 @@ from pyspark_redis_streams.spark_versions import (
     SupportsTriggerAvailableNow,
 )
 from pyspark_redis_streams.views.entries import read_batches
+from pyspark_redis_streams.views.rows import named
+
+logger = logging.getLogger(__name__)
 
 
 class RedisStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -199,3 +211,48 @@ class RefusedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _render(offsets: Offsets) -> dict[str, Any]:
     return {stream: position.render() for stream, position in sorted(offsets.items())}
+
+
+class ProgressGroup:
+    """Moves one group, in each stream of the query; creates it where it is missing."""
+
+    def __init__(self, connections: ServerConnections, name: str) -> None:
+        self._connections = connections
+        self._name = name
+        self._shown: dict[str, Position] = {}
+
+    def show(self, offsets: Offsets) -> None:
+        """Move the group to these places.
+
+        Raises OptionError when others read with the group, and ServerError when it may not be
+        moved. A server that is away is only logged: the next micro-batch moves the group as well.
+        """
+        for stream, position in offsets.items():
+            try:
+                self._show(stream, position)
+            except StreamMissing:
+                continue
+            except ServerUnavailable as error:
+                logger.warning("group '%s' was not moved: %s", self._name, error)
+
+    def _show(self, stream: str, position: Position) -> None:
+        if self._shown.get(stream) == position:
+            return
+        if stream not in self._shown:
+            self._refuse_readers(stream)
+        place = (stream, self._name, str(position.id), "ENTRIESREAD", position.added)
+        try:
+            self._connections.ask(stream, "XGROUP", "SETID", *place)
+        except GroupMissing:
+            self._connections.ask(stream, "XGROUP", "CREATE", *place)
+        self._shown[stream] = position
+
+    def _refuse_readers(self, stream: str) -> None:
+        """Moving a group that others read with would take entries from them."""
+        for group in map(named, self._connections.ask(stream, "XINFO", "GROUPS", stream)):
+            if group["name"] == self._name and (group["consumers"] or group["pending"]):
+                raise OptionError(
+                    f"option 'progressGroup' is '{self._name}', a group that others read stream"
+                    f" '{stream}' with (consumers: {group['consumers']}, pending entries:"
+                    f" {group['pending']}); name one that nobody reads with"
+                )

@@ -7,32 +7,30 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from pelops.redis_core.entry_id import parse_entry_id
+from pelops.redis_core import parse_entry_id
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.options.kinds import (
+from pyspark_redis_streams.options.option import (
+    EVERY_USE,
+    EVERY_VIEW,
     FLAG,
     MOMENT,
     NAMES,
+    READS,
     SPAN,
     TEXT,
     ZONE,
+    Alias,
+    OptionTable,
+    Use,
+    View,
     choice,
     choices,
     either,
     milliseconds,
     read_zone,
-    whole,
-)
-from pyspark_redis_streams.options.option import (
-    EVERY_USE,
-    EVERY_VIEW,
-    READS,
-    Alias,
-    OptionTable,
-    Use,
-    View,
     section,
     values_for,
+    whole,
 )
 from pyspark_redis_streams.redis.servers import ServerSettings, read_server_settings
 

@@ -1,1 +1,1 @@
-"""Connections to Redis: addresses, TLS, Sentinel, Cluster and replicas."""
+"""Connections to Redis: addresses, TLS, Sentinel, Cluster and replicas; the state of streams."""

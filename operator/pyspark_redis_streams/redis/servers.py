@@ -8,11 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pelops.redis_core.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
+from pelops.redis_core import BadUrl, Node, UrlProblem, parse_node, read_redis_url
 from pelops.redis_core.errors import InvalidSpec
 from pyspark_redis_streams.errors import OptionError
-from pyspark_redis_streams.options.kinds import FLAG, NAMES, TEXT, choice, either, whole
-from pyspark_redis_streams.options.option import EVERY_USE, EVERY_VIEW, section, values_for
+from pyspark_redis_streams.options.option import (
+    EVERY_USE,
+    EVERY_VIEW,
+    FLAG,
+    NAMES,
+    TEXT,
+    choice,
+    either,
+    section,
+    values_for,
+    whole,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""What the rows of a read are; one module for each view."""
+"""The views of a read: entries, and rows about streams, groups, consumers and pending entries."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -11,20 +12,20 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_redis_streams.batch.pages import Entry, PageLimits, PageReader
+from pyspark_redis_streams.batch.pages import Entry, EntryRange, PageLimits, PageReader
 from pyspark_redis_streams.batch.probes import plan_spans
 from pyspark_redis_streams.batch.pushdown import IdWindow, narrow
 from pyspark_redis_streams.batch.ranges import batch_spans, parse_bounds
 from pyspark_redis_streams.batch.tasks import EntriesPartition
 from pyspark_redis_streams.columns.batches import BatchBuilder
+from pyspark_redis_streams.errors import plain_errors, plain_rows
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.redis.connections import ServerConnections
-from pyspark_redis_streams.redis.replicas import connections_for
-from pyspark_redis_streams.redis.streams import find_streams
+from pyspark_redis_streams.redis.server_connections import ServerConnections
+from pyspark_redis_streams.redis.streams import find_streams, observe_stream
 
 if TYPE_CHECKING:  # since PySpark 4.1
     from pyspark.sql.datasource import Filter
+
 
 # Arrow arrays end at 2 GB, and Spark holds some batches at a time.
 _BYTES_OF_A_BATCH = 16_000_000
@@ -111,3 +112,30 @@ def collector_at_rest() -> Iterator[None]:
     finally:
         if was_at_work:
             gc.enable()
+
+
+_LONGEST_WAIT_S = 2.0
+_LOOK_EVERY_S = 0.05
+
+
+@contextmanager
+def connections_for(
+    wanted: EntryRange, master: ServerConnections, options: ReadOptions
+) -> Iterator[ServerConnections]:
+    """Where a range is read: at a replica that has its last entry, else at the master."""
+    if not options.server.from_replica:
+        yield master
+        return
+    with ServerConnections(options.server, from_replica=True) as replica:
+        yield replica if _catches_up(replica, wanted) else master
+
+
+def _catches_up(replica: ServerConnections, wanted: EntryRange) -> bool:
+    until = time.monotonic() + _LONGEST_WAIT_S
+    while True:
+        state = observe_stream(replica, wanted.stream, allow_missing=True)
+        if state.last_generated >= wanted.last:
+            return True
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_EVERY_S)

@@ -1,4 +1,7 @@
-"""What the small views share: their rows are read stream by stream and given as dictionaries."""
+"""Views `streams`, `groups`, `consumers` and `pending`: what XINFO and XPENDING report, as rows.
+
+Rows are read stream by stream and given as dictionaries.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from pelops.redis_core import EntryId, parse_entry_id
 from pyspark_redis_streams.columns.schemas import columns_of_view
-from pyspark_redis_streams.errors import BadValue, SchemaError
+from pyspark_redis_streams.errors import (
+    BadValue,
+    GroupMissing,
+    SchemaError,
+    plain_errors,
+    plain_rows,
+)
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.plain_errors import plain_errors, plain_rows
-from pyspark_redis_streams.redis.connections import ServerConnections
-from pyspark_redis_streams.redis.streams import find_streams
+from pyspark_redis_streams.redis.node_connection import Argument
+from pyspark_redis_streams.redis.server_connections import ServerConnections
+from pyspark_redis_streams.redis.streams import ABSENT, find_streams, observe_stream
 from pyspark_redis_streams.spark_versions import arrow_schema
 
 Row = dict[str, Any]
@@ -90,3 +100,147 @@ def _column(rows: list[Row], field: pa.Field) -> pa.Array:
             f" '{rows[0].get('stream')}': {error}; IDs whose parts are 2^63 or more need"
             " DECIMAL(20, 0), or the column 'id'"
         ) from error
+
+
+Reply = dict[str, Any]
+
+RAW_NAME = "raw name"  # of a group: the bytes by which Redis knows it
+
+
+def read_groups(connections: ServerConnections, stream: str, options: ReadOptions) -> list[Reply]:
+    """The groups of a stream, or the one that option `group` names.
+
+    Raises GroupMissing when it is not there, unless the read takes streams by a pattern.
+    """
+    if observe_stream(connections, stream, allow_missing=options.allow_missing) is ABSENT:
+        return []
+    replies = connections.ask(stream, "XINFO", "GROUPS", stream)
+    groups = [named(reply) | {RAW_NAME: reply[reply.index(b"name") + 1]} for reply in replies]
+    if options.group is None:
+        return groups
+    wanted = [group for group in groups if group["name"] == options.group]
+    if not wanted and options.stream_pattern is None:
+        raise GroupMissing(
+            f"option 'group' is '{options.group}', but stream '{stream}' has no such group; it has"
+            f" {', '.join(str(group['name']) for group in groups) or 'none'}"
+        )
+    return wanted
+
+
+def named(reply: list[Any]) -> Reply:
+    """A flat reply of names and values as a dictionary, its texts decoded."""
+    return {name.decode(): text(value) for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
+def text(value: Any) -> Any:
+    """Names in Redis are any bytes; those that are no UTF-8 are shown with escapes."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+
+
+class StreamsReader(RowsReader):
+    """A stream that does not exist has no row, if it may be missing."""
+
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        state = observe_stream(connections, stream, allow_missing=self._options.allow_missing)
+        if state is ABSENT:
+            return
+        yield {
+            "stream": stream,
+            "length": state.length,
+            "entries_added": state.added,
+            "last_generated_id": str(state.last_generated),
+            "max_deleted_entry_id": str(state.max_deleted),
+            "first_id": _id_text(state.first),
+            "last_id": _id_text(state.last),
+            "groups": state.groups,
+        }
+
+
+def _id_text(entry_id: EntryId | None) -> str | None:
+    return None if entry_id is None else str(entry_id)
+
+
+class GroupsReader(RowsReader):
+    """`entries_read` and `lag` are null where Redis cannot tell them."""
+
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        for group in read_groups(connections, stream, self._options):
+            yield {
+                "stream": stream,
+                "group": group["name"],
+                "consumers": group["consumers"],
+                "pending": group["pending"],
+                "last_delivered_id": group["last-delivered-id"],
+                "entries_read": group.get("entries-read"),
+                "lag": group.get("lag"),
+            }
+
+
+class ConsumersReader(RowsReader):
+    """`inactive_ms` is null before Redis 7.2, and `idle_ms` there means what it means now."""
+
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        for group in read_groups(connections, stream, self._options):
+            for consumer in self._consumers(connections, stream, group[RAW_NAME]):
+                yield {
+                    "stream": stream,
+                    "group": group["name"],
+                    "consumer": consumer["name"],
+                    "pending": consumer["pending"],
+                    "idle_ms": consumer["idle"],
+                    "inactive_ms": consumer.get("inactive"),
+                }
+
+    def _consumers(self, connections: ServerConnections, stream: str, group: bytes) -> list[Reply]:
+        try:
+            return [
+                named(reply)
+                for reply in connections.ask(stream, "XINFO", "CONSUMERS", stream, group)
+            ]
+        except GroupMissing:
+            if self._options.group is not None:
+                raise
+            return []  # it was there a moment ago, and nobody asked for it by name
+
+
+class PendingReader(RowsReader):
+    """The pending entries of one group, page by page: each row is of its page's moment.
+
+    An entry that is acknowledged or delivered meanwhile may be missing or there, but never twice.
+    """
+
+    def _streams_of_a_task(self) -> int:
+        return 1
+
+    def rows(self, connections: ServerConnections, stream: str) -> Iterator[Row]:
+        for _ in read_groups(connections, stream, self._options):
+            for page in self._pages(connections, stream):
+                yield from (self._row(stream, pending) for pending in page)
+
+    def _pages(self, connections: ServerConnections, stream: str) -> Iterator[list[list[Any]]]:
+        options = self._options
+        group = options.group or ""
+        only: tuple[Argument, ...] = () if options.consumer is None else (options.consumer,)
+        start = "-"
+        while True:
+            page = connections.ask(
+                stream, "XPENDING", stream, group, "IDLE", options.min_idle_ms,
+                start, "+", options.page_size, *only,
+            )  # fmt: skip
+            yield page
+            if len(page) < options.page_size:
+                return
+            start = f"({page[-1][0].decode()}"
+
+    def _row(self, stream: str, pending: list[Any]) -> Row:
+        entry_id = parse_entry_id(pending[0])
+        return {
+            "stream": stream,
+            "group": self._options.group,
+            "id": str(entry_id),
+            "ms": entry_id.ms,
+            "seq": entry_id.seq,
+            "consumer": text(pending[1]),
+            "idle_ms": pending[2],
+            "delivery_count": pending[3],
+        }

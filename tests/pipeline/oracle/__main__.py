@@ -16,7 +16,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from local_cluster.java import require_java
-from pelops.pipeline.engine.session import LazySession
+from pelops.pipeline.engine.spark_session import LazySession
 from tests.pipeline.oracle.findings import kinds_of
 from tests.pipeline.oracle.histories import History, make_history, parse_history
 from tests.pipeline.oracle.known import KNOWN

@@ -11,11 +11,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from pelops.domain.audit import AuditSummary
-from pelops.pipeline.engine.session import LazySession
-from pelops.pipeline.place import read_place
-from pelops.pipeline.report.command import write_report
+from pelops.pipeline.engine.spark_session import LazySession
+from pelops.pipeline.report.report_command import write_report
 from pelops.pipeline.run import open_run, run_archive, run_audit
-from pelops.pipeline.settings import AuditTarget, PipelineSettings
+from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
 from tests.pipeline.oracle.findings import Judge, Record, Untrue
 from tests.pipeline.oracle.histories import Files, History, Kind
 from tests.pipeline.oracle.page import check_page

@@ -13,20 +13,20 @@ from typing import Any, Final
 from local_cluster.redis_servers import ServerOptions, StandaloneServers, start_standalone
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, derive_keys
-from pelops.domain.observation import StreamObservation
 from pelops.domain.recovery import Action, RetryBatch
+from pelops.domain.stream_observation import StreamObservation
 from pelops.errors import NoSuchGroup, PelopsError, PositionAhead, WouldDuplicate
 from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
 from pelops.policy.group.retention import RetentionPlan
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group import position as positions
-from pelops.redis_streams.group.observation import ObservationRequest, observe_groups
-from pelops.redis_streams.group.provisioning import provision_group
-from pelops.redis_streams.group.retention import trim_retry_stream, trim_stream
-from pelops.redis_streams.recovery.actions import RecoveryOrder, recover_owner
-from pelops.redis_streams.recovery.actions import ScanContext as Acting
+from pelops.redis_streams.group import maintenance as positions
+from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.lifecycle import provision_group
+from pelops.redis_streams.group.maintenance import trim_retry_stream, trim_stream
+from pelops.redis_streams.recovery.stuck_entries import RecoveryOrder, recover_owner
+from pelops.redis_streams.recovery.stuck_entries import ScanContext as Acting
 from pelops.redis_streams.recovery.suspects import Reasons, settle_suspects
 from tests.integration.recovering import an_act, server_time
 from tests.integration.redis_adapter import an_owner, connected, endpoint_of

@@ -1,4 +1,8 @@
-"""The kind `StreamAudit`: a scheduled account of what became of every entry."""
+"""The kind `StreamAudit`: a scheduled account of what became of every entry.
+
+Its archive says where the audit keeps what it read and for how long, its backend how the audit
+runs.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,239 @@ from typing import Annotated, Any, Final
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pelops.api.audit.archive import ArchiveSpec, EvidenceSpec, Payload
-from pelops.api.audit.job import BackendSpec, OpenObject, Schedule, TimeZone
-from pelops.api.audit.status import StreamAuditStatus
-from pelops.api.meta import ObjectMeta
+from pelops.api.audit.audit_status_model import StreamAuditStatus
 from pelops.api.redis import RedisSpec, SecretRef
-from pelops.api.schema.base import ApiModel, Rule, RuleReason, cel
-from pelops.api.schema.bounds import LONGEST_WAIT_SECONDS, ObjectName, RedisName
-from pelops.api.schema.kind import API_VERSION
-from pelops.api.schema.validation import render_errors
+from pelops.api.schema.base import (
+    API_VERSION,
+    LONGEST_WAIT_SECONDS,
+    ApiModel,
+    ObjectMeta,
+    ObjectName,
+    RedisName,
+    Rule,
+    RuleReason,
+    cel,
+    render_errors,
+)
 from pelops.errors import InvalidSpec
+
+_PATH_RULES = cel(
+    Rule(
+        rule="self.matches('^(/|[a-z][a-z0-9+.-]*://)') && !self.matches('(^|/)[.][.](/|$)')",
+        message="path must begin with / or with a scheme such as hdfs://, and hold no ..",
+    ),
+    Rule(
+        rule="!self.matches('^[a-z0-9+.-]+://[^/]*@')",
+        message="path must not hold credentials: use archive.s3 with a Secret",
+        reason=RuleReason.FORBIDDEN,
+    ),
+)
+_SUB_PATH_RULES = cel(
+    Rule(
+        rule="!self.startsWith('/') && !self.matches('(^|/)[.][.](/|$)')",
+        message="subPath must be relative and hold no ..",
+    )
+)
+_ENDPOINT_RULES = cel(
+    Rule(
+        rule="self.matches('^https?://[^/?#@]+/?$')",
+        message="endpoint must read https://HOST[:PORT], without credentials and without a path",
+    )
+)
+
+ArchivePath = Annotated[
+    str,
+    Field(min_length=1, max_length=1024, pattern=r"^[^\x00\s]+$", json_schema_extra=_PATH_RULES),
+]
+SubPath = Annotated[
+    str,
+    Field(min_length=1, max_length=512, pattern=r"^[^\x00]+$", json_schema_extra=_SUB_PATH_RULES),
+]
+
+
+class Payload(StrEnum):
+    """What of an entry's fields is archived."""
+
+    NONE = "None"
+    HASH = "Hash"
+    FULL = "Full"
+
+
+class ClaimSpec(ApiModel):
+    """A volume in the same namespace."""
+
+    claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    sub_path: SubPath | None = Field(
+        default=None, description="Directory in the volume to use; the whole volume unless said."
+    )
+
+
+class S3Spec(ApiModel):
+    """A bucket, written to through s3a."""
+
+    bucket: Annotated[
+        str, Field(min_length=3, max_length=63, pattern=r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$")
+    ] = Field(description="Name of the bucket.")
+    prefix: SubPath | None = Field(
+        default=None, description="What the keys begin with; the bucket's root unless said."
+    )
+    endpoint: (
+        Annotated[str, Field(min_length=1, max_length=512, json_schema_extra=_ENDPOINT_RULES)]
+        | None
+    ) = Field(
+        default=None,
+        description="Address of an S3 of your own, such as https://minio.storage:9000; AWS unless"
+        " said.",
+    )
+    region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")] | None = (
+        Field(default=None, description="Region of the bucket.")
+    )
+    secret_ref: SecretRef | None = Field(
+        default=None,
+        description="Secret with the keys accessKeyId and secretAccessKey, and sessionToken if"
+        " there is one. Without it the pod's own identity is used.",
+    )
+
+
+class ArchiveSpec(ApiModel):
+    """Where the windows of an audit are kept, as Parquet. Windows are written once each."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            Rule(
+                rule="(has(self.path) ? 1 : 0) + (has(self.pvc) ? 1 : 0) + (has(self.s3) ? 1 : 0)"
+                " == 1",
+                message="exactly one of path, pvc and s3 says where the archive is",
+                reason=RuleReason.REQUIRED,
+            )
+        )
+    )
+
+    path: ArchivePath | None = Field(
+        default=None,
+        description="A path that Spark can write to: a directory that spec.template mounts, or an"
+        " address such as hdfs://namenode/audits. What is written inside of the container alone is"
+        " gone with it.",
+    )
+    pvc: ClaimSpec | None = Field(
+        default=None, description="A PersistentVolumeClaim, mounted at /archive."
+    )
+    s3: S3Spec | None = Field(default=None, description="A bucket of AWS or of an S3 of your own.")
+
+
+class EvidenceSpec(ApiModel):
+    """What else may prove what became of entries."""
+
+    aof_path: Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^/[^\x00]*$")] = Field(
+        description="Directory with the append-only files of Redis (appenddirname): every delivery"
+        " and acknowledgement since the last rewrite stands there, so that what is inferred without"
+        " them is proven. The path inside of the container.",
+    )
+    aof_claim: ClaimSpec | None = Field(
+        default=None,
+        description="The volume that holds them, mounted read-only at aofPath. Without it"
+        " spec.template mounts it.",
+    )
+
+
+_NUMBERS: Final = {
+    "minute": "[0-5]?[0-9]",
+    "hour": "([01]?[0-9]|2[0-3])",
+    "day": "(0?[1-9]|[12][0-9]|3[01])",
+    "month": "(0?[1-9]|1[0-2]|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec))",
+    "weekday": "([0-6]|(?i:sun|mon|tue|wed|thu|fri|sat))",
+}
+
+
+def _cron_field(number: str) -> str:
+    one = f"([*?]|{number}(-{number})?)(/[1-9][0-9]?)?"
+    return f"{one}(,{one})*"
+
+
+_CRON: Final = " +".join(_cron_field(number) for number in _NUMBERS.values())
+CRON_PATTERN: Final = f"^(@(yearly|annually|monthly|weekly|daily|midnight|hourly)|{_CRON})$"
+_SCHEDULE_RULES = cel(
+    Rule(
+        rule="!self.contains('TZ=')",
+        message="the time zone belongs into spec.timeZone",
+        reason=RuleReason.FORBIDDEN,
+    ),
+    Rule(
+        rule=f"self.contains('TZ=') || self.matches('{CRON_PATTERN}')",
+        message="schedule must be a cron expression of five fields (minute, hour, day, month,"
+        " weekday), such as */15 * * * *, or one of @hourly, @daily, @weekly, @monthly, @yearly",
+    ),
+)
+Schedule = Annotated[str, Field(min_length=1, max_length=128, json_schema_extra=_SCHEDULE_RULES)]
+_ZONE_RULES = cel(
+    Rule(
+        rule="self.matches('^(UTC|[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)+)$')",
+        message="timeZone must be UTC or a name such as Europe/Berlin",
+    )
+)
+TimeZone = Annotated[str, Field(min_length=1, max_length=64, json_schema_extra=_ZONE_RULES)]
+OpenObject = Annotated[dict[str, Any], Field(max_length=64)]
+
+
+class BackendType(StrEnum):
+    """What runs the job."""
+
+    CRON_JOB = "CronJob"
+    SPARK_APPLICATION = "SparkApplication"
+
+
+class SparkOperator(StrEnum):
+    """Whose SparkApplication it is."""
+
+    KUBEFLOW = "Kubeflow"
+    APACHE = "Apache"
+
+
+class BackendSpec(ApiModel):
+    """What runs the job: one pod, or a Spark operator."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            Rule(
+                rule="self.type != 'SparkApplication' || has(self.sparkOperator)",
+                message="sparkOperator must say whose SparkApplication it is: Kubeflow or Apache",
+                field_path=".sparkOperator",
+                reason=RuleReason.REQUIRED,
+            ),
+            Rule(
+                rule="self.type != 'CronJob' || (!has(self.sparkOperator) && !has(self.executors))",
+                message="sparkOperator and executors belong to type SparkApplication",
+                field_path=".type",
+                reason=RuleReason.FORBIDDEN,
+            ),
+            Rule(
+                rule="!has(self.sparkOperator) || self.sparkOperator != 'Apache'"
+                " || !has(self.executors)",
+                message="with sparkOperator Apache the job runs in its driver alone: leave out"
+                " executors",
+                field_path=".executors",
+                reason=RuleReason.FORBIDDEN,
+            ),
+        )
+    )
+
+    type: BackendType = Field(
+        default=BackendType.CRON_JOB,
+        description="CronJob: one pod that runs Spark inside of itself (local[*]); enough for a"
+        " billion entries a day. SparkApplication: an application of a Spark operator, which must"
+        " be installed, and whose kinds the operator's role must allow.",
+    )
+    spark_operator: SparkOperator | None = Field(
+        default=None,
+        description="Kubeflow: a ScheduledSparkApplication of sparkoperator.k8s.io/v1beta2. Apache:"
+        " a SparkApplication of spark.apache.org/v1 for each run.",
+    )
+    executors: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None,
+        description="Number of executor pods of a Kubeflow SparkApplication; none unless said: the"
+        " driver does all.",
+    )
+
 
 AUDIT_KIND: Final = "StreamAudit"
 LONGEST_NAME: Final = 46  # a CronJob's has at most 52

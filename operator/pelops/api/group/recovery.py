@@ -1,4 +1,4 @@
-"""What becomes of entries whose worker died or stalled: `spec.recovery`."""
+"""Where entries go that are stuck, rejected or old: `recovery`, `deadLetter` and `retention`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field
 
-from pelops.api.schema.base import ApiModel, Rule, RuleReason, cel
-from pelops.api.schema.bounds import LONGEST_WAIT_SECONDS
+from pelops.api.schema.base import (
+    LONGEST_WAIT_SECONDS,
+    MAX_SECONDS,
+    ApiModel,
+    KeyName,
+    PositiveCount,
+    Rule,
+    RuleReason,
+    cel,
+)
 
 DEFAULT_LOCK_FREE_SECONDS: Final = 30
 
@@ -180,3 +188,53 @@ class RecoverySpec(ApiModel):
         """Return after how much idle time an entry without its lock is free."""
         wanted = self.min_idle_seconds or DEFAULT_LOCK_FREE_SECONDS
         return min(wanted, self.processing_timeout_seconds)
+
+
+# Their last words are those of `DerivedKey`, but for the dead letters.
+_STREAM_RULES = cel(
+    Rule(
+        rule="!self.matches('^[{][^}]+[}](:[^:]+)?:[^:]+"
+        ":(ledger|state|started|retry|handover|audit)$')",
+        message="deadLetter.stream must not be a key that Pelops keeps for a group: its ledger,"
+        " state, started, retry, handover or audit key",
+    )
+)
+
+
+class DeadLetterSpec(ApiModel):
+    """Where entries go that cannot be processed, and for how long they are kept."""
+
+    stream: Annotated[KeyName, Field(json_schema_extra=_STREAM_RULES)] | None = Field(
+        default=None,
+        description="The dead-letter stream. Absent: {STREAM}:GROUP:dlq, in the hash slot of the"
+        " stream. Another one must be in that slot too when Redis is a Cluster, and must not be a"
+        " key that Pelops keeps for a group, such as its ledger.",
+    )
+    retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
+        default=1_209_600,
+        description="For how long a dead letter is kept; two weeks unless said. Dead letters are"
+        " dropped by age only, never because there are many.",
+    )
+
+
+class RetentionSpec(ApiModel):
+    """How long the stream remembers entries that no group needs any more."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel(
+            Rule(
+                rule="has(self.maxLength) || has(self.maxAgeSeconds)",
+                message="retention needs maxLength or maxAgeSeconds, or both",
+                reason=RuleReason.REQUIRED,
+            )
+        )
+    )
+
+    max_length: PositiveCount | None = Field(
+        default=None,
+        description="Keep about this many entries; older ones go once no group needs them.",
+    )
+    max_age_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(
+        default=None,
+        description="Keep entries for this long; older ones go once no group needs them.",
+    )

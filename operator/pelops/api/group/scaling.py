@@ -7,8 +7,15 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, JsonValue
 
-from pelops.api.schema.base import ApiModel, Rule, cel
-from pelops.api.schema.bounds import LONGEST_WAIT_SECONDS, MAX_REPLICAS, PositiveCount, Replicas
+from pelops.api.schema.base import (
+    LONGEST_WAIT_SECONDS,
+    MAX_REPLICAS,
+    ApiModel,
+    PositiveCount,
+    Replicas,
+    Rule,
+    cel,
+)
 
 
 class ScalingMode(StrEnum):

@@ -6,19 +6,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from pelops.api.group.dead_letter import RetentionSpec
+from pelops.api.group.recovery import RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.memory import GroupMemory
-from pelops.controller.group.observation import GroupPart, ObservedGroup
+from pelops.controller.group.group_observer import GroupMemory, GroupPart, ObservedGroup
 from pelops.controller.runtime.kind import PlannedAction
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import render_time
 from pelops.domain.naming import GroupKeys
-from pelops.domain.observation import StreamObservation
 from pelops.domain.state import StickyCondition
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.events import Happening
-from pelops.kube.resources import STREAM_CONSUMER_GROUP
+from pelops.domain.stream_observation import StreamObservation
+from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, KubeApi, Manifest
+from pelops.kube.event_recorder import Happening
 from pelops.policy.group.losses import Holders, find_dropped, find_new_loss, find_vanished, has_left
 from pelops.policy.group.position import (
     LastSeen,
@@ -34,20 +32,20 @@ from pelops.policy.recovery.retry_stream import needs_return, plan_note
 from pelops.policy.status.alarms import ACKNOWLEDGE, report_dropped
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.server import Server
-from pelops.redis_streams.group.position import (
+from pelops.redis_streams.group.maintenance import (
+    Returned,
+    Trimmed,
     clear_sticky,
     delay_recovery,
+    expire_dead_letters,
+    note_retry_wait,
     record_dropped,
     record_loss,
     remember_position,
-)
-from pelops.redis_streams.group.retention import (
-    Trimmed,
-    expire_dead_letters,
+    return_copies,
     trim_retry_stream,
     trim_stream,
 )
-from pelops.redis_streams.group.retry_stream import Returned, note_retry_wait, return_copies
 
 MANAGER: Final = "pelops-acknowledge"
 EXPIRE_EVERY: Final = timedelta(minutes=10)

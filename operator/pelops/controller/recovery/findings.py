@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Cutoff
-from pelops.domain.recovery import EntryVerdict, LetterReason, Offers, Trigger
+from pelops.domain.recovery import Cutoff, EntryVerdict, LetterReason, Offers, Trigger
 from pelops.domain.state import ScanReport
-from pelops.kube.events import Happening
+from pelops.kube.event_recorder import Happening
 from pelops.metrics import (
     ALREADY_HANDLED,
     DEAD_LETTERED,
@@ -24,10 +23,14 @@ from pelops.metrics import (
     VERDICTS,
 )
 from pelops.policy.recovery.attempts import OwnerPlan
-from pelops.policy.recovery.offers import FIRST_PAUSE, is_not_taken, until_next_scan
-from pelops.policy.recovery.scan_interval import Unfinished
+from pelops.policy.recovery.scan_interval import (
+    FIRST_PAUSE,
+    Unfinished,
+    is_not_taken,
+    until_next_scan,
+)
 from pelops.policy.status.reasons import Reason
-from pelops.redis_streams.recovery.actions import Recovered
+from pelops.redis_streams.recovery.stuck_entries import Recovered
 from pelops.redis_streams.recovery.suspects import Settled
 
 MOST_EVENTS = 5  # of one scan; more owners are told in one

@@ -18,7 +18,11 @@ from pelops.domain.locks import MatchLock, match_lock
 from pelops.domain.naming import GroupKeys
 from pelops.errors import PelopsError
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.lock_expiry import ExpiryEvents, Subscription, can_see_expiries
+from pelops.redis_streams.recovery.keyspace_events import (
+    ExpiryEvents,
+    Subscription,
+    can_see_expiries,
+)
 
 log = logging.getLogger(__name__)
 

@@ -4,22 +4,25 @@ consumer ── its name ──> pods that are, pods that were, or a pod of the 
          ── a live GET of those that may be dead; Redis' TIME was taken before
          ── policy/recovery/liveness.py ──> a cutoff, or the reason why there is none
 
-Since when a pod has been absent, and which starts of containers it has watched. Both are reported
-on Redis' clock when they are asked for. Losing them makes a decision later, never wrong.
+`Sightings` keeps since when a pod has been absent, and which starts of containers were watched.
+Both are reported on Redis' clock when they are asked for. Losing them makes a decision later, never
+wrong. `NodeClocks` compares the clocks of nodes with that of a Redis when an in-place restart is
+judged.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from pelops.controller.runtime.cache import Recent
-from pelops.controller.workload.cache import WorkloadCache
 from pelops.controller.workload.pods import PodChange
-from pelops.domain.liveness import (
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.recovery import (
     Cutoff,
     FormerPod,
     GonePod,
@@ -40,12 +43,19 @@ from pelops.domain.workload import (
     keep_request,
 )
 from pelops.errors import Forbidden, KubernetesError, NotFound
-from pelops.kube.client import Address, KubeApi
-from pelops.kube.observation import observe_node, observe_pod
-from pelops.kube.resources import NODE, POD
-from pelops.policy.recovery.liveness import combine, decide_cutoff
+from pelops.kube.client import LEASE, NODE, POD, Address, KubeApi, Manifest
+from pelops.kube.workload_observation import observe_node, observe_pod
+from pelops.policy.recovery.liveness import (
+    KEPT,
+    ClockSample,
+    combine,
+    could_be_dead,
+    decide_allowance,
+    decide_cutoff,
+    has_ended,
+    remember_sample,
+)
 from pelops.policy.recovery.owners import Owners
-from pelops.policy.recovery.pod_end import could_be_dead, has_ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -430,3 +440,73 @@ def _moment(ms: str | None) -> datetime | None:
     if ms is None or not ms.isdecimal() or len(ms) > 15 or int(ms) > _LATEST_MS:
         return None
     return _EPOCH + timedelta(milliseconds=int(ms))
+
+
+NODE_LEASES: Final = "kube-node-lease"  # the namespace in which every kubelet renews its Lease
+FRESH_S: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    renewed: datetime | None  # None: the Lease cannot be read
+
+
+class NodeClocks:
+    """Reads a node's Lease at most once in 5 seconds, and only when asked about the node."""
+
+    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._looks: dict[str, _Look] = {}
+        self._turns: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._samples: dict[tuple[str, str], tuple[ClockSample, ...]] = {}  # node and Redis
+
+    async def allowance(
+        self, node: str | None, redis_time: datetime, default: timedelta, *, server: str = ""
+    ) -> timedelta:
+        """By how much a cutoff from this node's clock must be earlier: see `policy/`.
+
+        `redis_time` is Redis' TIME as taken just before, `server` the address of that Redis: two
+        of them may have different clocks. The default when there is no node, or its Lease cannot
+        be read: the right to `get` it is optional.
+        """
+        if node is None:
+            return default
+        began_at = self._clock()
+        renewed = await self._read(node)
+        read = redis_time + timedelta(seconds=self._clock() - began_at)
+        samples = self._samples.get((node, server), ())
+        if renewed is not None:
+            samples = remember_sample(samples, ClockSample(renewed=renewed, read=read))
+            self._samples[node, server] = samples
+        return decide_allowance(samples, read, default=default)
+
+    def prune(self) -> None:
+        """Forget nodes that nobody asked about for long."""
+        oldest = self._clock() - KEPT.total_seconds()
+        self._looks = {node: look for node, look in self._looks.items() if look.at >= oldest}
+        self._samples = {key: kept for key, kept in self._samples.items() if key[0] in self._looks}
+        for node in [node for node, turn in self._turns.items() if not turn.locked()]:
+            del self._turns[node]
+
+    async def _read(self, node: str) -> datetime | None:
+        async with self._turns[node]:
+            known = self._looks.get(node)
+            if known is not None and self._clock() - known.at < FRESH_S:
+                return known.renewed
+            renewed = await self._fetch(node)
+            self._looks[node] = _Look(self._clock(), renewed)
+            return renewed
+
+    async def _fetch(self, node: str) -> datetime | None:
+        try:
+            lease = await self._api.get(Address(kind=LEASE, namespace=NODE_LEASES, name=node))
+        except KubernetesError:
+            return None  # forbidden, not there, no answer: the default is for all who cannot look
+        return _renew_time(lease)
+
+
+def _renew_time(lease: Manifest) -> datetime | None:
+    text = (lease.get("spec") or {}).get("renewTime")
+    return datetime.fromisoformat(text) if text else None

@@ -26,10 +26,11 @@ from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Cutoff, Death
 from pelops.domain.locks import lock_key
 from pelops.domain.recovery import (
     Action,
+    Cutoff,
+    Death,
     EntryVerdict,
     LetterReason,
     PendingEntry,
@@ -39,7 +40,7 @@ from pelops.domain.recovery import (
 )
 from pelops.errors import RetryBatchChanged
 from pelops.policy.recovery.attempts import ONE_READ, AttemptPlan, Crash, OwnerPlan, plan_attempts
-from pelops.policy.recovery.stuck import (
+from pelops.policy.recovery.processing_timeouts import (
     ProcessingTimeouts,
     counts_attempt,
     decide_idle_death,
@@ -48,20 +49,20 @@ from pelops.policy.recovery.stuck import (
     decide_rules,
 )
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import (
+from pelops.redis_streams.recovery.consumers import LISTABLE, observe_progress
+from pelops.redis_streams.recovery.scan_calls import count_dangling, find_idle, finish_scan
+from pelops.redis_streams.recovery.stuck_entries import (
     Recovered,
     RecoveryOrder,
     ScanContext,
     recover_entries,
     recover_owner,
 )
-from pelops.redis_streams.recovery.consumers import LISTABLE, observe_progress
-from pelops.redis_streams.recovery.offers import review_offers
-from pelops.redis_streams.recovery.scan import count_dangling, find_idle, finish_scan
 from pelops.redis_streams.recovery.suspects import (
     Reasons,
     are_delivered,
     offer_entries,
+    review_offers,
     settle_suspects,
 )
 

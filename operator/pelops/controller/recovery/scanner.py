@@ -1,41 +1,47 @@
-"""Scans groups: when one is due, what it begins with, and how its end is reported.
+"""The scans of a replica: when a group is due, who owns its entries, and how a scan is reported.
+
+    ScanLoop   which group is next, and what calls it earlier
+    Scanner    one scan, from its opening to its report; `scan.py` has what happens between
+    Judging    the consumers with pending entries, and the processes behind them
+    Closing    the report, written for all replicas, and Events
 
 Every replica scans every group. The time of the last scan is shared in Redis, so that normally
-one of them does it; a lost or doubled scan changes nothing, since every script looks again.
-
-The replica that ranks first does it; the others come later, and find that it was done.
+one of them does it; a lost or doubled scan changes nothing, since every script checks again. The
+replica that ranks first does it; the others come later, and find that it was done.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.observation import GroupObserver
-from pelops.controller.recovery.completion import (
-    Closing,
-    GroupScan,
-    find_unusable_locks,
-    until_unlocked,
-)
+from pelops.api.schema.base import ObjectMeta
+from pelops.controller.group.group_observer import GroupObserver
 from pelops.controller.recovery.findings import Findings
-from pelops.controller.recovery.owners import Judging, is_gone
-from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence
+from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
 from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.runtime.membership import Members
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.runtime.leases import Members
+from pelops.controller.runtime.queue import KeyedQueue, is_wanted
 from pelops.controller.workload.targets import Targets
-from pelops.domain.recovery import StreamInScan, Trigger
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.locks import lock_slot_problem
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import LivenessReason, ScanObservation, StreamInScan, Trigger
+from pelops.domain.state import BOOT, POD, render_report
+from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import (
     InvalidSpec,
+    KubernetesError,
     NoSuchGroup,
     NotOurs,
     OutcomeUnknown,
@@ -45,6 +51,7 @@ from pelops.errors import (
 )
 from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.group.provisioning import needs_retry_stream
+from pelops.policy.recovery.liveness import could_be_dead
 from pelops.policy.recovery.scan_interval import (
     Standstill,
     Unfinished,
@@ -55,9 +62,201 @@ from pelops.policy.recovery.scan_interval import (
 )
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
-from pelops.redis_streams.recovery.actions import ScanContext
-from pelops.redis_streams.recovery.consumers import ObservedConsumer, remove_consumer
-from pelops.redis_streams.recovery.scan import NotDue, open_scan
+from pelops.redis_core.server import Server, Topology
+from pelops.redis_streams.recovery.consumers import (
+    LISTABLE,
+    ObservedConsumer,
+    list_consumers,
+    list_lowest_owners,
+    remove_consumer,
+)
+from pelops.redis_streams.recovery.keyspace_events import read_lifetimes
+from pelops.redis_streams.recovery.scan_calls import NotDue, finish_scan, open_scan, read_fields
+from pelops.redis_streams.recovery.stuck_entries import ScanContext
+
+log = logging.getLogger(__name__)
+
+
+SOONEST_LOCK: Final = timedelta(milliseconds=50)
+LOCKS_ASKED: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupScan:
+    """One scan of a group while it goes on."""
+
+    resource: StreamConsumerGroup
+    server: Server
+    keys: GroupKeys
+    observation: ScanObservation
+    findings: Findings
+    learnt: dict[str, str] = field(default_factory=dict)  # fields of the state to be written
+
+    @property
+    def name(self) -> Name:
+        """The resource's."""
+        return self.resource.metadata.namespace, self.resource.metadata.name
+
+
+class Closing:
+    """Ends scans. Remembers where it stopped forgetting suspects that are done with."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._cursors: dict[Name, str] = {}
+
+    def forget(self, name: Name) -> None:
+        """Drop what is remembered of a resource."""
+        self._cursors.pop(name, None)
+
+    async def close(self, scan: GroupScan) -> None:
+        """Write the report if it is news. Raises as `finish_scan`."""
+        observation, keys = scan.observation, scan.keys
+        report = json.dumps(render_report(scan.findings.report()), sort_keys=True)
+        tries_cursor = self._cursors.get(scan.name, "0")
+        resolved = "" if observation.retry_batch.under_way else observation.retry_batch.written
+        is_news = report != observation.report or scan.learnt or resolved
+        if not is_news and not scan.findings.moved and tries_cursor == "0":
+            return
+        with_retry = needs_retry_stream(scan.resource.spec)
+        target = keys.retry if with_retry else keys.stream
+        streams = (keys.stream, *(() if observation.retry is None else (keys.retry,)))
+        self._cursors[scan.name] = await finish_scan(
+            scan.server,
+            keys,
+            uid=scan.resource.metadata.uid,
+            target=target,
+            others=tuple(stream for stream in streams if stream != target),
+            report=report,
+            resolved=resolved,
+            tries_cursor=tries_cursor,
+            learnt=scan.learnt,
+        )
+
+    async def report(self, metadata: ObjectMeta, findings: Findings) -> None:
+        """Measure what a scan did and tell people, once, however far it came. Does not raise."""
+        findings.measure(metadata.namespace, metadata.name)
+        for happening in findings.happenings():
+            await self._reporter.report(metadata, happening)
+
+
+async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:
+    """What the state knows of these consumers."""
+    names = [f"{kind}{owner}" for kind in (POD, BOOT) for owner in owners]
+    values = await read_fields(ground.server, ground.act.keys, names)
+    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+async def until_unlocked(scan: GroupScan, longest: timedelta) -> timedelta:
+    """When the first of the locks that kept entries runs out, as far as Redis knows now."""
+    left = await read_lifetimes(scan.server, scan.findings.locked[:LOCKS_ASKED])
+    return min([longest, *(one + SOONEST_LOCK for one in left)])
+
+
+def find_unusable_locks(scan: GroupScan) -> str | None:
+    """Why nobody can tell whether locks exist; None when it can be told."""
+    locks = scan.resource.spec.recovery.locks
+    if locks is None or scan.server.kind.topology is not Topology.CLUSTER:
+        return None
+    return lock_slot_problem(locks.key_template, scan.keys)
+
+
+# Forbidden as well: an API server that starts forbids everything until it has read its roles.
+_DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
+LOWEST: Final = 200  # pending entries whose owners are looked at instead
+
+
+class Judging:
+    """Asks Redis for owners, and the cluster for what became of them."""
+
+    def __init__(
+        self, evidence: LivenessEvidence, targets: Targets, cache: WorkloadCache, *, skew: timedelta
+    ) -> None:
+        """`skew` is the greatest between a node's clock and a Redis', unless it is measured."""
+        self._evidence = evidence
+        self._targets = targets
+        self._cache = cache
+        self._skew = skew
+        self._workloads: dict[Name, WorkloadObservation] = {}  # as last seen
+
+    def forget(self, name: Name) -> None:
+        """Drop what is remembered of a resource."""
+        self._workloads.pop(name, None)
+
+    async def judge(
+        self, scan: GroupScan, ground: Ground
+    ) -> tuple[dict[str, Judgement], list[ObservedConsumer]]:
+        """What is known of the processes behind the group's consumers."""
+        stream, workload = ground.stream, await self._observe_workload(scan)
+        if stream.consumers == 0:
+            return {}, []
+        consumers: list[ObservedConsumer] = []
+        if stream.consumers <= LISTABLE:
+            consumers = await list_consumers(ground.server, stream.name, scan.keys.group)
+            owners = [consumer.name for consumer in consumers]
+        else:
+            # Of too many to list: who owns the lowest pending entries, which wait longest. Of the
+            # dead, the names that we inject; owners of idle entries come with these.
+            owing = await list_lowest_owners(
+                ground.server, stream.name, scan.keys.group, count=LOWEST
+            )
+            owners = list(dict.fromkeys([*owing, *self._likely_names(workload)]))
+            scan.findings.is_partial = True
+        owing = [consumer.name for consumer in consumers if consumer.pending] or owners
+        records = await read_records(ground, owing)
+        question = LivenessQuestion(
+            workload=workload,
+            consumers=owners,
+            records=records,
+            server_time=scan.observation.now,
+            skew=self._skew,
+            container=scan.resource.spec.container,
+            master_since=scan.observation.master_since,
+            server=ground.server.address,
+        )
+        judgements = await self._evidence.judge(question)
+        for owner in owing:
+            _learn(scan, owner, judgements[owner])
+        return judgements, consumers
+
+    async def _observe_workload(self, scan: GroupScan) -> WorkloadObservation:
+        try:
+            workload, _ = await self._targets.observe(scan.resource)
+        except KubernetesError:
+            # What it was at the last look still says whose pods are whose.
+            workload = self._workloads.get(scan.name) or _no_workload(scan.resource)
+        self._workloads[scan.name] = workload
+        return workload
+
+    def _likely_names(self, workload: WorkloadObservation) -> list[str]:
+        """How workers that may be dead are called, when there are too many consumers to list."""
+        pods, gone = self._cache.pods_of(workload)
+        suspects = [pod for pod in pods if could_be_dead(pod)] + [one.pod for one in gone]
+        return [name for pod in suspects for name in (f"{pod.name}:{pod.uid}", pod.name)]
+
+
+def _learn(scan: GroupScan, owner: str, judgement: Judgement) -> None:
+    if judgement.match.is_unknown:
+        scan.findings.unmatched.append(owner)
+    if judgement.record is not None:
+        scan.learnt[f"{POD}{owner}"] = judgement.record
+    findings, cutoff = scan.findings, judgement.cutoff
+    findings.has_doubts |= cutoff.reason in _DOUBTS
+    findings.await_end(cutoff, scan.observation.now)
+    if cutoff.reason is LivenessReason.FORBIDDEN and findings.problem is None:
+        findings.problem = (Reason.FORBIDDEN, cutoff.message)
+
+
+def is_gone(judgement: Judgement) -> bool:
+    """Whether the consumer's pod is no more, and no other one goes on under its name."""
+    return judgement.cutoff.reason in (LivenessReason.GONE, LivenessReason.VANISHED)
+
+
+def _no_workload(resource: StreamConsumerGroup) -> WorkloadObservation:
+    target = Target(
+        api_version="", kind="", namespace=resource.metadata.namespace, name=resource.metadata.name
+    )
+    return WorkloadObservation(target=target, exists=False)
 
 
 class Pacing:
@@ -100,8 +299,6 @@ class Pacing:
         wait = decide_wait(left, standstill, usual, rank=rank)
         return usual if wait >= usual else self.come_back(name, wait)
 
-
-log = logging.getLogger(__name__)
 
 # What ends by itself, or is another's to tell: no word about it in the report.
 _PASSING: Final = (NotOurs, NoSuchGroup, OutcomeUnknown, RedisUnavailable)
@@ -305,3 +502,74 @@ def _must_stay(scan: GroupScan, stream: StreamInScan) -> bool:
 
 def _name(resource: StreamConsumerGroup) -> Name:
     return resource.metadata.namespace, resource.metadata.name
+
+
+WORKERS = 32
+STEP_S = 0.2  # how long a replica leaves a death to those of lower rank
+START_UP_S = 2.0
+RECHECK = timedelta(seconds=30)  # a resource that has nothing to be scanned for may come to have it
+AFTER_BREAK = timedelta(seconds=30)
+
+
+class ScanLoop:
+    """Gives each group a scan when it is due, many groups at once, one group never twice at once.
+
+    It goes on through an outage of the API server: the cache is what it knows then.
+    """
+
+    def __init__(
+        self, scanner: Scanner, cache: WorkloadCache, members: Members, clock: Callable[[], float]
+    ) -> None:
+        self._scanner = scanner
+        self._cache = cache
+        self._members = members
+        self._clock = clock
+        self._queue: KeyedQueue[Name] = KeyedQueue(clock)
+        self._triggers: dict[Name, tuple[Trigger, float]] = {}  # why earlier, and since when
+        self._known: dict[Name, int | None] = {}  # generations
+
+    def wake(self, name: Name, trigger: Trigger) -> None:
+        """Scan this group now: at once where this replica ranks first, else shortly after."""
+        if name not in self._triggers or self._triggers[name][0] is Trigger.START_UP:
+            self._triggers[name] = (trigger, self._clock())
+        rank = self._members.rank("/".join(name))
+        self._queue.add(name, delay_s=rank * STEP_S)
+
+    def notice(self, name: Name) -> None:
+        """A resource was added or changed: scan it soon if it, or its spec, is new here."""
+        manifest = self._cache.resources.get(name)
+        if manifest is None:
+            return
+        generation = manifest["metadata"].get("generation")
+        if name not in self._known or self._known[name] != generation:
+            self._known[name] = generation
+            self._triggers.setdefault(name, (Trigger.START_UP, self._clock()))
+            self._queue.add(name, delay_s=random.uniform(0, START_UP_S))
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        for name in list(self._cache.resources):
+            self.notice(name)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(WORKERS):
+                group.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        while is_wanted():
+            name = await self._queue.take()
+            wait = await self._turn(name)
+            self._queue.done(name, again_s=None if wait is None else wait.total_seconds())
+
+    async def _turn(self, name: Name) -> timedelta | None:
+        trigger, since = self._triggers.pop(name, (Trigger.SCAN, None))
+        if name not in self._cache.resources:
+            self._known.pop(name, None)
+            return None
+        try:
+            died = since if trigger is Trigger.POD_DEATH else None
+            wait = await self._scanner.scan(name, trigger, since=died)
+        except Exception:
+            # A mistake of ours in one group must not end the scans of all others.
+            log.exception("the scan broke", extra={"resource": "/".join(name)})
+            return AFTER_BREAK
+        return RECHECK if wait is None else wait

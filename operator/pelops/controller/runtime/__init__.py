@@ -1,1 +1,1 @@
-"""What every kind shares: watches, cache, queues, membership, events, HTTP."""
+"""What every kind shares: watches, cache, queues, membership, events."""

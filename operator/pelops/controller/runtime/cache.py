@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 from pelops.errors import KubernetesError
-from pelops.kube.client import KubeApi, Manifest
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind, KubeApi, Manifest
 from pelops.metrics import RESYNC_AGE, WATCH_LISTS
 
 log = logging.getLogger(__name__)

@@ -23,9 +23,8 @@ from pelops.errors import (
     PermissionDenied,
     RedisUnavailable,
 )
-from pelops.kube.client import Address, KubeApi
-from pelops.kube.resources import SECRET
-from pelops.kube.worker_environment import WorkerAccess
+from pelops.kube.client import SECRET, Address, KubeApi
+from pelops.kube.container_environment import WorkerAccess
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.reasons import Reason
 from pelops.redis_core.pool import ServerPool

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from pelops.api.meta import ObjectMeta
+from pelops.api.schema.base import ObjectMeta
 from pelops.errors import KubernetesError
-from pelops.kube.client import KubeApi
-from pelops.kube.events import Happening, build_event, publish_event
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind, KubeApi
+from pelops.kube.event_recorder import Happening, build_event, publish_event
 from pelops.policy.status.reasons import UNDER_WAY, ConditionType
 
 log = logging.getLogger(__name__)

@@ -23,20 +23,19 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from pelops.api.meta import ObjectMeta
 from pelops.api.redis import SecretRef
+from pelops.api.schema.base import ObjectMeta
 from pelops.controller.runtime.cache import Cache, Name
 from pelops.controller.runtime.connections import Connections
 from pelops.controller.runtime.events import list_transitions
-from pelops.controller.runtime.membership import Members
+from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue
 from pelops.controller.runtime.settings import ReplicaSettings
 from pelops.domain.backoff import backoff_s
 from pelops.domain.condition import Condition, Finding, render_conditions
 from pelops.errors import Conflict, NotFound, PelopsError
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.events import Happening
-from pelops.kube.resources import Kind
+from pelops.kube.client import Address, Kind, KubeApi, Manifest
+from pelops.kube.event_recorder import Happening
 from pelops.policy.membership import wait_for_turn
 
 FIRST_RETRY_S: Final = 0.5

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final, Generic
 
-from pelops.api.meta import ObjectMeta
+from pelops.api.schema.base import ObjectMeta
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import (

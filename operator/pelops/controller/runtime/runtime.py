@@ -19,7 +19,7 @@ from pelops.controller.runtime.kind import ManagedKind, Services
 from pelops.controller.runtime.passes import ReconcileLoop
 from pelops.controller.runtime.watch import Watch
 from pelops.errors import Forbidden, KubernetesError, KubernetesUnavailable, NotFound
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind
 
 log = logging.getLogger(__name__)
 

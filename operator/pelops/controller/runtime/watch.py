@@ -34,8 +34,7 @@ from pelops.controller.runtime.cache import Resync
 from pelops.controller.runtime.queue import is_wanted
 from pelops.domain.backoff import backoff_s
 from pelops.errors import Forbidden, NotFound
-from pelops.kube.client import KubeApi, Manifest, parse_retry_after
-from pelops.kube.resources import Kind
+from pelops.kube.client import Kind, KubeApi, Manifest, parse_retry_after
 from pelops.metrics import WATCH_ACTIVITY, WATCH_LISTS, WATCH_RESTARTS
 
 log = logging.getLogger(__name__)

@@ -14,22 +14,19 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.observation import GroupObserver, RedisObservation
+from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
-from pelops.controller.runtime.membership import Members
+from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
-from pelops.controller.scaling.scaler import Scaler, ScalerParts
-from pelops.controller.scaling.victims import Victims
-from pelops.controller.scaling.wake import IdleGroups
-from pelops.controller.scaling.writes import ScaleWrites
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.scaling.scale_writes import ScaleWrites, Victims
+from pelops.controller.scaling.scaler import IdleGroups, Scaler, ScalerParts
 from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.errors import PelopsError
-from pelops.kube.client import KubeApi
-from pelops.kube.resources import STREAM_CONSUMER_GROUP, Kind
+from pelops.kube.client import STREAM_CONSUMER_GROUP, Kind, KubeApi
 from pelops.policy.scaling.decision import ScalingDecision
-from pelops.redis_streams.scaling.wake import Waker
+from pelops.redis_streams.scaling.idle_streams import Waker
 
 log = logging.getLogger(__name__)
 

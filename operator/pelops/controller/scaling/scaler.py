@@ -3,7 +3,7 @@
 look     all groups of one Redis that are due, in one go
 decide   a pure function of what was seen and of what is remembered
 write    the replicas, only when they differ, and only what is still wanted
-be watched while idle     no worker and no backlog: the next entry wakes us
+wake     a group without workers and without a backlog: its next entry wakes it (`IdleGroups`)
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.observation import GroupObserver, RedisObservation
-from pelops.controller.group.status import measure_group
+from pelops.controller.group.group_observer import GroupObserver, RedisObservation
+from pelops.controller.group.group_status import measure_group
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.membership import Members
-from pelops.controller.scaling.scaled import Scaled, ScaledResources
-from pelops.controller.scaling.victims import Fleet
-from pelops.controller.scaling.wake import IdleGroups
-from pelops.controller.scaling.writes import ScaleWrites, Scene
-from pelops.controller.workload.cache import WorkloadCache
+from pelops.controller.runtime.leases import Members
+from pelops.controller.scaling.scale_writes import Fleet, ScaleWrites, Scene
+from pelops.controller.scaling.scaled_resources import Scaled, ScaledResources
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.entry_id import EntryId
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import PelopsError
 from pelops.metrics import BACKLOG, SCALING_DECISIONS, SCALING_FACTS, forget_scaling
@@ -39,7 +38,54 @@ from pelops.policy.scaling.decision import (
 )
 from pelops.policy.scaling.demand import judge_backlog
 from pelops.policy.scaling.measurement import Backlog
-from pelops.redis_streams.group.lag import repair_lag
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.maintenance import repair_lag
+from pelops.redis_streams.scaling.idle_streams import Waker
+
+log = logging.getLogger(__name__)
+
+
+_Nap = tuple[Server, dict[str, EntryId]]
+
+
+class IdleGroups:
+    """Has the waker watch what is idle."""
+
+    def __init__(self, waker: Waker) -> None:
+        self._waker = waker
+        self._naps: dict[Name, _Nap] = {}
+
+    def watch(self, name: Name, redis: RedisObservation) -> bool:
+        """Be woken by the next entry; whether that works already. To be asked at each look."""
+        nap = _nap(redis)
+        if nap is None:
+            self.rouse(name)
+            return False
+        if self._naps.get(name) == nap and self._waker.is_watched(name):
+            return True
+        server, streams = nap
+        if self._waker.watch(name, server, streams):
+            self._naps[name] = nap
+        else:
+            self._naps.pop(name, None)
+        return False  # it takes a moment until the server is asked: look once more before
+
+    def rouse(self, name: Name) -> None:
+        """Want to be woken no more: it is looked at often, or by others."""
+        if self._naps.pop(name, None) is not None:
+            self._waker.unwatch(name)
+
+
+def _nap(redis: RedisObservation) -> _Nap | None:
+    """Where what is undelivered would appear. A position, not the end: between them is nothing."""
+    stream, keys = redis.stream, redis.keys
+    if redis.server is None or keys is None or stream is None or stream.group is None:
+        return None
+    streams = {keys.stream: stream.group.last_delivered_id}
+    if stream.retry is not None:
+        streams[keys.retry] = stream.retry.last_delivered_id
+    return redis.server, streams
+
 
 # A look costs the process somewhat less than a millisecond.
 BUSY_PER_S: Final = 400
@@ -68,8 +114,6 @@ class ObservedGroups:
         self._busy.discard(name)
         self._idle.discard(name)
 
-
-log = logging.getLogger(__name__)
 
 OTHERS_S: Final = 5.0  # somebody else decides, or nothing is there to scale
 UNFINISHED_S: Final = 1.0  # the group is being made

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pelops.domain.liveness import GonePod
+from pelops.domain.recovery import GonePod
 from pelops.domain.workload import PodObservation, keep_request
 from pelops.kube.client import Manifest
-from pelops.kube.observation import observe_pod
-from pelops.kube.selectors import Selector
 from pelops.kube.worker_deployment import RESOURCE_LABEL
-from pelops.policy.recovery.pod_end import is_end
+from pelops.kube.workload_observation import Selector, observe_pod
+from pelops.policy.recovery.liveness import is_end
 
 MOST: Final = 10_000
 KEPT_S: Final = 3600.0

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime.cache import Recent
-from pelops.controller.workload.cache import WorkloadCache, target_of
+from pelops.controller.workload.workload_cache import WorkloadCache, target_of
 from pelops.domain.condition import Finding
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import Forbidden, KubernetesError, NotFound
-from pelops.kube.client import Address, KubeApi, Manifest
-from pelops.kube.observation import observe_scale
-from pelops.kube.resources import DEPLOYMENT, Kind
+from pelops.kube.client import DEPLOYMENT, Address, Kind, KubeApi, Manifest
 from pelops.kube.worker_deployment import SCALE_MANAGER
+from pelops.kube.workload_observation import observe_scale
 from pelops.policy.status.reasons import Reason
 
 LOOK_S = 5.0  # a scale subresource is not watched

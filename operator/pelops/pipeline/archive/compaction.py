@@ -19,9 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pelops.errors import PelopsError
-from pelops.pipeline.archive.layout import SPAN, STAGES, WindowPlace, stream_path, window_numbers
+from pelops.pipeline.archive.layout import (
+    SPAN,
+    STAGES,
+    WindowPlace,
+    find_units,
+    stream_path,
+    window_numbers,
+)
 from pelops.pipeline.archive.storage import Storage
-from pelops.pipeline.archive.tables import find_units
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.stages import UNFINISHED, PipelineRun
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pelops.pipeline.archive.local_files import is_local, plain_path
 from pelops.pipeline.archive.storage import Storage
-from pelops.pipeline.engine.functions import is_on_driver
+from pelops.pipeline.engine.sql import is_on_driver
 from pelops.pipeline.errors import ArchiveUnusable
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ import pyarrow as pa
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive.entries import read_slice
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.engine.functions import DataFrame, is_on_driver, unite
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.archive.stream_entries import read_slice
+from pelops.pipeline.engine.sql import DataFrame, bounded, is_on_driver, unite
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.errors import StageFailed
 from pelops.pipeline.redis_reader import GroupSnapshot, RedisReader, StreamSnapshot
 from pelops.pipeline.stages import Content, WindowWork, run_stage, write_part, write_sorted
 from pyspark_redis_streams.errors import GroupMissing, RedisStreamsError, StreamMissing
 from pyspark_redis_streams.options.parsed import ReadOptions
-from pyspark_redis_streams.redis.connections import ServerConnections
+from pyspark_redis_streams.redis.server_connections import ServerConnections
 
 PENDING: Final = "ms BIGINT, seq BIGINT, consumer STRING, idle_ms BIGINT, delivery_count BIGINT"
 _PENDING_PAGE: Final = 1000
@@ -287,12 +287,6 @@ def _before(ms: str, seq: str, entry_id: EntryId) -> Any:
 def _after(ms: str, seq: str, entry_id: EntryId) -> Any:
     at_ms, at_seq = bounded(entry_id)
     return (F.col(ms) > at_ms) | ((F.col(ms) == at_ms) & (F.col(seq) > at_seq))
-
-
-def bounded(entry_id: EntryId) -> tuple[int, int]:
-    """Both numbers as a column of 64 bits with sign can be compared with."""
-    most = 2**63 - 1
-    return min(entry_id.ms, most), min(entry_id.seq, most)
 
 
 def _render(look: GroupSnapshot | None) -> Content | None:

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from uuid import uuid4
 
 from pelops.pipeline.archive.local_files import LocalFiles, exchange, is_local, plain_path
-from pelops.pipeline.engine.functions import is_on_driver
-from pelops.pipeline.engine.session import LazySession, as_lazy
+from pelops.pipeline.engine.spark_session import LazySession, as_lazy
+from pelops.pipeline.engine.sql import is_on_driver
 from pelops.pipeline.errors import ArchiveUnusable, RunOvertaken
 
 if TYPE_CHECKING:

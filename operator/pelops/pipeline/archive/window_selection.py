@@ -12,11 +12,17 @@ from pelops.domain.audit import Window
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import parse_ledger_event
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive.layout import SPAN, WindowPlace, stream_path, window_numbers
-from pelops.pipeline.archive.plan import Plan, parse_plan, render_plan
-from pelops.pipeline.archive.tables import find_units, mark_layout
+from pelops.pipeline.archive.layout import (
+    SPAN,
+    WindowPlace,
+    find_units,
+    mark_layout,
+    stream_path,
+    window_numbers,
+)
 from pelops.pipeline.archive.windows import (
     Checkpoint,
+    Plan,
     Replacement,
     Traces,
     beginning,
@@ -25,7 +31,9 @@ from pelops.pipeline.archive.windows import (
     find_replacement,
     milliseconds,
     moment,
+    parse_plan,
     read_checkpoint,
+    render_plan,
 )
 from pelops.pipeline.redis_reader import RedisReader, ServerSnapshot, StreamSnapshot
 from pelops.pipeline.settings import AuditTarget

@@ -1,9 +1,13 @@
 """What a server's append-only files say of every entry: see `docs/pipeline-evidence.md`."""
 
-from pelops.pipeline.evidence.errors import EvidenceUnusable
-from pelops.pipeline.evidence.fates import AcknowledgementKind, Fate, Removal
-from pelops.pipeline.evidence.reader import EvidenceLocation, FileEvidence, read_evidence
-from pelops.pipeline.evidence.tables import SCHEMA
+from pelops.pipeline.evidence.append_only_files import EvidenceUnusable
+from pelops.pipeline.evidence.entry_histories import AcknowledgementKind, Fate, Removal
+from pelops.pipeline.evidence.file_evidence import (
+    SCHEMA,
+    EvidenceLocation,
+    FileEvidence,
+    read_evidence,
+)
 
 __all__ = [
     "SCHEMA",

@@ -13,10 +13,18 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pelops.domain.ledger import KIND_FIELD
-from pelops.pipeline.evidence.commands import STAMP, Command
-from pelops.pipeline.evidence.entries import EntryTable, Id, parse_id
-from pelops.pipeline.evidence.fates import ACTS, AcknowledgementKind, Fate, Removal
-from pelops.pipeline.evidence.lives import Delivery, GroupLives
+from pelops.pipeline.evidence.append_only_files import STAMP, Command
+from pelops.pipeline.evidence.entry_histories import (
+    ACTS,
+    AcknowledgementKind,
+    Delivery,
+    EntryTable,
+    Fate,
+    GroupLives,
+    Id,
+    Removal,
+    parse_id,
+)
 
 _POLICIES: Final = frozenset({b"KEEPREF", b"DELREF", b"ACKED"})
 _OPERANDS: Final = {b"NOMKSTREAM": 0, b"LIMIT": 1, b"IDMPAUTO": 1, b"IDMP": 2}  # to pass over

@@ -17,11 +17,10 @@ from typing import Final
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.engine.functions import DataFrame
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.engine.id_columns import at_or_before
-from pelops.pipeline.evidence.fates import ENDING_ACTS, Fate, Removal, name_of
-from pelops.pipeline.evidence.reader import EvidenceLocation, FileEvidence, read_evidence
+from pelops.pipeline.engine.sql import DataFrame, at_or_before
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
+from pelops.pipeline.evidence.entry_histories import ENDING_ACTS, Fate, Removal, name_of
+from pelops.pipeline.evidence.file_evidence import EvidenceLocation, FileEvidence, read_evidence
 from pelops.pipeline.stages import Content, WindowWork, run_stage, write_sorted
 
 STAGE: Final = "evidence"

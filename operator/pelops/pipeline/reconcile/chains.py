@@ -15,16 +15,15 @@ from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.naming import derive_keys
-from pelops.pipeline.archive.snapshot import bounded
-from pelops.pipeline.engine.functions import Column, DataFrame, unite_by_name
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.engine.sql import Column, DataFrame, bounded, unite_by_name
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.evidence.stage import read_proofs
-from pelops.pipeline.reconcile.consistency import Identity
 from pelops.pipeline.reconcile.copies import PART as COPIES
-from pelops.pipeline.reconcile.entries import Case, Reconciled, count_statuses, is_open
 from pelops.pipeline.reconcile.reopened import Reopened
-from pelops.pipeline.reconcile.retry_stream import PART as RETRIED
-from pelops.pipeline.reconcile.retry_stream import Retried
+from pelops.pipeline.reconcile.retry_copies import PART as RETRIED
+from pelops.pipeline.reconcile.retry_copies import Retried
+from pelops.pipeline.reconcile.summary import Identity
+from pelops.pipeline.reconcile.window_entries import Case, Reconciled, count_statuses, is_open
 from pelops.pipeline.stages import write_sorted
 from pelops.policy.audit.classification import ENDING_ACTS, Proof
 

@@ -12,9 +12,8 @@ from typing import Final
 from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.pipeline.archive.layout import slug
-from pelops.pipeline.engine.functions import DataFrame, unite_by_name
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.engine.id_columns import IDS, within
+from pelops.pipeline.engine.sql import IDS, DataFrame, unite_by_name, within
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.stages import HEAVY, Content, WindowWork, run_stage, write_sorted
 
 PART: Final = "copies"

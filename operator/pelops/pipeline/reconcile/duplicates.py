@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pelops.pipeline.engine.functions import DataFrame
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.reconcile.entries import small
+from pelops.pipeline.engine.sql import DataFrame
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
+from pelops.pipeline.reconcile.window_entries import small
 from pelops.pipeline.settings import ArchivedPayload
 from pelops.pipeline.stages import (
     HEAVY,

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 
 from pelops.pipeline.archive.footers import list_files
 from pelops.pipeline.engine.arrow.frame import Frame
-from pelops.pipeline.engine.functions import DataFrame, on_driver
-from pelops.pipeline.engine.id_columns import IDS
+from pelops.pipeline.engine.sql import IDS, DataFrame, on_driver
 from pelops.pipeline.errors import ArchiveUnusable
 from pelops.pipeline.stages import WindowWork
 

@@ -22,7 +22,7 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import CreationReason, LedgerKind
 from pelops.errors import InvalidSpec
 from pelops.pipeline.archive.snapshot import PreviousGroupState
-from pelops.pipeline.reconcile.ledger import GroupHistory
+from pelops.pipeline.reconcile.ledger_history import GroupHistory
 from pelops.pipeline.redis_reader import GroupSnapshot
 
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from pelops.domain.audit import EntryStatus
 from pelops.domain.entry_id import EntryId
-from pelops.pipeline.engine.functions import DataFrame, unite_by_name
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.engine.id_columns import IDS, within
-from pelops.pipeline.reconcile.entries import (
+from pelops.pipeline.engine.sql import IDS, DataFrame, unite_by_name, within
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
+from pelops.pipeline.reconcile.gone_entries import may_be_dropped
+from pelops.pipeline.reconcile.window_entries import (
     KEPT,
     Case,
     Reconciled,
@@ -23,7 +23,6 @@ from pelops.pipeline.reconcile.entries import (
     small,
     was_pending,
 )
-from pelops.pipeline.reconcile.losses import may_be_dropped
 from pelops.pipeline.stages import remove_part, write_sorted
 
 _PLAIN: Final = [name for name in KEPT if name not in {"was_reached", "was_pending"}]

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pelops.domain.ledger import LedgerKind
-from pelops.pipeline.engine.functions import Column, DataFrame, Row
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.reconcile.entries import Case
+from pelops.pipeline.engine.sql import Column, DataFrame, Row
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
+from pelops.pipeline.reconcile.window_entries import Case
 
 _SHARES: Final = (0.5, 0.9, 0.99, 1.0)
 _MOVED: Final = [str(LedgerKind.REQUEUED), str(LedgerKind.DEAD_LETTERED), str(LedgerKind.RELEASED)]

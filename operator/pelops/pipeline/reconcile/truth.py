@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Final
 from pelops.pipeline.archive.compaction import read_marker
 from pelops.pipeline.archive.damage import find_damage
 from pelops.pipeline.archive.layout import stream_path, table_unit, window_numbers
-from pelops.pipeline.engine.functions import DataFrame, SparkSession
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
-from pelops.pipeline.engine.id_columns import IDS
+from pelops.pipeline.engine.sql import IDS, DataFrame, SparkSession
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.errors import ArchiveUnusable, WrongPipelineSettings
-from pelops.pipeline.reconcile.entries import Case
+from pelops.pipeline.reconcile.window_entries import Case
 from pelops.pipeline.settings import UserTable
 from pelops.pipeline.stages import Content, WindowWork, run_stage, write_sorted
 

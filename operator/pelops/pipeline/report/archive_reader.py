@@ -18,9 +18,9 @@ from pelops.pipeline.archive.layout import (
     stream_path,
     window_numbers,
 )
-from pelops.pipeline.archive.plan import parse_plan
-from pelops.pipeline.engine.functions import Column, DataFrame, Row, on_driver, unite
-from pelops.pipeline.engine.functions import functions as F  # noqa: N812
+from pelops.pipeline.archive.windows import parse_plan
+from pelops.pipeline.engine.sql import Column, DataFrame, Row, on_driver, unite
+from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.report.model import (
     AgeBand,
     Comparison,

@@ -19,7 +19,7 @@ from markupsafe import Markup
 
 from pelops.domain.audit import AuditVerdict, Certainty, worst_certainty, worst_verdict
 from pelops.pipeline.archive.layout import anchor_of, link_to
-from pelops.pipeline.report import charts, parts, severity, visible_text, words
+from pelops.pipeline.report import charts, parts, severity, words
 from pelops.pipeline.report.model import GroupLine, GroupReport, Report, Severity
 from pelops.pipeline.triage.clusters import ValueHead
 
@@ -122,7 +122,7 @@ def _found_text(line: GroupLine) -> str:
 
 def _head_of(value: ValueHead) -> tuple[str, bool]:
     """Return the beginning of a value as text, and whether it was cut."""
-    text = visible_text.show_bytes(value.head, value.size)
+    text = words.show_bytes(value.head, value.size)
     return text[:_VALUE_SHOWN], value.size > len(value.head) or len(text) > _VALUE_SHOWN
 
 
@@ -130,7 +130,7 @@ def _finalize(value: object) -> object:
     """Prepare a value of a template for output, before it is escaped."""
     if value is None:
         raise ValueError("a template shows a value that is absent")
-    return value if isinstance(value, Markup) else visible_text.make_visible(str(value))
+    return value if isinstance(value, Markup) else words.make_visible(str(value))
 
 
 @cache
@@ -150,14 +150,14 @@ def load_templates() -> Environment:
         "band": parts.describe_band,
         "check": parts.describe_check,
         "cluster": parts.describe_cluster,
-        "copied": visible_text.copied_cell,
+        "copied": words.copied_cell,
         "count_of": words.count_of,
         "entries": words.count_entries,
         "moment": words.show_moment,
         "moment_of_ms": words.show_ms,
         "number": words.show_count,
         "name": severity.name_of,
-        "one_line": visible_text.one_line,
+        "one_line": words.one_line,
         "reason": parts.describe_reason,
         "seconds": words.show_seconds,
         "sentence": _as_sentence,

@@ -16,11 +16,11 @@ from pelops.pipeline.report.model import (
     ReportFinding,
 )
 from pelops.pipeline.report.severity import ACKNOWLEDGED
-from pelops.pipeline.report.visible_text import one_line
 from pelops.pipeline.report.words import (
     REASONS,
     count_entries,
     count_of,
+    one_line,
     show_count,
     show_period,
     show_rate,

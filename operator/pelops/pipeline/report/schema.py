@@ -32,7 +32,7 @@ from pelops.domain.audit import (
 from pelops.domain.entry_id import EntryId
 from pelops.pipeline.report.model import EntrySource, Severity
 from pelops.pipeline.triage.clusters import Cluster, ValueHead
-from pelops.policy.redrive.advice import RedriveAction
+from pelops.policy.redrive.triage import RedriveAction
 
 SCHEMA: Final = "operator/pelops/pipeline/report/audit.schema.json"
 _PROGRAM: Final = "python -m pelops.pipeline.report.schema"

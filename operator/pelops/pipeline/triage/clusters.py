@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.policy.redrive.advice import Advice, ClusterFacts, advise_redrive
-from pelops.policy.redrive.triage import Signature
+from pelops.policy.redrive.triage import Advice, ClusterFacts, Signature, advise_redrive
 
 MOST_RETRIES: Final = 10  # a distribution's last place holds this many and more
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pelops.api.audit.status import AuditedGroupStatus, StreamAuditStatus
-from pelops.api.group.status import ConditionStatus
+from pelops.api.audit.audit_status_model import AuditedGroupStatus, StreamAuditStatus
+from pelops.api.group.group_status_model import ConditionStatus
 from pelops.domain.condition import Condition
 from pelops.policy.status.reasons import ConditionType, Reason
 

@@ -21,9 +21,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import OwnerMatch
-from pelops.domain.observation import ConsumerObservation, GroupObservation, StreamObservation
+from pelops.domain.recovery import OwnerMatch
 from pelops.domain.state import Loss, LossCause, Totals
+from pelops.domain.stream_observation import (
+    ConsumerObservation,
+    GroupObservation,
+    StreamObservation,
+)
 from pelops.domain.workload import PodObservation
 from pelops.policy.group.position import LastSeen, happened_since, was_made_since
 

@@ -1,15 +1,20 @@
-"""What a consumer group still lacks in Redis, and who may give it that.
+"""What a consumer group still lacks in Redis, and which resource may act on it.
 
-The script that applies the plan looks again and refuses what no longer holds, so an outdated plan
+The script that applies the plan checks again and refuses what no longer holds, so an outdated plan
 does nothing.
 
 With `Retain` there is no finalizer and nothing to wait for. With `Delete` the finalizer holds the
 resource while Redis is asked to drop the group; when that cannot be done within the patience, the
 resource goes all the same and an event says what was left behind.
+
+Of several resources that name one target, the one that runs it acts, else the oldest. Two resources
+on one consumer group are told apart in Redis, where the ownership record names the owner; that also
+covers two operators and two spellings of one address.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -18,8 +23,8 @@ from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
-from pelops.domain.observation import StreamObservation
-from pelops.domain.ownership import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.state import OWNERSHIP_LIFETIME, OwnerRecord, OwnershipRecord
+from pelops.domain.stream_observation import StreamObservation
 from pelops.policy.status.reasons import Reason
 
 
@@ -216,4 +221,31 @@ def decide_cleanup(
         )
     return CleanupDecision(
         action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="destroying the group"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Claim:
+    """One resource's wish to act. The smallest acts: who runs the target, else the oldest."""
+
+    is_guest: bool = True  # names the target; False: runs it by its own template
+    created: str  # RFC 3339 in UTC: sorts as text
+    uid: str
+    namespace: str
+    name: str
+
+
+def decide_target_owner(own: Claim, claims: Iterable[Claim], *, target: str) -> Finding | None:
+    """None when this resource may act on the target, else who does."""
+    first = min([own, *claims])
+    if first.uid == own.uid:
+        return None
+    why = "is older and acts" if first.is_guest else "runs it"
+    return Finding(
+        reason=Reason.CONFLICT,
+        message=(
+            f"{target} is the target of {first.namespace}/{first.name} as well, which {why}; "
+            "name another target, or delete one of the two resources"
+        ),
+        is_terminal=True,
     )

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from pelops.api.group.dead_letter import RetentionSpec
+from pelops.api.group.recovery import RetentionSpec
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import StreamObservation
+from pelops.domain.stream_observation import StreamObservation
 
 # Whole nodes of a stream are removed, of 100 entries unless the server is informed otherwise.
 _NODE: Final = 100

@@ -41,8 +41,7 @@ from typing import Final
 
 from pelops.domain.backoff import backoff_s
 from pelops.domain.entry_id import EntryId
-from pelops.domain.liveness import Death
-from pelops.domain.recovery import Action, RetryBatch, Suspect, read_ids
+from pelops.domain.recovery import Action, Death, RetryBatch, Suspect, read_ids
 
 MOST_ATTEMPTS: Final = 999_999  # what the six digits of _retry_count hold
 MOST_PARALLEL: Final = 1_000  # entries of a retry batch that others may join

@@ -1,4 +1,4 @@
-"""Which entries belong to processes that certainly are no more.
+"""Which entries belong to processes that certainly are no more, and how these processes ended.
 
 Pod evidence is a cutoff, not a verdict: a time on the Redis server's clock before which no process
 that could hold an entry was given anything and still lives. A doubt gives no cutoff; then only idle
@@ -14,39 +14,125 @@ clock and Redis'::
     its former one of the same name has ended            its own start - S
     gone, and nobody saw the end                         t0 once its node must have ended it
 
-Kubernetes cutoffs times to whole seconds, hence the second. Without a container's name the smallest
+Kubernetes cuts times to whole seconds, hence the second. Without a container's name the smallest
 of all containers counts, and every one of them must have restarted.
 
 Most pods are seen to end: their kubelet reports it before the last of them is removed. A pod that
 was deleted by force, or while nobody watched, may live on. It counts as dead when its node has had
 the time to end it: a kubelet that reports has ended what the API server no longer names.
+
+S is measured, from the Leases that kubelets renew. The time at which a container started stands on
+the node's clock; which entries its process could hold stands on Redis'. If the node's clock runs
+ahead, the start seems later than it was, and an entry that the new process was given would seem
+older than the process: entries of a live worker would be recovered. So the cutoff must be earlier
+by at least as much as the clock runs ahead::
+
+    node's clock   ------ renewTime ------------------------
+    Redis' clock   --------- renewed ---- read -------------      renewed is not known, but
+                             |<- age  ->|                         0 <= age <= a lease period
+
+    ahead = renewTime - renewed = renewTime - read + age
+
+Every sample `renewTime - read` is thus a lower bound, whatever happened on the way, and while the
+kubelet renews as it should, one lease period more is an upper bound. The greatest sample is the
+nearest to the truth. One that is not above zero proves nothing: the default then stands, which an
+installation's own time synchronisation must keep. A clock that runs behind only makes the cutoff
+earlier than it need be: an entry moves later, and nobody is recovered prematurely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from pelops.domain.liveness import (
-    Cutoff,
-    Death,
-    FormerPod,
-    LivenessReason,
-    PodEvidence,
-    no_cutoff,
-)
+from pelops.domain.recovery import Cutoff, Death, FormerPod, LivenessReason, PodEvidence, no_cutoff
 from pelops.domain.workload import ContainerObservation, NodeObservation, PodObservation
-from pelops.policy.recovery.pod_end import (
-    FINAL_PHASES,
-    SECOND,
-    are_all_terminated,
-    decide_death,
-    ended_once,
-    has_ended,
-    worst,
-)
+
+SECOND: Final = timedelta(seconds=1)  # what times lose where they are written
+FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
+PLANNED_EXITS: Final = frozenset({0, 143})  # 128 + SIGTERM
+
+
+def has_ended(pod: PodObservation) -> bool:
+    """Whether a kubelet said that nothing of this pod runs, and nothing will.
+
+    The phase alone may be written by others. Containers alone are not enough either: one that
+    ended may have been started again before anybody was reported.
+    """
+    is_final = pod.phase in FINAL_PHASES and not pod.is_collected
+    return is_final and are_all_terminated(pod)
+
+
+def could_be_dead(pod: PodObservation) -> bool:
+    """Whether a process of this pod may have ended, so that a live look is worth its price."""
+    return pod.phase in FINAL_PHASES or any(map(ended_once, pod.containers))
+
+
+def is_end(before: PodObservation, after: PodObservation) -> bool:
+    """Whether a process ended between two states of one pod, or its pod came to its last phase."""
+    if after.phase in FINAL_PHASES and before.phase not in FINAL_PHASES:
+        return True
+    known = {one.name: one for one in before.containers}
+    return any(_ended(known.get(one.name), one) for one in after.containers)
+
+
+def are_all_terminated(pod: PodObservation) -> bool:
+    """Whether every container was reported as ended; they may be started again."""
+    return bool(pod.containers) and all(one.state == "terminated" for one in pod.containers)
+
+
+def ended_once(one: ContainerObservation) -> bool:
+    """Whether a process of this container ended, this one or an earlier one."""
+    return one.state == "terminated" or one.has_restarted
+
+
+def decide_death(
+    pod: PodObservation, readers: Sequence[ContainerObservation], *, skew: timedelta
+) -> Death:
+    """How the last process of these containers ended, as far as it did."""
+    if pod.is_disrupted:
+        return Death.PLANNED
+    if pod.deletion_requested is not None and all(
+        _ended_after(one, pod.deletion_requested, skew) for one in readers
+    ):
+        return Death.PLANNED
+    return worst([_death_of_container(one) for one in readers])
+
+
+def worst(deaths: Sequence[Death]) -> Death:
+    """The gravest of these: a crash, then an end that nobody explains."""
+    if Death.CRASHED in deaths:
+        return Death.CRASHED
+    return Death.PLANNED if deaths and set(deaths) == {Death.PLANNED} else Death.KILLED
+
+
+def _ended(before: ContainerObservation | None, after: ContainerObservation) -> bool:
+    if before is None:
+        return False
+    if after.restarts > before.restarts:
+        return True
+    is_running = after.state in ("running", "unknown")
+    return not is_running and before.state != after.state and ended_once(after)
+
+
+def _ended_after(one: ContainerObservation, requested: datetime, skew: timedelta) -> bool:
+    if one.state != "terminated" or one.finished is None:
+        return True
+    # Two clocks wrote the times: an end on request is believed within their difference.
+    slack = SECOND + (skew if one.exit_code in PLANNED_EXITS else timedelta())
+    return one.finished + slack >= requested
+
+
+def _death_of_container(one: ContainerObservation) -> Death:
+    has_ended_now = one.state == "terminated"
+    code = one.exit_code if has_ended_now else one.last_exit_code
+    reason = one.reason if has_ended_now else one.last_reason
+    if code is None or (code == 137 and reason != "OOMKilled"):
+        return Death.KILLED
+    return Death.CRASHED
+
 
 # A node that is cut off still counts as Ready for 50 s (node-monitor-grace-period) and 5 s until
 # the next look at it: only a node that is Ready after that has certainly heard of the deletion.
@@ -321,3 +407,48 @@ def _death_of_latest(formers: Sequence[FormerPod], moment: _Moment) -> Death:
     # What earlier ones left has long been recovered.
     last = max(formers, key=lambda former: former.absent_since, default=None)
     return _death(last.last, moment) if last is not None and last.last else Death.KILLED
+
+
+LEASE_PERIOD: Final = timedelta(seconds=10)  # a kubelet renews after a quarter of its lease of 40 s
+KEPT: Final = timedelta(hours=1)  # a clock that was set right is believed after this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockSample:
+    """One reading of a node's Lease."""
+
+    renewed: datetime  # renewTime, on the node's clock
+    read: datetime  # Redis' time when the Lease had been read, so after the renewal
+
+    @property
+    def ahead(self) -> timedelta:
+        """How far ahead of Redis the node's clock is at least; negative proves nothing."""
+        return self.renewed - self.read
+
+
+def remember_sample(samples: Iterable[ClockSample], latest: ClockSample) -> tuple[ClockSample, ...]:
+    """The samples that still can decide: not older than an hour, and not surpassed by a later one.
+
+    Their `ahead` falls from the first to the last.
+    """
+    known = (sample for sample in samples if _is_kept(sample, latest.read))
+    return (*(sample for sample in known if sample.ahead > latest.ahead), latest)
+
+
+def decide_allowance(
+    samples: Iterable[ClockSample], now: datetime, *, default: timedelta
+) -> timedelta:
+    """By how much a cutoff from this node's clock must be earlier; `now` is Redis' time.
+
+    The default, unless a sample of the last hour proves that the clock runs ahead: then by how
+    much, a lease period, and the default for what neither can tell.
+    """
+    proven = max(
+        (sample.ahead for sample in samples if _is_kept(sample, now)), default=timedelta(0)
+    )
+    return default if proven <= timedelta(0) else proven + LEASE_PERIOD + default
+
+
+def _is_kept(sample: ClockSample, now: datetime) -> bool:
+    # Redis' own clock may go back, at a failover: a sample of the far future counts as old.
+    return abs(now - sample.read) <= KEPT

@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from pelops.domain.liveness import GonePod, OwnerMatch
+from pelops.domain.recovery import GonePod, OwnerMatch
 from pelops.domain.workload import PodObservation
 
 _UID: Final = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"

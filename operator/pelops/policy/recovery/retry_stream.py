@@ -14,7 +14,7 @@ from typing import Final
 
 from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy
 from pelops.domain.entry_id import EntryId
-from pelops.domain.observation import RetryObservation, StreamObservation
+from pelops.domain.stream_observation import RetryObservation, StreamObservation
 
 NOTED_AFTER: Final = timedelta(seconds=5)  # a copy that waits for less is not worth a note
 UNREAD_AFTER: Final = timedelta(seconds=30)  # from the note on

@@ -1,7 +1,11 @@
 """How soon a group is scanned again: by its interval, or earlier when something is about to happen.
 
-While suspects wait for each other it is looked at quickly at first, since most are done with in no
+While suspects wait for each other it is scanned quickly at first, since most are done with in no
 time, and ever more rarely while nothing changes.
+
+Offers to workers that claim call for a scan as well. An offer that nobody takes recovers nothing.
+It waits in the offer stream until a worker reads it, so it is repeated only in case that it was
+read and lost: by a worker that died before it claimed.
 """
 
 from __future__ import annotations
@@ -9,6 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+from pelops.domain.recovery import Offers
 
 SOON: Final = timedelta(milliseconds=250)  # while suspects wait for each other
 RECHECK: Final = timedelta(seconds=1)  # while only the age of entries is in doubt
@@ -82,3 +88,33 @@ def next_scan(
     """
     factor = 1.0 + 0.1 * jitter + 0.15 * rank
     return max(interval * factor - (now - scanned_at), SOON)
+
+
+FIRST_PAUSE: Final = timedelta(
+    seconds=5
+)  # before the first repetition; then twice as long each time
+LONGEST_PAUSE: Final = timedelta(minutes=5)
+NOT_TAKEN_AFTER: Final = timedelta(seconds=30)
+SOONEST: Final = timedelta(milliseconds=250)
+
+
+def is_not_taken(offers: Offers) -> bool:
+    """Whether no worker takes offers: one waits for long, and nothing was taken meanwhile.
+
+    Workers that are busy with long handlers take some now and then.
+    """
+    if offers.oldest is None or offers.now - offers.oldest < NOT_TAKEN_AFTER:
+        return False
+    # A time in the future was written before the clock went back, and counts as none.
+    taken_at = offers.taken_at
+    is_recent = taken_at is not None and timedelta() <= offers.now - taken_at < NOT_TAKEN_AFTER
+    return not is_recent
+
+
+def until_next_scan(offers: Offers) -> timedelta | None:
+    """How long until the offers are worth a look; None when none is open."""
+    if offers.oldest is None or offers.due is None:
+        return None
+    reported_at = max(offers.oldest, offers.taken_at or offers.oldest) + NOT_TAKEN_AFTER
+    looks = [offers.due, *([reported_at] if reported_at > offers.now else [])]
+    return max(min(looks) - offers.now, SOONEST)

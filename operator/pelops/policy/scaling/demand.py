@@ -7,10 +7,9 @@ from math import ceil
 from typing import Final
 
 from pelops.api.group.scaling import ScalingSpec
-from pelops.domain.observation import StreamObservation
+from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
-from pelops.policy.scaling.measurement import Backlog, Rates
-from pelops.policy.scaling.rates import Meter
+from pelops.policy.scaling.measurement import Backlog, Meter, Rates
 
 # A fleet that is busy all the time has no room for chance: entries do not come evenly.
 MOST_BUSY: Final = 0.85

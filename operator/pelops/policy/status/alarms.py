@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelops.api.group.status import ConditionStatus
+from pelops.api.group.group_status_model import ConditionStatus
 from pelops.domain.condition import Condition, render_time
 from pelops.domain.state import Loss, LossCause
 from pelops.policy.audit.notices import decide_audit_alarms
-from pelops.policy.recovery.offers import NOT_TAKEN_AFTER
 from pelops.policy.recovery.retry_stream import UNREAD_AFTER, find_left, is_unread, may_return
+from pelops.policy.recovery.scan_interval import NOT_TAKEN_AFTER
 from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ALARMS, ConditionType, Reason
 

@@ -9,21 +9,203 @@
     Suspended       present when spec.suspend is true
     the alarms      present while they hold, with no effect on Ready
 
-The first problem in this order is the one that Ready tells.
+Ready reports the first problem in this order.
+
+A message contains facts and never a number that moves: else every entry would cost a write. What
+cannot change before somebody acts is decided here, at once; the rest the last scan reported.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy, RequeueTo, RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.domain.condition import Condition, Finding
+from pelops.domain.condition import MESSAGE_LIMIT, Condition, Finding, Truth
+from pelops.domain.locks import lock_slot_problem
+from pelops.domain.naming import GroupKeys
+from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import PodObservation, WorkloadObservation
+from pelops.errors import InvalidSpec
 from pelops.policy.scaling.decision import NOT_DECIDED
 from pelops.policy.status.alarms import decide_alarms
-from pelops.policy.status.facts import Facts
+from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType, Reason, fit_reason
-from pelops.policy.status.recovery_health import decide_upkeep
+
+CLUSTER: Final = "Cluster"
+_SUSPENDED: Final = "spec.suspend is true"
+
+
+def decide_upkeep(facts: Facts) -> list[Condition]:
+    """RecoveryHealthy and RetentionActive, each when it was asked for."""
+    asked = []
+    if facts.recovers:
+        asked.append(_recovery(facts))
+    if facts.resource.spec.retention is not None:
+        asked.append(_retention(facts, facts.resource.spec.retention))
+    return asked
+
+
+def find_refusal(
+    recovery: RecoverySpec, keys: GroupKeys, stream: StreamObservation, *, is_cluster: bool
+) -> Finding | None:
+    """Why nothing can be recovered before somebody changes something; None when it can."""
+    return (
+        _duplicates(recovery, stream)
+        or _position_ahead(keys, stream)
+        or (_locks_unusable(recovery, keys) if is_cluster else None)
+    )
+
+
+def _recovery(facts: Facts) -> Condition:
+    kind, spec = ConditionType.RECOVERY_HEALTHY, facts.resource.spec
+    problem = _not_possible(facts, "Stuck entries wait") or _refusal(facts)
+    if problem is not None:
+        return _condition(kind, "False", problem)
+    if spec.suspend:
+        message = f"{_SUSPENDED}: stuck entries are only counted"
+        return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
+    reported = _reported(facts)
+    if reported is not None:
+        # Events about locks only make recovery quicker: without them all works.
+        is_fine = reported.reason == Reason.EXPIRY_EVENTS_UNSEEN
+        return _condition(kind, "True" if is_fine else "False", reported)
+    if facts.offers_fail:
+        message = (
+            "Stuck entries stay where they are: they are on offer to workers that claim, and none "
+            "takes them. See the condition OffersNotTaken"
+        )
+        return _condition(kind, "False", Finding(reason=Reason.OFFERS_NOT_TAKEN, message=message))
+    message = _describe(spec.recovery, facts.keys)
+    return _condition(kind, "True", Finding(reason=Reason.SCANNING, message=message))
+
+
+def _retention(facts: Facts, retention: RetentionSpec) -> Condition:
+    kind = ConditionType.RETENTION_ACTIVE
+    problem = _not_possible(facts, "Nothing is trimmed")
+    if problem is not None:
+        return _condition(kind, "False", problem)
+    if facts.resource.spec.suspend:
+        message = f"{_SUSPENDED}: nothing is trimmed"
+        return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
+    message = (
+        f"Entries go {_limits(retention)}, once no group needs them; of two resources on one "
+        "stream "
+        "the larger limits hold"
+    )
+    return _condition(kind, "True", Finding(reason=Reason.TRIMMING, message=message))
+
+
+def _not_possible(facts: Facts, consequence: str) -> Finding | None:
+    message = f"{consequence}: see the condition GroupReady"
+    if facts.redis_problem is not None:
+        return Finding(reason=facts.redis_problem.reason, message=message)
+    if facts.keys is None or not facts.is_group_ready:
+        return Finding(reason=Reason.WAITING_FOR_GROUP, message=message)
+    return None
+
+
+def _refusal(facts: Facts) -> Finding | None:
+    if facts.keys is None or facts.stream is None:
+        return None
+    is_cluster = facts.topology == CLUSTER
+    recovery = facts.resource.spec.recovery
+    return find_refusal(recovery, facts.keys, facts.stream, is_cluster=is_cluster)
+
+
+def _reported(facts: Facts) -> Finding | None:
+    report = facts.state.report
+    # The look of this turn counts the groups itself, and later than the last scan did.
+    if report.reason in ("", Reason.REQUEUE_WOULD_DUPLICATE):
+        return None
+    return Finding(
+        reason=fit_reason(report.reason, otherwise=Reason.UNEXPECTED_ERROR),
+        message=printable(report.message, MESSAGE_LIMIT)
+        or "The last scan ended early; the operator's log says why",
+    )
+
+
+def _duplicates(recovery: RecoverySpec, stream: StreamObservation) -> Finding | None:
+    if not _requeues_to_stream(recovery) or stream.groups <= 1:
+        return None
+    return Finding(
+        reason=Reason.REQUEUE_WOULD_DUPLICATE,
+        message=(
+            "The stream has other groups, and each would be given every copy as well, so stuck "
+            "entries stay where they are. Set spec.recovery.requeueTo: RetryStream (a stream of "
+            "this group alone, which the workers name in the same XREADGROUP), or "
+            "spec.recovery.strategy: Release (for workers that claim, such as those of the SDK)"
+        ),
+        is_terminal=True,
+    )
+
+
+def _position_ahead(keys: GroupKeys, stream: StreamObservation) -> Finding | None:
+    group = stream.group
+    if group is None or group.last_delivered_id <= stream.last_generated_id:
+        return None
+    return Finding(
+        reason=Reason.POSITION_AHEAD,
+        message=(
+            f"Group {keys.group} stands at {group.last_delivered_id}, ahead of the stream's end: "
+            "what is added below that is never delivered, so nothing is recovered. Somebody set "
+            "the position or made the stream anew, or a clock went back. Set the group to the ID "
+            f"after which delivery shall go on: XGROUP SETID {keys.stream} {keys.group} ID "
+            "(0 delivers all that the stream holds)"
+        ),
+        is_terminal=True,
+    )
+
+
+def _locks_unusable(recovery: RecoverySpec, keys: GroupKeys) -> Finding | None:
+    if recovery.locks is None:
+        return None
+    try:
+        problem = lock_slot_problem(recovery.locks.key_template, keys)
+    except InvalidSpec as error:
+        problem = str(error)
+    if problem is None:
+        return None
+    message = (
+        f"spec.recovery.locks: {problem}. A lock that cannot be seen is not taken for free: "
+        "nothing is recovered"
+    )
+    return Finding(reason=Reason.LOCKS_UNUSABLE, message=message, is_terminal=True)
+
+
+def _requeues_to_stream(recovery: RecoverySpec) -> bool:
+    is_requeue = recovery.strategy is RecoveryStrategy.REQUEUE
+    return is_requeue and recovery.requeue_to is RequeueTo.STREAM
+
+
+def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
+    limit = recovery.processing_timeout_seconds
+    freed = f"at once when their worker's pod is gone, else after {limit} s without a sign of life"
+    if recovery.locks is not None:
+        freed = f"{freed}, or {recovery.lock_free_seconds} s without their lock"
+    return f"Stuck entries are {_destination(recovery, keys)}: {freed}"
+
+
+def _destination(recovery: RecoverySpec, keys: GroupKeys | None) -> str:
+    if recovery.strategy is RecoveryStrategy.RELEASE:
+        return "offered to workers that claim"
+    if _requeues_to_stream(recovery) or keys is None:
+        return "copied to the end of the stream"
+    return f"copied to {keys.retry}, which the workers must read as well"
+
+
+def _limits(retention: RetentionSpec) -> str:
+    limits = []
+    if retention.max_length is not None:
+        limits.append(f"beyond {retention.max_length} entries")
+    if retention.max_age_seconds is not None:
+        limits.append(f"after {retention.max_age_seconds} s")
+    return " or ".join(limits)
+
+
+def _condition(kind: str, status: Truth, finding: Finding) -> Condition:
+    return Condition(type=kind, status=status, reason=finding.reason, message=finding.message)
+
 
 # Why nobody decides the number of workers, and Ready does not suffer.
 _UNSCALED_AND_WELL: Final = frozenset({Reason.SCALING_OFF, Reason.SUSPENDED, Reason.HOLDING})

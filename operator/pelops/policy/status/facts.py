@@ -9,8 +9,8 @@ from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import Finding, shorten
 from pelops.domain.naming import GroupKeys
-from pelops.domain.observation import StreamObservation
 from pelops.domain.state import GroupState
+from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.scaling.decision import ScalingDecision

@@ -29,8 +29,8 @@ from pelops.errors import InvalidSpec, PelopsError
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.redis_streams.group.observation import wrong_type
-from pelops.redis_streams.recovery.scan import raise_refusal
+from pelops.redis_streams.group.group_observation import wrong_type
+from pelops.redis_streams.recovery.scan_calls import raise_refusal
 
 _RECORD: Final = load_script("record_audit")
 _FORGET: Final = load_script("forget_audit")

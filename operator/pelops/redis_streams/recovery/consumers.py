@@ -12,14 +12,14 @@ from pelops.errors import NoSuchGroup, RedisError
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
-from pelops.redis_streams.recovery.actions import ScanContext
-from pelops.redis_streams.recovery.scan import (
+from pelops.redis_streams.recovery.scan_calls import (
     MILLISECOND,
     decode_name,
     encode_name,
     instant,
     raise_refusal,
 )
+from pelops.redis_streams.recovery.stuck_entries import ScanContext
 
 _REMOVE: Final = load_script("remove_consumer")
 _PROGRESS: Final = load_script("observe_progress")

@@ -1,4 +1,4 @@
-"""Carrying out what was decided about suspects: tried again, given up, or offered to others."""
+"""Suspects: tried again, given up, or offered to others, as decided; what became of the offers."""
 
 from __future__ import annotations
 
@@ -7,19 +7,26 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.recovery import FINISHED, PARALLEL, EntryVerdict, write_ids
+from pelops.domain.recovery import FINISHED, PARALLEL, EntryVerdict, Offers, write_ids
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
-from pelops.policy.recovery.offers import FIRST_PAUSE
+from pelops.policy.recovery.scan_interval import FIRST_PAUSE, LONGEST_PAUSE
 from pelops.redis_core.commands import Part
-from pelops.redis_core.scripts import load_script
+from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
-from pelops.redis_streams.recovery.actions import (
+from pelops.redis_streams.recovery.scan_calls import (
+    MILLISECOND,
+    decode_name,
+    encode_name,
+    instant,
+    raise_refusal,
+    to_ms,
+)
+from pelops.redis_streams.recovery.stuck_entries import (
     ScanContext,
     ms_or_zero,
     raise_act_refusal,
     read_stays,
 )
-from pelops.redis_streams.recovery.scan import MILLISECOND, decode_name, encode_name, to_ms
 
 _SETTLE: Final = load_script("settle_suspects")
 _OFFER: Final = load_script("offer_entries")
@@ -177,3 +184,48 @@ def _decided(plan: AttemptPlan, owner: OwnerPlan) -> dict[str, Part]:
         "resolved": write_ids(plan.resolved),
         "co_failed_ms": ms_or_zero(owner.co_failed),
     }
+
+
+_REVIEW: Final = load_script("review_offers")
+MOST: Final = 300  # entries that one call looks at: about a millisecond
+
+
+async def review_offers(server: Server, act: ScanContext, *, withdraws: bool) -> Offers:
+    """Count what was taken since the last look, and repeat what is due; or forget all offers.
+
+    Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied. Repeating is safe always.
+    """
+    found: Offers | None = None
+    start, end = "", ""
+    while True:
+        call = _REVIEW.call(
+            act,
+            group=act.keys.group,
+            uid=act.uid,
+            first=start,
+            last=end,
+            most=MOST,
+            pause_ms=FIRST_PAUSE // MILLISECOND,
+            longest_ms=LONGEST_PAUSE // MILLISECOND,
+            withdraws=withdraws,
+        )
+        answer = _REVIEW.read(await server.run(call))
+        raise_refusal(act.keys, answer)
+        some = _read(answer)
+        found = some if found is None else found.plus(some)
+        start, end = answer["first"].decode(), answer["last"].decode()
+        if not start:
+            return found
+
+
+def _read(answer: ScriptAnswer) -> Offers:
+    oldest, due, taken_at = answer["oldest_ms"], answer["due_ms"], answer["taken_ms"]
+    return Offers(
+        now=instant(answer["now_ms"]),
+        taken={one.trigger.decode(): one.entries for one in answer["taken"]},
+        untaken=answer["untaken"],
+        oldest=instant(oldest) if oldest else None,
+        due=instant(due) if due else None,
+        repeated=answer["repeated"],
+        taken_at=instant(taken_at) if taken_at.isdigit() else None,
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from pelops.errors import RedisError
-from pelops.worker.engine.alarm import Alarm
 from pelops.worker.engine.prefetch import FinishRate
-from pelops.worker.engine.shared import Shared
+from pelops.worker.engine.shared import Alarm, Shared
 from pelops.worker.server.adapter import Delivered
 
 _PATIENCE_S = 0.05  # beside what the adapter itself waits after a refusal

@@ -1,19 +1,87 @@
-"""What all loops of one worker share."""
+"""What all loops of one worker share: its parts, its clock, alarms, and complaints of refusals."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from typing import Final
 
-from pelops.worker.engine.clock import Clock
-from pelops.worker.engine.deliveries import Receiving
-from pelops.worker.engine.in_flight import InFlight
-from pelops.worker.engine.key_order import OrderBy
+from pelops.worker.engine.in_flight import InFlight, OrderBy
 from pelops.worker.engine.observer import Observer
-from pelops.worker.engine.prefetch import Prefetcher
-from pelops.worker.engine.refusals import Complaints
+from pelops.worker.engine.prefetch import Prefetcher, Receiving
 from pelops.worker.entry import Terms
-from pelops.worker.server.adapter import GroupAdapter
+from pelops.worker.server.adapter import GroupAdapter, NameTaken
 from pelops.worker.settings import WorkerSettings
+
+Clock = Callable[[], float]
+
+
+# It must go on while the machine sleeps: what was asked before that is old afterwards.
+steady: Clock = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
+
+
+log = logging.getLogger("pelops.worker")
+
+_AGAIN_S: Final = 30.0
+_LAPSES_S: Final = 5.0
+
+
+class Complaints:
+    """Refusals by what was asked."""
+
+    def __init__(self, observer: Observer, clock: Clock) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._said: dict[str, _Said] = {}
+
+    @property
+    def current(self) -> list[str]:
+        """What is refused at present, and why."""
+        now_s = self._clock()
+        for what in [what for what, said in self._said.items() if said.until_s <= now_s]:
+            self.end(what)
+        return [
+            f"{what}: {said.why}" for what, said in sorted(self._said.items(), key=itemgetter(0))
+        ]
+
+    def hear(self, what: str, error: BaseException) -> None:
+        """Redis did not do this."""
+        self._observer.refused(what, error)
+        # Heard again and again by whatever is asked, as long as it lasts.
+        lasts_s = math.inf
+        if isinstance(error, NameTaken):
+            what, lasts_s = "name", _LAPSES_S
+        now_s, former = self._clock(), self._said.get(what)
+        about = (type(error), getattr(error, "command", None), getattr(error, "key", None))
+        said = _Said(about, f"{type(error).__name__}: {error}", now_s, now_s + lasts_s)
+        if former is not None and former.about == about and now_s - former.at_s < _AGAIN_S:
+            said.at_s = former.at_s
+        else:
+            log.warning("%s: %s; trying on", what, said.why)
+        self._said[what] = said
+
+    def end(self, what: str) -> None:
+        """Redis does it."""
+        if self._said.pop(what, None) is not None:
+            log.info("%s: works again", what)
+
+
+@dataclass(slots=True)
+class _Said:
+    about: tuple[object, ...]  # the same as long as this is: then it is not said again so soon
+    why: str
+    at_s: float
+    until_s: float  # it is over then, if it is not heard again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +123,31 @@ def build_shared(
         prefetcher=prefetcher,
         receiving=Receiving(in_flight, terms, prefetcher.sizes, observer),
     )
+
+
+class Alarm:
+    """One task waits, anybody may ring. Cheaper than `wait_for`, which makes a task each time."""
+
+    def __init__(self) -> None:
+        self._future: asyncio.Future[None] | None = None
+        self._is_ringing = False
+
+    def ring(self) -> None:
+        """End the wait, or the next one if nobody waits."""
+        self._is_ringing = True
+        future = self._future
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a ring, at most so long."""
+        if not self._is_ringing and seconds > 0:
+            loop = asyncio.get_running_loop()
+            self._future = loop.create_future()
+            timer = loop.call_later(seconds, self.ring)
+            try:
+                await self._future
+            finally:
+                timer.cancel()
+                self._future = None
+        self._is_ringing = False

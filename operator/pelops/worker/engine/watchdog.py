@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pelops.errors import PelopsError
-from pelops.worker.engine.acknowledgements import REFRESH_AT, by_key
+from pelops.worker.engine.exchange import REFRESH_AT, by_key
 from pelops.worker.engine.shared import Shared
 from pelops.worker.entry import Entry
 from pelops.worker.server.adapter import GroupAdapter, Outgoing

@@ -8,8 +8,7 @@ from typing import Final
 from pelops.errors import PelopsError, RedisError
 from pelops.redis_core.transport import Reply
 from pelops.worker.server.adapter import Exchanged, Ids, Outgoing
-from pelops.worker.server.names import Names
-from pelops.worker.server.scripts import Parts, worker_script
+from pelops.worker.server.script_commands import Names, Parts, worker_script
 
 _IDS_PER_SCRIPT: Final = 1000  # a call from Lua takes 7,999 arguments at most
 

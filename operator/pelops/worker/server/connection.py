@@ -1,4 +1,7 @@
-"""A link that knows its way: redirects followed, scripts sent where they are missing."""
+"""Commands to the node that holds the group's keys, which all lie in one slot.
+
+Redirects are followed, and scripts are sent where they are missing.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,98 @@ from collections.abc import Sequence
 from typing import Final
 
 from redis import exceptions
+from redis.exceptions import ClusterDownError
 
-from pelops.domain.endpoint import RedisEndpoint
-from pelops.errors import NoSuchGroup, OutOfMemory, PelopsError, RedisUnavailable
+from pelops.domain.endpoint import Node, RedisEndpoint
+from pelops.errors import (
+    AuthenticationFailed,
+    NoSuchGroup,
+    OutOfMemory,
+    PelopsError,
+    RedisUnavailable,
+)
 from pelops.redis_core.errors import translate_reply
-from pelops.redis_core.slots import Redirect, key_slot, redirect_of
+from pelops.redis_core.hash_slots import SLOT_MAP, Redirect, SlotMap, key_slot, redirect_of
+from pelops.redis_core.sentinel import MasterFinder
 from pelops.redis_core.tls import build_ssl_context
-from pelops.redis_core.transport import ANSWER_TIMEOUT_S, Login, Reply
-from pelops.worker.server.link import Link
-from pelops.worker.server.location import Whereabouts
+from pelops.redis_core.transport import ANSWER_TIMEOUT_S, Command, Locate, Login, NodeChannel, Reply
 from pelops.worker.server.refusals import VALID_S, Refusals, is_vague
-from pelops.worker.server.scripts import Parts, with_text
+from pelops.worker.server.script_commands import Parts, with_text
+from pelops.worker.server.streamed_connection import Link
+
+_ASK_SLOTS: Final = Command(parts=SLOT_MAP)
+
+
+class Whereabouts:
+    """Asked whenever a connection is made; told when a server says where to go."""
+
+    def __init__(self, endpoint: RedisEndpoint, slot: int, login: Login) -> None:
+        self._seed = endpoint.node
+        self._slot = slot
+        self._login = login
+        self._finder = (
+            MasterFinder(endpoint, endpoint.sentinel, login) if endpoint.sentinel else None
+        )
+        self._members: list[Node] = []  # of a cluster, the one that answered last first
+        self._is_alone = False  # no cluster, or one that may not be asked: MOVED tells the way
+        self._reported: Node | None = None
+
+    async def __call__(self) -> Node:
+        """The node to connect to. Raises RedisUnavailable when nobody can tell."""
+        if self._finder is not None:
+            return await self._finder()
+        if self._reported is not None:
+            reported, self._reported = (
+                self._reported,
+                None,
+            )  # once: if it is wrong, the others are asked
+            return reported
+        return self._seed if self._is_alone else await self._ask_cluster()
+
+    def follow(self, redirect: Redirect) -> None:
+        """Go where MOVED sent us, with the next connection."""
+        self._reported = redirect.node
+
+    def aside(self, redirect: Redirect) -> Locate:
+        """The way to where ASK sent us, which is nobody's way but this time."""
+        return _at(redirect.node)
+
+    async def _ask_cluster(self) -> Node:
+        problems: list[str] = []
+        # The seed comes last: behind a Service it may be a node that is gone by now.
+        for node in (*self._members, self._seed):
+            try:
+                owner = self._learn(node, await self._slots_of(node))
+            except PelopsError as error:
+                if isinstance(error, AuthenticationFailed) or not self._members:
+                    raise  # the others have the same users, or there are none
+                problems.append(f"{node}: {error}")
+                continue
+            return owner or node
+        raise RedisUnavailable(f"no node of the cluster answers: {'; '.join(problems)}")
+
+    async def _slots_of(self, node: Node) -> Reply:
+        channel = NodeChannel(_at(node), self._login, connections=1)
+        try:
+            return (await channel.exchange([_ASK_SLOTS]))[0]
+        finally:
+            await channel.close()
+
+    def _learn(self, answered: Node, slots: Reply) -> Node | None:
+        if not isinstance(slots, list) or not slots:
+            self._is_alone = not self._members and not isinstance(slots, ClusterDownError)
+            return None
+        found = SlotMap.parse(slots, answered)
+        self._members = list(dict.fromkeys((answered, *found.members())))
+        return found.master_of(self._slot)
+
+
+def _at(node: Node) -> Locate:
+    async def locate() -> Node:
+        return node
+
+    return locate
+
 
 _REDIRECTS: Final = 5
 _ASKING: Final[Parts] = ("ASKING",)

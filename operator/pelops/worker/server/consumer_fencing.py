@@ -18,8 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pelops.worker.server.adapter import Boot, NameTaken
-from pelops.worker.server.names import Names
-from pelops.worker.server.scripts import Parts
+from pelops.worker.server.script_commands import Names, Parts
 
 log = logging.getLogger("pelops.worker")
 

@@ -27,15 +27,12 @@ from pelops.worker.server.adapter import (
     NameTaken,
     Outgoing,
 )
-from pelops.worker.server.claims import Answer, Reading
-from pelops.worker.server.connection import Wire
+from pelops.worker.server.connection import Whereabouts, Wire
 from pelops.worker.server.consumer_fencing import ConsumerNameOwnership
-from pelops.worker.server.history import HistoryReader
-from pelops.worker.server.location import Whereabouts
-from pelops.worker.server.names import Names
-from pelops.worker.server.place import WorkerPlace
+from pelops.worker.server.reads import Answer, HistoryReader, Reading
 from pelops.worker.server.refusals import Refusals
-from pelops.worker.server.scripts import Parts, command_of, worker_script
+from pelops.worker.server.script_commands import Names, Parts, command_of, worker_script
+from pelops.worker.settings import WorkerPlace
 
 
 class RedisAdapter:

@@ -16,8 +16,7 @@ from pelops.redis_core.commands import Need, text_of
 from pelops.redis_core.scripts import find_denied
 from pelops.redis_core.transport import Reply
 from pelops.redis_streams.access import worker_needs
-from pelops.worker.server.names import Names
-from pelops.worker.server.scripts import Parts, command_of, with_text, worker_script
+from pelops.worker.server.script_commands import Names, Parts, command_of, with_text, worker_script
 
 VALID_S: Final = 1.0  # what was found out, while the same is refused again and again
 

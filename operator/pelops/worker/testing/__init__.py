@@ -20,8 +20,8 @@ The worker is the real one; only what stands behind its adapter is not. Time pas
 at once: a run takes as long as its handlers compute, and takes the same course each time.
 """
 
-from pelops.worker.testing.adapter import MemoryAdapter
 from pelops.worker.testing.clock import MovableClock
 from pelops.worker.testing.group import Ended, MemoryGroup, Pending
+from pelops.worker.testing.memory_adapter import MemoryAdapter
 
 __all__ = ["Ended", "MemoryAdapter", "MemoryGroup", "MovableClock", "Pending"]

@@ -11,8 +11,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pelops.pipeline.engine.arrow.types import MOMENT, parse_type
 from pelops.pipeline.engine.arrow.values import (
+    MOMENT,
     Value,
     align,
     cast,
@@ -21,6 +21,7 @@ from pelops.pipeline.engine.arrow.values import (
     compare,
     field_of,
     is_scalar,
+    parse_type,
     spread,
     to_python,
 )

@@ -11,14 +11,15 @@ import pyarrow.compute as pc
 from pelops.pipeline.engine.arrow import functions
 from pelops.pipeline.engine.arrow.aggregation import group_rows
 from pelops.pipeline.engine.arrow.column import Column, Scope, as_column, named
-from pelops.pipeline.engine.arrow.types import plain, spark_schema
 from pelops.pipeline.engine.arrow.values import (
     Value,
     align,
     choose,
     is_scalar,
+    plain,
     positions,
     sort_positions,
+    spark_schema,
     spread,
     to_python,
 )

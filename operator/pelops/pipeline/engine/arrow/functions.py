@@ -30,13 +30,14 @@ from pelops.pipeline.engine.arrow.column import (
     named,
     texts,
 )
-from pelops.pipeline.engine.arrow.types import MOMENT, parse_return
 from pelops.pipeline.engine.arrow.values import (
+    MOMENT,
     Value,
     align,
     cast,
     choose,
     is_all_null,
+    parse_return,
     to_python,
 )
 

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from pelops.pipeline.archive.footers import SCHEMA
 from pelops.pipeline.engine.arrow.frame import Frame
-from pelops.pipeline.engine.arrow.types import spark_schema
-from pelops.pipeline.engine.arrow.values import Value, is_scalar, spread
+from pelops.pipeline.engine.arrow.values import Value, is_scalar, spark_schema, spread
 
 _COMPRESSION: Final = "zstd"
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from pelops.pipeline.archive.local_files import is_local, plain_path
 from pelops.pipeline.engine.arrow.frame import Frame
-from pelops.pipeline.engine.arrow.types import parse_schema, spark_schema
+from pelops.pipeline.engine.arrow.values import parse_schema, spark_schema
 from pelops.pipeline.errors import ArchiveUnusable
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 -- include: entry
 -- include: letter_fields
 -- Writing a dead letter: the entry's own pairs, then what is known of it, as declared in
--- pelops/domain/dead_letters.py.
+-- pelops/domain/ledger.py.
 
 local WIDEST = 3900 -- pairs; a call from Lua takes 7,999 arguments at most
 

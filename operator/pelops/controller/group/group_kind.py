@@ -1,0 +1,453 @@
+"""StreamConsumerGroups in one replica: their actions, deletion, passes, and the loops beside these.
+
+`GroupActions` chooses the next action for a group, one at a time. `GroupDeletion` destroys or keeps
+the group when its resource goes; deletion never hangs. `GroupKind` is what the runtime calls; it
+starts the loops that recover and scale.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.schema.base import ObjectMeta
+from pelops.controller.group.group_observer import (
+    GroupMemories,
+    GroupMemory,
+    GroupObserver,
+    GroupPart,
+    ObservedGroup,
+    OwnedGroup,
+    identify,
+)
+from pelops.controller.group.group_status import compare, measure_resource, render_status
+from pelops.controller.group.upkeep import UpkeepActions, find_before
+from pelops.controller.group.workload_actions import BudgetActions, WorkloadActions
+from pelops.controller.recovery.lock_expiry import Listening
+from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
+from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
+from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.kind import (
+    Difference,
+    Finalizer,
+    ManagedKind,
+    Pass,
+    PassIntervals,
+    PlannedAction,
+    Services,
+    Status,
+    StatusDecision,
+)
+from pelops.controller.scaling.loop import Scaling, ScalingParts
+from pelops.controller.workload.pods import PodChange
+from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.ledger import CreationReason, GroupCreation
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import Trigger
+from pelops.errors import InvalidSpec, NotFound, PelopsError
+from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
+from pelops.kube.event_recorder import Happening
+from pelops.metrics import QUEUE_DEPTH, RESOURCES, forget_group
+from pelops.policy.audit.notices import AuditNotice
+from pelops.policy.group.losses import find_vanished
+from pelops.policy.group.position import report_creation
+from pelops.policy.group.provisioning import (
+    CleanupAction,
+    CleanupDecision,
+    Lack,
+    decide_cleanup,
+    decide_finalizer,
+    needs_offer_stream,
+    needs_retry_stream,
+    plan_provisioning,
+)
+from pelops.policy.status.conditions import decide_conditions
+from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
+from pelops.redis_streams.group.lifecycle import (
+    DestroyVerdict,
+    destroy_group,
+    provision_group,
+    release_group,
+)
+
+log = logging.getLogger(__name__)
+
+
+FINALIZER = "pelops.dev/group"
+
+
+class GroupActions:
+    """Finds the next action for an observed group."""
+
+    def __init__(
+        self,
+        finalizer: Finalizer,
+        workload: WorkloadActions,
+        upkeep: UpkeepActions,
+        budget: BudgetActions,
+    ) -> None:
+        self._finalizer = finalizer
+        self._workload = workload
+        self._upkeep = upkeep
+        self._budget = budget
+
+    def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
+        """The first thing that is not as it should be, or None. Raises InvalidSpec."""
+        facts = observed.facts
+        if facts.resource.spec.suspend or facts.redis_problem is not None:
+            return None
+        action = self._settle_finalizer(observed) or self._provision(observed, memory)
+        if action is None and facts.is_group_ready:
+            # Workers first: what keeps a group safe must not keep it waiting.
+            return (
+                self._workload.next_action(observed, memory)
+                or self._upkeep.next_action(observed, memory)
+                or self._budget.next_action(observed, memory)
+            )
+        return action
+
+    def _settle_finalizer(self, observed: ObservedGroup) -> PlannedAction | None:
+        resource = observed.facts.resource
+        wanted = decide_finalizer(
+            deletes_group=resource.spec.deletion_policy == "Delete",
+            has_finalizer=self._finalizer.is_on(resource.metadata),
+        )
+        if wanted is None:
+            return None
+
+        async def write() -> None:
+            change = self._finalizer.add if wanted else self._finalizer.remove
+            await change(resource.metadata)
+
+        what = "adding the finalizer" if wanted else "removing the finalizer"
+        return PlannedAction(part=GroupPart.RESOURCE, what=what, do=write)
+
+    def _provision(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
+        facts, server = observed.facts, observed.server
+        if facts.stream is None or facts.keys is None or server is None:
+            return None
+        existed = was_created(observed)
+        plan = plan_provisioning(
+            facts.resource.spec, facts.stream, observed.owner, was_created=existed
+        )
+        if not plan.lacks:
+            return None
+        keys, spec = facts.keys, facts.resource.spec
+        ownership = facts.stream.ownership
+        is_ours = existed or (ownership is not None and ownership.owner.is_same_as(observed.owner))
+        before = find_before(observed, memory) if is_ours else None
+        loss = find_vanished(before, facts.stream)
+
+        async def write() -> Happening | None:
+            provisioned = await provision_group(
+                server,
+                keys,
+                start=plan.start,
+                owner=observed.owner,
+                with_retry=needs_retry_stream(spec),
+                with_offers=needs_offer_stream(spec),
+                existed=existed,
+                newest=before.last_delivered_id if before else None,
+                loss=loss,
+            )
+            if provisioned.creation is not None:
+                memory.holders = None
+                memory.last_seen = None  # a group that was made anew has not gone back
+            return _report_creation(provisioned.creation)
+
+        return PlannedAction(
+            part=GroupPart.GROUP,
+            what=plan.message,
+            do=write,
+            is_routine=plan.lacks == (Lack.OWNERSHIP,),
+        )
+
+
+def _report_creation(creation: GroupCreation | None) -> Happening | None:
+    """A group that was there is made by one replica alone, and that one tells."""
+    if creation is None:
+        return None
+    is_first = creation.why is CreationReason.FIRST
+    return Happening(
+        type="Normal" if is_first else "Warning",
+        reason=Reason.GROUP_CREATED if is_first else Reason.GROUP_RECREATED,
+        action="Provision",
+        note=report_creation(creation),
+        occurrence=str(creation.position),
+    )
+
+
+def was_created(observed: ObservedGroup) -> bool:
+    """Whether the group existed before, as the resource's status remembers."""
+    status = observed.facts.resource.status
+    return bool(status and status.group and status.group.last_delivered_id)
+
+
+class GroupDeletion:
+    """Cleans up after resources that are being deleted and have the finalizer."""
+
+    def __init__(self, observer: GroupObserver) -> None:
+        self._observer = observer
+
+    async def clean_up(
+        self, resource: StreamConsumerGroup, memory: GroupMemory, now: datetime
+    ) -> Happening | None:
+        """Destroy the group if that is asked for: what is reported, None when it was gone.
+
+        Raises PelopsError when it did not work.
+        """
+        decision = decide_cleanup(
+            deletes_group=resource.spec.deletion_policy == "Delete" and not resource.spec.suspend,
+            deleted_at=resource.metadata.deletion_timestamp or now,
+            failure=memory.cleanup_failure,
+            now=now,
+        )
+        note, is_loss = decision.message, False
+        if decision.action is CleanupAction.DESTROY:
+            note, is_loss = await self._destroy(resource, memory.owned)
+        return _happening(decision, note, is_loss=is_loss) if note else None
+
+    async def _destroy(
+        self, resource: StreamConsumerGroup, owned: OwnedGroup | None
+    ) -> tuple[str, bool]:
+        """Destroy the group unless it is another's: what became of it, empty when it was gone, and
+        whether entries went with it that nobody acknowledged.
+        """
+        try:
+            server, keys = await self._observer.connect(resource)
+        except NotFound:
+            # With a whole namespace, the Secret often goes first; the connection is still there.
+            if owned is None or owned.redis != resource.spec.redis:
+                raise
+            server, keys = owned.server, owned.keys
+        destroyed = await destroy_group(server, keys, self._observer.owner_of(resource))
+        if destroyed.verdict is DestroyVerdict.DESTROYED:
+            return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
+        if destroyed.verdict is DestroyVerdict.ABSENT:
+            return "", False  # most often another replica was faster, and reports it
+        return f"Left group {keys.group} alone: this resource does not act on it", False
+
+
+def report_abandoned(problem: str) -> Happening:
+    """A resource goes whose spec cannot be read: nobody can say what to destroy."""
+    note = f"The group stays in Redis, for the spec cannot be read: {problem}"
+    return Happening(type="Warning", reason=Reason.LEFT_BEHIND, action="Delete", note=note)
+
+
+def describe_destroyed(keys: GroupKeys, copies: int) -> str:
+    """What went with the group, and what stays."""
+    note = f"Destroyed group {keys.group}; its stream and dead letters stay"
+    if not copies:
+        return note
+    return (
+        f"{note}. At least {copies} copies of stuck entries in its retry stream {keys.retry} were "
+        "not acknowledged and went with it; as long as the stream holds the originals, a new "
+        "group with startFrom: Beginning delivers them"
+    )
+
+
+def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
+    left_behind = decision.reason is Reason.LEFT_BEHIND
+    return Happening(
+        type="Warning" if left_behind or is_loss else "Normal",
+        reason=Reason.LEFT_BEHIND if left_behind else Reason.GROUP_REMOVED,
+        action="Delete",
+        note=note,
+    )
+
+
+RELEASE_AFTER_S: Final = 1.0
+
+GroupPass = Pass[StreamConsumerGroup, GroupMemory]
+Notices = Callable[[Name], tuple[AuditNotice, ...]]
+
+
+class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
+    """Groups, their workers, their recovery and their scaling."""
+
+    api = STREAM_CONSUMER_GROUP
+    alarms = (*ALARMS, *AUDIT_ALARMS)  # audits report theirs of the groups concerned as well
+    is_required = True
+    workers = 64  # passes mostly wait; one Redis that hangs must not hold up the others
+
+    def __init__(self, services: Services, *, cluster: str, notices: Notices) -> None:
+        """`cluster` identifies this Kubernetes cluster; `notices` is what audits say of a group."""
+        memories = GroupMemories()
+        super().__init__(services.clock, memories)
+        api, clock, settings = services.api, services.clock, services.settings
+        self._settings = settings
+        self._notices = notices
+        cache = self._cache = WorkloadCache(clock, services.cache)
+        targets = Targets(api, cache, clock)
+        observer = GroupObserver(cache, services.connections, targets, cluster=cluster)
+        reporter = Reporter(api, self.api, identity=settings.identity)
+        self.finalizer = Finalizer(api, services.cache, self.api, FINALIZER)
+        self._observer = observer
+        self._deletion = GroupDeletion(observer)
+        self._actions = GroupActions(
+            self.finalizer,
+            WorkloadActions(api, cache, targets),
+            UpkeepActions(api, cache, identity=settings.identity),
+            BudgetActions(api, cache),
+        )
+        self._listening = Listening(observer.connect, self._wake)
+        self._clocks = NodeClocks(api, clock)
+        parts = ScanAdapters(
+            cache=cache,
+            observer=observer,
+            members=services.members,
+            evidence=LivenessEvidence(api, cache, cluster=cluster, clocks=self._clocks),
+            targets=targets,
+            skew=timedelta(seconds=settings.skew_s),
+            reporter=reporter,
+            hears=self._listening.problem,
+            identity=settings.identity,
+        )
+        self._scans = ScanLoop(Scanner(parts, clock), cache, services.members, clock)
+        scaling_parts = ScalingParts(
+            api=api,
+            cache=cache,
+            members=services.members,
+            observer=observer,
+            targets=targets,
+            reporter=reporter,
+            make_due=self.queue.add,
+            note=memories.note,
+        )
+        self._scaling = Scaling(scaling_parts, clock)
+
+    # --- a pass
+
+    def parse(self, manifest: Manifest) -> StreamConsumerGroup:
+        return StreamConsumerGroup.parse(manifest)
+
+    async def observe(self, one: GroupPass) -> ObservedGroup:
+        """What is known, with what audits say, and what this replica has decided if it scales."""
+        observed = await self._observer.observe(one.resource)
+        scaling = observed.facts.scaling
+        if scaling is None and one.rank == 0:
+            scaling = self._scaling.decision(one.name)
+        audits = self._notices(one.name)
+        observed = replace(observed, facts=replace(observed.facts, scaling=scaling, audits=audits))
+        server, keys, memory = observed.server, observed.facts.keys, one.memory
+        if server is not None and keys is not None:
+            if observed.facts.is_group_ready:
+                memory.owned = OwnedGroup(server, keys, observed.owner, one.resource.spec.redis)
+            memory.look_at(identify(one.resource, server, keys))
+        return observed
+
+    def next_action(self, observation: ObservedGroup, one: GroupPass) -> PlannedAction | None:
+        return self._actions.next_action(observation, one.memory)
+
+    def blame(
+        self, observation: ObservedGroup, part: str | None, error: PelopsError
+    ) -> ObservedGroup:
+        return observation.with_problem(GroupPart(part or GroupPart.WORKLOAD), error)
+
+    def decide_status(
+        self, observation: ObservedGroup, one: GroupPass, now: datetime
+    ) -> StatusDecision:
+        facts = observation.facts
+        conditions = decide_conditions(facts)
+        return StatusDecision(
+            status=render_status(facts, conditions, one.previous, now),
+            conditions=conditions,
+            problem=facts.redis_problem or facts.workload_problem,
+        )
+
+    def intervals(self, known: int) -> PassIntervals:
+        """Longer with very many resources, so that one replica keeps up."""
+        return PassIntervals(
+            observe_s=max(self._settings.observe_s, known * 0.01),
+            status_s=max(self._settings.status_s, known * 0.02),
+        )
+
+    # --- the end of a resource
+
+    async def clean_up(self, one: GroupPass, now: datetime) -> Happening | None:
+        return await self._deletion.clean_up(one.resource, one.memory, now)
+
+    def abandon(self, problem: str) -> Happening:
+        return report_abandoned(problem)
+
+    async def release(self, name: Name, manifest: Manifest | None) -> float | None:
+        """Let go of the group of a resource that is gone, so that another may act on it soon.
+
+        Every replica tries; when none can, the hold runs out by itself.
+        """
+        memory = self.memories[name]
+        owned = memory.owned
+        if owned is None or (manifest and manifest["metadata"]["uid"] == owned.owner.uid):
+            return None
+        if not memory.is_leaving:
+            # A replica that has not heard of the deletion yet would take the hold again.
+            memory.is_leaving = True
+            return RELEASE_AFTER_S
+        memory.owned, memory.is_leaving = None, False
+        try:
+            await release_group(owned.server, owned.keys, owned.owner)
+        except PelopsError as error:
+            log.info("cannot let go of the group: %s", error, extra={"resource": "/".join(name)})
+        return None
+
+    def forget(self, name: Name) -> None:
+        forget_group(*name)
+
+    # --- how it is reported
+
+    def compare(self, wished: Status, live: Mapping[str, Any]) -> Difference:
+        return compare(wished, live)
+
+    def measure(self, observation: ObservedGroup, decision: StatusDecision) -> None:
+        measure_resource(observation.facts, is_ready=decision.conditions[0].is_true)
+
+    def count(self, *, waiting: int, known: int) -> None:
+        QUEUE_DEPTH.set(waiting)
+        RESOURCES.set(known)
+
+    # --- what runs beside the passes
+
+    def rank_key(self, metadata: ObjectMeta) -> str:
+        """Without the kind: scans and scaling rank for the same key."""
+        return metadata.key
+
+    def heed(self, kind: Kind, names: set[Name]) -> None:
+        if kind == STREAM_AUDIT:
+            return  # what audits say is shown, and changes nothing else
+        for name in names:
+            self._scans.notice(name)
+            self._scaling.notice(kind, name)
+
+    def loops(self) -> Iterable[Coroutine[Any, Any, None]]:
+        self._cache.listen(self._hear_pod)
+        return (
+            self._scans.run(),
+            self._scaling.run(),
+            self._listening.run(self._listeners),
+        )
+
+    def tidy(self) -> None:
+        self._clocks.prune()
+
+    def _hear_pod(self, change: PodChange) -> None:
+        if change.is_end:
+            for name in change.concerned:
+                self._wake(name, Trigger.POD_DEATH)
+
+    def _wake(self, name: Name, trigger: str) -> None:
+        self._scans.wake(name, Trigger(trigger))
+
+    def _listeners(self) -> Iterator[StreamConsumerGroup]:
+        """The resources that ask for their locks' expiry to be listened for."""
+        for manifest in list(self._cache.resources.values()):
+            locks = ((manifest.get("spec") or {}).get("recovery") or {}).get("locks") or {}
+            if locks.get("keyspaceNotifications"):
+                with contextlib.suppress(InvalidSpec):
+                    yield StreamConsumerGroup.parse(manifest)

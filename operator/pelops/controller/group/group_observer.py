@@ -1,0 +1,406 @@
+"""Everything that a replica knows of a group: one observation, and its memory between passes.
+
+`GroupObserver` reads the Secret, the group and its workers. What cannot be read becomes a problem
+within the facts; only an API server that does not answer is raised, because without it nothing can
+be reported. `GroupMemories` keeps what the next pass compares with. Losing it costs time only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.redis import RedisSpec
+from pelops.controller.runtime.cache import Name, Recent
+from pelops.controller.runtime.connections import Connections, explain_unreachable
+from pelops.controller.runtime.kind import Memory
+from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import WorkloadCache
+from pelops.domain.condition import Finding
+from pelops.domain.naming import GroupKeys, check_slots, derive_keys
+from pelops.domain.state import OwnerRecord
+from pelops.domain.stream_observation import StreamObservation
+from pelops.domain.workload import WorkloadObservation
+from pelops.errors import PelopsError
+from pelops.kube.container_environment import WorkerAccess
+from pelops.policy.group.losses import Holders, find_vanished
+from pelops.policy.group.position import LastSeen, decide_went_back
+from pelops.policy.group.provisioning import (
+    Claim,
+    decide_conflict,
+    decide_target_owner,
+    needs_offer_stream,
+    needs_retry_stream,
+)
+from pelops.policy.scaling.decision import decide_fixed, keep_hands_off
+from pelops.policy.status.diagnosis import diagnose
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import Reason
+from pelops.redis_core.server import Server, Topology
+from pelops.redis_streams.group.group_observation import ObservationRequest, observe_groups
+from pelops.redis_streams.group.maintenance import has_retry_stream
+
+log = logging.getLogger(__name__)
+
+
+KNOWN_S: Final = 30.0  # an answer about a former retry stream counts for so long
+REMEMBERED: Final = 10_000  # answers
+
+
+class GroupPart(StrEnum):
+    """What an action belongs to: its failure is reported in that condition."""
+
+    RESOURCE = "resource"
+    GROUP = "group"
+    WORKLOAD = "workload"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedGroup:
+    """The facts of one pass, and the ways to act on them."""
+
+    facts: Facts
+    owner: OwnerRecord
+    server: Server | None
+    access: WorkerAccess
+
+    def with_problem(self, part: GroupPart, error: PelopsError) -> ObservedGroup:
+        """The same, with the failure of an action on this part."""
+        problem = diagnose(error)
+        changes: dict[str, Any] = (
+            {"workload_problem": problem}
+            if part is GroupPart.WORKLOAD
+            else {"redis_problem": problem}
+        )
+        return replace(self, facts=replace(self.facts, **changes))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisObservation:
+    """A group as it was found in Redis, or why it could not be observed."""
+
+    keys: GroupKeys | None = None
+    server: Server | None = None
+    stream: StreamObservation | None = None
+    problem: Finding | None = None  # also when another resource acts on the group
+    has_former_retry: bool = False  # a retry stream that the resource no longer asks for
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    generation: int
+    key: str
+    found: bool
+    until: float
+
+
+class FormerRetryStreams:
+    """Which groups still have a retry stream that their resource no longer asks for.
+
+    No script is given the key before it is known to exist: an absent one stops every script while a
+    cluster migrates its slot. So every replica asks for it separately, and seldom. What Redis
+    answered is remembered for a while.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answers: Recent[str, _Answer] = Recent(REMEMBERED)
+
+    async def is_left(self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys) -> bool:
+        """Whether the resource asks for no retry stream and there is one. Does not raise.
+
+        When Redis does not answer, the last answer counts.
+        """
+        if needs_retry_stream(resource.spec):
+            return False
+        metadata = resource.metadata
+        known = self._answers.get(metadata.uid)
+        if known is not None and known.key != keys.retry:
+            known = None
+        if (
+            known is not None
+            and known.generation == metadata.generation
+            and self._clock() < known.until
+        ):
+            return known.found
+        try:
+            found = await has_retry_stream(server, keys)
+        except PelopsError as error:
+            where = {"resource": metadata.key}
+            log.debug("cannot see whether %s exists: %s", keys.retry, error, extra=where)
+            return known is not None and known.found
+        until = self._clock() + KNOWN_S
+        self._answers[metadata.uid] = _Answer(metadata.generation, keys.retry, found, until)
+        return found
+
+
+class GroupObserver:
+    """Observes groups and their workers."""
+
+    def __init__(
+        self, cache: WorkloadCache, connections: Connections, targets: Targets, *, cluster: str
+    ) -> None:
+        self._cache = cache
+        self._connections = connections
+        self._targets = targets
+        self._cluster = cluster  # identity of this Kubernetes cluster; empty when unknown
+        self._former = FormerRetryStreams(time.monotonic)
+
+    async def observe(self, resource: StreamConsumerGroup) -> ObservedGroup:
+        """Everything that is known now. Raises KubernetesUnavailable."""
+        owner = self.owner_of(resource)
+        (redis,) = await self.observe_redis([resource], with_consumers=True)
+        workload, problem = await self.observe_workload(resource)
+        facts = Facts(
+            resource=resource,
+            workload=workload,
+            scaling=decide_fixed(resource.spec, workload)
+            or keep_hands_off(resource.spec, redis_problem=redis.problem, workload_problem=problem),
+            keys=redis.keys,
+            stream=redis.stream,
+            server_version=_version(redis.server),
+            topology=redis.server.kind.topology.value.capitalize() if redis.server else None,
+            evicts_any_key=redis.server is not None and redis.server.kind.evicts_any_key,
+            redis_problem=redis.problem,
+            workload_problem=problem,
+        )
+        access = WorkerAccess()
+        if redis.problem is None:
+            spec = resource.spec
+            access = await self._connections.access_of(
+                spec.redis, spec.worker_secret_ref, owner.namespace
+            )
+        return ObservedGroup(facts=facts, owner=owner, server=redis.server, access=access)
+
+    def owner_of(self, resource: StreamConsumerGroup) -> OwnerRecord:
+        """How this resource introduces itself to Redis."""
+        metadata = resource.metadata
+        return OwnerRecord(
+            uid=metadata.uid,
+            cluster=self._cluster,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            created=metadata.creation_timestamp or datetime.now(UTC),
+        )
+
+    async def connect(self, resource: StreamConsumerGroup) -> tuple[Server, GroupKeys]:
+        """The server and the keys of a resource. Raises PelopsError with the cause."""
+        spec = resource.spec
+        stream = spec.dead_letter.stream
+        keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
+        server = await self._connections.server(spec.redis, resource.metadata.namespace)
+        if server.kind.topology is Topology.CLUSTER:
+            check_slots(keys)
+        return server, keys
+
+    async def has_former_retry(
+        self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys
+    ) -> bool:
+        """Whether there is a retry stream that the resource no longer asks for. Does not raise."""
+        return await self._former.is_left(resource, server, keys)
+
+    async def observe_redis(
+        self,
+        resources: Sequence[StreamConsumerGroup],
+        *,
+        deep: Collection[str] = (),
+        with_consumers: bool = False,
+    ) -> list[RedisObservation]:
+        """What Redis shows of the groups of these resources, in their order.
+
+        Those of one server are looked at together, in a few round trips. `deep` has the uids of
+        those whose undelivered entries are counted though the server's number may be right.
+        """
+        views = await asyncio.gather(*(self._reach(resource) for resource in resources))
+        asked: dict[Server, dict[str, ObservationRequest]] = defaultdict(dict)
+        for resource, view in zip(resources, views, strict=True):
+            uid = resource.metadata.uid
+            if view.server is not None and view.keys is not None:
+                request = _look(resource, view, view.keys, is_deep=uid in deep)
+                asked[view.server][uid] = replace(request, with_consumers=with_consumers)
+        seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
+        answers = {uid: answer for part in seen for uid, answer in part.items()}
+        return [
+            self._judge(resource, view, answers.get(resource.metadata.uid))
+            for resource, view in zip(resources, views, strict=True)
+        ]
+
+    async def _reach(self, resource: StreamConsumerGroup) -> RedisObservation:
+        try:
+            server, keys = await self.connect(resource)
+        except PelopsError as error:
+            return self._fail(resource, RedisObservation(), error)
+        has_former_retry = await self.has_former_retry(resource, server, keys)
+        return RedisObservation(server=server, keys=keys, has_former_retry=has_former_retry)
+
+    def _judge(
+        self,
+        resource: StreamConsumerGroup,
+        view: RedisObservation,
+        stream: StreamObservation | PelopsError | None,
+    ) -> RedisObservation:
+        if stream is None:
+            return view
+        if isinstance(stream, PelopsError):
+            return self._fail(resource, view, stream)
+        conflict = decide_conflict(stream.ownership, self.owner_of(resource), stream.server_time)
+        return replace(view, stream=stream, problem=conflict)
+
+    def _fail(
+        self, resource: StreamConsumerGroup, view: RedisObservation, error: PelopsError
+    ) -> RedisObservation:
+        redis, namespace = resource.spec.redis, resource.metadata.namespace
+        self._connections.forget_mendable_secret(redis, namespace, error)
+        return replace(view, problem=explain_unreachable(error, redis, namespace))
+
+    async def observe_workload(
+        self, resource: StreamConsumerGroup
+    ) -> tuple[WorkloadObservation, Finding | None]:
+        """The workers, and why this resource may not run them. Raises KubernetesUnavailable."""
+        workload, problem = await self._targets.observe(resource)
+        if problem is None and resource.spec.template is not None:
+            problem = find_name_taken(resource, workload)
+        return workload, problem or self._target_conflict(resource, workload)
+
+    def _target_conflict(
+        self, resource: StreamConsumerGroup, workload: WorkloadObservation
+    ) -> Finding | None:
+        names = self._cache.resources_of(workload.target)
+        claims = [self._claim(name) for name in names if name in self._cache.resources]
+        own = [claim for claim in claims if claim.uid == resource.metadata.uid]
+        # A resource that was deleted meanwhile claims nothing.
+        return decide_target_owner(own[0], claims, target=str(workload.target)) if own else None
+
+    def _claim(self, name: Name) -> Claim:
+        manifest = self._cache.resources[name]
+        metadata = manifest["metadata"]
+        return Claim(
+            is_guest=not manifest["spec"].get("template"),
+            created=metadata["creationTimestamp"],
+            uid=metadata["uid"],
+            namespace=name[0],
+            name=name[1],
+        )
+
+
+def _look(
+    resource: StreamConsumerGroup, view: RedisObservation, keys: GroupKeys, *, is_deep: bool
+) -> ObservationRequest:
+    spec = resource.spec
+    return ObservationRequest(
+        keys,
+        with_retry=needs_retry_stream(spec) or view.has_former_retry,
+        with_offers=needs_offer_stream(spec),
+        is_retry_former=view.has_former_retry,
+        is_deep=is_deep,
+    )
+
+
+async def _observe_together(
+    server: Server, requests: Mapping[str, ObservationRequest]
+) -> dict[str, StreamObservation | PelopsError]:
+    answers = await observe_groups(server, requests.values())
+    return {uid: answers[request] for uid, request in requests.items()}
+
+
+def _version(server: Server | None) -> str | None:
+    if server is None or server.kind.version is None:
+        return None
+    number = ".".join(map(str, server.kind.version))
+    return f"Valkey {number}" if server.kind.flavour == "valkey" else number
+
+
+def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation) -> Finding | None:
+    """Why a `template` makes no Deployment when somebody else has one of that name."""
+    if not workload.exists or workload.controller_uid == resource.metadata.uid:
+        return None
+    return Finding(
+        reason=Reason.NAME_TAKEN,
+        message=(
+            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
+            "it in spec.targetRef instead of spec.template"
+        ),
+        is_terminal=True,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedGroup:
+    """A group that a resource acts on, and the way to it."""
+
+    server: Server
+    keys: GroupKeys
+    owner: OwnerRecord
+    redis: RedisSpec  # what the resource said of its Redis then
+
+
+@dataclass(slots=True)
+class GroupMemory(Memory):
+    """One group's memory."""
+
+    # An apply that changed nothing: the uid, generation and content that need no second one.
+    settled: tuple[str, int, str] | None = None
+    # An observation of the Deployment with nothing to apply: spares building it again every time.
+    confirmed: tuple[str, int, WorkerAccess, str] | None = None
+    # The same for the PodDisruptionBudget, and until when a refusal of it counts, on our clock.
+    budget_settled: tuple[str, int, str] | None = None
+    budget_refused_until: float = float("-inf")
+    owned: OwnedGroup | None = None  # the group that this resource acts on, to be let go at its end
+    is_leaving: bool = False  # the resource is gone; its hold is let go in the next pass
+    expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
+    last_seen: LastSeen | None = None  # where the group stood at the last observation
+    # Copies of a retry stream could not be moved before; by Redis' clock.
+    return_after: datetime | None = None
+    # Which group that was: the resource's uid, the server, the stream and the group. Of another one
+    # neither this nor the resource's status tells anything.
+    seen_of: tuple[str, ...] | None = None
+    holders: Holders | None = None  # who had entries pending then
+    is_elsewhere: bool = False  # another one than at first: the status may speak of that
+
+    def look_at(self, group: tuple[str, ...]) -> None:
+        """Forget where another group stood: the resource names this one now."""
+        if self.seen_of != group:
+            self.is_elsewhere = self.seen_of is not None
+            self.last_seen, self.holders, self.seen_of = None, None, group
+
+    def note(self, group: tuple[str, ...], stream: StreamObservation) -> None:
+        """Keep a newer observation of a group that goes on as it was.
+
+        One that shows a loss or a group that went back is left to the pass that records it, and so
+        is the first one, which is compared with what the status says.
+        """
+        before = self.last_seen
+        if before is None or self.seen_of != group or stream.group is None:
+            return
+        if before.at is not None and before.at > stream.server_time:
+            return
+        if decide_went_back(before, stream) is None and find_vanished(before, stream) is None:
+            self.last_seen = LastSeen.of(stream)
+
+
+def identify(resource: StreamConsumerGroup, server: Server, keys: GroupKeys) -> tuple[str, ...]:
+    """Name the group that a resource acts on, wherever it is."""
+    return resource.metadata.uid, server.address, keys.stream, keys.group
+
+
+class GroupMemories(defaultdict[Name, GroupMemory]):
+    """Memories by resource."""
+
+    def __init__(self) -> None:
+        super().__init__(GroupMemory)
+
+    def note(self, resource: StreamConsumerGroup, redis: RedisObservation) -> None:
+        """Keep an observation that another loop of this replica made, if it is newer."""
+        memory = self.get((resource.metadata.namespace, resource.metadata.name))
+        stream, server, keys = redis.stream, redis.server, redis.keys
+        if memory is None or stream is None or server is None or keys is None:
+            return
+        memory.note(identify(resource, server, keys), stream)

@@ -1,0 +1,328 @@
+"""The `status` of a group, whether writing it is worth a request, and the gauges of a group.
+
+Numbers that move all the time are written rarely and by one replica; all else is a pure function of
+facts, so that the same facts give the same bytes whoever writes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pelops.api.schema.base import MAX_EXACT_INTEGER
+from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
+from pelops.domain.condition import Condition, render_time, shorten
+from pelops.domain.entry_id import EntryId
+from pelops.domain.state import OwnerRecord
+from pelops.domain.stream_observation import (
+    GroupBacklog,
+    GroupObservation,
+    RetryObservation,
+    StreamObservation,
+)
+from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
+from pelops.policy.status.facts import Facts
+from pelops.policy.status.reasons import ConditionType
+
+# Paths of what moves with every entry.
+_MOVING = (
+    ("group", "lastDeliveredId"),
+    ("group", "pending"),
+    ("group", "lag"),
+    ("group", "lagKnown"),
+    ("group", "oldestPendingTime"),
+    ("group", "consumers"),
+    ("stream", "length"),
+    ("retryStream", "pending"),
+    ("retryStream", "lag"),
+    ("retryStream", "lagKnown"),
+    ("retryStream", "oldestPendingTime"),
+    ("stream", "entriesAdded"),
+    ("stream", "lastGeneratedId"),
+    ("deadLetter", "length"),
+    ("recovery", "requeued"),
+    ("recovery", "released"),
+    ("recovery", "deadLettered"),
+    ("recovery", "payloadGone"),
+    ("recovery", "waiting"),
+    ("recovery", "offered"),
+    ("recovery", "unmovable"),
+    ("summary", "lag"),
+    ("summary", "recovered"),
+)
+
+_STREAM_LABELS: Final = ("main", "retry")  # values of the label `stream`
+_REPORTS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
+
+
+def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
+    """Whether the status has to be written, and how urgently."""
+    if wished == live:
+        return Difference.NONE
+    if _without_numbers(wished) == _without_numbers(live):
+        return Difference.NUMBERS
+    return Difference.FACTS
+
+
+def render_status(
+    facts: Facts, conditions: list[Condition], previous: PreviousStatus, now: datetime
+) -> Status:
+    """The whole status. Fields without a value are left out.
+
+    Of a group that another resource acts on no numbers are shown: this one looks at it rarely, and
+    what is not true any more would look like an idle group.
+    """
+    workload = facts.workload
+    group = _render_group(facts, previous.status.get("group") or {})
+    if facts.is_foreign:
+        facts = replace(facts, stream=None)
+    status: Status = {
+        **render_heading(conditions, previous, now),
+        "replicas": workload.current,
+        "readyReplicas": workload.ready,
+        "desiredReplicas": _desired(facts, previous.status),
+        "selector": workload.selector,
+        "group": group,
+        "stream": _render_stream(facts.stream),
+        "retryStream": _render_retry(facts),
+        "deadLetter": _render_dead_letter(facts),
+        "recovery": _render_recovery(facts),
+        "redis": _present({"topology": facts.topology, "version": facts.server_version}),
+        "summary": _render_summary(facts),
+    }
+    return _present(status)
+
+
+def _desired(facts: Facts, before: Mapping[str, Any]) -> int | None:
+    if facts.scaling is None:
+        reported: int | None = before.get("desiredReplicas")
+        return facts.workload.wished if reported is None else reported
+    return facts.workload.wished if facts.scaling.replicas is None else facts.scaling.replicas
+
+
+def _render_group(facts: Facts, before: Mapping[str, Any]) -> Status:
+    name = facts.keys.group if facts.keys else facts.resource.group_name
+    # That the group once existed decides where it would be created anew.
+    known = {"name": name, "lastDeliveredId": before.get("lastDeliveredId")}
+    if facts.is_foreign:
+        ownership = facts.stream.ownership if facts.stream else None
+        return _present({**known, "ownedBy": _name_owner(ownership.owner) if ownership else None})
+    if facts.stream is None or facts.stream.group is None:
+        return _present(known)
+    return _present({"name": name, **_render_numbers(facts.stream.group, facts.stream)})
+
+
+def _name_owner(owner: OwnerRecord) -> str:
+    # Whoever may write to the key in Redis may have written anything.
+    return shorten(f"{owner.namespace}/{owner.name}", 1024)
+
+
+def _render_numbers(group: GroupObservation, stream: StreamObservation) -> Status:
+    return {
+        "lastDeliveredId": str(group.last_delivered_id),
+        **_render_backlog(stream.backlog or group),
+        "consumers": group.consumers,
+    }
+
+
+def _render_backlog(of: GroupBacklog | GroupObservation | RetryObservation) -> Status:
+    lowest = of.lowest_pending
+    return {
+        "pending": of.pending,
+        "lag": _exact(of.at_least) if of.lag is not None or of.at_least else None,
+        "lagKnown": of.lag is not None,
+        "oldestPendingTime": None if lowest is None else _added_at(lowest),
+    }
+
+
+def _render_retry(facts: Facts) -> Status | None:
+    """What the retry stream alone holds; None without one."""
+    retry = None if facts.stream is None else facts.stream.retry
+    if facts.keys is None or retry is None or not (retry.exists or retry.length):
+        return None
+    return _present({"name": facts.keys.retry, **_render_backlog(retry)})
+
+
+def _added_at(entry_id: EntryId) -> str | None:
+    """When the entry was added, by its ID; None for an explicit ID that is no time."""
+    try:
+        return render_time(datetime.fromtimestamp(entry_id.ms / 1000, UTC))
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _render_stream(stream: StreamObservation | None) -> Status | None:
+    if stream is None:
+        return None
+    return _present(
+        {
+            "length": stream.length,
+            "entriesAdded": None if stream.entries_added is None else _exact(stream.entries_added),
+            "lastGeneratedId": str(stream.last_generated_id) if stream.exists else None,
+        }
+    )
+
+
+def _render_dead_letter(facts: Facts) -> Status | None:
+    if facts.keys is None:
+        return None
+    length = facts.stream.dead_letters if facts.stream else None
+    return _present({"stream": facts.keys.dead_letter, "length": length})
+
+
+def _render_recovery(facts: Facts) -> Status | None:
+    if facts.stream is None or facts.stream.group is None:
+        return None
+    totals, report = facts.state.totals, facts.state.report
+    return _present(
+        {
+            "requeued": _exact(totals.requeued),
+            "released": _exact(totals.released),
+            "deadLettered": _exact(totals.dead_lettered),
+            "payloadGone": _exact(totals.payload_gone),
+            "waiting": _exact(report.waiting) if facts.recovers else None,
+            "offered": _exact(report.offered) if facts.recovers else None,
+            "unmovable": _exact(report.unmovable) if facts.recovers else None,
+            "unmatchedConsumers": list(facts.unmatched_consumers),
+        }
+    )
+
+
+def _render_summary(facts: Facts) -> Status:
+    workload = facts.workload
+    return _present(
+        {
+            "lag": _lag_cell(facts.stream),
+            "replicas": f"{workload.ready}/{workload.wished or 0}" if workload.exists else None,
+            "recovered": _recovered(facts),
+            "redis": _present_text(facts.server_version, facts.topology),
+        }
+    )
+
+
+def _lag_cell(stream: StreamObservation | None) -> str | None:
+    if stream is None or stream.group is None:
+        return None
+    backlog = stream.backlog or stream.group
+    lag, at_least = backlog.lag, backlog.at_least
+    if lag is None:
+        return f">={at_least}" if at_least else "unknown"
+    return str(lag)
+
+
+def _recovered(facts: Facts) -> int | None:
+    if facts.stream is None or facts.stream.group is None:
+        return None
+    totals = facts.state.totals
+    return _exact(totals.requeued + totals.released)
+
+
+def _exact(number: int) -> int:
+    # Redis counts to 2**63; a status with more than JSON holds exactly would be refused.
+    return max(0, min(number, MAX_EXACT_INTEGER))
+
+
+def _present_text(*parts: str | None) -> str | None:
+    return " ".join(part for part in parts if part) or None
+
+
+def _present(fields: Mapping[str, Any]) -> Status:
+    return {key: value for key, value in fields.items() if value not in (None, "", {}, [])}
+
+
+def _without_numbers(status: Mapping[str, Any]) -> Status:
+    rest: Status = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in status.items()
+    }
+    for part, field in _MOVING:
+        if isinstance(rest.get(part), dict):
+            rest[part].pop(field, None)
+            if not rest[part]:
+                del rest[part]
+    rest["conditions"] = _without_scaling_message(rest.get("conditions") or ())
+    return rest
+
+
+def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:
+    """The conditions but for the numbers that decided about scaling, which Ready may repeat."""
+    reported = [dict(condition) for condition in conditions]
+    messages = {c.get("message") for c in reported if c.get("type") == ConditionType.SCALING_ACTIVE}
+    for condition in reported:
+        if condition.get("type") in _REPORTS_SCALING and condition.get("message") in messages:
+            condition["message"] = ""
+    return reported
+
+
+def measure_resource(facts: Facts, *, is_ready: bool) -> None:
+    """Set the gauges of one resource."""
+    metadata = facts.resource.metadata
+    name = (metadata.namespace, metadata.name)
+    values = {
+        "ready": float(is_ready),
+        "replicas": float(facts.workload.current),
+        "desired": float(_desired_replicas(facts)),
+    }
+    for fact, value in values.items():
+        GROUP_FACTS[fact].labels(*name).set(value)
+    measure_group(name, None if facts.is_foreign else facts.stream)
+
+
+def _desired_replicas(facts: Facts) -> int:
+    """The replicas wanted. A replica of the operator that does not decide repeats the status."""
+    status, decision = facts.resource.status, facts.scaling
+    reported = status.desired_replicas if status and decision is None else None
+    decided = decision.replicas if decision is not None else reported
+    return facts.workload.wished or 0 if decided is None else decided
+
+
+def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> None:
+    """Set the gauges of what was observed in Redis; None: it could not be observed."""
+    for fact, value in _group_values(stream).items():
+        GROUP_FACTS[fact].labels(*name).set(value)
+    if stream is None or stream.group is None:
+        for part in [label for label in _STREAM_LABELS if _is_measured(name, label)]:
+            _measure_part(name, part, dict.fromkeys(STREAM_FACTS, math.nan))
+        return
+    _measure_part(name, "main", _backlog_values(stream.group, stream.server_time))
+    if stream.retry is None:
+        forget_stream(*name, "retry")
+    else:
+        _measure_part(name, "retry", _backlog_values(stream.retry, stream.server_time))
+
+
+def _is_measured(name: tuple[str, str], part: str) -> bool:
+    return (*name, part) in STREAM_FACTS["lag"]._metrics
+
+
+def _measure_part(name: tuple[str, str], part: str, values: dict[str, float]) -> None:
+    for fact, value in values.items():
+        STREAM_FACTS[fact].labels(*name, part).set(value)
+
+
+def _group_values(stream: StreamObservation | None) -> dict[str, float]:
+    backlog = None if stream is None else stream.backlog
+    if stream is None or stream.group is None or backlog is None:
+        # What cannot be seen is not what was seen last.
+        return dict.fromkeys(
+            ("lag", "pending", "oldest", "consumers", "dead_letters", "offered"), math.nan
+        )
+    return {
+        **_backlog_values(backlog, stream.server_time),
+        "consumers": float(stream.group.consumers),
+        "dead_letters": float(stream.dead_letters),
+        "offered": float(stream.state.report.offered),
+    }
+
+
+def _backlog_values(
+    of: GroupBacklog | GroupObservation | RetryObservation, now: datetime
+) -> dict[str, float]:
+    oldest = of.lowest_pending
+    return {
+        "lag": math.nan if of.lag is None else float(of.lag),
+        "pending": float(of.pending),
+        "oldest": 0.0 if oldest is None else max(0.0, now.timestamp() - oldest.ms / 1000),
+    }

@@ -1,0 +1,270 @@
+"""The next action for the workers: their Deployment, its replicas, their PodDisruptionBudget."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from pelops.controller.group.group_observer import GroupMemory, GroupPart, ObservedGroup
+from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.kind import PlannedAction
+from pelops.controller.scaling.scale_writes import Fleet, Victims
+from pelops.controller.workload.targets import Targets
+from pelops.controller.workload.workload_cache import Deployment, WorkloadCache
+from pelops.errors import Forbidden, InvalidSpec, Rejected
+from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
+from pelops.kube.disruption_budget import Budget, build_budget, is_as_built
+from pelops.kube.event_recorder import Happening
+from pelops.kube.worker_deployment import (
+    build_deployment,
+    deployment_name,
+    fingerprint_of,
+    is_applied,
+    worker_labels,
+)
+from pelops.policy.scaling.decision import is_automatic
+from pelops.policy.status.reasons import Reason
+
+log = logging.getLogger(__name__)
+
+REFUSED_S: Final = 600.0  # how long a refusal is accepted; workers run without a budget too
+
+
+class WorkloadActions:
+    """Finds the next action for the workers of a group that is ready."""
+
+    def __init__(self, api: KubeApi, cache: WorkloadCache, targets: Targets) -> None:
+        self._api = api
+        self._cache = cache
+        self._targets = targets
+        self._victims = Victims(api, cache)
+
+    def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
+        """The first thing that is not as it should be, or None. Raises InvalidSpec."""
+        has_template = observed.facts.resource.spec.template is not None
+        # What is no longer asked for goes, whatever keeps the new target from being used.
+        action = None if has_template else self._remove_former(observed)
+        if action is not None or observed.facts.workload_problem is not None:
+            return action
+        if has_template:
+            action = self._apply_deployment(observed, memory)
+        return action or self._scale(observed)
+
+    def _apply_deployment(
+        self, observed: ObservedGroup, memory: GroupMemory
+    ) -> PlannedAction | None:
+        resource, keys = observed.facts.resource, observed.facts.keys
+        if keys is None:
+            raise InvalidSpec("the group's keys are not known")
+        metadata = resource.metadata
+        name = (metadata.namespace, deployment_name(metadata.name))
+        known = self._cache.deployments.get(name)
+        live = known.manifest if known else None
+        seen = (metadata.uid, metadata.generation, observed.access, _version(live) if live else "")
+        if memory.confirmed == seen:
+            return None
+        body = build_deployment(resource, keys, observed.access)
+        fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
+        if live is not None and (
+            is_applied(body, live) or memory.settled == _settled(live, fingerprint)
+        ):
+            memory.confirmed = seen
+            return None
+        if known is None or known.replicas_owner is None:
+            # Nobody else owns the number: leaving it out would reset it to 1.
+            body["spec"]["replicas"] = _replicas(observed)
+
+        async def write() -> None:
+            answer = await self._api.apply(_address(name), body)
+            if live is not None and _version(answer) == _version(live):
+                memory.settled = _settled(answer, fingerprint)
+            self._cache.put(DEPLOYMENT, answer)
+
+        what = f"applying Deployment {name[1]}" if live else f"creating Deployment {name[1]}"
+        spec = resource.spec
+        return PlannedAction(
+            part=GroupPart.WORKLOAD,
+            what=what,
+            do=write,
+            secrets=(spec.redis.secret_ref, spec.worker_secret_ref),
+        )
+
+    def _remove_former(self, observed: ObservedGroup) -> PlannedAction | None:
+        """The Deployment of a `template` that the resource no longer has."""
+        metadata = observed.facts.resource.metadata
+        name = (metadata.namespace, deployment_name(metadata.name))
+        known = self._cache.deployments.get(name)
+        if known is None or not _belongs_to(known, metadata.uid):
+            return None
+        uid = known.observation.uid
+
+        async def write() -> None:
+            await self._api.delete(_address(name), uid=uid)
+            self._cache.remove(DEPLOYMENT, name, uid)
+
+        what = f"removing Deployment {name[1]}, for which there is no template any more"
+        return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
+
+    def _scale(self, observed: ObservedGroup) -> PlannedAction | None:
+        facts = observed.facts
+        if facts.scaling is None or is_automatic(facts.resource.spec):
+            return None  # the scale loop observes more often
+        replicas, workload = facts.scaling.replicas, facts.workload
+        if replicas is None or not workload.exists or workload.wished == replicas:
+            return None
+
+        async def write() -> None:
+            await self._name_victims(observed, replicas)
+            await self._targets.scale(workload.target, replicas)
+
+        what = f"scaling {workload.target} from {workload.wished} to {replicas}"
+        return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
+
+    async def _name_victims(self, observed: ObservedGroup, replicas: int) -> None:
+        facts = observed.facts
+        leaving = (facts.workload.wished or 0) - replicas
+        if replicas == 0 or leaving <= 0 or observed.server is None or facts.keys is None:
+            return
+        fleet = Fleet(
+            resource=facts.resource,
+            server=observed.server,
+            keys=facts.keys,
+            workload=facts.workload,
+        )
+        await self._victims.name_victims(fleet, leaving)
+
+
+def _belongs_to(deployment: Deployment, uid: str) -> bool:
+    return deployment.observation.controller_uid == uid
+
+
+def _address(name: Name) -> Address:
+    return Address(kind=DEPLOYMENT, namespace=name[0], name=name[1])
+
+
+def _replicas(observed: ObservedGroup) -> int:
+    facts = observed.facts
+    if facts.workload.exists and facts.workload.wished is not None:
+        return facts.workload.wished
+    spec = facts.resource.spec
+    if spec.scaling is not None and is_automatic(spec):
+        return spec.scaling.min_replicas
+    return spec.replicas
+
+
+def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
+    metadata = live["metadata"]
+    return metadata["uid"], metadata.get("generation", 0), fingerprint
+
+
+def _version(manifest: Manifest) -> str:
+    return str(manifest["metadata"]["resourceVersion"])
+
+
+class BudgetActions:
+    """Finds the next action for the disruption budget of a group whose workers are owned.
+
+    An eviction fails for a pod that two budgets count for. So where somebody else's budget selects
+    the workers, the operator's own is removed, and made again when that one goes.
+    """
+
+    def __init__(self, api: KubeApi, cache: WorkloadCache) -> None:
+        self._api = api
+        self._cache = cache
+
+    def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
+        """What is not as it should be, or None. Raises InvalidSpec."""
+        resource = observed.facts.resource
+        metadata = resource.metadata
+        name = (metadata.namespace, deployment_name(metadata.name))
+        known = self._cache.budgets.get(name)
+        is_ours = known is not None and known.controller_uid == metadata.uid
+        if resource.spec.template is None:
+            why = "for which there is no template any more"
+            return self._remove(name, known, why) if known and is_ours else None
+        other = self._cache.budgets.find_other(
+            *(metadata.namespace, metadata.name, worker_labels(resource)), besides=metadata.uid
+        )
+        if other is not None:
+            return self._give_way(name, known, other) if known and is_ours else None
+        if observed.facts.workload_problem is not None or (known and not is_ours):
+            return None
+        return self._apply(name, build_budget(resource), known, memory)
+
+    def _apply(
+        self, name: Name, body: Manifest, known: Budget | None, memory: GroupMemory
+    ) -> PlannedAction | None:
+        if known is not None and (
+            is_as_built(body, known) or memory.budget_settled == _settled_budget(known, body)
+        ):
+            return None
+        if self._cache.clock() < memory.budget_refused_until:
+            return None
+
+        async def write() -> Happening | None:
+            try:
+                answer = await self._api.apply(_budget_address(name), body)
+            except (Forbidden, Rejected) as error:
+                if known is not None and isinstance(error, Rejected):
+                    # Somebody's minAvailable stands in the way, for example: it is made anew.
+                    await self._delete(name, known)
+                    return None
+                memory.budget_refused_until = self._cache.clock() + REFUSED_S
+                log.warning("%s was refused: %s", name[1], error)
+                return _refused(name, error)
+            self._cache.put(DISRUPTION_BUDGET, answer)
+            live = self._cache.budgets.get(name)
+            if live is not None and not is_as_built(body, live):
+                # Somebody changes what is written on its way; a second write would change as much.
+                memory.budget_settled = _settled_budget(live, body)
+            return None
+
+        what = f"{'applying' if known else 'creating'} PodDisruptionBudget {name[1]}"
+        return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
+
+    def _give_way(self, name: Name, known: Budget, other: str) -> PlannedAction:
+        return self._remove(
+            name,
+            known,
+            f"since PodDisruptionBudget {other} selects the same pods",
+            Happening(
+                type="Normal",
+                reason=Reason.BUDGET_GIVES_WAY,
+                action="Protect",
+                note=f"PodDisruptionBudget {other} selects the workers, and an eviction fails for "
+                f"a pod that two budgets select: {name[1]} is removed",
+                occurrence=known.uid,
+            ),
+        )
+
+    def _remove(
+        self, name: Name, known: Budget, why: str, happening: Happening | None = None
+    ) -> PlannedAction:
+        async def write() -> Happening | None:
+            await self._delete(name, known)
+            return happening
+
+        what = f"removing PodDisruptionBudget {name[1]}, {why}"
+        return PlannedAction(part=GroupPart.WORKLOAD, what=what, do=write)
+
+    async def _delete(self, name: Name, known: Budget) -> None:
+        await self._api.delete(_budget_address(name), uid=known.uid)
+        self._cache.remove(DISRUPTION_BUDGET, name, known.uid)
+
+
+def _refused(name: Name, error: Exception) -> Happening:
+    return Happening(
+        type="Warning",
+        reason=Reason.BUDGET_REFUSED,
+        action="Protect",
+        note=f"PodDisruptionBudget {name[1]} was refused, so that a drain may take all workers at "
+        f"once: {error}",
+    )
+
+
+def _budget_address(name: Name) -> Address:
+    return Address(kind=DISRUPTION_BUDGET, namespace=name[0], name=name[1])
+
+
+def _settled_budget(live: Budget, body: Manifest) -> tuple[str, int, str]:
+    return live.uid, live.generation, fingerprint_of(body)

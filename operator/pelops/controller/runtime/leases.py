@@ -1,0 +1,169 @@
+"""Which operator replicas take part, by one Lease each. Nobody leads; the list ranks the writers.
+
+`policy/membership.py` says when one of them decides alone. Here are the Leases and the clock.
+https://kubernetes.io/docs/concepts/architecture/leases/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pelops.errors import Conflict, KubernetesError
+from pelops.kube.client import LEASE, Address, KubeApi, Manifest
+from pelops.metrics import MEMBERS
+from pelops.policy.membership import DURATION_S, Membership, SeenLease, rank_of
+
+log = logging.getLogger(__name__)
+
+RENEW_S: Final = 2.0
+RETRY_S: Final = 0.5
+ANSWER_S: Final = 2.5  # a connection that hangs is given up while there is time for another one
+FORGET_AFTER_S: Final = 30.0  # a Lease that nobody renewed, and that has run out
+LABELS: Final = {"app.kubernetes.io/name": "pelops", "app.kubernetes.io/component": "member"}
+SELECTOR: Final = ",".join(f"{key}={value}" for key, value in LABELS.items())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Where a replica stands among the others."""
+
+    joins: int  # how often it joined them
+    is_admitted: bool  # whether it takes part now
+    members: frozenset[str]  # that count, this one included
+
+
+def elapsed() -> float:
+    """Seconds on a clock that never jumps and does not stop while the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Members:
+    """The replicas that take part, as this one knows them."""
+
+    def __init__(
+        self,
+        api: KubeApi,
+        *,
+        identity: str,
+        namespace: str,
+        clock: Callable[[], float] = elapsed,
+    ) -> None:
+        """`api` should be nobody else's: behind the requests of others a renewal comes late."""
+        self._api = api
+        self._namespace = namespace
+        self._clock = clock
+        self._known = Membership(identity=identity)
+        self._is_renewed = True
+        self.identity = identity
+
+    @property
+    def alive(self) -> frozenset[str]:
+        """All that count, this one included."""
+        return self._known.members(self._clock())
+
+    @property
+    def standing(self) -> Standing:
+        """What decides who is first; another value means that it may be somebody else."""
+        now, known = self._clock(), self._known
+        return Standing(
+            joins=known.joins, is_admitted=known.is_admitted(now), members=known.members(now)
+        )
+
+    def rank(self, key: str) -> int:
+        """This replica's rank for a key: 0 writes first. Two may rank first for a moment.
+
+        Who does not take part yet, or now, ranks one later: the others count without it.
+        """
+        now = self._clock()
+        rank = rank_of(self.identity, self._known.members(now), key)
+        return rank if self._known.is_admitted(now) else rank + 1
+
+    def decides(self, key: str) -> bool:
+        """Whether this replica alone decides for a key; to be asked again before each write."""
+        return self._known.decides(key, self._clock())
+
+    def left_s(self) -> float:
+        """How long it still decides unless it renews its Lease: no write may take longer."""
+        return max(0.0, self._known.valid_until - self._clock())
+
+    async def run(self) -> None:
+        """Renew and look until cancelled."""
+        while True:
+            began = self._clock()
+            is_done = await self.try_beat()
+            now = self._clock()
+            every_s = (RENEW_S if is_done else RETRY_S) * random.uniform(0.8, 1.0)
+            # A Lease that runs out meanwhile is looked at then: somebody has to take over.
+            at = min(began + every_s, self._known.next_change(now))
+            await asyncio.sleep(max(at - now, RETRY_S / 5))
+
+    async def try_beat(self) -> bool:
+        """One turn, and whether it succeeded; a failure is logged."""
+        try:
+            await self.beat()
+        except KubernetesError as error:
+            level = logging.WARNING if self._is_renewed else logging.DEBUG
+            log.log(level, "cannot renew the member Lease: %s", error)
+            self._is_renewed = False
+            return False
+        self._is_renewed = True
+        return True
+
+    async def beat(self) -> None:
+        """One turn: renew the own Lease, see the others, remove those long dead."""
+        began = self._clock()
+        await self._api.apply(self._address(self.identity), self._lease())
+        self._known = self._known.renewed(began=began, answered=self._clock())
+        began = self._clock()
+        leases = await self._api.list_all(LEASE, self._namespace, selector=SELECTOR)
+        seen = [one for lease in leases if (one := read_lease(lease)) is not None]
+        self._known = self._known.listed(seen, began=began, answered=self._clock())
+        MEMBERS.set(len(self.alive))
+        for lease in self._known.long_dead(self._clock(), after_s=FORGET_AFTER_S):
+            with suppress(Conflict):  # it was renewed just now
+                await self._api.delete(self._address(lease.name), version=lease.version)
+
+    async def leave(self) -> None:
+        """Delete the own Lease, so that the others take over at once. It decides nothing more."""
+        self._known = Membership(identity=self.identity)
+        try:
+            await self._api.delete(self._address(self.identity))
+        except KubernetesError as error:
+            log.warning("cannot delete the member Lease: %s", error)
+
+    def _address(self, name: str) -> Address:
+        return Address(kind=LEASE, namespace=self._namespace, name=name)
+
+    def _lease(self) -> Manifest:
+        return {
+            "apiVersion": LEASE.api_version,
+            "kind": LEASE.kind,
+            "metadata": {"name": self.identity, "namespace": self._namespace, "labels": LABELS},
+            "spec": {
+                "holderIdentity": self.identity,
+                "leaseDurationSeconds": int(DURATION_S),
+                # For people. A MicroTime without a fraction is refused.
+                "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            },
+        }
+
+
+def read_lease(manifest: dict[str, Any]) -> SeenLease | None:
+    """What a Lease reports its holder; None when it has none."""
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    if not spec.get("holderIdentity"):
+        return None
+    return SeenLease(
+        name=str(metadata["name"]),
+        holder=str(spec["holderIdentity"]),
+        version=str(metadata.get("resourceVersion", "")),
+        duration_s=float(spec.get("leaseDurationSeconds") or DURATION_S),
+    )

@@ -1,0 +1,325 @@
+"""What a replica knows of the workers of groups: Deployments, pods, nodes, autoscalers, budgets.
+
+It follows those objects in the cache of the replica, and finds the groups that a change concerns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from pelops.controller.runtime.cache import (
+    Cache,
+    Concern,
+    Name,
+    ObjectChange,
+    keep_nothing,
+    without_managers,
+)
+from pelops.controller.workload.pods import PodChange, Pods
+from pelops.domain.recovery import GonePod
+from pelops.domain.workload import NodeObservation, PodObservation, Target, WorkloadObservation
+from pelops.kube.client import (
+    AUTOSCALER,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    NODE,
+    POD,
+    STREAM_CONSUMER_GROUP,
+    Kind,
+    Manifest,
+)
+from pelops.kube.disruption_budget import Budget, observe_budget
+from pelops.kube.worker_deployment import RESOURCE_LABEL, deployment_name, replicas_owner
+from pelops.kube.workload_observation import (
+    Selector,
+    autoscaler_target,
+    observe_deployment,
+    observe_node,
+    parse_label_selector,
+    parse_selector,
+)
+
+Identity = tuple[str, str, str, str]
+Owner = tuple[str, str | None]  # namespace and resource; None: any resource there
+
+
+class Budgets:
+    """PodDisruptionBudgets by name, and by the resource whose workers alone they may select."""
+
+    def __init__(self) -> None:
+        self._known: dict[Name, Budget] = {}
+        self._near: dict[Owner, dict[Name, Budget]] = defaultdict(dict)
+
+    def get(self, name: Name) -> Budget | None:
+        """The budget of this name."""
+        return self._known.get(name)
+
+    def put(self, name: Name, manifest: Manifest) -> set[Owner]:
+        """Take in a budget: whose workers it is about, if more than its status has changed."""
+        budget, before = observe_budget(manifest), self._known.get(name)
+        if budget == before:
+            return set()
+        concerned = self.drop(name)
+        self._known[name] = budget
+        self._near[name[0], budget.resource][name] = budget
+        return concerned | {(name[0], budget.resource)}
+
+    def drop(self, name: Name) -> set[Owner]:
+        """Forget a budget: whose workers it was about."""
+        before = self._known.pop(name, None)
+        if before is None:
+            return set()
+        owner = (name[0], before.resource)
+        self._near[owner].pop(name)
+        if not self._near[owner]:
+            del self._near[owner]
+        return {owner}
+
+    def find_other(
+        self, namespace: str, resource: str, labels: Mapping[str, str], *, besides: str
+    ) -> str | None:
+        """The name of a budget that counts for these workers and is not controlled by `besides`."""
+        found = (
+            name
+            for owner in ((namespace, resource), (namespace, None))
+            for (_, name), budget in self._near.get(owner, {}).items()
+            if budget.controller_uid != besides and budget.selects(labels)
+        )
+        return min(found, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """A Deployment; the manifest only of those that a resource owns."""
+
+    observation: WorkloadObservation
+    selector: Selector
+    manifest: Manifest | None
+    replicas_owner: str | None
+
+
+class WorkloadCache:
+    """Groups and their workers, by kind and name."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, objects: Cache | None = None
+    ) -> None:
+        """`clock` measures how long ago a pod went, in seconds since any beginning.
+
+        `objects` is the cache of the replica; without one a cache of its own.
+        """
+        self.clock = clock
+        self.objects = Cache() if objects is None else objects
+        self.deployments: dict[Name, Deployment] = {}
+        self.pods = Pods(clock, self._concerned_by_pod, self._is_inhabited)
+        self.nodes: dict[str, NodeObservation] = {}
+        self.unready_nodes: set[str] = set()
+        self.autoscalers: dict[Name, Target] = {}
+        self.budgets = Budgets()
+        self._targets: dict[Identity, set[Name]] = defaultdict(set)
+        self._scaled: dict[Identity, set[str]] = defaultdict(set)  # autoscalers by target
+        self._foreign: dict[Identity, Selector] = {}  # of targets that are no Deployments
+        self.objects.follow(
+            STREAM_CONSUMER_GROUP,
+            Concern(kind=STREAM_CONSUMER_GROUP, find=self._change_resource),
+            Concern(kind=DEPLOYMENT, find=self._change_deployment, keep=keep_nothing),
+            Concern(
+                kind=POD, find=self._change_pod, keep=keep_nothing, end_late=self.pods.complete
+            ),
+            # A namespaced install may not read nodes: less is reported, nothing else changes.
+            Concern(kind=NODE, find=self._change_node, keep=keep_nothing, is_optional=True),
+            Concern(kind=AUTOSCALER, find=self._change_autoscaler, keep=keep_nothing),
+            Concern(kind=DISRUPTION_BUDGET, find=self._change_budget, keep=keep_nothing),
+        )
+
+    @property
+    def resources(self) -> Mapping[Name, Manifest]:
+        """All StreamConsumerGroups, by name."""
+        return self.objects.objects(STREAM_CONSUMER_GROUP)
+
+    def put(self, kind: Kind, manifest: Manifest) -> set[Name]:
+        """Take in what a write answered: the groups that it concerns, which are not made due."""
+        return self.objects.put_answer(kind, manifest, writer=STREAM_CONSUMER_GROUP)
+
+    def remove(
+        self, kind: Kind, name: Name, uid: str | None = None, *, last: Manifest | None = None
+    ) -> set[Name]:
+        """Forget what a write deleted, if it still has this uid: the groups that it concerns."""
+        return self.objects.remove_deleted(kind, name, uid, last=last, writer=STREAM_CONSUMER_GROUP)
+
+    def listen(self, listener: Callable[[PodChange], None]) -> None:
+        """Be told of each change of a pod, in the middle of `put` and `remove`."""
+        self.pods.listeners.append(listener)
+
+    def version(self, kind: Kind, name: Name) -> int:
+        """The version in which an object is known; 0 when it is not."""
+        return self.objects.version(kind, name)
+
+    def resources_of(self, target: Target) -> set[Name]:
+        """The resources whose workers run in this target."""
+        return set(self._targets.get(target.identity, ()))
+
+    def workload(self, target: Target) -> WorkloadObservation | None:
+        """The Deployment behind a target with its pods, or None when it is not known here."""
+        found = self.deployments.get((target.namespace, target.name))
+        if found is None or target.kind != "Deployment":
+            return None
+        return self.with_pods(found.observation, found.selector)
+
+    def with_pods(
+        self, workload: WorkloadObservation, selector: Selector | None = None
+    ) -> WorkloadObservation:
+        """The workload with its pods, its unready nodes and its autoscaler filled in."""
+        if selector is None:
+            selector = parse_selector(workload.selector)
+            self._learn(workload.target, selector)
+        pods = self.pods.select(workload.target.namespace, selector)
+        nodes = frozenset(pod.node for pod in pods if pod.node in self.unready_nodes and pod.node)
+        return replace(
+            workload,
+            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
+            unready_nodes=nodes,
+            autoscaler=self._autoscaler_of(workload.target),
+        )
+
+    def pods_of(
+        self, workload: WorkloadObservation
+    ) -> tuple[list[PodObservation], tuple[GonePod, ...]]:
+        """The pods of a workload that are, and those that were. Neither without a selector."""
+        namespace = workload.target.namespace
+        found = self.deployments.get((namespace, workload.target.name))
+        if found is not None and workload.target.kind == DEPLOYMENT.kind:
+            selector = found.selector
+        else:
+            selector = parse_selector(workload.selector)
+        return self.pods.select(namespace, selector), self.pods.gone.select(namespace, selector)
+
+    def node(self, name: str) -> NodeObservation | None:
+        """What is known of a node; None when nodes cannot be seen at all."""
+        if not self.nodes:
+            return None
+        return self.nodes.get(name) or NodeObservation(name=name, is_ready=None, exists=False)
+
+    def are_all_nodes_ready(self) -> bool:
+        """Whether every node reports; False when nodes cannot be seen at all."""
+        return bool(self.nodes) and all(node.is_ready for node in self.nodes.values())
+
+    def _autoscaler_of(self, target: Target) -> str | None:
+        return min(self._scaled.get(target.identity, ()), default=None)
+
+    def _change_resource(self, change: ObjectChange) -> set[Name]:
+        name = change.name
+        if change.before is not None:
+            self._forget_target(name, target_of(change.before).identity)
+        if change.after is not None and not (target := target_of(change.after)).is_nobody:
+            self._targets[target.identity].add(name)
+        return {name}
+
+    def _change_deployment(self, change: ObjectChange) -> set[Name]:
+        manifest = change.after
+        if manifest is None:
+            return self.resources_of(self.deployments.pop(change.name).observation.target)
+        labels = manifest["metadata"].get("labels") or {}
+        observation = observe_deployment(manifest)
+        self.deployments[change.name] = Deployment(
+            observation=observation,
+            selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
+            manifest=without_managers(manifest) if RESOURCE_LABEL in labels else None,
+            replicas_owner=replicas_owner(manifest),
+        )
+        return self.resources_of(observation.target)
+
+    def _change_pod(self, change: ObjectChange) -> set[Name]:
+        if change.after is None:
+            return self.pods.drop(change.name, change.last)
+        return self.pods.put(change.name, change.after)
+
+    def _change_node(self, change: ObjectChange) -> set[Name]:
+        name = change.name[1]
+        if change.after is None:
+            self.nodes.pop(name, None)
+            return self._turn_node(name, is_ready=True)
+        node = self.nodes[name] = observe_node(change.after)
+        return self._turn_node(name, is_ready=bool(node.is_ready))
+
+    def _turn_node(self, name: str, *, is_ready: bool) -> set[Name]:
+        was_ready = name not in self.unready_nodes
+        (self.unready_nodes.discard if is_ready else self.unready_nodes.add)(name)
+        return set() if was_ready == is_ready else self.pods.concerned_by_node(name)
+
+    def _change_autoscaler(self, change: ObjectChange) -> set[Name]:
+        name, concerned = change.name, set[Name]()
+        former = self.autoscalers.pop(name, None)
+        if former is not None:
+            self._scaled[former.identity].discard(name[1])
+            concerned |= self.resources_of(former)
+        if change.after is not None:
+            target = self.autoscalers[name] = autoscaler_target(change.after)
+            self._scaled[target.identity].add(name[1])
+            concerned |= self.resources_of(target)
+        return concerned
+
+    def _change_budget(self, change: ObjectChange) -> set[Name]:
+        """The resources with workers of their own that the budget counts for."""
+        if change.after is None:
+            owners = self.budgets.drop(change.name)
+        else:
+            owners = self.budgets.put(change.name, change.after)
+        resources = self.resources
+        spaces = {namespace for namespace, name in owners if name is None}
+        return {
+            name
+            for name in (resources if spaces else resources.keys() & owners)
+            if (name in owners or name[0] in spaces)
+            and (resources[name].get("spec") or {}).get("template")
+        }
+
+    def _forget_target(self, name: Name, identity: Identity) -> None:
+        self._targets[identity].discard(name)
+        if not self._targets[identity]:
+            self._foreign.pop(identity, None)
+
+    def _learn(self, target: Target, selector: Selector) -> None:
+        """Remember what selects the pods of a target that is not watched itself."""
+        if self._targets.get(target.identity):
+            self._foreign[target.identity] = selector
+
+    def _concerned_by_pod(self, namespace: str, labels: Mapping[str, str]) -> set[Name]:
+        owner = labels.get(RESOURCE_LABEL)
+        if owner is not None:
+            return {(namespace, owner)} & self.resources.keys()
+        return {
+            name
+            for identity, names in self._targets.items()
+            if identity[0] == namespace and self._selects(identity, labels)
+            for name in names
+        }
+
+    def _is_inhabited(self, namespace: str) -> bool:
+        return any(names and identity[0] == namespace for identity, names in self._targets.items())
+
+    def _selects(self, identity: Identity, labels: Mapping[str, str]) -> bool:
+        namespace, _, kind, name = identity
+        found = self.deployments.get((namespace, name)) if kind == DEPLOYMENT.kind else None
+        selector = found.selector if found is not None else self._foreign.get(identity)
+        return selector is not None and selector.matches(labels)
+
+
+def target_of(manifest: Manifest) -> Target:
+    """The object that runs the workers of a resource: its targetRef, or the Deployment it owns.
+
+    Nobody when it declares neither.
+    """
+    metadata, spec = manifest["metadata"], manifest.get("spec") or {}
+    reference = spec.get("targetRef") or {}
+    if not reference and spec.get("template") is None:
+        return Target(api_version="", kind="", namespace=metadata["namespace"], name="")
+    return Target(
+        api_version=reference.get("apiVersion", "apps/v1"),
+        kind=reference.get("kind", "Deployment"),
+        namespace=metadata["namespace"],
+        name=reference.get("name") or deployment_name(metadata["name"]),
+    )

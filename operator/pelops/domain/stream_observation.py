@@ -1,0 +1,158 @@
+"""What was seen of a stream and its consumer group in one look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pelops.domain.entry_id import EntryId
+from pelops.domain.state import GroupState, OwnershipRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupObservation:
+    """A consumer group as the server describes it."""
+
+    last_delivered_id: EntryId
+    pending: int  # delivered, not yet acknowledged
+    lag: int | None  # not yet delivered; None: unknown, and never to be taken for zero
+    consumers: int
+    entries_read: int | None  # the server's own count; None when it lost count
+    lowest_pending: EntryId | None  # None when nothing is pending
+    holding: int | None = None  # consumers that hold pending entries; None: too many to count
+    at_least: int = 0  # not yet delivered are so many or more; the lag itself when that is known
+    is_lag_repairable: bool = False  # the server's own lag is unknown or wrong, and need not be
+
+    def __post_init__(self) -> None:
+        _settle_at_least(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerObservation:
+    """A consumer as XINFO CONSUMERS shows it."""
+
+    name: str
+    pending: int
+    idle: timedelta  # since it last asked for anything; an acknowledgement is no such thing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryObservation:
+    """The group's own retry stream: copies of entries that were stuck."""
+
+    exists: bool  # the stream, and our group of it
+    is_former: bool = False  # spec.recovery no longer asks for it, and it is still there
+    length: int = 0
+    first_id: EntryId | None = None  # None when it holds no entry
+    last_delivered_id: EntryId = EntryId.MIN
+    pending: int = 0
+    lag: int | None = 0  # None: unknown
+    lowest_pending: EntryId | None = None
+    holding: int | None = 0  # consumers that hold pending entries; None: too many to count
+    at_least: int = 0
+    is_lag_repairable: bool = False
+    first_undelivered: EntryId | None = None  # None: none is, or it may not be read
+
+    def __post_init__(self) -> None:
+        _settle_at_least(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBacklog:
+    """What a group still has to process, in its stream and in its retry stream together."""
+
+    lag: int | None  # not yet delivered; None: unknown in one of the two, and never zero
+    at_least: int  # not yet delivered are so many or more
+    pending: int
+    lowest_pending: EntryId | None  # the lowest ID of both; None when nothing is pending
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamObservation:
+    """A stream, our group of it and our keys beside it, all seen at one instant."""
+
+    server_time: datetime  # the server's own clock
+    exists: bool
+    length: int
+    last_generated_id: EntryId  # `EntryId.MIN` when the stream does not exist or never had an entry
+    first_id: EntryId | None  # None when the stream holds no entry
+    entries_added: int | None  # ever; None when the stream does not exist
+    groups: int  # all of them, not only ours
+    group: GroupObservation | None  # None when ours does not exist
+    dead_letters: int
+    dead_letter_exists: bool
+    ledger_exists: bool
+    ownership: OwnershipRecord | None  # who acts on the group, by its state key; may have run out
+    max_deleted_id: EntryId = (
+        EntryId.MIN
+    )  # the greatest that XDEL removed; trimming is not reported
+    state: GroupState = field(default_factory=GroupState)
+    retry: RetryObservation | None = None  # None: the group has none
+    # All of them; None: not asked for, not allowed, or too many.
+    consumers: tuple[ConsumerObservation, ...] | None = None
+    has_offer_stream: bool = True  # the offer stream and our group of it; true when not asked for
+
+    @property
+    def is_provisioned(self) -> bool:
+        """Whether all that provisioning creates is there."""
+        retry = self.retry
+        has_retry = retry is None or retry.exists or retry.is_former
+        has_records = self.dead_letter_exists and self.ledger_exists
+        return self.group is not None and has_records and has_retry and self.has_offer_stream
+
+    @property
+    def backlog(self) -> GroupBacklog | None:
+        """The backlog in both streams together; None when the group does not exist."""
+        if self.group is None:
+            return None
+        parts = (self.group, *(() if self.retry is None else (self.retry,)))
+        lags = [part.lag for part in parts]
+        return GroupBacklog(
+            lag=None if None in lags else sum(lag or 0 for lag in lags),
+            at_least=sum(part.at_least for part in parts),
+            pending=sum(part.pending for part in parts),
+            lowest_pending=min(
+                (part.lowest_pending for part in parts if part.lowest_pending is not None),
+                default=None,
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Entries counted beyond a group's position."""
+
+    counted: int
+    is_all: bool  # else there are as many or more
+
+
+def judge_lag(
+    reported: int | None,
+    *,
+    last_delivered_id: EntryId,
+    last_generated_id: EntryId,
+    length: int,
+    ahead: Ahead | None,
+) -> int | None:
+    """The number of entries not yet delivered that can be believed, or None.
+
+    A group at the stream's very end has no backlog, whatever was reported. Ahead of the end the
+    server says 0 though new entries are skipped. What was counted to the end is exact. Else the
+    server's number is believed unless it contradicts what was seen: with a wrong entries-read it
+    may say anything, also -76 or more than the stream holds. Where nothing could be counted
+    (`ahead` is None) no number is believed.
+    """
+    if last_delivered_id == last_generated_id:
+        return 0
+    if last_delivered_id > last_generated_id or ahead is None:
+        return None
+    if ahead.is_all:
+        return ahead.counted
+    if reported is None or not ahead.counted <= reported <= length:
+        return None
+    return reported
+
+
+def _settle_at_least(seen: GroupObservation | RetryObservation) -> None:
+    if seen.lag is not None:
+        object.__setattr__(seen, "at_least", seen.lag)

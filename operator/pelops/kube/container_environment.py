@@ -1,0 +1,272 @@
+"""The environment of workers and of audit jobs. No secret ever stands in it in clear.
+
+The job of an audit gets all that it needs here, since it may ask Kubernetes nothing: docs/audits.md
+says what each variable means.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final
+
+from pelops.api.audit.stream_audit import S3Spec, StreamAudit
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.redis import RedisSpec
+from pelops.domain.naming import GroupKeys
+from pelops.errors import InvalidSpec
+from pelops.policy.audit.plan import AuditedGroup, AuditPlan
+
+POD_VARIABLES = frozenset({"POD_NAME", "POD_UID"})  # what PELOPS_CONSUMER is made of
+TLS_MOUNT = "/etc/pelops/redis"
+TLS_VOLUME = "pelops-redis-tls"
+# The Secret's keys, and the variables that name the mounted files.
+TLS_FILES = (
+    ("ca.crt", "PELOPS_REDIS_CA_FILE"),
+    ("tls.crt", "PELOPS_REDIS_CERT_FILE"),
+    ("tls.key", "PELOPS_REDIS_KEY_FILE"),
+)
+
+Variable = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerAccess:
+    """Where workers find Redis: which Secrets exist and which keys they hold, never the values."""
+
+    url: str | None = None  # from the spec
+    url_secret: str | None = None  # name of the Secret that has a `url`, which then serves
+    secret: str | None = None  # name of the Secret with username, password and TLS files
+    secret_keys: frozenset[str] = frozenset()
+
+    @property
+    def tls_keys(self) -> tuple[str, ...]:
+        """The TLS files that the Secret holds."""
+        return tuple(key for key, _ in TLS_FILES if key in self.secret_keys)
+
+
+def build_environment(
+    resource: StreamConsumerGroup, keys: GroupKeys, access: WorkerAccess
+) -> list[Variable]:
+    """The variables of DESIGN section 3, in a fixed order: the same facts give the same bytes."""
+    return [
+        *_identity(),
+        *redis_variables(resource.spec.redis, access),
+        *_keys(keys),
+        *_limits(resource),
+    ]
+
+
+def literal(text: str) -> str:
+    """Text that the kubelet passes on as it is, where `$(NAME)` is expanded and `$$` means `$`."""
+    return text.replace("$", "$$")
+
+
+def _identity() -> list[Variable]:
+    return [
+        {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+        {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        # The uid tells a pod from its namesake after a restart, and in another cluster.
+        {"name": "PELOPS_CONSUMER", "value": "$(POD_NAME):$(POD_UID)"},
+    ]
+
+
+def redis_variables(redis: RedisSpec, access: WorkerAccess) -> list[Variable]:
+    """The variables that say where Redis is and who asks; secrets by reference alone."""
+    variables: list[Variable] = []
+    if access.url_secret is not None:
+        variables.append(secret_variable("PELOPS_REDIS_URL", access.url_secret, "url"))
+    elif access.url is not None:
+        variables.append({"name": "PELOPS_REDIS_URL", "value": literal(access.url)})
+    if access.secret is not None:
+        for key in ("username", "password"):
+            name = f"PELOPS_REDIS_{key.upper()}"
+            variables.append(secret_variable(name, access.secret, key, optional=True))
+    sentinel = redis.sentinel
+    if sentinel is not None:
+        master = literal(sentinel.master_name)
+        nodes = literal(",".join(sentinel.nodes))
+        variables.append({"name": "PELOPS_REDIS_SENTINEL_MASTER", "value": master})
+        variables.append({"name": "PELOPS_REDIS_SENTINEL_NODES", "value": nodes})
+    variables += [
+        {"name": name, "value": f"{TLS_MOUNT}/{key}"}
+        for key, name in TLS_FILES
+        if key in access.tls_keys
+    ]
+    return variables
+
+
+def secret_variable(name: str, secret: str, key: str, *, optional: bool = False) -> Variable:
+    """A variable whose value the kubelet takes from a Secret."""
+    reference: dict[str, Any] = {"name": secret, "key": key}
+    if optional:
+        reference["optional"] = True
+    return {"name": name, "valueFrom": {"secretKeyRef": reference}}
+
+
+def _keys(keys: GroupKeys) -> list[Variable]:
+    named = {
+        "PELOPS_STREAM": keys.stream,
+        "PELOPS_GROUP": keys.group,
+        "PELOPS_RETRY_STREAM": keys.retry,
+        "PELOPS_HANDOVER_STREAM": keys.offer_stream,
+        "PELOPS_STARTED_KEY": keys.started,
+        "PELOPS_STATE_KEY": keys.state,
+        "PELOPS_LEDGER_STREAM": keys.ledger,
+        "PELOPS_DEAD_LETTER_STREAM": keys.dead_letter,
+    }
+    return [{"name": name, "value": literal(value)} for name, value in named.items()]
+
+
+def _limits(resource: StreamConsumerGroup) -> list[Variable]:
+    recovery = resource.spec.recovery
+    limits = {
+        "PELOPS_IDLE_LIMIT_MS": str(recovery.processing_timeout_seconds * 1000),
+        "PELOPS_MAX_RETRIES": str(recovery.max_retries),
+        "PELOPS_FIELD_PREFIX": literal(recovery.field_prefix),
+    }
+    if recovery.backoff is not None:
+        limits |= {
+            "PELOPS_BACKOFF_INITIAL_SECONDS": str(recovery.backoff.initial_seconds),
+            "PELOPS_BACKOFF_FACTOR": f"{recovery.backoff.factor:g}",
+            "PELOPS_BACKOFF_MAX_SECONDS": str(recovery.backoff.max_seconds),
+        }
+    return [{"name": name, "value": value} for name, value in limits.items()]
+
+
+_FACTORS: Final = {
+    "": Decimal(1),
+    **{unit: Decimal(1000) ** -power for power, unit in enumerate("mun", 1)},
+    **{unit: Decimal(1000) ** power for power, unit in enumerate("kMGTPE", 1)},
+    **{f"{unit}i": Decimal(1024) ** power for power, unit in enumerate("KMGTPE", 1)},
+}
+_SHAPE: Final = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{1,9})?(?:[eE][+-]?[0-9]{1,2})?)([A-Za-z]*)")
+
+
+def parse_quantity(quantity: object, *, field: str) -> Decimal:
+    """The number that a quantity stands for. Raises InvalidSpec, which names the field."""
+    found = None if isinstance(quantity, bool) else _SHAPE.fullmatch(str(quantity))
+    if found is None or found[2] not in _FACTORS:
+        raise InvalidSpec(
+            f"{field} must be a quantity such as 500m or 2Gi; it is {str(quantity)[:64]!r}"
+        )
+    return Decimal(found[1]) * _FACTORS[found[2]]
+
+
+def mebibytes(quantity: object, *, field: str) -> int:
+    """A quantity of memory in whole MiB. Raises InvalidSpec, which names the field."""
+    return int(parse_quantity(quantity, field=field) / 1024**2)
+
+
+ARCHIVE_MOUNT: Final = "/archive"
+WORK_MOUNT: Final = "/var/lib/pelops"  # the one directory that may be written to beside the archive
+_S3_VARIABLES: Final = (
+    ("AWS_ACCESS_KEY_ID", "accessKeyId", False),
+    ("AWS_SECRET_ACCESS_KEY", "secretAccessKey", False),
+    ("AWS_SESSION_TOKEN", "sessionToken", True),
+)
+S3_KEYS: Final = tuple(key for _, key, is_optional in _S3_VARIABLES if not is_optional)
+
+
+def build_audit_environment(
+    audit: StreamAudit, plan: AuditPlan, access: WorkerAccess
+) -> list[Variable]:
+    """The variables in a fixed order: the same facts give the same bytes."""
+    return [
+        *redis_variables(plan.redis, access),
+        *(_plain(name, text) for name, text in _texts(audit, plan).items() if text is not None),
+        *_archive_secrets(audit.spec.archive.s3),
+        *_memory(audit),
+    ]
+
+
+def archive_address(audit: StreamAudit) -> str:
+    """Where the archive begins, as Spark names it."""
+    archive = audit.spec.archive
+    if archive.s3 is not None:
+        prefix = f"/{archive.s3.prefix.strip('/')}" if archive.s3.prefix else ""
+        return f"s3a://{archive.s3.bucket}{prefix}"
+    return ARCHIVE_MOUNT if archive.pvc is not None else str(archive.path)
+
+
+def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
+    spec = audit.spec
+    s3 = spec.archive.s3
+    return {
+        "PELOPS_AUDIT_NAME": audit.audit_name,
+        "PELOPS_AUDIT_GROUPS": _render_groups(plan.groups) if plan.groups else None,
+        "PELOPS_AUDIT_STREAM_PATTERN": spec.stream_pattern,
+        "PELOPS_AUDIT_WINDOW_SECONDS": str(spec.window_seconds),
+        "PELOPS_AUDIT_STUCK_AFTER_MS": _milliseconds(spec.stuck_after_seconds),
+        "PELOPS_AUDIT_ARCHIVE": archive_address(audit),
+        "PELOPS_AUDIT_PAYLOAD": spec.payload.value.lower(),
+        "PELOPS_AUDIT_RETENTION_DAYS": str(spec.retention_days),
+        "PELOPS_AUDIT_DEADLINE_SECONDS": str(spec.deadline_seconds),
+        "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof_path if spec.evidence else None,
+        "PELOPS_AUDIT_S3_ENDPOINT": s3.endpoint if s3 else None,
+        "PELOPS_AUDIT_S3_REGION": s3.region if s3 else None,
+        # What was found stands in the summary: a run that finds something has not failed.
+        "PELOPS_AUDIT_FINDINGS_EXIT": "0",
+        "TMPDIR": WORK_MOUNT,
+        "SPARK_LOCAL_DIRS": WORK_MOUNT,
+    }
+
+
+def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
+    reported = [
+        {
+            "resource": one.resource,
+            "stream": one.keys.stream,
+            "group": one.keys.group,
+            "dead_letter": one.keys.dead_letter,
+            "field_prefix": one.field_prefix,
+            "stuck_after_ms": one.stuck_after_s * 1000,
+        }
+        for one in groups
+    ]
+    return json.dumps(reported, ensure_ascii=False, separators=(",", ":"))
+
+
+def _milliseconds(seconds: int | None) -> str | None:
+    return None if seconds is None else str(seconds * 1000)
+
+
+def _plain(name: str, text: str) -> Variable:
+    return {"name": name, "value": literal(text)}
+
+
+def _archive_secrets(s3: S3Spec | None) -> list[Variable]:
+    if s3 is None or s3.secret_ref is None:
+        return []
+    secret = s3.secret_ref.name
+    return [
+        secret_variable(name, secret, key, optional=is_optional)
+        for name, key, is_optional in _S3_VARIABLES
+    ]
+
+
+def _memory(audit: StreamAudit) -> list[Variable]:
+    if "memory" not in (resources_of(audit).get("limits") or {}):
+        return []
+    field = {"resource": "limits.memory", "divisor": "1Mi"}
+    return [{"name": "PELOPS_AUDIT_MEMORY_MIB", "valueFrom": {"resourceFieldRef": field}}]
+
+
+def resources_of(audit: StreamAudit) -> dict[str, Any]:
+    """Requests and limits of the container: what was asked for, or enough for most streams.
+
+    Raises InvalidSpec: one of them is no object of quantities. The API server does not say where.
+    """
+    if audit.spec.resources is None:
+        return {"requests": {"cpu": "500m", "memory": "2Gi"}, "limits": {"memory": "2Gi"}}
+    for part in ("requests", "limits"):
+        amounts: Any = audit.spec.resources.get(part) or {}
+        if not isinstance(amounts, dict):
+            raise InvalidSpec(
+                f"in spec.resources, {part} must be an object such as {{memory: 2Gi}}"
+            )
+        for name, amount in amounts.items():
+            parse_quantity(amount, field=f"in spec.resources, {part}.{name}")
+    return dict(audit.spec.resources)

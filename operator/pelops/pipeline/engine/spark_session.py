@@ -1,0 +1,274 @@
+"""The Spark session of a run: opened when it is needed, its progress, its end on Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Lock
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from pelops.pipeline.errors import WrongPipelineSettings
+from pelops.pipeline.settings import PipelineSettings, TableFormat
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+
+log: Final = logging.getLogger(__name__)
+_LOOPBACK: Final = "127.0.0.1"
+# Of a task that dies, as when a Python worker is killed for its memory, two more tries are made.
+_MASTER: Final = "local[*, 3]"
+_SHARE_OF_JVM: Final = 0.75  # of the memory limit
+_PARTITIONS: Final = 8  # of a shuffle: what is shuffled is small
+LONG_RUN: Final = 2_000_000  # entries; to look at more of them takes more than a minute
+# For a JVM of a minute: the second compiler and more than one collector cost more than they save.
+_SHORT_RUN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+class LazySession:
+    """A Spark session that is opened for the first who needs it, and for nobody else.
+
+    To start Java takes some seconds and some hundred MiB.
+    """
+
+    def __init__(
+        self, settings: PipelineSettings | None = None, given: SparkSession | None = None
+    ) -> None:
+        self._settings = settings
+        self._found = given
+        self._opening = Lock()
+        self.interrupted = Event()  # what works without Spark is to end, and to tidy up
+
+    def get(self, entries: int = LONG_RUN + 1) -> SparkSession:
+        """The session; `entries`: about as many are looked at in it, when it is opened for them."""
+        with self._opening:
+            if self._found is None:
+                assert self._settings is not None
+                self._found = open_session(self._settings, entries)
+            return self._found
+
+    @property
+    def context(self) -> SparkContext | None:
+        """Where its jobs run; None as long as it is not open."""
+        return None if self._found is None else self._found.sparkContext
+
+    def stop(self) -> None:
+        """Stop it, if it was opened."""
+        if self._found is not None:
+            self._found.stop()
+
+
+def as_lazy(session: SparkSession | LazySession) -> LazySession:
+    """A session that is open already, as one that would be opened."""
+    return session if isinstance(session, LazySession) else LazySession(given=session)
+
+
+def open_session(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> SparkSession:
+    """A session on the chosen master; one that exists, as under spark-submit, is used as it is."""
+    from pyspark.sql import SparkSession
+
+    _let_workers_import()
+    options = session_options(settings, entries)
+    if "spark.driver.bindAddress" in options:
+        # Or the JVM looks for an address that others reach, and warns when it finds none.
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    builder = SparkSession.builder.appName("pelops-audit")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def session_options(settings: PipelineSettings, entries: int = LONG_RUN + 1) -> dict[str, str]:
+    """What the session is made with; what spark-submit was given wins where it concerns the JVM.
+
+    `entries`: about as many are looked at in it.
+    """
+    options = {
+        "spark.api.mode": "classic",  # whatever SPARK_API_MODE says
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(_PARTITIONS),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Most queries are small: see `write_part`.
+        "spark.sql.codegen.wholeStage": "false",
+        # Order within a file is what makes IDs small: rows are never moved about to balance tasks.
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    }
+    if settings.master or not _is_submitted():
+        options["spark.master"] = settings.master or _MASTER
+    if settings.memory_mib:
+        options["spark.driver.memory"] = f"{max(512, int(settings.memory_mib * _SHARE_OF_JVM))}m"
+    if options.get("spark.master", "").startswith("local"):
+        options |= {"spark.driver.bindAddress": _LOOPBACK, "spark.driver.host": _LOOPBACK}
+    is_reported = _is_submitted() or "PYSPARK_SUBMIT_ARGS" in os.environ
+    of_java = [_SHORT_RUN] if entries <= LONG_RUN and not is_reported else []
+    if os.environ.get("TMPDIR"):
+        of_java.append(f"-Djava.io.tmpdir={os.environ['TMPDIR']}")
+    if of_java:
+        options["spark.driver.extraJavaOptions"] = " ".join(of_java)
+    return options | _s3_options(settings) | _table_options(settings)
+
+
+def _table_options(settings: PipelineSettings) -> dict[str, str]:
+    """What Delta Lake asks of a session; the catalogs of Iceberg are the user's to name."""
+    table = settings.status_table
+    if table is None or table.format is not TableFormat.DELTA:
+        return {}
+    return {
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        # Each commit reads the table's log, which is short: not in fifty tasks.
+        "spark.databricks.delta.snapshotPartitions": "2",
+    }
+
+
+def _s3_options(settings: PipelineSettings) -> dict[str, str]:
+    # What is on its way to a store waits in a file, and /tmp may be no place for files.
+    options = {"spark.hadoop.hadoop.tmp.dir": "${java.io.tmpdir}/hadoop-${user.name}"}
+    if settings.s3_endpoint:
+        options["spark.hadoop.fs.s3a.endpoint"] = settings.s3_endpoint
+        options["spark.hadoop.fs.s3a.path.style.access"] = "true"
+        # What a store of one's own calls its region unless told; s3a would take another.
+        options["spark.hadoop.fs.s3a.endpoint.region"] = "us-east-1"
+    if settings.s3_region:
+        options["spark.hadoop.fs.s3a.endpoint.region"] = settings.s3_region
+    return options
+
+
+def refuse_connect(settings: PipelineSettings) -> None:
+    """Raise WrongSettings where a session would be one of Spark Connect."""
+
+    server = os.environ.get("SPARK_REMOTE")
+    if settings.master and settings.master.startswith("sc://"):
+        problem = f"--master {settings.master} names a server of Spark Connect"
+    elif server:
+        problem = f"SPARK_REMOTE names a server of Spark Connect, {server}"
+    elif "SPARK_CONNECT_MODE_ENABLED" in os.environ:  # as PySpark itself asks
+        problem = "this program has a session of Spark Connect"
+    else:
+        return
+    raise WrongPipelineSettings(
+        f"{problem}, but the pipeline needs a classic session: it moves files and orders their"
+        " rows through Java. Unset SPARK_REMOTE, and give the URL of a cluster by --master, use"
+        " spark-submit, or leave --master out to run on this machine"
+    )
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _let_workers_import() -> None:
+    """Python workers find the packages where the driver found them."""
+    found = find_spec("pyspark_redis_streams")
+    assert found is not None and found.origin is not None
+    root = str(Path(found.origin).parent.parent)
+    known = os.environ.get("PYTHONPATH", "")
+    if root not in known.split(os.pathsep):
+        os.environ["PYTHONPATH"] = os.pathsep.join([root, *([known] if known else [])])
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+PROGRESS_EVERY_S: Final = 10.0
+
+
+@contextmanager
+def progress_reported(session: LazySession, every_s: float = PROGRESS_EVERY_S) -> Iterator[None]:
+    """Log the tasks of the jobs that run now, as long as the block lasts."""
+    ended = threading.Event()
+    arguments = (session, ended, every_s)
+    teller = threading.Thread(target=_report_progress, args=arguments, name="progress", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        teller.join(timeout=5)
+
+
+def _report_progress(session: LazySession, ended: threading.Event, every_s: float) -> None:
+    while not ended.wait(every_s):
+        context = session.context
+        if context is None:
+            continue
+        try:
+            reported = describe_tasks(context)
+        except (Py4JError, OSError):
+            return  # Java is gone: the run itself says why
+        if reported is not None:
+            log.info("%s", reported)
+
+
+def describe_tasks(context: SparkContext) -> str | None:
+    """How many tasks of the present step are done; None between two steps."""
+    tracker = context.statusTracker()
+    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+    running = [stage for stage in stages if stage is not None]
+    if not running:
+        return None
+    done = sum(stage.numCompletedTasks for stage in running)
+    return f"working: {done} of {sum(stage.numTasks for stage in running)} tasks of this step done"
+
+
+_CANCEL_EVERY_S: Final = 0.2
+
+
+def run_interruptibly(session: LazySession, action: Callable[[], int]) -> int:
+    """What the action answers. Raises KeyboardInterrupt when it has ended early.
+
+    It works in a thread of its own: an answer of Java that an interrupt cuts off would be taken for
+    that of the next question. A second interrupt does not wait for it.
+    """
+    answer: Future[int] = Future()
+    threading.Thread(target=_work, args=(action, answer), name="work", daemon=True).start()
+    with _plain_interrupts():
+        try:
+            return answer.result()
+        except KeyboardInterrupt:
+            log.warning("interrupted: ending what runs")
+            _end_jobs(session, answer)
+            raise
+
+
+def _work(action: Callable[[], int], answer: Future[int]) -> None:
+    try:
+        answer.set_result(action())
+    except BaseException as error:
+        answer.set_exception(error)
+
+
+def _end_jobs(session: LazySession, answer: Future[int]) -> None:
+    session.interrupted.set()
+    while not answer.done():
+        context = session.context
+        if context is not None:
+            # The action may be between two jobs: then the next one is ended.
+            with suppress(Py4JError, OSError):
+                context.cancelAllJobs()
+        wait([answer], timeout=_CANCEL_EVERY_S)
+
+
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Without the handler of Spark, which asks Java amid another question."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,335 @@
+"""The conditions of a StreamAudit: what holds, why, and what to do when it does not.
+
+    Ready                   it runs as asked
+    Suspended               present when spec.suspend is true
+    LossDetected            entries are proven lost; until acknowledged
+    ArchiveBehindRetention  trimming is about to overtake the archive, or has
+    AuditFailing            it does not run, or cannot account for every entry
+
+The last three are alarms: present while they hold, with no effect on Ready. While Redis cannot be
+read they stay as they were reported.
+
+What is trimmed before it was archived cannot be accounted for. The stream's counters tell how far
+off that is: of all entries ever added, `added - length` are gone, and the archive has `to_added` of
+them. An entry that was deleted out of the middle counts as trimmed: the alarm may come early, never
+late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pelops.api.audit.audit_status_model import AuditRunStatus
+from pelops.api.audit.stream_audit import StreamAudit
+from pelops.api.group.group_status_model import ConditionStatus
+from pelops.domain.audit import AuditSummary, AuditVerdict
+from pelops.domain.condition import Condition, Finding, render_time
+from pelops.domain.entry_id import EntryId
+from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
+from pelops.policy.status.alarms import ACKNOWLEDGE
+from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
+
+# Between the control plane's clock and Redis', and for a run's end to be told.
+GRACE: Final = timedelta(seconds=60)
+# An entry's ID that lies before is no time: it was given by hand.
+_FIRST_TIME_MS: Final = 1_000_000_000_000
+_LAST_TIME_MS: Final = 253_370_764_800_000
+
+
+def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Finding | None:
+    """Why the last run did not do its work; None while it goes on, or before the first."""
+    if runs.last_start is None or is_successful(runs):
+        return None
+    if runs.failed_start is None and _may_end_well(audit, runs, runs.last_start, now):
+        return None
+    began = runs.failed_start or runs.last_start
+    metadata = audit.metadata
+    return Finding(
+        reason=Reason.RUN_FAILED,
+        message=(
+            f"The run of {render_time(began)} did not end well; see kubectl logs -n "
+            f"{metadata.namespace} -l pelops.dev/stream-audit={metadata.name} --tail=50, and if it "
+            "never began kubectl describe pods with the same label. Until one ends well, what is "
+            "told is of an older window"
+        ),
+    )
+
+
+def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime) -> bool:
+    # What ends runs at their deadline needs a moment to do so.
+    patience = timedelta(seconds=audit.spec.deadline_seconds) if runs.is_active else timedelta()
+    return now - began <= patience + GRACE
+
+
+def find_failed_start(runs: Runs, reported: AuditRunStatus | None) -> datetime | None:
+    """When the first run began of those that failed since one ended well; None without.
+
+    `told` is what the status says of the runs: one that was the last then, and is not any more, has
+    ended, and what runs them keeps only the time of a good end. A schedule may be so dense that no
+    run is ever seen to have ended.
+    """
+    if reported is None or runs.last_start is None:
+        return None
+    for began in (reported.failed_start_time, reported.last_start_time):
+        if began is None or began >= runs.last_start:
+            continue
+        if runs.last_success is None or runs.last_success < began:
+            return began
+    return None
+
+
+def is_successful(runs: Runs) -> bool:
+    """Whether the run that began last has ended well."""
+    began, ended = runs.last_start, runs.last_success
+    return began is not None and ended is not None and ended >= began
+
+
+def report_incomplete(audit: StreamAudit, runs: Runs, group: GroupAudit) -> str | None:
+    """A clause about a group that the last run should have accounted for and did not."""
+    if not is_successful(runs) or runs.last_start is None or group.problem is not None:
+        return None
+    if group.record is None:
+        # An empty stream has no window to record.
+        is_empty = group.ends is not None and group.ends.added == 0
+        return None if is_empty else f"{group.group} of {group.stream} has no window"
+    waiting = None if group.ends is None else _time_of(group.ends.first_unaudited)
+    window = timedelta(seconds=audit.spec.window_seconds)
+    if waiting is None or waiting >= runs.last_start - window - GRACE:
+        return None
+    return f"{group.group} of {group.stream} has entries of {render_time(waiting)} in no window"
+
+
+def _time_of(entry_id: EntryId | None) -> datetime | None:
+    if entry_id is None or not _FIRST_TIME_MS <= entry_id.ms <= _LAST_TIME_MS:
+        return None
+    return datetime.fromtimestamp(entry_id.ms / 1000, UTC)
+
+
+LEAST_MARGIN: Final = 0.25  # of what the stream retains
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Margin:
+    """How far the archive is ahead of trimming."""
+
+    entries: int  # below 0: so many may have gone unseen
+    share: float  # of what the stream retains; 1: nothing can be missed
+
+
+def find_margin(summary: AuditSummary, ends: StreamEnds | None) -> Margin | None:
+    """The margin now; None when it cannot be told: the stream is not seen, or another one.
+
+    An archive that has everything is never behind, nor is one of a stream that nobody trims.
+    """
+    if ends is None or ends.added < summary.window.to_added:
+        return None
+    archived, gone = summary.window.to_added, ends.added - ends.length
+    if ends.added == archived or gone == 0:
+        return Margin(entries=max(0, archived - gone), share=1.0)
+    return Margin(entries=archived - gone, share=(archived - gone) / max(1, ends.length))
+
+
+def is_behind(group: GroupAudit) -> bool:
+    """Whether the archive is behind now, or was when the last run began.
+
+    The latter keeps an alarm from coming before each run and going after it.
+    """
+    if group.record is None:
+        return False
+    recorded = group.record.summary.retention_margin
+    margin = find_margin(group.record.summary, group.ends)
+    return (margin is not None and margin.share < LEAST_MARGIN) or (
+        recorded is not None and recorded < LEAST_MARGIN
+    )
+
+
+def report_behind(group: GroupAudit) -> str | None:
+    """A clause about a group whose archive is behind; None when it is not, or nothing is known."""
+    if group.record is None or not is_behind(group):
+        return None
+    margin = find_margin(group.record.summary, group.ends)
+    if margin is not None and margin.entries < 0:
+        return f"entries of {group.stream} are gone that were not archived"
+    return f"less than a quarter of {group.stream} is left between the two"
+
+
+def report_unmounted(audit: StreamAudit) -> str | None:
+    """A clause about an archive that is a directory of the container alone; None otherwise.
+
+    That is no error: a node may run its pods without containers, as the local cluster's do.
+    """
+    path = audit.spec.archive.path
+    if path is None or not path.startswith("/"):
+        return None
+    if any(_holds(mount, path) for mount in _mount_paths(audit.spec.template or {})):
+        return None
+    return (
+        f"No volume of spec.template is mounted at {path}: a container cannot write there, or what "
+        "it writes goes with it. Mount one, or use archive.pvc"
+    )
+
+
+def _holds(mount: str, path: str) -> bool:
+    return f"{path.rstrip('/')}/".startswith(f"{mount.rstrip('/')}/")
+
+
+def _mount_paths(template: dict[str, Any]) -> Iterator[str]:
+    """Where containers mount volumes. A template may have any shape: what is none is left out."""
+    for container in _objects(_object(template.get("spec")).get("containers")):
+        for mount in _objects(container.get("volumeMounts")):
+            if isinstance(mount.get("mountPath"), str):
+                yield mount["mountPath"]
+
+
+def _object(found: object) -> dict[str, Any]:
+    return found if isinstance(found, dict) else {}
+
+
+def _objects(found: object) -> list[dict[str, Any]]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+_GROUPS_REPORTED: Final = 5
+
+
+def decide_audit_conditions(facts: AuditFacts, *, now: datetime) -> list[Condition]:
+    """All conditions of an audit, Ready first. Total."""
+    return [_ready(facts), *_suspended(facts), *_alarms(facts, now)]
+
+
+def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
+    """Why a group cannot be accounted for, whatever becomes of the runs; None when it can."""
+    if group.problem is not None:
+        return Finding(
+            reason=Reason.SUMMARY_UNREADABLE,
+            message=f"{group.group} of {group.stream}: {group.problem.message}",
+        )
+    if group.stream_problem is not None:
+        return Finding(
+            reason=Reason.NOT_ACCOUNTED,
+            message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
+        )
+    if group.record is not None and group.record.summary.verdict is AuditVerdict.FAILING:
+        return Finding(
+            reason=Reason.NOT_ACCOUNTED,
+            message=f"{group.group} of {group.stream}: {group.record.summary.sentence}",
+        )
+    incomplete = report_incomplete(facts.audit, facts.runs, group)
+    if incomplete is None:
+        return None
+    return Finding(
+        reason=Reason.RUN_INCOMPLETE,
+        message=f"The last run ended well, and {incomplete}: see its log",
+    )
+
+
+def _ready(facts: AuditFacts) -> Condition:
+    problem = facts.plan_problem or facts.job_problem or facts.redis_problem
+    if problem is None and not facts.runs.exists:
+        problem = Finding(reason=Reason.CREATING, message=f"{facts.job} is being created")
+    if problem is not None:
+        return Condition(
+            type=ConditionType.READY,
+            status="False",
+            reason=problem.reason,
+            message=problem.message,
+        )
+    spec = facts.audit.spec
+    if spec.suspend:
+        message = f"{facts.job} is complete, and spec.suspend keeps it from starting runs"
+        return _true(ConditionType.READY, Reason.SUSPENDED, message)
+    reported = f"{facts.job} runs at {spec.schedule} ({spec.time_zone or 'UTC'})"
+    doubt = report_unmounted(facts.audit)
+    return _true(
+        ConditionType.READY, Reason.SCHEDULED, f"{reported}. {doubt}" if doubt else reported
+    )
+
+
+def _suspended(facts: AuditFacts) -> list[Condition]:
+    if not facts.audit.spec.suspend:
+        return []
+    message = "spec.suspend is true: no further run starts"
+    return [_true(ConditionType.SUSPENDED, Reason.SUSPENDED, message)]
+
+
+def _alarms(facts: AuditFacts, now: datetime) -> list[Condition]:
+    if facts.redis_problem is not None:
+        return _reported_before(facts)
+    findings = {
+        ConditionType.LOSS_DETECTED: _loss(facts),
+        ConditionType.ARCHIVE_BEHIND_RETENTION: _behind(facts),
+        ConditionType.AUDIT_FAILING: _failing(facts, now),
+    }
+    return [
+        _true(kind, Reason(finding.reason), finding.message)
+        for kind, finding in findings.items()
+        if finding is not None
+    ]
+
+
+def _reported_before(facts: AuditFacts) -> list[Condition]:
+    status = facts.audit.status
+    reported = {c.type: c for c in (status.conditions or () if status else ())}
+    return [
+        Condition(
+            type=kind, status="True", reason=reported[kind].reason, message=reported[kind].message
+        )
+        for kind in AUDIT_ALARMS
+        if kind in reported and reported[kind].status is ConditionStatus.TRUE
+    ]
+
+
+def _loss(facts: AuditFacts) -> Finding | None:
+    lost = [g for g in facts.groups if g.record is not None and g.record.unacknowledged]
+    if not lost:
+        return None
+    reported = _list(f"{g.record.unacknowledged if g.record else 0} of {g.stream}" for g in lost)
+    metadata = facts.audit.metadata
+    return Finding(
+        reason=Reason.LOSS_DETECTED,
+        message=(
+            f"Entries are proven lost, gone before any worker was given them: {reported}. The "
+            "archive "
+            "and the report name each; send them again from where they came from. Acknowledge it "
+            f"with kubectl annotate --overwrite saudit -n {metadata.namespace} {metadata.name} "
+            f"{ACKNOWLEDGE}={ConditionType.LOSS_DETECTED}"
+        ),
+    )
+
+
+def _behind(facts: AuditFacts) -> Finding | None:
+    reported = [clause for group in facts.groups if (clause := report_behind(group)) is not None]
+    if not reported:
+        return None
+    return Finding(
+        reason=Reason.ARCHIVE_BEHIND_RETENTION,
+        message=(
+            f"Trimming is close to what is not archived yet, or has passed it: {_list(reported)}. "
+            "Run "
+            "the audit more often, or keep more of the stream (XADD MAXLEN, spec.retention)"
+        ),
+    )
+
+
+def _failing(facts: AuditFacts, now: datetime) -> Finding | None:
+    run = find_run_problem(facts.audit, facts.runs, now=now)
+    if run is not None:
+        return run
+    failures = [find_failure(facts, group) for group in facts.groups]
+    found = [failure for failure in failures if failure is not None]
+    if not found:
+        return None
+    return Finding(reason=found[0].reason, message=_list(one.message for one in found))
+
+
+def _true(kind: ConditionType, reason: Reason, message: str) -> Condition:
+    return Condition(type=kind, status="True", reason=reason, message=message)
+
+
+def _list(clauses: Iterable[str]) -> str:
+    reported = list(clauses)
+    more = len(reported) - _GROUPS_REPORTED
+    return "; ".join(reported[:_GROUPS_REPORTED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,284 @@
+"""Observation of streams and groups: one script per group, one round trip for many.
+
+Missing streams and groups are facts. A key of another type is an error that names both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, NamedTuple, TypeVar
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import GroupKeys
+from pelops.domain.state import FIXED_FIELDS, GroupState, OwnerRecord, OwnershipRecord, parse_state
+from pelops.domain.stream_observation import (
+    Ahead,
+    ConsumerObservation,
+    GroupObservation,
+    RetryObservation,
+    StreamObservation,
+    judge_lag,
+)
+from pelops.errors import PelopsError, WrongType
+from pelops.redis_core.scripts import ScriptCall, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+
+_SCRIPT: Final = load_script("observe_group")
+_WANTED: Final = ("stream", "stream", "stream", "hash", "stream", "stream")
+_OWNER: Final = ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class _Stream(NamedTuple):
+    """A stream as the script answers it."""
+
+    length: int
+    last_generated: bytes
+    first: bytes | None
+    added: int | None
+    groups: int
+    deleted: bytes | None
+
+
+class _Group(NamedTuple):
+    """A group as the script answers it."""
+
+    last_delivered: bytes
+    pending: int
+    lag: int | None
+    consumers: int
+    entries_read: int | None
+    lowest_pending: bytes | None
+    counted: Sequence[Reply] | None  # how many, whether these are all, the first one's ID
+    holding: int | None
+
+
+_NO_STREAM: Final = _Stream(0, b"0-0", None, None, 0, None)
+
+
+@dataclass(frozen=True, slots=True)
+class ObservationRequest:
+    """What is looked at in one call."""
+
+    keys: GroupKeys
+    with_retry: bool = False
+    with_offers: bool = False
+    is_retry_former: bool = False  # spec.recovery no longer asks for the retry stream
+    is_deep: bool = False  # count up to 500 entries ahead though the reported lag may be true
+    with_consumers: bool = False
+
+    @property
+    def further(self) -> tuple[str, ...]:
+        """The streams beside the main one."""
+        retry = (self.keys.retry,) if self.with_retry else ()
+        return (*retry, *((self.keys.offer_stream,) if self.with_offers else ()))
+
+
+Asked = TypeVar("Asked", GroupKeys, ObservationRequest)
+
+
+async def observe_group(
+    server: Server,
+    keys: GroupKeys,
+    *,
+    with_retry: bool = False,
+    with_offers: bool = False,
+    is_retry_former: bool = False,
+) -> StreamObservation:
+    """The stream and our group of it, at one instant of the server.
+
+    The retry and the offer stream are looked at only when asked for: a key that is absent stops
+    every script while a cluster migrates its slot.
+    Raises WrongType for a key that holds something else, and what every call of the adapter raises.
+    """
+    request = ObservationRequest(keys, with_retry, with_offers, is_retry_former)
+    return _read(request, await server.run(_call(request)))
+
+
+async def observe_groups(
+    server: Server, groups: Iterable[Asked]
+) -> dict[Asked, StreamObservation | PelopsError]:
+    """As `observe_group`, for many in a few round trips; an error in place of what failed.
+
+    A Look says what else to look at; keys alone are a look at the stream and its group.
+    """
+    asked = list(dict.fromkeys(groups))
+    looks = [
+        one if isinstance(one, ObservationRequest) else ObservationRequest(one) for one in asked
+    ]
+    answers = await server.run_many([_call(request) for request in looks])
+    return {
+        one: _read_or_error(request, answer)
+        for one, request, answer in zip(asked, looks, answers, strict=True)
+    }
+
+
+def _call(request: ObservationRequest) -> ScriptCall:
+    return _SCRIPT.call(
+        request.keys,
+        {"further": request.further},
+        group=request.keys.group,
+        is_deep=request.is_deep,
+        with_consumers=request.with_consumers,
+        fields=(*(f"owner:{name}" for name in _OWNER), *FIXED_FIELDS),
+    )
+
+
+def _read_or_error(request: ObservationRequest, answer: Reply) -> StreamObservation | PelopsError:
+    if isinstance(answer, PelopsError):
+        return answer
+    try:
+        return _read(request, answer)
+    except PelopsError as error:
+        return error
+
+
+def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
+    found = _SCRIPT.read(answer)
+    types, (seconds, microseconds), fields = found["types"], found["time"], found["fields"]
+    _check_types(request, [kind.decode() for kind in types])
+    sides = {
+        name: _read_side(one.stream, one.group, is_former=request.is_retry_former)
+        for name, one in zip(request.further, found["further"], strict=True)
+    }
+    offer_stream = sides.get(request.keys.offer_stream)
+    stream, group, names = found["stream"], found["group"], found["consumers"]
+    seen = _Stream(*stream) if stream else _NO_STREAM
+    return StreamObservation(
+        server_time=EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds)),
+        exists=stream is not None,
+        length=seen.length,
+        last_generated_id=parse_entry_id(seen.last_generated),
+        first_id=_id_or_none(seen.first),
+        entries_added=seen.added,
+        groups=seen.groups,
+        group=_read_group(_Group(*group), seen) if group else None,
+        dead_letters=found["dead_letters"],
+        dead_letter_exists=types[1] == b"stream",
+        ledger_exists=types[2] == b"stream",
+        ownership=parse_ownership(dict(zip(_OWNER, fields, strict=False))),
+        max_deleted_id=_id_or_none(seen.deleted) or EntryId.MIN,
+        state=_read_state(fields[len(_OWNER) :]),
+        retry=sides.get(request.keys.retry),
+        consumers=None if names is None else tuple(map(_read_consumer, names)),
+        has_offer_stream=offer_stream is None or offer_stream.exists,
+    )
+
+
+def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
+    position, counted = parse_entry_id(group.last_delivered), group.counted
+    ahead = Ahead(counted[0], bool(counted[1])) if counted else None
+    lag = judge_lag(
+        group.lag,
+        last_delivered_id=position,
+        last_generated_id=parse_entry_id(stream.last_generated),
+        length=stream.length,
+        ahead=ahead,
+    )
+    is_right = group.lag == lag and (lag != 0 or group.entries_read == stream.added)
+    return GroupObservation(
+        last_delivered_id=position,
+        pending=group.pending,
+        lag=lag,
+        consumers=group.consumers,
+        entries_read=group.entries_read,
+        lowest_pending=_id_or_none(group.lowest_pending),
+        holding=group.holding,
+        at_least=ahead.counted if ahead else 0,
+        is_lag_repairable=lag is not None and not is_right and _can_repair(position, stream),
+    )
+
+
+def _can_repair(position: EntryId, stream: _Stream) -> bool:
+    # Of entries at the position or ahead of it one was deleted: the server believes no number then.
+    deleted = _id_or_none(stream.deleted) or EntryId.MIN
+    return deleted == EntryId.MIN or deleted < position
+
+
+def _read_consumer(seen: Reply) -> ConsumerObservation:
+    return ConsumerObservation(
+        name=seen.name.decode("utf-8", "surrogateescape"),
+        pending=seen.pending,
+        idle=timedelta(milliseconds=seen.idle_ms),
+    )
+
+
+def _read_side(
+    stream: Sequence[Reply] | None, group: Sequence[Reply] | None, *, is_former: bool
+) -> RetryObservation:
+    seen = _Stream(*stream) if stream else _NO_STREAM
+    if not stream or not group:
+        length = seen.length
+        # A former one gets no group anew: all that it holds waits for nobody.
+        left = length if is_former else 0
+        first = _id_or_none(seen.first) if left else None
+        return RetryObservation(
+            exists=False,
+            is_former=is_former,
+            length=length,
+            first_id=first,
+            lag=left,
+            first_undelivered=first,
+        )
+    there = _Group(*group)
+    ours, counted = _read_group(there, seen), there.counted
+    return RetryObservation(
+        exists=True,
+        is_former=is_former,
+        length=seen.length,
+        first_id=_id_or_none(seen.first),
+        last_delivered_id=ours.last_delivered_id,
+        pending=ours.pending,
+        lag=ours.lag,
+        lowest_pending=ours.lowest_pending,
+        holding=ours.holding,
+        at_least=ours.at_least,
+        is_lag_repairable=ours.is_lag_repairable,
+        first_undelivered=_id_or_none(counted[2]) if counted else None,
+    )
+
+
+def _read_state(values: Sequence[bytes | None]) -> GroupState:
+    texts = (None if value is None else value.decode("utf-8", "replace") for value in values)
+    return parse_state(dict(zip(FIXED_FIELDS, texts, strict=False)))
+
+
+def _id_or_none(reply: bytes | None) -> EntryId | None:
+    return parse_entry_id(reply) if reply else None
+
+
+def _check_types(request: ObservationRequest, types: Sequence[str]) -> None:
+    keys = request.keys
+    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state, *request.further)
+    for name, found, wanted in zip(names, types, _WANTED, strict=False):
+        if found not in {"none", wanted}:
+            raise wrong_type(name, found, wanted)
+
+
+def wrong_type(key: str, found: str, wanted: str) -> WrongType:
+    """The error for a key that holds another type than the one needed."""
+    return WrongType(
+        f"the key {key} holds a {found}, not a {wanted}; choose another name, or remove the key",
+        key=key,
+        found=found,
+    )
+
+
+def parse_ownership(record: Mapping[str, bytes | None]) -> OwnershipRecord | None:
+    """Who acts on a group, from the record in its state; None when nobody ever did."""
+    if any(record.get(name) is None for name in _OWNER):
+        return None
+    texts = {name: (record[name] or b"").decode("utf-8", "replace") for name in _OWNER}
+    created, until = texts.pop("created_ms"), texts.pop("held_until_ms")
+    if not (created.isdigit() and until.isdigit()):
+        return None
+    owner = OwnerRecord(**texts, created=_instant(int(created)))
+    return OwnershipRecord(owner=owner, owned_until=_instant(int(until)))
+
+
+def _instant(ms: int) -> datetime:
+    # Ten thousand years are enough; a damaged record must not stop the observation.
+    return EPOCH + timedelta(milliseconds=min(ms, 253_370_764_800_000))

@@ -1,0 +1,169 @@
+"""The lifecycle of a consumer group: provisioned, adopted, released, destroyed. Repeats safely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+from typing import Final
+
+from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
+from pelops.domain.ledger import CreationReason, GroupCreation
+from pelops.domain.naming import GroupKeys
+from pelops.domain.state import OWNERSHIP_LIFETIME, Loss, OwnerRecord, OwnershipRecord
+from pelops.redis_core.commands import Part
+from pelops.redis_core.errors import permission_denied
+from pelops.redis_core.scripts import ScriptAnswer, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_streams.group.group_observation import EPOCH, parse_ownership, wrong_type
+
+_PROVISION: Final = load_script("provision_group")
+_DESTROY: Final = load_script("destroy_group")
+_RELEASE: Final = load_script("release_group")
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LOST: Final = (
+    *("lost_position", "lost_after", "lost_before", "lost_cause"),
+    *("lost_undelivered", "lost_pending", "lost_observed_ms"),
+)
+
+
+class ProvisionVerdict(StrEnum):
+    """What became of an attempt to provision a group."""
+
+    CREATED = "created"  # it was missing; `position` and `why` tell where it begins
+    ADOPTED = "adopted"  # the group was there; the resource acts on it from now on
+    SETTLED = "settled"  # all was there already
+    CONFLICT = "conflict"  # another resource acts; nothing was written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provisioned:
+    """A group that is provisioned, or belongs to someone else."""
+
+    verdict: ProvisionVerdict
+    hold: OwnershipRecord | None  # who acts; None only for a conflict with a damaged record
+    creation: GroupCreation | None = None  # None unless it was created
+
+
+class DestroyVerdict(StrEnum):
+    """What became of an attempt to destroy a group."""
+
+    DESTROYED = "destroyed"
+    ABSENT = "absent"  # neither group nor record: nothing to do
+    NOT_OWNER = "not-owner"  # another resource acts, or none is known to: left alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destroyed:
+    """The end of a group, or why it was left."""
+
+    verdict: DestroyVerdict
+    hold: OwnershipRecord | None = None  # whose group it is, when it is not ours
+    copies: int = 0  # not acknowledged, at least, that went with the retry stream
+
+
+async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
+    server: Server,
+    keys: GroupKeys,
+    *,
+    start: StartPosition,
+    owner: OwnerRecord,
+    hold: timedelta = OWNERSHIP_LIFETIME,
+    existed: bool = False,
+    newest: EntryId | None = None,
+    loss: Loss | None = None,
+    with_retry: bool = False,
+    with_offers: bool = False,
+) -> Provisioned:
+    """Make the group, its empty dead-letter stream and its ledger, and say that `owner` acts on it.
+
+    An existing group stays untouched, and `start` counts for a group on which nobody acted before:
+    one that was lost, as its state says or `existed` does, begins where it skips nothing that it
+    owed. `newest` is its last-delivered-id at the newest observation, for the count of repeats, and
+    `loss` what went with its stream: recorded in the same script, if the group is missing and no
+    other replica has recorded it. The retry and the offer stream are made when asked for, with
+    the group at their beginning. Call it again before `hold` runs out: a settled group is then
+    written to once per third of it at most.
+    Raises WrongType and PermissionDenied before anything was written.
+    """
+    call = _PROVISION.call(
+        keys,
+        {"further": (keys.retry,) * with_retry + (keys.offer_stream,) * with_offers},
+        group=keys.group,
+        start=str(start),
+        hold_ms=hold // _MILLISECOND,
+        uid=owner.uid,
+        cluster=owner.cluster,
+        namespace=owner.namespace,
+        name=owner.name,
+        created_ms=(owner.created - EPOCH) // _MILLISECOND,
+        existed=existed,
+        newest=None if newest is None else str(newest),
+        **_render_vanished(loss),
+    )
+    answer = _PROVISION.read(await server.run(call))
+    _raise_refusal(keys, answer)
+    verdict = ProvisionVerdict(answer.verdict)
+    if verdict is ProvisionVerdict.CONFLICT:
+        return Provisioned(verdict=verdict, hold=parse_ownership(answer.fields))
+    return Provisioned(
+        verdict=verdict,
+        hold=OwnershipRecord(
+            owner=owner, owned_until=EPOCH + int(answer["held_until_ms"]) * _MILLISECOND
+        ),
+        creation=_read_creation(answer) if verdict is ProvisionVerdict.CREATED else None,
+    )
+
+
+async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> Destroyed:
+    """Destroy the group and our own keys, if `owner` acts on it; never the stream or dead letters.
+
+    Raises PermissionDenied before anything was written.
+    """
+    call = _DESTROY.call(keys, group=keys.group, uid=owner.uid)
+    answer = _DESTROY.read(await server.run(call))
+    _raise_refusal(keys, answer)
+    verdict = DestroyVerdict(answer.verdict)
+    if verdict is DestroyVerdict.DESTROYED:
+        return Destroyed(verdict=verdict, copies=answer["copies"])
+    return Destroyed(verdict=verdict, hold=parse_ownership(answer.fields))
+
+
+async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> bool:
+    """Stop acting on the group and leave it as it is; False when `owner` did not act on it."""
+    answer = _RELEASE.read(await server.run(_RELEASE.call(keys, uid=owner.uid)))
+    return answer.verdict == "released"
+
+
+def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
+    """A loss of any cause but trimming, as the script takes it."""
+    if loss is None:
+        return dict.fromkeys(_LOST)
+    observed = None if loss.observed is None else (loss.observed - EPOCH) // _MILLISECOND
+    before = None if loss.before is None else str(loss.before)
+    return {
+        "lost_position": str(loss.position),
+        "lost_after": str(loss.after or loss.position),
+        "lost_before": before,
+        "lost_cause": loss.cause.value,
+        "lost_undelivered": loss.undelivered,
+        "lost_pending": loss.pending,
+        "lost_observed_ms": observed,
+    }
+
+
+def _read_creation(answer: ScriptAnswer) -> GroupCreation:
+    repeats = answer["repeats"]
+    return GroupCreation(
+        position=parse_entry_id(answer["position"]),
+        why=CreationReason(answer["why"].decode()),
+        repeats=int(repeats) if repeats.isdigit() else None,
+    )
+
+
+def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
+    if answer.verdict == "wrong-type":
+        key, found = answer["key"].decode(), answer["type"].decode()
+        raise wrong_type(key, found, "hash" if key in (keys.state, keys.started) else "stream")
+    if answer.verdict == "no-permission":
+        raise permission_denied(answer["command"].decode(), answer["key"].decode())

@@ -1,0 +1,276 @@
+"""Keys that expire, as the servers tell it: keyspace events of every master.
+
+A server tells only those who listen to it, only when its notify-keyspace-events has E and x, and
+only when it removes the key: at the next access, else seconds later or, beside many volatile keys,
+hardly ever. What happens while nobody is connected is told to nobody. So an event may make
+something quicker and nothing may wait for one. The servers' configuration is never changed.
+https://redis.io/docs/latest/develop/pubsub/keyspace-notifications/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final, TypeAlias
+
+from redis import exceptions
+from redis.asyncio.connection import Connection
+
+from pelops.domain.backoff import backoff_s
+from pelops.domain.endpoint import Node
+from pelops.errors import PelopsError, PermissionDenied, RedisUnavailable
+from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
+from pelops.redis_core.masters import Masters, end_tasks
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Command, NodeChannel, Reply
+
+log = logging.getLogger(__name__)
+
+# The very pattern of `pelops acl`: an ACL compares patterns as texts. Of all databases, therefore.
+PATTERN: Final = "__keyevent@*__:expired"
+SILENCE_S: Final = 10.0  # after so long without a word a server is asked whether it still listens
+ANSWER_S: Final = 5.0
+LOOK_S: Final = 10.0  # how often the masters are looked up; sooner when a connection ends
+SHORTEST_WAIT_S: Final = 0.1
+LONGEST_WAIT_S: Final = 10.0
+
+ReportExpired: TypeAlias = Callable[[str], None]
+
+_ASK_SETTING: Final = Command(parts=("CONFIG", "GET", "notify-keyspace-events"))
+
+
+async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]:
+    """How long those of the keys live that exist and expire: one PTTL each, in one round trip.
+
+    Raises PelopsError when one of them cannot be asked for.
+    """
+    commands = [Command(parts=("PTTL", key), key=key) for key in keys]
+    lifetimes = []
+    for left_ms in await server.execute_many(commands):
+        if isinstance(left_ms, PelopsError):
+            raise left_ms
+        if left_ms > 0:
+            lifetimes.append(timedelta(milliseconds=left_ms))
+    return lifetimes
+
+
+class Subscription:
+    """One listener's share in the events of a server."""
+
+    def __init__(self, listener: _Listener, report: ReportExpired) -> None:
+        self._listener = listener
+        self.report = report
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every master that is known of has confirmed the subscription."""
+        return self._listener.is_complete
+
+    @property
+    def denied(self) -> PermissionDenied | None:
+        """What the ACL forbids, if that is why nothing is reported."""
+        return self._listener.denied
+
+    async def close(self) -> None:
+        """Hear no more; the last one to leave ends the connections."""
+        await self._listener.leave(self)
+
+
+class ExpiryEvents:
+    """Listens once to each server, however many want to know."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[Server, _Listener] = {}
+
+    def subscribe(self, server: Server, report: ReportExpired) -> Subscription:
+        """Call `tell` with the name of every key that expires, from soon on.
+
+        It is called between two turns of the event loop and must be quick. Connections that end are
+        made again, to whichever servers are the masters then. A name that is no UTF-8 text is
+        never equal to one that is.
+        """
+        listener = self._listeners.get(server)
+        if listener is None or listener.is_over:
+            listener = self._listeners[server] = _Listener(server)
+        self._forget_ended()
+        return listener.join(report)
+
+    async def close(self) -> None:
+        """End every connection."""
+        listeners, self._listeners = list(self._listeners.values()), {}
+        await asyncio.gather(*(listener.close() for listener in listeners))
+
+    def _forget_ended(self) -> None:
+        self._listeners = {s: each for s, each in self._listeners.items() if not each.is_over}
+
+
+async def can_see_expiries(server: Server) -> bool | None:
+    """Whether every master reports keys that expire; None when that cannot be found out.
+
+    Then CONFIG GET is forbidden or unknown, as with many providers, or a master does not answer.
+    """
+    masters = Masters(server)
+    try:
+        nodes = await masters.find()
+    except PelopsError:
+        return None
+    reports = await asyncio.gather(*(_reports_expiries(masters.channel(node)) for node in nodes))
+    if False in reports:
+        return False
+    return None if None in reports else True
+
+
+async def _reports_expiries(channel: NodeChannel) -> bool | None:
+    try:
+        (setting,) = await channel.exchange([_ASK_SETTING])
+    except PelopsError:
+        return None
+    finally:
+        await channel.close()
+    if not isinstance(setting, list) or len(setting) != 2:
+        return None
+    letters = setting[1].decode()
+    return "E" in letters and ("x" in letters or "A" in letters)
+
+
+class _Listener:
+    """A connection to every master of one server, for as long as somebody wants to hear."""
+
+    def __init__(self, server: Server) -> None:
+        self._masters = Masters(server)
+        self._channel_name = f"__keyevent@{server.endpoint.db}__:expired".encode()
+        self._subscriptions: list[Subscription] = []
+        self._connections: dict[Node, asyncio.Task[None]] = {}
+        self._confirmed: set[Node] = set()
+        self._denials: dict[Node, PermissionDenied] = {}
+        self._look_again = asyncio.Event()
+        self._following = asyncio.create_task(self._follow())
+        self.is_over = False
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self._connections) and self._confirmed == set(self._connections)
+
+    @property
+    def denied(self) -> PermissionDenied | None:
+        return next(iter(self._denials.values()), None)
+
+    def join(self, report: ReportExpired) -> Subscription:
+        subscription = Subscription(self, report)
+        self._subscriptions.append(subscription)
+        return subscription
+
+    async def leave(self, subscription: Subscription) -> None:
+        with suppress(ValueError):
+            self._subscriptions.remove(subscription)
+        if not self._subscriptions:
+            await self.close()
+
+    async def close(self) -> None:
+        self.is_over = True
+        self._subscriptions.clear()
+        await end_tasks([self._following])
+        await self._settle(frozenset())
+
+    async def _follow(self) -> None:
+        while True:
+            self._look_again.clear()
+            try:
+                await self._settle(await self._masters.find())
+            except PelopsError as error:
+                log.debug("cannot look for the masters: %s", error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._look_again.wait(), LOOK_S)
+
+    async def _settle(self, masters: frozenset[Node]) -> None:
+        # One that broke by a mistake of ours is begun anew with the next look.
+        former = [n for n, task in self._connections.items() if n not in masters or task.done()]
+        await end_tasks(self._connections[node] for node in former)
+        for node in former:
+            self._connections.pop(node, None)
+        for node in masters - set(self._connections):
+            self._connections[node] = asyncio.create_task(self._stay_connected(node))
+
+    async def _stay_connected(self, node: Node) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._listen(node)
+                except PelopsError as error:
+                    log.debug("no expiry events for now: %s", error)
+                    self._note_denial(node, error)
+                was_heard = node in self._confirmed
+                failures = 1 if was_heard else failures + 1
+                self._confirmed.discard(node)
+                self._look_again.set()  # it may be a master no longer
+                # All replicas of the operator lose a server at the same moment.
+                wait_s = backoff_s(failures, first_s=SHORTEST_WAIT_S, longest_s=LONGEST_WAIT_S)
+                await asyncio.sleep(wait_s * random.uniform(0.5, 1.5))
+        finally:
+            self._confirmed.discard(node)
+            self._denials.pop(node, None)
+
+    def _note_denial(self, node: Node, error: PelopsError) -> None:
+        if isinstance(error, PermissionDenied):
+            self._denials[node] = error
+
+    async def _listen(self, node: Node) -> None:
+        """Hear one server out. Ends by a PelopsError."""
+        channel = self._masters.channel(node)
+        try:
+            await self._hear(node, await channel.take())
+        except (exceptions.RedisError, OSError) as error:
+            raise _explain(error, node) from error
+        finally:
+            await channel.close()
+
+    async def _hear(self, node: Node, connection: Connection) -> None:
+        await _subscribe(connection)
+        is_asked = True
+        while True:
+            wait_s = ANSWER_S if is_asked else SILENCE_S
+            message = await connection.read_response(timeout=wait_s)
+            if message is not None:
+                is_asked = False
+                self._take(node, message)
+            elif is_asked:
+                raise RedisUnavailable(f"Redis at {node} has fallen silent")
+            else:
+                # A dead network looks like silence. The subscription repeated needs no further
+                # right, changes nothing, and is confirmed by a server that is alive.
+                await _subscribe(connection)
+                is_asked = True
+
+    def _take(self, node: Node, message: Reply) -> None:
+        if message[0] == b"psubscribe":
+            self._confirmed.add(node)
+            self._denials.pop(node, None)
+        elif message[0] == b"pmessage" and message[2] == self._channel_name:
+            self._report(message[3].decode("utf-8", "surrogateescape"))
+
+    def _report(self, key: str) -> None:
+        for subscription in tuple(self._subscriptions):
+            try:
+                subscription.report(key)
+            except Exception:
+                # A mistake of ours in one listener must not end the connection of all.
+                log.exception("a listener to expired keys broke")
+
+
+async def _subscribe(connection: Connection) -> None:
+    packed = connection.pack_command("PSUBSCRIBE", PATTERN)
+    await connection.send_packed_command(packed, check_health=False)
+
+
+def _explain(error: Exception, node: Node) -> PelopsError:
+    if isinstance(error, exceptions.ResponseError):
+        refusal = translate_reply(error, command="PSUBSCRIBE", key=None, writes=False)
+        is_denied = isinstance(refusal, PermissionDenied)
+        # Redis names the command or the channel, and on some versions neither.
+        return permission_denied(f"psubscribe {PATTERN}", None) if is_denied else refusal
+    return translate_failure(error, address=str(node), sent=True, writes=False)

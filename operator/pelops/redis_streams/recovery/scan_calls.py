@@ -1,0 +1,323 @@
+"""Calls that frame a scan of a group: the beginning, the owners, idle entries, and its end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, NamedTuple
+
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import GroupKeys
+from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
+from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_REPORT
+from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs, PositionAhead, WouldDuplicate
+from pelops.redis_core.errors import permission_denied
+from pelops.redis_core.scripts import ScriptAnswer, load_script
+from pelops.redis_core.server import Server
+from pelops.redis_core.transport import Reply
+from pelops.redis_streams.group.group_observation import EPOCH, wrong_type
+
+_OPEN: Final = load_script("open_scan")
+_FIND: Final = load_script("find_idle")
+_FINISH: Final = load_script("finish_scan")
+MILLISECOND: Final = timedelta(milliseconds=1)
+
+FIRST_PAGE: Final = 100  # enough to see that little is old
+PAGE: Final = 500  # entries looked at one by one in one call
+SEEKABLE: Final = 20_000  # pending entries that the server may visit in one call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotDue:
+    """Another replica has scanned the group recently."""
+
+    scanned_at: datetime
+    now: datetime
+
+
+async def open_scan(  # noqa: PLR0913 - what is scanned, and whether it is due
+    server: Server,
+    keys: GroupKeys,
+    *,
+    uid: str,
+    due: timedelta,
+    with_retry: bool,
+    is_retry_former: bool = False,
+) -> ScanObservation | NotDue:
+    """Begin a scan unless one began less than `due` ago; zero begins in any case.
+
+    With `is_retry_former` the resource no longer asks for the retry stream: its group may be gone.
+
+    Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied, before anything was written.
+    """
+    recent = await _find_recent(server, keys, uid, due) if due else None
+    if recent is not None:
+        return recent
+    call = _OPEN.call(
+        keys,
+        {"retry": keys.retry if with_retry else None},
+        group=keys.group,
+        uid=uid,
+        due_ms=due // MILLISECOND,
+        is_former=is_retry_former,
+    )
+    answer = _OPEN.read(await server.run(call))
+    if answer.verdict == "not-due":
+        return NotDue(scanned_at=instant(answer["scanned_at_ms"]), now=instant(answer["now_ms"]))
+    raise_refusal(keys, answer)
+    return _read_observation(keys, answer.into(_Opened))
+
+
+async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
+    """The scan that is recent enough, found for a tenth of what the script costs Redis."""
+    fields = ("HMGET", keys.state, "owner:uid", SCAN_AT)
+    owner, scanned_at = await server.execute(*fields, key=keys.state)
+    if owner != uid.encode() or not (scanned_at or b"").isdigit():
+        return None  # the script says what is the matter
+    seconds, microseconds = await server.execute("TIME", key=keys.state)
+    now = EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+    age = now - instant(scanned_at)
+    # A time in the future was written before the clock went back, and counts as none.
+    is_recent = timedelta() <= age < due
+    return NotDue(scanned_at=instant(scanned_at), now=now) if is_recent else None
+
+
+async def find_idle(
+    server: Server, observation: StreamInScan, group: str, *, idle: timedelta, cursor: str = ""
+) -> AsyncGenerator[tuple[list[PendingEntry], str], None]:
+    """Pages of the entries that have been idle so long, each with the cursor to go on from there.
+
+    The last page's cursor is empty: the next pages begin at the front. So does one that is damaged.
+    The cheapest way that is exact: entries that are younger than `idle` are never visited where IDs
+    are times; what is old is looked at page by page, or sought by the server when there is little.
+    """
+    beyond = "+" if _has_future_ids(observation) else ""
+    find = partial(_find_page, server, observation.name, group, to=beyond, idle=idle)
+    found, visited, last = await find(start=_after(cursor), count=FIRST_PAGE, seeks=False)
+    is_whole = visited < FIRST_PAGE
+    yield found, "" if is_whole else last
+    seeks = observation.pending <= SEEKABLE
+    count = 1000 if seeks else PAGE
+    while not is_whole:
+        found, visited, last = await find(start=f"({last}", count=count, seeks=seeks)
+        is_whole = visited < count
+        yield found, "" if is_whole else last
+
+
+async def count_dangling(server: Server, observation: StreamInScan, group: str) -> int:
+    """How many pending entries lie below the stream's first, 100 at most: their bodies are gone."""
+    lowest, first = observation.lowest_pending, observation.first_id
+    if lowest is None or (first is not None and lowest >= first):
+        return 0
+    end = "+" if first is None else f"({first}"
+    found = await server.execute(
+        "XPENDING", observation.name, group, "-", end, 100, key=observation.name
+    )
+    return len(found)
+
+
+async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its own
+    server: Server,
+    keys: GroupKeys,
+    *,
+    uid: str,
+    target: str,
+    others: tuple[str, ...] = (),
+    report: str | None = None,
+    cursor: str | None = None,
+    resolved: str = "",
+    tries_cursor: str = "",
+    learnt: Mapping[str, str] | None = None,
+) -> str:
+    """Write what the scan found, but for what is None; where to go on forgetting tries.
+
+    That is `0` at the end. `resolved` is the retry batch that was seen, if nothing of it is under
+    way. Copies go to `target`; `others` are streams of the group to which they went before.
+    Raises NotOurs, WrongType, PermissionDenied.
+    """
+    reported = {SCAN_REPORT: report, SCAN_CURSOR: cursor, **(learnt or {})}
+    call = _FINISH.call(
+        keys,
+        {"stream": target, "others": others},
+        group=keys.group,
+        uid=uid,
+        resolved=encode_name(resolved),
+        tries_cursor=tries_cursor,
+        fields=[
+            {"name": name, "value": text} for name, text in reported.items() if text is not None
+        ],
+    )
+    answer = _FINISH.read(await server.run(call))
+    raise_refusal(keys, answer)
+    return str(answer["tries_cursor"].decode())
+
+
+async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
+    """Fields of the group's state, in the order asked for."""
+    if not names:
+        return []
+    reply = await server.execute("HMGET", keys.state, *names, key=keys.state)
+    return [value.decode("utf-8", "replace") if value is not None else None for value in reply]
+
+
+def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
+    """Raise what a verdict means that says why nothing was done."""
+    verdict = answer.verdict
+    if verdict == "not-owner":
+        raise NotOurs(f"another resource acts on the group {keys.group} of {keys.stream}")
+    if verdict == "no-group":
+        raise NoSuchGroup(f"the group {keys.group} of {answer['key'].decode()} does not exist")
+    if verdict == "wrong-type":
+        key, found = answer["key"].decode(), answer["type"].decode()
+        hashes = (keys.state, keys.started, keys.audit)
+        raise wrong_type(key, found, "hash" if key in hashes else "stream")
+    if verdict == "no-permission":
+        raise permission_denied(answer["command"].decode(), answer["key"].decode())
+
+
+def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
+    """Raise what a verdict means that says why no copy may be added to a stream."""
+    if answer.verdict == "would-duplicate":
+        raise WouldDuplicate(
+            f"the stream {target} has {answer['groups'].decode()} consumer groups, and each would "
+            "be given the copy of a stuck entry"
+        )
+    if answer.verdict == "position-ahead":
+        delivered = answer["delivered"].decode()
+        raise PositionAhead(f"the group {group} stands at {delivered}, beyond the end of {target}")
+
+
+def instant(ms: bytes | int) -> datetime:
+    """A moment of the server's clock."""
+    return EPOCH + int(ms) * MILLISECOND
+
+
+def to_ms(moment: datetime) -> int:
+    """Milliseconds as Redis counts them."""
+    return (moment - EPOCH) // MILLISECOND
+
+
+async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
+    server: Server,
+    stream: str,
+    group: str,
+    *,
+    to: str,
+    idle: timedelta,
+    start: str,
+    count: int,
+    seeks: bool,
+) -> tuple[list[PendingEntry], int, str]:
+    call = _FIND.call(
+        None,
+        {"stream": stream},
+        group=group,
+        first=start,
+        last=to,
+        idle_ms=idle // MILLISECOND,
+        count=count,
+        how="seek" if seeks else "visit",
+    )
+    answer = _FIND.read(await server.run(call))
+    if answer.verdict == "no-group":
+        raise NoSuchGroup(f"the group {group} of {stream} does not exist")
+    return list(map(_read_pending, answer["entries"])), answer["visited"], answer["last"].decode()
+
+
+def _read_pending(entry: Reply) -> PendingEntry:
+    return PendingEntry(
+        entry_id=parse_entry_id(entry.id),
+        owner=decode_name(entry.owner),
+        idle=int(entry.idle_ms) * MILLISECOND,
+        deliveries=entry.deliveries,
+    )
+
+
+def decode_name(name: bytes) -> str:
+    """A consumer's name as text; bytes that are no text survive a round trip."""
+    return name.decode("utf-8", "surrogateescape")
+
+
+def encode_name(name: str) -> bytes:
+    """The inverse of `decode_name`."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def _after(cursor: str) -> str:
+    """Where XPENDING goes on; beyond the last ID that there can be, Redis takes nothing."""
+    try:
+        last = parse_entry_id(cursor)
+    except InvalidSpec:
+        return "-"
+    return "-" if last == EntryId.MAX else f"({last}"
+
+
+def _has_future_ids(observation: StreamInScan) -> bool:
+    # IDs that are no times, or times of a faster clock: how old an entry is says nothing then.
+    return observation.last_generated_id.ms > to_ms(observation.seen)
+
+
+class _Opened(NamedTuple):
+    """What open_scan.lua answers of a scan that has begun."""
+
+    now_ms: bytes
+    master_since_ms: bytes | None
+    retry_batch: bytes
+    under_way: Sequence[Reply]
+    delay_until_ms: bytes | None
+    since_ms: bytes | None
+    report: bytes
+    cursor: bytes
+    offers: int
+    main: Reply
+    retry: Reply
+
+
+def _read_observation(keys: GroupKeys, opened: _Opened) -> ScanObservation:
+    moment = instant(opened.now_ms)
+    return ScanObservation(
+        now=moment,
+        master_since=_moment_or_none(opened.master_since_ms),
+        retry_batch=RetryBatch(
+            written=decode_name(opened.retry_batch),
+            under_way=_read_ids(one.id for one in opened.under_way),
+            undelivered=_read_ids(one.id for one in opened.under_way if not one.owner),
+        ),
+        delay_until=_moment_or_none(opened.delay_until_ms),
+        delay_before=_moment_or_none(opened.since_ms),
+        report=opened.report.decode("utf-8", "replace"),
+        cursor=opened.cursor.decode("utf-8", "replace"),
+        stream=_read_stream(keys.stream, moment, opened.main),
+        retry=_read_stream(keys.retry, moment, opened.retry) if opened.retry else None,
+        offers=opened.offers,
+    )
+
+
+def _read_ids(words: Iterable[bytes]) -> frozenset[EntryId]:
+    return frozenset(one for word in words for one in read_ids(decode_name(word)))
+
+
+def _read_stream(name: str, seen: datetime, found: Reply) -> StreamInScan:
+    return StreamInScan(
+        name=name,
+        seen=seen,
+        groups=found.groups,
+        pending=found.pending,
+        consumers=found.consumers,
+        last_delivered_id=parse_entry_id(found.last_delivered),
+        last_generated_id=parse_entry_id(found.last_generated),
+        first_id=_id_or_none(found.first),
+        lowest_pending=_id_or_none(found.lowest_pending),
+    )
+
+
+def _id_or_none(reply: Reply) -> EntryId | None:
+    return parse_entry_id(reply) if reply else None
+
+
+def _moment_or_none(reply: Reply) -> datetime | None:
+    if not reply or not reply.isdigit() or int(reply) == 0:
+        return None
+    return instant(min(int(reply), 253_370_764_800_000))

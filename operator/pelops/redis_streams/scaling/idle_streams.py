@@ -1,0 +1,450 @@
+"""Waking what is idle: who waits for the next entry of a stream is reported within milliseconds.
+
+Idle streams share connections, hundreds to each. It is a help and no promise: whoever is not
+watched, or is no longer, has to look on its own. Nothing may rest on being told.
+
+XREAD without a group changes nothing, costs the server nothing while it waits, and XADD no more
+than before. It answers as soon as one of the streams has an entry after the ID that was given for
+it, also when that was added before it was asked.
+https://redis.io/docs/latest/commands/xread/
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+from redis import exceptions
+from redis.asyncio.connection import Connection
+
+from pelops.domain.backoff import backoff_s
+from pelops.domain.endpoint import Node
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.naming import key_slot
+from pelops.errors import (
+    AuthenticationFailed,
+    PelopsError,
+    PermissionDenied,
+    RedisUnavailable,
+)
+from pelops.redis_core.errors import translate_failure, translate_reply
+from pelops.redis_core.masters import Masters, end_tasks
+from pelops.redis_core.server import Server, Topology
+from pelops.redis_core.transport import Reply
+
+log = logging.getLogger(__name__)
+
+FIRST_BLOCK_MS: Final = 20  # soon known whether the server lets us wait at all
+BLOCK_MS: Final = 4_000  # less than the time after which a silent server counts as gone
+SHORT_BLOCK_MS: Final = 1_000  # where nobody may end the wait for newcomers
+GATHER_S: Final = 0.01  # newcomers that come together end the wait once
+UNBLOCK_S: Final = 1.0
+LINGER_S: Final = 10.0  # how long a connection is kept that has nothing to wait for
+LOOK_S: Final = 10.0  # how often Sentinels are asked whether the master is another one
+SHORTEST_PAUSE_S: Final = 0.1
+LONGEST_PAUSE_S: Final = 10.0
+
+Token: TypeAlias = Hashable
+
+
+class Wait:
+    """Streams of one master, for each of which somebody wants to know of the next entry."""
+
+    def __init__(
+        self,
+        server: Server,
+        masters: Masters,
+        *,
+        report: Callable[[Token], None],
+        refuse: Callable[[Iterable[str], PelopsError], None],
+    ) -> None:
+        self._server, self._masters, self._report, self._refuse = server, masters, report, refuse
+        self._asked: dict[Token, Mapping[str, EntryId]] = {}
+        self._newcomers: set[Token] = set()  # the server was not asked with them yet
+        self._changed = asyncio.Event()  # somebody came since the server was asked
+        self._client_id: int | None = None  # of the connection; None: it cannot be unblocked
+        self._is_blocked_alone = False  # nobody but the server ends a wait
+        self._is_waiting = False
+        self._asks = 0
+        self._interruption: asyncio.Task[None] | None = None
+        self.streams = 0  # each as often as it is asked for
+        self.is_listening = False  # the server has answered, and its last answer was no error
+        self._staying = asyncio.create_task(self._stay())
+
+    def is_asked(self, token: Token) -> bool:
+        """Whether the server waits on its streams now, and was well when it last answered."""
+        return self.is_listening and token in self._asked and token not in self._newcomers
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to wait for."""
+        return not self._asked
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its connection has ended for good, which it does when nobody wants to know."""
+        return self._staying.done()
+
+    def add(self, token: Token, streams: Mapping[str, EntryId]) -> None:
+        """Tell `token` of the first entry after any of these IDs, once."""
+        self._asked[token] = streams
+        self._newcomers.add(token)
+        self.streams += len(streams)
+        self._changed.set()
+        if self._is_waiting and (self._interruption is None or self._interruption.done()):
+            self._interruption = asyncio.create_task(self._interrupt())
+
+    def remove(self, token: Token) -> None:
+        """Want to know no more; nothing when it does not wait here."""
+        self.streams -= len(self._asked.pop(token, {}))
+        self._newcomers.discard(token)
+
+    def dismiss(self) -> None:
+        """End soon, unless somebody asks for something before."""
+        self._changed.set()
+
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """All that must be ended to end it."""
+        return [task for task in (self._staying, self._interruption) if task is not None]
+
+    async def _stay(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self._serve()
+            except PelopsError as error:
+                log.debug("%s is not waited on for entries now: %s", self._server.address, error)
+            except Exception:
+                log.exception("waiting for entries broke")
+            was_listening, self.is_listening = self.is_listening, False
+            if self.is_empty:
+                return
+            failures = 1 if was_listening else failures + 1
+            # All replicas of the operator lose a server at the same moment.
+            pause_s = backoff_s(failures, first_s=SHORTEST_PAUSE_S, longest_s=LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.5))
+
+    async def _serve(self) -> None:
+        """Wait on one connection until nobody asks for anything. Raises PelopsError."""
+        node = await self._locate()
+        channel = self._masters.channel(node)
+        try:
+            connection = await channel.take()
+            self._client_id = await _ask_client_id(connection)
+            await self._ask_on(connection, node)
+        except (exceptions.RedisError, OSError) as error:
+            raise translate_failure(error, address=str(node), sent=True, writes=False) from error
+        finally:
+            self._client_id = None
+            await channel.close()
+
+    async def _locate(self) -> Node:
+        streams = next(iter(self._asked.values()), None)
+        if streams is None:
+            raise RedisUnavailable("there is nothing to wait for")
+        return await self._masters.locate(next(iter(streams)))
+
+    async def _ask_on(self, connection: Connection, node: Node) -> None:
+        clock = asyncio.get_running_loop().time
+        looked_at = clock()
+        while await self._has_any():
+            await self._ask(connection)
+            if self._is_led and clock() - looked_at > LOOK_S and not self.is_empty:
+                # A master that was cut off from the others answers on, and gets no entries.
+                if await self._locate() != node:
+                    raise RedisUnavailable("another server is the master by now")
+                looked_at = clock()
+
+    @property
+    def _is_led(self) -> bool:
+        return self._server.kind.topology == Topology.SENTINEL
+
+    async def _has_any(self) -> bool:
+        if self.is_empty:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), LINGER_S)
+        return not self.is_empty
+
+    async def _ask(self, connection: Connection) -> None:
+        self._changed.clear()
+        self._newcomers.clear()
+        block_ms = FIRST_BLOCK_MS
+        if self.is_listening:
+            block_ms = BLOCK_MS if self._can_be_unblocked else SHORT_BLOCK_MS
+        earliest = self._earliest()
+        streams = (*earliest, *(str(after) for after in earliest.values()))
+        self._is_waiting = True
+        self._asks += 1
+        try:
+            await _send(connection, ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams))
+            answer = await _read(connection)
+        finally:
+            self._is_waiting = False
+        if isinstance(answer, Exception):
+            await self._sift(connection, earliest, answer)
+            return
+        self.is_listening = True
+        for stream, entries in answer or ():
+            self._take(stream, entries)
+
+    def _earliest(self) -> dict[str, EntryId]:
+        earliest: dict[str, EntryId] = {}
+        for streams in self._asked.values():
+            for stream, after in streams.items():
+                earliest[stream] = min(after, earliest.get(stream, after))
+        return earliest
+
+    def _take(self, name: bytes, entries: Reply) -> None:
+        stream, found = name.decode("utf-8", "surrogateescape"), parse_entry_id(entries[0][0])
+        waiting = [
+            token
+            for token, streams in self._asked.items()
+            if stream in streams and streams[stream] < found
+        ]
+        for token in waiting:
+            self.remove(token)
+            self._report(token)
+
+    async def _sift(
+        self, connection: Connection, earliest: Mapping[str, EntryId], refusal: Exception
+    ) -> None:
+        """Leave out the streams for whose sake the server refused to wait on any.
+
+        Raises what the refusal means when it is not about single streams.
+        """
+        error = translate_reply(refusal, command="XREAD", key=None, writes=False)
+        if isinstance(error, RedisUnavailable | AuthenticationFailed):
+            raise error
+        if isinstance(error, PermissionDenied) and error.command is not None:
+            self._drop(earliest, error)  # XREAD itself is forbidden
+            return
+        for stream, after in earliest.items():
+            await _send(connection, ("XREAD", "COUNT", 1, "STREAMS", stream, str(after)))
+        answers = {stream: await _read(connection) for stream in earliest}
+        refused = [each for each, answer in answers.items() if isinstance(answer, Exception)]
+        for answer in answers.values():
+            for name, entries in () if isinstance(answer, Exception) else answer or ():
+                self._take(name, entries)
+        # One by one they may be read and together not: nothing here can be waited on.
+        self._drop(refused or earliest, error)
+
+    def _drop(self, streams: Iterable[str], error: PelopsError) -> None:
+        refused = set(streams)
+        for token in [one for one, asked in self._asked.items() if refused & set(asked)]:
+            self.remove(token)
+        self._refuse(refused, error)
+
+    async def _interrupt(self) -> None:
+        """End the wait, so that the server is asked with the newcomers."""
+        await asyncio.sleep(GATHER_S)
+        while self._changed.is_set() and self._is_waiting and self._can_be_unblocked:
+            asks = self._asks
+            try:
+                was_waiting = await self._unblock()
+            except PelopsError as error:
+                log.debug("the wait for entries cannot be ended: %s", error)
+                return
+            await asyncio.sleep(GATHER_S / 2)
+            if was_waiting and not await self._is_asked_again(asks):
+                # Behind a proxy the ID is that of another connection, perhaps of somebody else's.
+                self._is_blocked_alone = True
+
+    async def _is_asked_again(self, asks: int) -> bool:
+        clock = asyncio.get_running_loop().time
+        end = clock() + UNBLOCK_S
+        while self._is_waiting and self._asks == asks and clock() < end:
+            await asyncio.sleep(GATHER_S)
+        return not self._is_waiting or self._asks != asks
+
+    @property
+    def _can_be_unblocked(self) -> bool:
+        return self._client_id is not None and not self._is_blocked_alone
+
+    async def _unblock(self) -> bool:
+        assert self._client_id is not None
+        key = next((stream for streams in self._asked.values() for stream in streams), None)
+        return bool(await self._server.execute("CLIENT", "UNBLOCK", self._client_id, key=key))
+
+
+async def _ask_client_id(connection: Connection) -> int | None:
+    """The ID under which the connection can be unblocked; None when the ACL forbids that."""
+    await _send(connection, ("CLIENT", "ID"))
+    client_id = await _read(connection)
+    if not isinstance(client_id, int):
+        return None
+    await _send(connection, ("CLIENT", "UNBLOCK", client_id))
+    return client_id if isinstance(await _read(connection), int) else None
+
+
+async def _send(connection: Connection, words: tuple[str | int, ...]) -> None:
+    await connection.send_packed_command(connection.pack_command(*words), check_health=False)
+
+
+async def _read(connection: Connection) -> Reply:
+    try:
+        return await connection.read_response()
+    except exceptions.ResponseError as refusal:
+        return refusal
+
+
+STREAMS_PER_CONNECTION: Final = (
+    250  # to wait on them anew costs the server a tenth of a millisecond
+)
+CONNECTIONS_PER_SERVER: Final = 16
+REFUSED_S: Final = 60.0  # how long a stream is left out that the server refused to wait on
+
+
+class Waker:
+    """Reports the next entry of streams that are idle. One for all servers, in one event loop."""
+
+    def __init__(self, wake: Callable[[Hashable], None]) -> None:
+        """`wake` is called between two turns of the event loop and must be quick."""
+        self._wake = wake
+        self._watches: dict[Server, _Watch] = {}
+        self._places: dict[Hashable, _Watch] = {}
+        self._closed = asyncio.Event()
+
+    def watch(self, token: Hashable, server: Server, streams: Mapping[str, EntryId]) -> bool:
+        """Call `wake(token)` once, when one of the streams has an entry after the ID beside it.
+
+        That may be there already. Then the token is forgotten; to watch it again replaces what was
+        watched. False when there is no room, or the server refused to wait on one of the streams in
+        the last minute: then the caller looks on its own. All streams lie in one slot of a cluster.
+        """
+        self.unwatch(token)
+        if self._closed.is_set():
+            return False
+        self._watches = {one: each for one, each in self._watches.items() if not each.is_over}
+        watch = self._watches.get(server)
+        if watch is None:
+            watch = self._watches[server] = _Watch(server, self._report)
+        if not watch.add(token, streams):
+            return False
+        self._places[token] = watch
+        return True
+
+    def unwatch(self, token: Hashable) -> None:
+        """Want to know no more. Total."""
+        watch = self._places.pop(token, None)
+        if watch is not None:
+            watch.remove(token)
+
+    def is_watched(self, token: Hashable) -> bool:
+        """Whether an entry would be told of now: the server answers and lets us wait.
+
+        Not yet just after `watch`, and no more once the server is gone, until it is back.
+        """
+        watch = self._places.get(token)
+        return watch is not None and watch.is_listening(token)
+
+    async def run(self) -> None:
+        """Return when closed; when cancelled, close first."""
+        try:
+            await self._closed.wait()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        """End every connection; nothing is told from now on."""
+        self._closed.set()
+        self._places.clear()
+        watches, self._watches = list(self._watches.values()), {}
+        await asyncio.gather(*(watch.close() for watch in watches))
+
+    def _report(self, token: Hashable) -> None:
+        self._places.pop(token, None)
+        try:
+            self._wake(token)
+        except Exception:
+            # A mistake of ours for one group must not end the connection of all.
+            log.exception("waking %s broke", token)
+
+
+class _Watch:
+    """All that waits on one server."""
+
+    def __init__(self, server: Server, report: Callable[[Hashable], None]) -> None:
+        self._server = server
+        self._masters = Masters(server)
+        self._report = report
+        self._waits: dict[Wait, int | None] = {}  # with the slot of a cluster
+        self._places: dict[Hashable, Wait] = {}
+        self._refused: dict[str, float] = {}  # until when
+        self._refuses_until = -math.inf
+        self._has_complained = False
+
+    @property
+    def is_over(self) -> bool:
+        self._forget_ended()
+        return not self._waits and time.monotonic() >= self._refuses_until
+
+    def add(self, token: Hashable, streams: Mapping[str, EntryId]) -> bool:
+        self._forget_ended()
+        now = time.monotonic()
+        if not streams or any(self._refused.get(each, now) > now for each in streams):
+            return False
+        wait = self._find_room(self._slot(streams), len(streams))
+        if wait is None:
+            return False
+        self._places[token] = wait
+        wait.add(token, streams)
+        return True
+
+    def remove(self, token: Hashable) -> None:
+        wait = self._places.pop(token, None)
+        if wait is not None:
+            wait.remove(token)
+
+    def is_listening(self, token: Hashable) -> bool:
+        wait = self._places.get(token)
+        return wait is not None and wait.is_asked(token)
+
+    async def close(self) -> None:
+        tasks = [task for wait in self._waits for task in wait.tasks()]
+        self._waits.clear()
+        await end_tasks(tasks)
+
+    def _slot(self, streams: Iterable[str]) -> int | None:
+        is_cluster = self._server.kind.topology == Topology.CLUSTER
+        return key_slot(next(iter(streams))) if is_cluster else None
+
+    def _find_room(self, slot: int | None, needed: int) -> Wait | None:
+        for wait, its_slot in self._waits.items():
+            if its_slot == slot and wait.streams + needed <= STREAMS_PER_CONNECTION:
+                return wait
+        if needed > STREAMS_PER_CONNECTION or not self._may_connect():
+            return None
+        wait = Wait(self._server, self._masters, report=self._report_one, refuse=self._refuse)
+        self._waits[wait] = slot
+        return wait
+
+    def _may_connect(self) -> bool:
+        if len(self._waits) < CONNECTIONS_PER_SERVER:
+            return True
+        for wait in self._waits:
+            if wait.is_empty:
+                wait.dismiss()  # there is room the next time
+                break
+        return False
+
+    def _report_one(self, token: Hashable) -> None:
+        self._places.pop(token, None)
+        self._report(token)
+
+    def _refuse(self, streams: Iterable[str], error: PelopsError) -> None:
+        now = time.monotonic()
+        self._refuses_until = now + REFUSED_S
+        known = {each: until for each, until in self._refused.items() if until > now}
+        self._refused = known | dict.fromkeys(streams, self._refuses_until)
+        if not self._has_complained:
+            self._has_complained = True
+            log.warning("%s is looked at in intervals instead: %s", self._server.address, error)
+
+    def _forget_ended(self) -> None:
+        self._waits = {each: slot for each, slot in self._waits.items() if not each.is_over}

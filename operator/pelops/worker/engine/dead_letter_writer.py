@@ -1,0 +1,81 @@
+"""The writer of dead letters: entries that are given up, each until Redis has taken it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from pelops.errors import RedisError
+from pelops.worker.engine.retries import GivenUp
+from pelops.worker.engine.shared import Alarm, Shared
+from pelops.worker.entry import Entry
+
+log = logging.getLogger("pelops.worker")
+
+_PATIENCE_S: Final = 0.2
+_LOOK_S: Final = 60.0
+
+
+class Rejecting:
+    """Entries on their way to the dead letters: held, and refreshed, until they are there."""
+
+    def __init__(self, shared: Shared, disown: Callable[[Iterable[Entry]], None]) -> None:
+        self.has_ended = False
+        self._adapter = shared.adapter
+        self._in_flight = shared.in_flight
+        self._observer = shared.observer
+        self._complaints = shared.complaints
+        self._disown = disown
+        self._queue: deque[tuple[Entry, GivenUp]] = deque()
+        self._alarm = Alarm()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, entry: Entry, why: GivenUp) -> None:
+        """Make a dead letter of this entry."""
+        self._queue.append((entry, why))
+        self._alarm.ring()
+
+    def end(self) -> None:
+        """Let `run` return."""
+        self.has_ended = True
+        self._alarm.ring()
+
+    async def run(self) -> None:
+        """Go on until told to end; what is under way then is awaited."""
+        while not self.has_ended:
+            if not self._queue:
+                await self._alarm.wait(_LOOK_S)
+            elif not await self.reject_next():
+                await asyncio.sleep(_PATIENCE_S)
+
+    async def reject_next(self) -> bool:
+        """One more; False when Redis refused it, and it is to be tried again."""
+        entry, why = self._queue[0]
+        if entry.is_disowned:
+            self._queue.popleft()
+            return True
+        try:
+            ours = await self._adapter.reject(
+                entry.key, entry.raw_id, reason=why.reason, error=why.error
+            )
+        except RedisError as error:
+            self._complaints.hear("reject", error)
+            self._queue.rotate(-1)  # one that cannot be moved does not keep the others
+            return False
+        self._complaints.end("reject")
+        self._queue.remove((entry, why))
+        self._note(entry, why, ours)
+        return True
+
+    def _note(self, entry: Entry, why: GivenUp, ours: bool) -> None:
+        if ours:
+            self._in_flight.settle([entry])
+            self._observer.rejected(entry, why.reason)
+            log.warning("%r: dead letter, %s", entry, why.reason)
+        else:
+            self._disown([entry])

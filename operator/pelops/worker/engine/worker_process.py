@@ -1,0 +1,262 @@
+"""A worker as a whole process: signals, exit codes, and an HTTP endpoint for probes and metrics.
+
+The endpoint (`/livez`, `/readyz`, `/metrics`) has a thread and an event loop of its own: it answers
+while a handler keeps the worker's loop from running, so that a probe learns what is wrong instead
+of waiting. `/livez` turns red when that loop has stood still for so long that its entries are
+refreshed no more: then a restart helps. `/readyz` is red until Redis has answered a read, while
+Redis refuses, and from SIGTERM on; how long that may last before anybody minds is for the probe's
+failureThreshold to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pelops.errors import InvalidSpec, PelopsError
+from pelops.worker.metrics import render_metrics
+from pelops.worker.settings import WRONG_SETTINGS, WrongWorkerSettings
+
+if TYPE_CHECKING:
+    from pelops.worker.worker import Worker
+
+
+log = logging.getLogger("pelops.worker")
+
+_ASK_S: Final = 5.0  # what a client gets to say what it wants, and to take the answer
+_ASK_BYTES: Final = 16 * 1024
+_START_S: Final = 10.0
+_TEXT: Final = "text/plain; charset=utf-8"
+_METRICS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+Answer = tuple[int, str, bytes]  # status, content type, body
+
+
+class HealthSubject(Protocol):
+    """What health is asked of; `Worker` is one. Asked from another thread."""
+
+    @property
+    def is_live(self) -> bool: ...
+
+    @property
+    def is_ready(self) -> bool: ...
+
+    def describe(self) -> str: ...
+
+
+class HealthServer:
+    """Answers while its `with` lasts. Raises WrongSettings when the address cannot be had."""
+
+    def __init__(self, judged: HealthSubject, *, host: str | None = None, port: int) -> None:
+        """`host` None: every address of this machine. `port` 0: any; see `port` afterwards."""
+        self.port = port
+        self._judged = judged
+        self._host = host
+        self._loop: asyncio.AbstractEventLoop
+        self._ending = asyncio.Event()
+        self._started: Future[int] = Future()
+        self._thread = threading.Thread(target=self._run, name="pelops-health", daemon=True)
+
+    def __enter__(self) -> HealthServer:
+        self._loop = asyncio.new_event_loop()
+        self._thread.start()
+        try:
+            self.port = self._started.result(_START_S)
+        except (OSError, OverflowError) as error:
+            self._thread.join(_START_S)
+            where = f"{self._host or '*'}:{self.port}"
+            raise WrongWorkerSettings(
+                f"PELOPS_HEALTH_PORT: cannot listen on {where} ({error}); name a port that is free"
+            ) from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._ending.set)
+        self._thread.join(_START_S)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+            self._loop.run_until_complete(_end_tasks())
+        except BaseException as error:
+            if not self._started.done():
+                self._started.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        server = await asyncio.start_server(
+            self._meet, self._host, self.port, limit=_ASK_BYTES, backlog=16
+        )
+        self._started.set_result(int(server.sockets[0].getsockname()[1]))
+        await self._ending.wait()
+        server.close()
+
+    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(_ASK_S):
+                writer.write(await self._hear(reader))
+                await writer.drain()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # whoever asked has gone, or says nothing
+        finally:
+            writer.close()
+
+    async def _hear(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return _render("GET", (400, _TEXT, b"the request is too long\n"))
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        return _render(method, self._answer(method, rest.partition(" ")[0].partition("?")[0]))
+
+    def _answer(self, method: str, path: str) -> Answer:
+        if path not in _PATHS:
+            return 404, _TEXT, f"try {', '.join(_PATHS)}\n".encode()
+        if method not in ("GET", "HEAD"):
+            return 405, _TEXT, b"only GET\n"
+        try:
+            return _PATHS[path](self._judged)
+        except Exception as error:
+            log.exception("%s: %s", path, type(error).__name__)
+            return 500, _TEXT, f"{type(error).__name__}\n".encode()
+
+
+def _report_live(judged: HealthSubject) -> Answer:
+    return _report(judged.is_live, judged)
+
+
+def _report_ready(judged: HealthSubject) -> Answer:
+    return _report(judged.is_ready and judged.is_live, judged)
+
+
+def _report(is_well: bool, judged: HealthSubject) -> Answer:
+    return (200 if is_well else 503), _TEXT, f"{judged.describe()}\n".encode()
+
+
+def _report_metrics(judged: HealthSubject) -> Answer:
+    text = render_metrics()
+    return (200, _METRICS, text) if text else (404, _TEXT, b"prometheus-client is not installed\n")
+
+
+_PATHS: Final[dict[str, Callable[[HealthSubject], Answer]]] = {
+    "/livez": _report_live,
+    "/readyz": _report_ready,
+    "/metrics": _report_metrics,
+}
+
+
+def _render(method: str, answer: Answer) -> bytes:
+    status, kind, body = answer
+    head = (
+        f"HTTP/1.1 {status} {_PHRASES[status]}\r\nContent-Type: {kind}\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (b"" if method == "HEAD" else body)
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+_LEFTOVERS_S: Final = 1.0  # what tasks that handlers left behind get to end
+_EXIT_S: Final = 3.0  # what threads and exit handlers of others get
+
+
+def run_process(worker: Worker) -> None:
+    """Serve until told to end; does not return."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        with _health_of(worker):
+            code = _run_loop(worker)
+    except InvalidSpec as error:
+        log.error("%s", error)
+        code = WRONG_SETTINGS
+    except PelopsError as error:
+        log.error("%s: %s", type(error).__name__, error)
+        code = 1
+    except Exception:
+        log.exception("the worker broke")
+        code = 1
+    _see_to_the_end(code)
+    sys.exit(code)
+
+
+def _health_of(worker: Worker) -> AbstractContextManager[object]:
+    settings = worker.settings
+    if settings.health_port is None:
+        return nullcontext()
+    return HealthServer(worker, host=settings.health_host, port=settings.health_port)
+
+
+def _run_loop(worker: Worker) -> int:
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(_serve(worker, loop))
+    finally:
+        loop.run_until_complete(_end_leftovers())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        asyncio.set_event_loop(None)
+        loop.close()
+
+
+async def _serve(worker: Worker, loop: asyncio.AbstractEventLoop) -> int:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, worker.stop)
+    try:
+        return await worker.serve()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+async def _end_leftovers() -> None:
+    """Cancel what handlers left behind. asyncio.run would wait for it for ever."""
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if left:
+        log.warning("%d tasks that handlers left behind are cancelled", len(left))
+        _, stubborn = await asyncio.wait(left, timeout=_LEFTOVERS_S)
+        for task in stubborn:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # it was said
+
+
+def _see_to_the_end(code: int) -> None:
+    """A thread of a handler's own that does not end would keep the process from ending."""
+
+    def end() -> None:
+        time.sleep(_EXIT_S)
+        log.error("threads do not end: the process does")
+        logging.shutdown()
+        os._exit(code)
+
+    threading.Thread(target=end, name="pelops-exit", daemon=True).start()

@@ -1,0 +1,329 @@
+"""Reads of a worker: new entries, idle entries that it claims, and its own pending entries.
+
+Where XREADGROUP has no CLAIM, idle entries are claimed in bounded turns.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pelops.errors import NoSuchGroup, PelopsError, RedisError
+from pelops.redis_core.transport import Reply
+from pelops.worker.server.acknowledgements import in_chunks
+from pelops.worker.server.adapter import Delivered, DeliverySource, RawEntry
+from pelops.worker.server.connection import Wire
+from pelops.worker.server.script_commands import Names, Parts, worker_script
+from pelops.worker.settings import WorkerPlace
+
+_PAGE: Final = 500  # pending entries looked at in one turn: a third of a millisecond
+MAX_BYTES: Final = 256 * 1024  # of bodies that a script reads
+_BETWEEN_TURNS_S: Final = 0.02
+_PASSES_PER_LIMIT: Final = 3
+
+
+class ClaimTurns:
+    """Passes over what is pending, a page of each stream at a time."""
+
+    def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
+        self._names = names
+        self._processing_timeout_ms = processing_timeout_ms
+        self._now = now
+        self._due = now()
+        self._at: dict[bytes, str | bytes] = {}  # where each stream's pass goes on
+
+    @property
+    def wait_s(self) -> float:
+        """Until the next turn; 0 when it is due."""
+        return max(0.0, self._due - self._now())
+
+    def calls(self, keys: Sequence[bytes], count: int) -> list[Parts]:
+        """One turn. Its replies are to be given to `take`, one after the other."""
+        self._at = self._at or dict.fromkeys(keys, "-")
+        return [
+            self._names.recording(
+                "claim",
+                key,
+                "idle",
+                min_idle_ms=self._processing_timeout_ms,
+                start=start,
+                page=_PAGE,
+                count=count,
+                max_bytes=MAX_BYTES,
+            )
+            for key, start in self._at.items()
+        ]
+
+    def keys(self) -> list[bytes]:
+        """The streams of the turn under way, in the order of its calls."""
+        return list(self._at)
+
+    def take(self, key: bytes, reply: Reply) -> list[list[object]]:
+        """The entries that a turn has claimed; none when it was refused."""
+        if isinstance(reply, Exception):
+            del self._at[key]  # the next pass tries again; a missing group is the read's to tell
+            return []
+        turn = worker_script("claim").read(reply)
+        if turn["next"]:
+            self._at[key] = turn["next"]
+        else:
+            del self._at[key]
+        return list(turn["taken"])
+
+    def finish(self) -> None:
+        """The turn is over: the next is due soon, or after a rest when this was the pass."""
+        rest = self._processing_timeout_ms / 1000 / _PASSES_PER_LIMIT * random.uniform(0.8, 1.2)
+        self._due = self._now() + (_BETWEEN_TURNS_S if self._at else rest)
+
+
+_NAMED: Final = re.compile(r"No such key '(.*)' or consumer group", re.DOTALL)
+_LOOK_AGAIN_S: Final = 10.0  # a resource may ask for another strategy while its workers run
+
+
+class Streams:
+    """One missing stream would have the whole read refused, so what is missing is left out."""
+
+    def __init__(self, names: Names, now: Callable[[], float]) -> None:
+        self._stream = names.stream
+        self._optional = (names.retry, names.offer_stream)
+        self._offer_stream = names.offer_stream
+        self._missing_until: dict[bytes, float] = {}
+        self._now = now
+
+    def to_read(self) -> list[bytes]:
+        """The streams to name in a read."""
+        if self._missing_until:
+            now = self._now()
+            self._missing_until = {
+                key: until for key, until in self._missing_until.items() if until > now
+            }
+        missing = self._missing_until
+        return [self._stream, *(key for key in self._optional if key not in missing)]
+
+    def with_entries(self) -> list[bytes]:
+        """Those whose entries are worked on: all but the offer stream."""
+        return [key for key in self.to_read() if key != self._offer_stream]
+
+    @property
+    def may_offer(self) -> bool:
+        """Whether an offer would be read by the others, as far as is known."""
+        return self._offer_stream not in self._missing_until
+
+    def learn_missing(self, refusal: str) -> bool:
+        """Note the stream that NOGROUP names; False when the group itself is what is missing."""
+        named = _NAMED.search(refusal)
+        key = named[1].encode("utf-8", "surrogateescape") if named else b""
+        if key not in self._optional:
+            return False
+        self._missing_until[key] = self._now() + _LOOK_AGAIN_S
+        return True
+
+
+_FRESH: Final = (0, 0)  # idle time and delivery count of a new entry
+
+
+@dataclass(slots=True)
+class ReadRequest:
+    """One read: its commands, in this order, and what is needed to understand the replies."""
+
+    commands: list[Parts] = field(default_factory=list)
+    claims: list[bytes] = field(default_factory=list)  # streams of the first commands
+    block_ms: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    """What a read brought."""
+
+    delivered: list[Delivered] = field(default_factory=list)
+    offers: list[Parts] = field(default_factory=list)  # scripts that take what was offered
+    problem: RedisError | None = None
+    again: bool = False  # it was asked in a way that this server does not take: ask anew
+
+
+class Reading:
+    """Puts the question and understands the answer; learns what the server can do by trying."""
+
+    def __init__(self, place: WorkerPlace, names: Names, now: Callable[[], float]) -> None:
+        self._names = names
+        self._limit = place.processing_timeout_ms
+        self.knows_claim = True
+        self.streams = Streams(names, now)
+        self._turns = ClaimTurns(names, place.processing_timeout_ms, now)
+
+    def forget(self) -> None:
+        """Another server may stand there by now: it is tried anew."""
+        self.knows_claim = True
+
+    def question(self, count: int, block_ms: int) -> ReadRequest:
+        """A read of up to `count` entries; `block_ms` 0: without a wait."""
+        asked = ReadRequest()
+        if not self.knows_claim:
+            wait_ms = int(self._turns.wait_s * 1000)
+            if wait_ms == 0:
+                asked.commands = self._turns.calls(self.streams.with_entries(), count)
+                asked.claims = self._turns.keys()
+            block_ms = min(block_ms, wait_ms)  # what was claimed is not to wait for what is new
+        asked.block_ms = block_ms
+        asked.commands.append(self._read(count, block_ms))
+        return asked
+
+    def answer(self, asked: ReadRequest, replies: list[Reply]) -> Answer:
+        """What the replies to this question mean."""
+        found = Answer()
+        for key, reply in zip(asked.claims, replies, strict=False):
+            taken = self._turns.take(key, reply)
+            if taken:
+                found.delivered.append(Delivered(key, DeliverySource.CLAIMED, taken))
+        if asked.claims:
+            self._turns.finish()
+        reply = replies[-1]
+        if isinstance(reply, PelopsError):
+            self._learn(reply, found)
+        else:
+            self._sort(reply or (), found)
+        return found
+
+    def _read(self, count: int, block_ms: int) -> Parts:
+        keys = self.streams.to_read()
+        block = ("BLOCK", block_ms) if block_ms > 0 else ()
+        claim = ("CLAIM", self._limit) if self.knows_claim else ()
+        head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", count)
+        return (*head, *block, *claim, "STREAMS", *keys, *(b">",) * len(keys))
+
+    def _learn(self, refusal: PelopsError, found: Answer) -> None:
+        if isinstance(refusal, NoSuchGroup) and self.streams.learn_missing(str(refusal)):
+            found.again = True
+        elif self.knows_claim and _is_about_syntax(refusal):
+            self.knows_claim = False
+            found.again = True
+        elif isinstance(refusal, RedisError):
+            found.problem = refusal
+        else:
+            raise refusal
+
+    def _sort(self, reply: Reply, found: Answer) -> None:
+        for key, entries in reply:
+            if key == self._names.offer_stream:
+                found.offers += [call for offer in entries for call in self._take_over(offer)]
+                continue
+            if entries and len(entries[0]) == 2:
+                for entry in entries:
+                    entry.extend(_FRESH)
+            found.delivered.append(Delivered(key, DeliverySource.NEW, entries))
+
+    def _take_over(self, offer: RawEntry) -> list[Parts]:
+        fields = dict(zip(offer[1][::2], offer[1][1::2], strict=False)) if offer[1] else {}
+        ids = fields.get(b"ids", b"").split()[:1000]
+        call = self._names.run(
+            "take_over",
+            {"source": self._names.stream},
+            offer=offer[0],
+            owner=fields.get(b"consumer", b""),
+            before=fields.get(b"before", b"0"),
+            max_bytes=MAX_BYTES,
+            ids=ids,
+        )
+        return [call]
+
+
+def _is_about_syntax(refusal: PelopsError) -> bool:
+    text = str(refusal).lower()
+    return "syntax" in text or "unbalanced" in text
+
+
+_START: Final = b"0-0"
+
+_Pending = Sequence[Any]  # ID, consumer, idle time in ms, deliveries
+
+
+class HistoryReader:
+    """Reads page after page, and says that this worker has what it read."""
+
+    def __init__(self, wire: Wire, names: Names, streams: Streams) -> None:
+        self._wire = wire
+        self._names = names
+        self._streams = streams
+
+    async def read(
+        self, after: Mapping[bytes, bytes], count: int, skip: Collection[bytes]
+    ) -> list[Delivered]:
+        """As `Door.read_history`; raises what the server refused with."""
+        at = dict(after)
+        while listed := await self._list(at, count):
+            for key, pending in listed.items():
+                at[key] = pending[-1][0]
+            pages = await self._read(listed, skip)
+            kept = [page for page in pages if await self._settle(page)]
+            if kept:
+                return kept
+        await self._appear(at)
+        return []
+
+    async def _appear(self, at: Mapping[bytes, bytes]) -> None:
+        """Be a consumer that others can see: below Redis 7.2 a read that waits makes none."""
+        keys = self._streams.with_entries()
+        head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", 1)
+        behind_all = [at.get(key, _START) for key in keys]
+        (reply,) = await self._wire.ask([(*head, "STREAMS", *keys, *behind_all)])
+        if isinstance(reply, PelopsError):
+            raise reply
+
+    async def _list(self, at: Mapping[bytes, bytes], count: int) -> dict[bytes, list[_Pending]]:
+        """A page of what is pending here on each stream that has any.
+
+        XREADGROUP would answer the bodies as well, and make all of it look as if it had just been
+        delivered: the evidence of a crash too, which the operator would then leave here.
+        """
+        keys = self._streams.with_entries()
+        replies = await self._wire.ask([self._listing(key, at, count) for key in keys])
+        for reply in replies:
+            if isinstance(reply, NoSuchGroup) and self._streams.learn_missing(str(reply)):
+                self._wire.forgive()
+                return await self._list(at, count)
+            if isinstance(reply, PelopsError):
+                raise reply
+        return {key: listed for key, listed in zip(keys, replies, strict=True) if listed}
+
+    def _listing(self, key: bytes, at: Mapping[bytes, bytes], count: int) -> Parts:
+        start = b"(" + at.get(key, _START)
+        return ("XPENDING", key, self._names.group, start, "+", count, self._names.me)
+
+    async def _read(
+        self, listed: Mapping[bytes, list[_Pending]], skip: Collection[bytes]
+    ) -> list[Delivered]:
+        """With their bodies, None for one that is gone; what is to be skipped is left out."""
+        wanted = [(key, one) for key, some in listed.items() for one in some if one[0] not in skip]
+        calls: list[Parts] = [("XRANGE", key, one[0], one[0]) for key, one in wanted]
+        pages = {key: Delivered(key, DeliverySource.HISTORY, []) for key in listed}
+        replies = await self._wire.ask(calls) if calls else []
+        for (key, (entry_id, _, idle_ms, deliveries)), reply in zip(wanted, replies, strict=True):
+            if isinstance(reply, PelopsError):
+                raise reply
+            body = reply[0][1] if reply else None
+            pages[key].entries.append([entry_id, body, idle_ms, deliveries])
+        return list(pages.values())
+
+    async def _settle(self, page: Delivered) -> bool:
+        """Keep what is there, record what is gone; whether anything is left of the page."""
+        mine = page.entries
+        page.entries = [entry for entry in mine if entry[1] is not None]
+        gone = [entry[0] for entry in mine if entry[1] is None]
+        kept = [entry[0] for entry in page.entries]
+        keeps, buries = self._calls("renew", page.key, kept), self._calls("bury", page.key, gone)
+        replies = await self._wire.ask([*keeps, *buries]) if mine else []
+        for reply in replies:
+            if isinstance(reply, PelopsError):
+                raise reply
+        # What was acknowledged, or given to another, since it was listed.
+        keep = worker_script("renew")
+        lost = {one for reply in replies[: len(keeps)] for one in keep.read(reply)["lost"]}
+        page.entries = [entry for entry in page.entries if entry[0] not in lost]
+        return bool(page.entries)
+
+    def _calls(self, script: str, key: bytes, ids: list[bytes]) -> list[Parts]:
+        chunks = (some for _, some in in_chunks({key: ids}))
+        return [self._names.recording(script, key, "history", ids=some) for some in chunks]

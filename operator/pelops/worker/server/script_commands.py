@@ -1,0 +1,91 @@
+"""A worker's commands: the names of its group as bytes, and runs of the scripts in `lua/`.
+
+These scripts include those of the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pelops.redis_core.commands import Part
+from pelops.redis_core.declaration import WORKER_SCRIPTS
+from pelops.redis_core.scripts import Script, ScriptCall, load_script
+from pelops.worker.settings import WorkerPlace
+
+_LOADED: Final[dict[str, Script]] = {}  # by what servers call them
+Parts = tuple[Part, ...]  # one command
+
+
+def worker_script(name: str) -> Script:
+    """The script `lua/<name>.lua` of the worker."""
+    script = load_script(name, WORKER_SCRIPTS)
+    return _LOADED.setdefault(script.sha, script)
+
+
+def command_of(call: ScriptCall) -> Parts:
+    """A command that runs a script, if the server has it cached."""
+    return call.by_sha().parts
+
+
+def with_text(command: Parts) -> Parts:
+    """The same run for a server that has not cached the script; it has afterwards."""
+    return ("EVAL", _LOADED[str(command[1])].text, *command[2:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Bytes, so that nothing is encoded more than once."""
+
+    stream: bytes
+    retry: bytes
+    offer_stream: bytes
+    started: bytes
+    state: bytes
+    ledger: bytes
+    dead_letter: bytes
+    group: bytes
+    me: bytes
+    prefix: bytes
+
+    @classmethod
+    def of(cls, place: WorkerPlace) -> Names:
+        """The names of this place."""
+        keys = place.keys
+        return cls(
+            stream=keys.stream.encode(),
+            retry=keys.retry.encode(),
+            offer_stream=keys.offer_stream.encode(),
+            started=keys.started.encode(),
+            state=keys.state.encode(),
+            ledger=keys.ledger.encode(),
+            dead_letter=keys.dead_letter.encode(),
+            group=keys.group.encode(),
+            me=place.consumer.encode(),
+            prefix=place.field_prefix.encode(),
+        )
+
+    def by_name(self) -> dict[str, bytes]:
+        """The keys by the names that scripts have for them."""
+        return {
+            "stream": self.stream,
+            "dead_letter": self.dead_letter,
+            "ledger": self.ledger,
+            "state": self.state,
+            "started": self.started,
+            "retry": self.retry,
+            "offer_stream": self.offer_stream,
+        }
+
+    def run(
+        self, script: str, special: Mapping[str, Part | Sequence[Part]], /, **args: object
+    ) -> Parts:
+        """A run of a script as this consumer; `special` are keys that are not the group's."""
+        return command_of(
+            worker_script(script).call(self, special, group=self.group, me=self.me, **args)
+        )
+
+    def recording(self, script: str, key: bytes, trigger: str, **args: object) -> Parts:
+        """A run of a script that may write dead letters about entries of `key`."""
+        return self.run(script, {"source": key}, prefix=self.prefix, trigger=trigger, **args)

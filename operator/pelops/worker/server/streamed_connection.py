@@ -1,0 +1,233 @@
+"""One connection of a worker, made anew when it breaks, whose replies are parsed as they come.
+
+redis-py connects and introduces itself; from then on its stream reader would cost as much as all
+the rest of a round trip.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final, cast
+
+import hiredis
+from redis import exceptions
+from redis.exceptions import ConnectionError as LostConnection
+
+from pelops.domain.backoff import backoff_s
+from pelops.domain.endpoint import Node
+from pelops.errors import PelopsError
+from pelops.redis_core.errors import translate_failure
+from pelops.redis_core.transport import (
+    ANSWER_TIMEOUT_S,
+    CONNECT_TIMEOUT_S,
+    Locate,
+    LocatedConnection,
+    Login,
+    Reply,
+)
+from pelops.worker.server.script_commands import Parts
+
+_MORE: Final = object()  # of the reply is to come
+_pack = cast("Callable[[Parts], bytes]", hiredis.pack_command)  # its stub knows tuples of one
+
+
+class StreamedConnection(LocatedConnection):
+    """Connects as any other, then hands its socket to `Replies`. For one caller at a time."""
+
+    _replies: Replies | None = None
+
+    async def connect(self) -> None:
+        """Connect, introduce ourselves, and take over the socket."""
+        self._replies = None  # of a former connection
+        await super().connect()
+        assert self._writer is not None
+        parser: Any = self._parser
+        self._replies = Replies(parser.parse_error)
+        self._writer.transport.set_protocol(self._replies)
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether a command may be sent: nobody hung up, and nothing was said unasked."""
+        replies = self._replies
+        if replies is None or not self.is_connected or replies.is_over:
+            return False
+        # By TLS a server may say a word about keys at any time.
+        return self._login.tls is not None or not self.has_unread()
+
+    async def ask(
+        self, commands: Sequence[Parts], *, wait_s: float, patience_s: float
+    ) -> list[Reply]:
+        """The replies to commands sent together; a refused one has its exception as reply.
+
+        The server may be silent for `wait_s` and `patience_s` at first, then for `patience_s`
+        between two pieces of an answer, however large that is. Raises redis-py's ConnectionError
+        when it is silent for longer, or when the connection ends before the last reply.
+        """
+        assert self._replies is not None and self._writer is not None
+        answered = self._replies.expect(len(commands), wait_s, patience_s)
+        self._writer.transport.write(b"".join(map(_pack, commands)))
+        try:
+            return await answered
+        finally:
+            self._replies.rest()
+
+
+class Replies(asyncio.Protocol):
+    """What the server says on one connection."""
+
+    def __init__(self, parse_error: Callable[[str], Exception]) -> None:
+        self.is_over = False  # nothing more can be expected
+        self._parser: Any = hiredis.Reader(replyError=parse_error, notEnoughData=_MORE)
+        self._found: list[Reply] = []
+        self._expected = 0
+        self._answered: asyncio.Future[list[Reply]] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._heard_s = 0.0  # when the server said something last, or need not have before
+        self._patience_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, count: int, wait_s: float, patience_s: float) -> asyncio.Future[list[Reply]]:
+        """The next `count` replies, once the last of them is there."""
+        self._found, self._expected = [], count
+        self._heard_s, self._patience_s = self._loop.time() + wait_s, patience_s
+        self._timer = self._loop.call_at(self._heard_s + patience_s, self._lose_patience)
+        self._answered = self._loop.create_future()
+        return self._answered
+
+    def rest(self) -> None:
+        """Nothing is expected any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        """Called by the event loop."""
+        self._heard_s = max(self._heard_s, self._loop.time())
+        parser, found = self._parser, self._found
+        parser.feed(data)
+        try:
+            reply = parser.gets()
+            while reply is not _MORE:
+                found.append(reply)
+                reply = parser.gets()
+        except hiredis.ProtocolError as error:
+            self._end(LostConnection(f"Redis does not speak its protocol: {error}"))
+            return
+        if len(found) > self._expected:
+            self._end(LostConnection("Redis said more than it was asked"))
+        elif len(found) == self._expected and self._answered and not self._answered.done():
+            self._answered.set_result(found)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Called by the event loop."""
+        self._end(LostConnection(str(error) if error else "the connection was closed"))
+
+    def _lose_patience(self) -> None:
+        until = self._heard_s + self._patience_s
+        if self._loop.time() < until:
+            self._timer = self._loop.call_at(until, self._lose_patience)
+        else:
+            self._end(LostConnection(f"no answer for {self._patience_s:g} s"))
+
+    def _end(self, error: Exception) -> None:
+        self.is_over = True
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(error)
+
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
+
+
+class Link:
+    """Commands out, replies in, nothing repeated. For one caller at a time.
+
+    After a failure the next attempt waits, longer with each one and never exactly as long as the
+    others do: a server that comes back meets its workers one after the other.
+    """
+
+    def __init__(self, locate: Locate, login: Login, patience_s: float) -> None:
+        self.connections = 0  # how many there have been
+        self._failures = 0
+        self._patience_s = patience_s
+        self._busy = asyncio.Lock()
+        self._connection = StreamedConnection(
+            locate=locate,
+            login=login,
+            db=login.db,
+            username=login.username,
+            password=login.password,
+            protocol=2,
+            driver_info=None,  # CLIENT SETINFO is unknown to 7.0 and one more word in the ACL
+            socket_connect_timeout=CONNECT_TIMEOUT_S,
+            socket_timeout=ANSWER_TIMEOUT_S,  # of the handshake
+        )
+
+    async def exchange(self, commands: Sequence[Parts], *, wait_s: float = 0.0) -> list[Reply]:
+        """The replies to commands sent together; a refused one has its exception as reply.
+
+        `wait_s` is how long the server may rightly take. Raises RedisUnavailable when nothing was
+        sent, OutcomeUnknown when no answer came, AuthenticationFailed and InvalidSpec from the
+        login. Cancelling it ends the connection.
+        """
+        async with self._busy:
+            connection = self._connection
+            if not connection.is_usable:
+                await self._connect()
+            try:
+                return await connection.ask(commands, wait_s=wait_s, patience_s=self._patience_s)
+            except (exceptions.RedisError, OSError) as error:
+                self._failures += 1
+                await self.drop()
+                raise translate_failure(
+                    error, address=str(self.node), sent=True, writes=True
+                ) from error
+            except BaseException:
+                await self.drop()
+                raise
+
+    def refused(self) -> None:
+        """What was asked is to be asked again: after a pause."""
+        self._failures += 1
+
+    def served(self) -> None:
+        """The server does what it is asked."""
+        self._failures = 0
+
+    async def connect(self) -> None:
+        """Connect now, if there is no connection; raises as `exchange`."""
+        async with self._busy:
+            if not self._connection.is_usable:
+                await self._connect()
+
+    async def drop(self) -> None:
+        """End the connection; the next exchange looks for the server anew."""
+        await self._connection.disconnect(nowait=True)
+
+    async def pause(self) -> None:
+        """Wait as long as past failures ask for."""
+        if self._failures:
+            pause_s = backoff_s(self._failures, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+
+    @property
+    def node(self) -> Node:
+        """Where the connection leads, or led last."""
+        return Node(self._connection.host, self._connection.port)
+
+    async def _connect(self) -> None:
+        await self.drop()
+        try:
+            # However many replies the handshake takes, and whoever must be asked for the way.
+            async with asyncio.timeout(CONNECT_TIMEOUT_S + ANSWER_TIMEOUT_S):
+                await self._connection.connect()
+        except PelopsError:
+            self._failures += 1
+            raise
+        except (exceptions.RedisError, OSError) as error:
+            self._failures += 1
+            raise translate_failure(
+                error, address=str(self.node), sent=False, writes=False
+            ) from error
+        self.connections += 1

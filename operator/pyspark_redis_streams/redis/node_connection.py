@@ -1,0 +1,206 @@
+"""One connection to one node, without the callbacks of a client: replies as hiredis makes them.
+
+Errors, also those of TLS files and time-outs, name the options that mend them.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from redis import Connection
+from redis.backoff import NoBackoff
+from redis.exceptions import MovedError, RedisError
+from redis.retry import Retry
+
+from pelops.redis_core import Node
+from pelops.redis_core.errors import (
+    AuthenticationFailed,
+    NoSuchGroup,
+    NoSuchStream,
+    PermissionDenied,
+    WrongType,
+    is_passing,
+    is_refusal,
+    translate_reply,
+)
+from pelops.redis_core.tls import BadCertificate, Verify, make_ssl_context
+from pyspark_redis_streams.errors import (
+    GroupMissing,
+    NotAStream,
+    NotPermitted,
+    OptionError,
+    ServerError,
+    StreamMissing,
+)
+from pyspark_redis_streams.redis.servers import ServerSettings
+
+Argument = str | bytes | int
+
+
+class Away(Exception):
+    """The node does not serve this now: reconnect, look where the stream is, and try again."""
+
+
+_CONTAINERS = ("XINFO", "XGROUP")
+
+
+class NodeConnection:
+    """A connection to one node; nothing is sent before the first command."""
+
+    def __init__(self, node: Node, settings: ServerSettings, *, is_sentinel: bool = False) -> None:
+        self.node = node
+        self._topology = settings.topology
+        self._connection = _connection(node, settings, is_sentinel=is_sentinel)
+
+    def ask(self, *command: Argument) -> Any:
+        """The reply to one command. Raises Away or a ServerError."""
+        self.send(*command)
+        return self.receive(*command)
+
+    def send(self, *command: Argument) -> None:
+        """Send a command whose reply `receive` is to fetch, in order."""
+        try:
+            self._connection.connect()
+            self._connection.send_command(*command, check_health=False)
+        except (RedisError, OSError) as error:
+            raise self._translate(error, command) from error
+
+    def receive(self, *command: Argument) -> Any:
+        """The next reply; the words of its command are for messages."""
+        try:
+            return self._connection.read_response(disable_decoding=True)
+        except (RedisError, OSError) as error:
+            raise self._translate(error, command) from error
+
+    def close(self) -> None:
+        self._connection.disconnect()
+
+    def _translate(self, error: Exception, command: Sequence[Argument]) -> Exception:
+        where = f"at {self.node}"
+        words = _named(command)
+        if isinstance(error, MovedError) and self._topology != "cluster":
+            return ServerError(
+                f"option 'topology' is '{self._topology}', but the server {where} is a node of a"
+                " cluster, and sends to another one: set option 'topology' to 'cluster'"
+            )
+        return translate(error, " ".join(map(_text, words)), where)
+
+
+def translate(error: Exception, command: str, where: str) -> Exception:
+    """What a failure of this command means to a reader of a stream."""
+    said = str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return ServerError(
+            f"the certificate of the server {where} is not trusted: {said}; check the options"
+            " 'tlsCaFile' and 'tlsVerify'"
+        )
+    if not is_refusal(error) or is_passing(error):
+        return Away(f"{command} {where}: {said or type(error).__name__}")
+    refusal = translate_reply(error, command=command, key=None, writes=False)
+    for kind, (ours, reported) in _REFUSALS.items():
+        if isinstance(refusal, kind):
+            return ours(reported.format(command=command, where=where, said=said))
+    hint = next((hint for part, hint in _HINTS.items() if part in said), "")
+    return ServerError(f"{command} {where} was refused: {said}{hint}")
+
+
+_REFUSALS: dict[type[Exception], tuple[type[ServerError], str]] = {
+    PermissionDenied: (NotPermitted, "{command} {where} is not permitted to this user: {said}"),
+    AuthenticationFailed: (
+        NotPermitted,
+        "the server {where} does not let this user in: {said}; check the options 'username',"
+        " 'password', 'passwordEnv' and 'passwordFile'",
+    ),
+    NoSuchStream: (StreamMissing, "{command} {where}: there is no such stream"),
+    NoSuchGroup: (GroupMissing, "{command} {where}: {said}"),
+    WrongType: (NotAStream, "{command} {where}: the key is not a stream ({said})"),
+}
+
+# Which option to look at, by what the server says.
+_HINTS = {
+    "DB index is out of range": "; check option 'db', or the end of option 'url'",
+    "cluster support disabled": "; check option 'topology': the server is not part of a cluster",
+}
+
+
+def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> Any:
+    secret = settings.sentinel_secret if is_sentinel else settings.secret
+    kind: Callable[..., Connection] = Connection
+    if settings.tls:
+        kind = partial(TlsConnection, context=ssl_context(settings))
+    return kind(
+        host=node.host,
+        port=node.port,
+        db=0 if is_sentinel else settings.db,
+        username=settings.sentinel_username if is_sentinel else settings.username,
+        password=secret.reveal(),
+        socket_connect_timeout=settings.connect_timeout_s,
+        socket_timeout=settings.read_timeout_s,
+        socket_keepalive=True,
+        # Repeating is the adapter's: it also looks anew where the stream is.
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        # No CLIENT SETNAME or SETINFO: a user who may read streams need not be allowed them.
+        driver_info=None,
+    )
+
+
+def _named(command: Sequence[Argument]) -> Sequence[Argument]:
+    """The words that tell a command and its key."""
+    if command[0] == "EVAL":
+        return command[0], command[3]  # without the script between
+    return command[: 3 if command[0] in _CONTAINERS else 2]
+
+
+def _text(word: Argument) -> str:
+    return word.decode("utf-8", "backslashreplace") if isinstance(word, bytes) else str(word)
+
+
+class TlsConnection(Connection):
+    """A connection whose handshake is part of connecting: it has the time-out of connecting.
+
+    A server that speaks no TLS waits for the end of what it takes for a command.
+    """
+
+    def __init__(self, *, context: ssl.SSLContext, **settings: Any) -> None:
+        self._context = context
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
+
+    def _connect(self) -> Any:
+        plain = super()._connect()  # type: ignore[no-untyped-call]
+        try:
+            plain.settimeout(self.socket_connect_timeout)
+            secured = self._context.wrap_socket(plain, server_hostname=self.host)
+            secured.settimeout(self.socket_timeout)
+        except OSError:
+            plain.close()
+            raise
+        return secured
+
+
+def ssl_context(settings: ServerSettings) -> ssl.SSLContext:
+    """How to speak TLS. Raises OptionError for a file that cannot be read or used here."""
+    try:
+        return make_ssl_context(
+            ca_pem=_content("tlsCaFile", settings.tls_ca_file),
+            cert_pem=_content("tlsCertFile", settings.tls_cert_file),
+            key_pem=_content("tlsKeyFile", settings.tls_key_file),
+            verify=Verify(settings.tls_verify),
+        )
+    except BadCertificate as error:
+        names = "option 'tlsCaFile' names" if error.is_ca else "'tlsCertFile' and 'tlsKeyFile' name"
+        raise OptionError(f"{names} {error}") from error
+
+
+def _content(option: str, path: str | None) -> bytes | None:
+    try:
+        return None if path is None else Path(path).read_bytes()
+    except OSError as error:
+        raise OptionError(
+            f"option '{option}' names '{path}', which cannot be read here"
+            f" ({error.strerror}); executors need it too"
+        ) from error
