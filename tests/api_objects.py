@@ -6,6 +6,7 @@ A test that waits asks many times a second, and each kubectl takes a tenth of a 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 from urllib.error import HTTPError
@@ -49,6 +50,36 @@ def list_objects(plane: ControlPlane, namespace: str, kind: str) -> list[Object]
     """All objects of one kind in a namespace."""
     items: list[Object] = json.loads(_get(plane, _path(namespace, kind)))["items"]
     return items
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the API server says to an object that it is given."""
+
+    resource: Object  # as it is accepted, with its defaults; empty when it is refused
+    message: str = ""  # why it is refused
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the object keeps to the rules."""
+        return bool(self.resource)
+
+
+def create_object(
+    plane: ControlPlane, namespace: str, kind: str, manifest: Object, *, dry_run: bool = False
+) -> Answer:
+    """Create an object, or ask with `dry_run` what would come of it.
+
+    As with kubectl create, a field that is not known is refused.
+    """
+    asked = f"{_path(namespace, kind)}?fieldValidation=Strict{'&dryRun=All' * dry_run}"
+    try:
+        found = plane.request("POST", asked, manifest, timeout_s=TIMEOUT_S)
+    except HTTPError as error:
+        if error.code not in {HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY}:
+            raise
+        return Answer({}, json.loads(error.read())["message"])
+    return Answer(json.loads(found))
 
 
 def create_namespace(plane: ControlPlane, name: str) -> None:
