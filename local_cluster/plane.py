@@ -1,12 +1,14 @@
 """A Kubernetes control plane as four processes, each of which a test may kill, pause or restart."""
 
 import hashlib
+import json
 import ssl
 import subprocess
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from local_cluster.binaries import Binaries, find_binaries
 from local_cluster.errors import LocalClusterError
@@ -36,13 +38,20 @@ class ControlPlane:
 
     @classmethod
     def start(
-        cls, state: Path, *, detached: bool = False, controllers: bool = True
+        cls,
+        state: Path,
+        *,
+        detached: bool = False,
+        controllers: bool = True,
+        prepare: Callable[["ControlPlane"], None] | None = None,
     ) -> "ControlPlane":
         """A ready control plane, its default ServiceAccount included, in an empty directory.
 
         Without `controllers` there are only etcd and the API server: nothing is scheduled,
-        rolled out or collected. A start that fails raises LocalClusterError with the end of the
-        failing part's log, and leaves nothing running.
+        rolled out or collected. `prepare` is called when the API server answers, before the
+        controllers start. The garbage collector knows the kinds of CRDs that are applied there
+        from the beginning; for later ones it looks every 30 s. A start that fails raises
+        LocalClusterError with the end of the failing part's log, and leaves nothing running.
         """
         binaries = find_binaries()
         state = state.absolute()
@@ -60,7 +69,7 @@ class ControlPlane:
             _tls=_build_tls(layout),
         )
         with step(f"starting the control plane ({binaries.origin})"):
-            plane._start_all()
+            plane._start_all(prepare)
         return plane
 
     @property
@@ -151,10 +160,31 @@ class ControlPlane:
         """The body of a GET as administrator; raises OSError unless the answer is 200."""
         return self._fetch(self.url + path)
 
-    def _start_all(self) -> None:
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, timeout_s: float
+    ) -> bytes:
+        """The answer to any request as administrator, its body sent as JSON.
+
+        It costs far less than a kubectl. Raises HTTPError unless the status is 2xx, another
+        OSError when there is no answer.
+        """
+        data = None if body is None else json.dumps(body).encode()
+        return self._fetch(
+            urllib.request.Request(
+                self.url + path,
+                data=data,
+                method=method,
+                headers={"Content-Type": "application/json"},
+            ),
+            timeout_s,
+        )
+
+    def _start_all(self, prepare: Callable[["ControlPlane"], None] | None) -> None:
         try:
             self._start_all_of("etcd")
             self._start_all_of("kube-apiserver")
+            if prepare is not None:
+                prepare(self)
             if self.controllers:
                 self._start_all_of("kube-controller-manager", "kube-scheduler")
                 self._await_url(self.url + DEFAULT_ACCOUNT, "the default ServiceAccount", SERVERS)
@@ -195,12 +225,12 @@ class ControlPlane:
             return False
         return True
 
-    def _fetch(self, url: str) -> bytes:
+    def _fetch(self, asked: str | urllib.request.Request, timeout_s: float = 10.0) -> bytes:
         # No proxy: the environment's may claim loopback too.
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
         )
-        with opener.open(url, timeout=10) as answer:
+        with opener.open(asked, timeout=timeout_s) as answer:
             return bytes(answer.read())
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from local_cluster.nodes import Node, start_nodes
 from local_cluster.plane import ControlPlane
+from tests.api_objects import create_namespace, delete_namespace
 from tests.operators import Operators, install
 
 FAST = {"PELOPS_OBSERVE_INTERVAL": "0.5", "PELOPS_STATUS_INTERVAL": "0.5"}
@@ -17,9 +19,9 @@ FAST = {"PELOPS_OBSERVE_INTERVAL": "0.5", "PELOPS_STATUS_INTERVAL": "0.5"}
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane that all tests share, each in a namespace of its own."""
-    started = ControlPlane.start(tmp_path_factory.mktemp("plane") / "control-plane")
+    state = tmp_path_factory.mktemp("plane") / "control-plane"
+    started = ControlPlane.start(state, prepare=install)
     try:
-        install(started)
         yield started
     finally:
         started.stop()
@@ -40,9 +42,10 @@ def node(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def namespace(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """An empty namespace for one test."""
     name = f"test-{abs(hash(request.node.nodeid)) % 10**10}"
-    plane.kubectl("create", "namespace", name)
+    create_namespace(plane, name)
     yield name
-    plane.kubectl("delete", "namespace", name, "--wait=false", check=False)
+    with suppress(OSError):  # the test may have deleted it, or ended the API server
+        delete_namespace(plane, name)
 
 
 @pytest.fixture(scope="session")

@@ -19,4 +19,5 @@ pytest_plugins = [
     "tests.cluster_fixtures",
     "tests.java_fixtures",
     "tests.spark_fixtures",
+    "tests.scheduling",
 ]

@@ -21,6 +21,7 @@ from local_cluster.operators import (
 )
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
+from tests.api_objects import KINDS, list_objects, read_object
 
 __all__ = [
     "GROUPS",
@@ -60,6 +61,8 @@ class Resources:
 
     def get(self, kind: str, name: str) -> dict[str, Any] | None:
         """The object, or None when it does not exist."""
+        if kind in KINDS:
+            return read_object(self.plane, self.namespace, kind, name)
         answer = self.plane.kubectl(
             "get", kind, name, "-n", self.namespace, "-o", "json", "--ignore-not-found"
         )
@@ -95,10 +98,7 @@ class Resources:
 
     def events(self, name: str) -> list[dict[str, Any]]:
         """The Events about a resource, the oldest first."""
-        answer = self.plane.kubectl(
-            "get", "events.events.k8s.io", "-n", self.namespace, "-o", "json"
-        )
-        items = json.loads(answer.stdout)["items"]
+        items = list_objects(self.plane, self.namespace, "event")
         ours = [e for e in items if e.get("regarding", {}).get("name") == name]
         return sorted(ours, key=lambda e: str(e["eventTime"]))
 

@@ -13,9 +13,8 @@ from tests.operators import ROOT, install
 @contextmanager
 def own_plane(directory: Path) -> Iterator[ControlPlane]:
     """A control plane with the CRDs and the rights of Pelops, and nothing that uses them."""
-    plane = ControlPlane.start(directory / "control-plane")
+    plane = ControlPlane.start(directory / "control-plane", prepare=install)
     try:
-        install(plane)
         yield plane
     finally:
         plane.stop()

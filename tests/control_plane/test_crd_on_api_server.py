@@ -15,6 +15,7 @@ from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_CONSUMER_GROUP, StreamConsumerGroup
 from pelops.api.crd import build_root_schema
 from pelops.api.group.recovery import DEFAULT_RECOVERY_STRATEGY
+from tests.api_objects import Answer, create_object
 from tests.control_plane.crd_cases import (
     BOUNDS,
     FULL_STATUS,
@@ -38,17 +39,9 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield plane
 
 
-def create(
-    plane: ControlPlane, resource: dict[str, Any], *flags: str
-) -> subprocess.CompletedProcess[str]:
-    return plane.kubectl(
-        "create", "-f", "-", "-o", "json", *flags, stdin=json.dumps(resource), check=False
-    )
-
-
-def offer(plane: ControlPlane, resource: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+def offer(plane: ControlPlane, resource: dict[str, Any]) -> Answer:
     """Ask whether the resource would be accepted, and as what."""
-    return create(plane, resource, "--dry-run=server")
+    return create_object(plane, "default", "scg", resource, dry_run=True)
 
 
 @pytest.mark.parametrize(("message", "bad", "good", "field"), RULES)
@@ -58,10 +51,10 @@ def test_a_broken_rule_names_the_field_and_says_what_to_do(
     refused = offer(plane, build_resource(**bad))
     accepted = offer(plane, build_resource(**good))
 
-    assert refused.returncode != 0
-    assert f"{field}: " in refused.stderr
-    assert message in refused.stderr
-    assert accepted.returncode == 0, accepted.stderr
+    assert not refused.accepted
+    assert f"{field}: " in refused.message
+    assert message in refused.message
+    assert accepted.accepted, accepted.message
 
 
 def test_every_rule_of_the_schema_has_a_case() -> None:
@@ -77,13 +70,13 @@ def test_a_value_out_of_bounds_is_refused_by_name(
 ) -> None:
     refused = offer(plane, build_resource(**spec))
 
-    assert refused.returncode != 0
-    assert field in refused.stderr
+    assert not refused.accepted
+    assert field in refused.message
 
 
 def test_a_name_leaves_room_for_suffixes(plane: ControlPlane) -> None:
-    assert offer(plane, build_resource("n" * 52)).returncode == 0
-    assert "metadata.name must have at most 52" in offer(plane, build_resource("n" * 53)).stderr
+    assert offer(plane, build_resource("n" * 52)).accepted
+    assert "metadata.name must have at most 52" in offer(plane, build_resource("n" * 53)).message
 
 
 @pytest.mark.parametrize(
@@ -92,8 +85,8 @@ def test_a_name_leaves_room_for_suffixes(plane: ControlPlane) -> None:
 def test_stream_and_group_take_every_character_of_a_key(plane: ControlPlane, name: str) -> None:
     accepted = offer(plane, build_resource(stream=name, group=name))
 
-    assert accepted.returncode == 0, accepted.stderr
-    assert json.loads(accepted.stdout)["spec"]["stream"] == name
+    assert accepted.accepted, accepted.message
+    assert accepted.resource["spec"]["stream"] == name
 
 
 def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -> None:
@@ -104,15 +97,15 @@ def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -
         {"targetRef": None, "template": TEMPLATE, "deadLetter": {}, "recovery": {}},
     ):
         accepted = offer(plane, build_resource(**spec))
-        assert accepted.returncode == 0, accepted.stderr
+        assert accepted.accepted, accepted.message
         parsed = StreamConsumerGroup.parse(build_resource(**spec))
 
-        assert parsed.spec.to_wire() == json.loads(accepted.stdout)["spec"]
+        assert parsed.spec.to_wire() == accepted.resource["spec"]
 
 
 def test_an_unknown_field_is_refused(plane: ControlPlane) -> None:
     refused = offer(plane, build_resource(scaling={"maxReplica": 3}))
-    assert 'unknown field "spec.scaling.maxReplica"' in refused.stderr
+    assert 'unknown field "spec.scaling.maxReplica"' in refused.message
 
 
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.stem)
@@ -148,8 +141,8 @@ def _list_paths_of(value: Any, at: str) -> Iterator[str]:
 @pytest.fixture
 def resource(plane: ControlPlane) -> Iterator[str]:
     """The name of a resource that exists for one test."""
-    created = create(plane, build_resource())
-    assert created.returncode == 0, created.stderr
+    created = create_object(plane, "default", "scg", build_resource())
+    assert created.accepted, created.message
     yield NAME
     plane.kubectl("delete", "scg", NAME)
 

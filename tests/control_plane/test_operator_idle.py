@@ -26,7 +26,6 @@ from tests.operators import (
     sleeping_template,
 )
 
-QUIET_S = 15.0  # numbers that moved are written after 10 s
 SETTLE_TIMEOUT_S = 240.0
 # Without windows, at whose end there is something new to tell.
 ONE_WORKER = {
@@ -34,9 +33,34 @@ ONE_WORKER = {
     "cooldownSeconds": 0,
     "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
 }
-# How many of each of four kinds, in each of two namespaces, and for how long nothing is written.
-FEW = (5, 20.0)
-MANY = (25, 60.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How many resources, and how long they are watched."""
+
+    per_kind: int  # of each of four kinds, in each of two namespaces
+    observed_each_s: int
+    numbers_after_s: int  # after which numbers that moved are written
+    watched_s: float  # in which nothing is written
+
+    @property
+    def quiet_s(self) -> float:
+        """Without a write for so long, all is settled."""
+        return 1.5 * self.numbers_after_s
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Settings of the operators."""
+        return {
+            "PELOPS_OBSERVE_INTERVAL": str(self.observed_each_s),
+            "PELOPS_STATUS_INTERVAL": str(self.numbers_after_s),
+        }
+
+
+FEW = Size(per_kind=5, observed_each_s=2, numbers_after_s=4, watched_s=10.0)
+# With the intervals that the operator has by default.
+MANY = Size(per_kind=25, observed_each_s=5, numbers_after_s=10, watched_s=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -57,28 +81,28 @@ def light_node(
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("per_kind", "watched_s"), [FEW, pytest.param(*MANY, marks=pytest.mark.full)]
+    "size",
+    [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.full)],
 )
 def test_settled_resources_are_not_written_to_and_settling_takes_no_more_writes_than_of_one(
     light_node: ControlPlane,
     redis_86: StandaloneServers,
     key_prefix: str,
     tmp_path: Path,
-    per_kind: int,
-    watched_s: float,
+    size: Size,
 ) -> None:
     plane = light_node
     trail = AuditTrail(plane, SERVICE_ACCOUNT)
-    with Operators(plane, tmp_path) as operators:
+    with Operators(plane, tmp_path, environment=size.environment) as operators:
         operators.start(1)
-        alone = _settle(plane, trail, "alone", redis_86.url, key_prefix, per_kind)
+        alone = _settle(plane, trail, "alone", redis_86.url, key_prefix, size)
         operators.start(2)
         await_members(operators, 3)
-        together = _settle(plane, trail, "together", redis_86.url, key_prefix, per_kind)
+        together = _settle(plane, trail, "together", redis_86.url, key_prefix, size)
 
         before = [_Usage.of(process) for process in operators.processes]
         trail.read()
-        time.sleep(watched_s)
+        time.sleep(size.watched_s)
         requests = trail.read()
         after = [_Usage.of(process) for process in operators.processes]
 
@@ -97,14 +121,14 @@ def _count(requests: list[Request]) -> dict[str, int]:
 
 
 def _settle(
-    plane: ControlPlane, trail: AuditTrail, name: str, url: str, prefix: str, per_kind: int
+    plane: ControlPlane, trail: AuditTrail, name: str, url: str, prefix: str, size: Size
 ) -> list[Request]:
     """Apply resources of every kind and wait until all is quiet: the writes that it took."""
-    namespace = f"{name}-{per_kind}"
+    namespace = f"{name}-{size.per_kind}"
     plane.kubectl("create", "namespace", namespace)
     resources = Resources(plane, namespace)
-    resources.apply_raw(*_manifests(url, prefix + namespace, per_kind))
-    await_ready(plane, namespace, 4 * per_kind)
+    resources.apply_raw(*_manifests(url, prefix + namespace, size.per_kind))
+    await_ready(plane, namespace, 4 * size.per_kind)
     written: list[Request] = []
     quiet_since = time.monotonic()
 
@@ -114,7 +138,7 @@ def _settle(
         written.extend(fresh)
         if fresh:
             quiet_since = time.monotonic()
-        return time.monotonic() - quiet_since > QUIET_S
+        return time.monotonic() - quiet_since > size.quiet_s
 
     wait_until(is_quiet, timeout_s=SETTLE_TIMEOUT_S, what="no more writes", every_s=0.5)
     return [one for one in written if one.namespace == namespace]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -25,6 +24,7 @@ from pelops.kube.workload_observation import DELETION_COST
 from pelops.policy.scaling.victims import AT_WORK_S
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.consumers import list_consumers
+from tests.api_objects import list_objects
 from tests.builders import resource
 from tests.e2e.declaring import a_workload
 from tests.integration.redis_adapter import add, connected, deliver, endpoint_of, provision
@@ -47,8 +47,7 @@ class Scene:
 
     def pods(self) -> list[dict[str, Any]]:
         """The pods that are ready and stay, by name."""
-        where = ("-n", self.resources.namespace, "-o", "json")
-        items = json.loads(self.resources.plane.kubectl("get", "pods", *where).stdout)["items"]
+        items = list_objects(self.resources.plane, self.resources.namespace, "pod")
         staying = [one for one in items if "deletionTimestamp" not in one["metadata"]]
         return sorted(filter(_is_ready, staying), key=lambda one: str(one["metadata"]["name"]))
 

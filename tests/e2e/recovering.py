@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import derive_keys
 from pelops.domain.state import SCAN_AT
+from tests.api_objects import list_objects
 from tests.e2e.declaring import NAME, WAIT_S, Object, a_spec
 from tests.e2e.worker_pods import Pod, read_pod
 from tests.operators import Operators, Resources, metrics
@@ -88,9 +88,7 @@ class Group:
 
     def await_pods_other_than(self, gone: Pod) -> list[Pod]:
         """The running pods, once this one is gone altogether and another runs in its place."""
-        where = ("-n", self.resources.namespace, "--ignore-not-found", "-o", "name")
-        kubectl = self.resources.plane.kubectl
-        self.until(lambda: not kubectl("get", "pod", gone.name, *where).stdout, f"no {gone.name}")
+        self.until(lambda: self.resources.get("pod", gone.name) is None, f"no {gone.name}")
         return self.until(self.pods, "another pod")
 
     def pods(self, container: str = "worker") -> list[Pod]:
@@ -100,10 +98,8 @@ class Group:
 
     def manifests(self) -> list[Object]:
         """The pods of its workers as the API server has them."""
-        where = ("-n", self.resources.namespace)
-        answer = self.resources.plane.kubectl("get", "pods", *where, "-o", "json")
+        items = list_objects(self.resources.plane, self.resources.namespace, "pod")
         prefix = f"{self.name}-workers-"
-        items = json.loads(answer.stdout)["items"]
         return [one for one in items if one["metadata"]["name"].startswith(prefix)]
 
     def delete_pod(self, pod: Pod) -> None:

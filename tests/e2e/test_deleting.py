@@ -13,6 +13,7 @@ from local_cluster.nodes import Node
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.naming import derive_keys
+from tests.api_objects import list_objects
 from tests.e2e.declaring import (
     NAME,
     WAIT_S,
@@ -183,11 +184,12 @@ def test_a_deleted_namespace_goes_with_all_that_is_declared_in_it(
 
 
 def _await_no_pods(resources: Resources) -> None:
-    def pods() -> str:
-        answer = resources.plane.kubectl("get", "pods", "-n", resources.namespace, "-o", "name")
-        return answer.stdout.strip()
-
-    wait_until(lambda: not pods(), timeout_s=WAIT_S, what="no pods", every_s=0.2)
+    wait_until(
+        lambda: not list_objects(resources.plane, resources.namespace, "pod"),
+        timeout_s=WAIT_S,
+        what="no pods",
+        every_s=0.2,
+    )
 
 
 def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(

@@ -8,6 +8,7 @@ from typing import Any
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
+from tests.api_objects import read_object
 
 Manifest = dict[str, Any]
 WAIT_S = 60.0
@@ -45,8 +46,7 @@ class PodNamespace:
     def __init__(self, plane: ControlPlane, name: str) -> None:
         self.plane = plane
         self.name = name
-        account = ["get", "serviceaccount", "default"]
-        self.until(lambda: self.kubectl(*account, check=False).returncode == 0, "default account")
+        self.until(lambda: read_object(plane, name, "serviceaccount", "default"), "default account")
 
     def kubectl(self, *args: str, **options: Any) -> Any:
         return self.plane.kubectl("-n", self.name, *args, **options)
@@ -56,7 +56,8 @@ class PodNamespace:
         self.kubectl("apply", "-f", "-", stdin=json.dumps(listed))
 
     def get(self, kind: str, name: str) -> Manifest:
-        found: Manifest = json.loads(self.kubectl("get", kind, name, "-o", "json").stdout)
+        found = read_object(self.plane, self.name, kind, name)
+        assert found is not None, f"no {kind} {name}"
         return found
 
     def all(self, *selector: str) -> list[Manifest]:
