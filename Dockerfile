@@ -1,45 +1,75 @@
 # Two images, both a small Python with the pinned packages, as a user without rights.
 #   docker build --target operator .     the operator
 #   docker build --target pipeline .     what the jobs of StreamAudits run: also PySpark and a JRE
-FROM python:3.13-slim AS packages
+#
+# Everything that goes in has a hash that is known before: Python packages (requirements/*.txt), jars
+# (requirements/jars.sha256), Debian packages (requirements/debian-*.sha256). docs/supply-chain.md.
+# The base image is given by its digest: the workflow that publishes images resolves the digest and
+# passes it on; by hand, --build-arg PYTHON_IMAGE=python:3.13-slim-trixie@sha256:...
+ARG PYTHON_IMAGE=python:3.13-slim-trixie
+FROM ${PYTHON_IMAGE} AS python
+
+FROM python AS packages
 WORKDIR /build
 RUN python -m venv /opt/pelops
 ENV PATH=/opt/pelops/bin:$PATH
+COPY requirements/build.txt .
+RUN pip install --no-cache-dir --only-binary :all: --require-hashes -r build.txt
 
 FROM packages AS operator-packages
 COPY requirements/operator.txt .
-RUN pip install --no-cache-dir --require-hashes -r operator.txt \
-    && pip install --no-cache-dir "setuptools==84.2.1"
+RUN pip install --no-cache-dir --only-binary :all: --require-hashes -r operator.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY operator operator
 RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
     && pip uninstall --yes setuptools pip
 
-FROM packages AS pipeline-packages
+# A JRE from Debian, which fixes its vulnerabilities; procps, since Spark's scripts call ps. Links to
+# manual pages need their directory, which slim images lack. TARGETARCH is set by BuildKit.
+FROM python AS java
+ARG TARGETARCH
+COPY requirements/debian-${TARGETARCH}.sha256 tools/pipeline_image/verify_files.py /build/
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends default-jre-headless \
-    && rm -rf /var/lib/apt/lists/*
+    && mkdir -p /usr/share/man/man1 \
+    && apt-get install --yes --no-install-recommends --download-only openjdk-21-jre-headless procps \
+    && python /build/verify_files.py /build/debian-*.sha256 /var/cache/apt/archives '*.deb' \
+    && apt-get install --yes --no-install-recommends --no-download openjdk-21-jre-headless procps \
+    && rm -rf /build /var/lib/apt/lists/* /var/cache/apt/archives/*.deb
+
+FROM java AS spark
+WORKDIR /build
+COPY --from=packages /opt/pelops /opt/pelops
+ENV PATH=/opt/pelops/bin:$PATH
 COPY requirements/pipeline.txt .
-RUN pip install --no-cache-dir --require-hashes -r pipeline.txt \
-    && pip install --no-cache-dir "setuptools==84.2.1"
-# What s3a:// needs, which PySpark does not bring. The version is that of Hadoop in PySpark.
-# --build-arg SPARK_PACKAGES= leaves it out.
-ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0
-COPY tools/pipeline_image/fetch_jars.py .
-RUN python fetch_jars.py "$SPARK_PACKAGES"
-COPY pyproject.toml README.md LICENSE ./
-COPY operator operator
-RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
-    && pip uninstall --yes setuptools pip
+# PySpark alone has no wheel; it is built with the setuptools of build.txt.
+RUN pip install --no-cache-dir --only-binary :all: --no-binary pyspark --no-build-isolation \
+        --require-hashes -r pipeline.txt
 # Under one name, whatever the version of Python.
 RUN ln -s "$(python -c 'import pyspark; print(pyspark.__path__[0])')" /opt/pelops/spark
 
-FROM python:3.13-slim AS pipeline
-# Spark's scripts ask ps. Hadoop wants a name for whoever runs it, so this user has one.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends default-jre-headless procps \
-    && rm -rf /var/lib/apt/lists/* \
-    && groupadd --gid 65532 pelops \
+# What s3a:// needs, which PySpark does not bring. The version is that of Hadoop in PySpark. The
+# resolver loads what it fetches, so nothing leaves this stage but the jars, and the next one compares
+# them. --build-arg SPARK_PACKAGES= leaves them out.
+FROM spark AS jars
+ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0
+COPY tools/pipeline_image/fetch_jars.py .
+RUN mkdir /jars && python fetch_jars.py "$SPARK_PACKAGES" /jars
+
+FROM spark AS pipeline-packages
+ARG SPARK_PACKAGES=org.apache.hadoop:hadoop-aws:3.5.0
+COPY requirements/jars.sha256 tools/pipeline_image/verify_files.py ./
+COPY --from=jars /jars jars
+RUN if [ -n "$SPARK_PACKAGES" ]; then \
+        python verify_files.py --complete jars.sha256 jars '*.jar' && cp jars/*.jar /opt/pelops/spark/jars/; \
+    fi
+COPY pyproject.toml README.md LICENSE ./
+COPY operator operator
+RUN pip install --no-cache-dir --no-deps --no-build-isolation . \
+    && pip uninstall --yes setuptools pip
+
+FROM java AS pipeline
+# Hadoop wants a name for whoever runs it, so this user has one.
+RUN groupadd --gid 65532 pelops \
     && useradd --uid 65532 --gid 65532 --home-dir /var/lib/pelops --create-home --shell /usr/sbin/nologin pelops
 COPY --from=pipeline-packages /opt/pelops /opt/pelops
 COPY tools/pipeline_image/run_pipeline.py tools/pipeline_image/entrypoint.sh /opt/pelops/
@@ -55,7 +85,7 @@ ENTRYPOINT ["/opt/pelops/entrypoint.sh"]
 CMD ["python", "-m", "pelops.pipeline", "--help"]
 
 # The last one is what `docker build .` makes.
-FROM python:3.13-slim AS operator
+FROM python AS operator
 COPY --from=operator-packages /opt/pelops /opt/pelops
 ENV PATH=/opt/pelops/bin:$PATH PYTHONUNBUFFERED=1
 USER 65532:65532

@@ -5,6 +5,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 BENCHMARKS := recovery sweep pod_death operator_scale observing scaling wake worker spark_source audit
 VENV := .venv/.installed
+TOOLS := .venv-tools/.installed
 TEST_PROCESSES ?= 3
 FAST_TESTS := tests/unit tests/properties tests/contract
 PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
@@ -15,8 +16,13 @@ PYTEST = $(BIN)/python -m pytest -n $(TEST_PROCESSES) --dist loadfile
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-14s %s\n", $$1, $$2}'
 
-$(VENV): requirements/dev.txt pyproject.toml tools/make_venv.sh
+$(VENV): requirements/dev.txt requirements/build.txt pyproject.toml tools/make_venv.sh
 	@PYTHON=$(PYTHON) tools/make_venv.sh
+
+$(TOOLS): requirements/tools.txt | $(VENV)
+	@$(PYTHON) -m venv .venv-tools
+	@.venv-tools/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r $<
+	@touch $@
 
 .PHONY: demo
 demo: $(VENV) ## Run the main job from nothing and check its result (KEEP=1 leaves it up)
@@ -72,6 +78,26 @@ image: ## Build both container images: operator and pipeline (needs Docker)
 	docker build --target operator --tag pelops-operator:0.1.0 .
 	docker build --target pipeline --tag pelops-pipeline:0.1.0 .
 
+.PHONY: dist
+dist: $(VENV) ## Build what is released, reproducibly: wheel, sdist, SBOM, third-party notices
+	@$(BIN)/python -m tools.supply_chain.dist dist
+
+.PHONY: locks
+locks: $(VENV) $(TOOLS) ## Pin the packages of pyproject.toml and the jars, with hashes (UPGRADE=1: newest)
+	@$(BIN)/python -m tools.supply_chain.lock packages --uv .venv-tools/bin/uv $(if $(UPGRADE),--upgrade)
+	@$(BIN)/python -m tools.supply_chain.lock jars
+
+.PHONY: debian-lock
+debian-lock: ## Pin the JRE of the pipeline image, in the base image (needs Docker)
+	docker run --rm --volume "$(CURDIR):/src" --workdir /src \
+		"$$(sed -n 's/^ARG PYTHON_IMAGE=//p' Dockerfile)" python -m tools.supply_chain.lock debian
+
+.PHONY: advisories
+advisories: $(VENV) ## Look for known vulnerabilities of the pinned packages, where a source answers
+	@$(MAKE) --no-print-directory $(TOOLS) || echo "advisories: skipped: pip-audit cannot be installed" >&2
+	@if [ -e $(TOOLS) ]; then $(BIN)/python -m tools.supply_chain.advisories .venv-tools/bin/pip-audit $(ADVISORIES); \
+	else test -z "$(ADVISORIES)"; fi
+
 .PHONY: crds
 crds: $(VENV) ## Write what is generated: crds/, docs/reference.md, the schema of audit.json, tables of options
 	@$(BIN)/python -m pelops.api.crd --write
@@ -84,5 +110,5 @@ scripts: $(VENV) ## Write docs/scripts.md from the headers of the Lua scripts
 
 .PHONY: clean
 clean: ## Remove what was made inside this directory
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-tools build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} + ; rm -rf operator/*.egg-info

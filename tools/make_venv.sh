@@ -20,6 +20,8 @@ fi
 
 echo "installing the pinned packages into .venv (half a minute the first time) ..."
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+# What is built here is built with these, not with what pip would fetch without a hash.
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/dev.txt
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 touch .venv/.installed

@@ -16,7 +16,10 @@ import pyspark
 from tests.cached_parts import PartMissing, provide_part, read_contents, run_maker
 
 SOURCE = Path(__file__).with_name("s3_server")
-FETCH_JARS = Path(__file__).parents[2] / "tools" / "pipeline_image" / "fetch_jars.py"
+ROOT = Path(__file__).parents[2]
+FETCH_JARS = ROOT / "tools" / "pipeline_image" / "fetch_jars.py"
+VERIFY_FILES = ROOT / "tools" / "pipeline_image" / "verify_files.py"
+CHECKSUMS = ROOT / "requirements" / "jars.sha256"
 
 
 def provide_server() -> Path:
@@ -41,6 +44,8 @@ def provide_jars() -> Path:
 
     def fetch(target: Path) -> None:
         run_maker([sys.executable, str(FETCH_JARS), package, str(target)], cwd=target.parent)
+        given = ["--complete", str(CHECKSUMS), str(target), "*.jar"]
+        run_maker([sys.executable, str(VERIFY_FILES), *given], cwd=target.parent)
 
     return provide_part("s3-jars", [package.encode(), *read_contents([FETCH_JARS])], fetch)
 

@@ -1,5 +1,6 @@
 """The images agree with what the operator expects of them, as far as that shows without Docker."""
 
+import json
 import os
 import re
 import shlex
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from hashlib import sha256
 from importlib.metadata import packages_distributions
 from pathlib import Path, PurePosixPath
 
@@ -77,7 +79,9 @@ def test_make_image_makes_the_images_that_the_manifests_and_the_operator_name() 
     assert f"image: {made['operator']}\n" in deployment
 
 
-@pytest.mark.parametrize("name", ["operator-packages", "pipeline-packages", "pipeline"])
+@pytest.mark.parametrize(
+    "name", ["packages", "operator-packages", "spark", "jars", "pipeline-packages", "pipeline"]
+)
 def test_what_is_copied_is_there_and_not_ignored(name: str) -> None:
     ignored = (ROOT / ".dockerignore").read_text().split()
     assert list(copies(name))
@@ -129,6 +133,108 @@ def test_versions_are_those_that_were_tested() -> None:
     assert hadoop is not None
     jars = Path(pyspark.__path__[0], "jars")
     assert (jars / f"hadoop-client-api-{hadoop[1]}.jar").exists()
+
+
+def test_every_input_of_the_images_has_a_hash() -> None:
+    """A digest of the base image, `--require-hashes` for packages, a compared file for the rest."""
+    starts = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", DOCKERFILE, re.MULTILINE)
+    stages = {name for _, name in starts}
+    assert [image for image, _ in starts if image not in stages] == ["${PYTHON_IMAGE}"]
+    installs = re.findall(r"pip install ([^&\n]+)", DOCKERFILE)
+    assert len(installs) == 5
+    for install in installs:
+        own = install.split() == ["--no-cache-dir", "--no-deps", "--no-build-isolation", "."]
+        # A package without a wheel would be built with what pip fetches without a hash.
+        assert own or {"--require-hashes", "--only-binary"} <= set(install.split())
+        assert "--no-binary" not in install or "--no-build-isolation" in install
+    java = " ".join(word for line in stage("java") for word in line)
+    assert java.index("--download-only") < java.index("verify_files.py /build/debian-")
+    assert java.index("verify_files.py /build/debian-") < java.index("--no-download")
+    assert DOCKERFILE.count("apt-get install") == 2
+    assert ("requirements/jars.sha256", "./") in copies("pipeline-packages")
+    assert not re.search(r"\b(curl|wget|ADD)\b", DOCKERFILE)
+
+
+@pytest.mark.parametrize("architecture", ["amd64", "arm64"])
+def test_the_jre_is_pinned_on_each_architecture(architecture: str) -> None:
+    lines = (ROOT / "requirements" / f"debian-{architecture}.sha256").read_text().splitlines()
+    files = {name: digest for digest, name in (line.split("  ") for line in lines)}
+    assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in files.values())
+    for name in ("openjdk-21-jre-headless", "procps"):
+        (found,) = (file for file in files if file.startswith(f"{name}_"))
+        assert found.endswith(f"_{architecture}.deb")
+
+
+CHECKED = {"a.jar": b"one", "b.jar": b"two"}
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "said"),
+    [
+        (CHECKED, ["--complete"], None),
+        ({"a.jar": b"one"}, [], None),
+        ({**CHECKED, "other.txt": b""}, ["--complete"], None),
+        ({"a.jar": b"one"}, ["--complete"], "b.jar is missing"),
+        ({"a.jar": b"One"}, [], "a.jar has the SHA-256 "),
+        ({**CHECKED, "c.jar": b"three"}, [], "c.jar is not listed"),
+        ({}, [], "no file in "),
+    ],
+)
+def test_what_was_fetched_is_compared(
+    tmp_path: Path, files: dict[str, bytes], options: list[str], said: str | None
+) -> None:
+    checksums = tmp_path / "checksums"
+    checksums.write_text(
+        "".join(f"{sha256(data).hexdigest()}  {name}\n" for name, data in CHECKED.items())
+    )
+    fetched = tmp_path / "fetched"
+    fetched.mkdir()
+    for name, data in files.items():
+        (fetched / name).write_bytes(data)
+    program = str(TOOLS / "verify_files.py")
+    ended = run(sys.executable, program, *options, str(checksums), str(fetched), "*.jar")
+    assert ended.returncode == (0 if said is None else 1), ended.stderr
+    assert said is None or said in ended.stderr
+
+
+INDEX = json.dumps(
+    {"manifests": [{"platform": {"architecture": one}} for one in ("amd64", "arm64")]}
+)
+DIGEST = f"sha256:{sha256(INDEX.encode()).hexdigest()}"
+OTHER = f"sha256:{'0' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("named", "reported", "index", "said"),
+    [
+        ("python:1", DIGEST, INDEX, f"image=python:1@{DIGEST}\n"),
+        (f"python:1@{DIGEST}", OTHER, INDEX, f"image=python:1@{DIGEST}\n"),  # kept as it is
+        (f"python:1@{OTHER}", OTHER, INDEX, f"the registry returned {DIGEST} for python:1@{OTHER}"),
+        ("python:1", OTHER, INDEX, f"the registry returned {DIGEST} for python:1@{OTHER}"),
+        ("python:1", None, "{}", "has no image for amd64"),
+    ],
+)
+def test_the_digest_of_the_base_image_is_resolved_and_verified(
+    tmp_path: Path, named: str, reported: str | None, index: str, said: str
+) -> None:
+    """A stand-in for Docker: no registry can be asked where the tests run."""
+    if reported is None:
+        index = '{"manifests": []}'
+        reported = f"sha256:{sha256(index.encode()).hexdigest()}"
+    (tmp_path / "index").write_text(index)
+    docker = tmp_path / "docker"
+    docker.write_text(
+        f'#!/bin/sh\ncase "$*" in *--raw*) cat {tmp_path}/index;;'
+        f""" *) echo '{{"digest": "{reported}"}}';; esac\n"""
+    )
+    docker.chmod(0o755)
+    dockerfile = tmp_path / "Dockerfile"
+    dockerfile.write_text(f"ARG PYTHON_IMAGE={named}\nFROM ${{PYTHON_IMAGE}}\n")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    ended = run(str(TOOLS / "resolve_base.sh"), str(dockerfile), PATH=path)
+    assert said in ended.stdout + ended.stderr
+    assert ended.returncode == (0 if said.startswith("image=") else 1)
+    assert ended.stdout == (said if ended.returncode == 0 else "")
 
 
 def test_the_pinned_packages_are_all_that_the_pipeline_imports() -> None:

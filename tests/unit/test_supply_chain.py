@@ -1,0 +1,285 @@
+"""What a release contains is known, and made the same twice."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from hashlib import sha256
+from importlib.metadata import distribution, requires
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tools.supply_chain import advisories
+from tools.supply_chain.components import OURS, list_jars, list_packages, parse_license
+from tools.supply_chain.dist import CHECKSUMS, NOTICES, build
+from tools.supply_chain.documents import render_bill_of_materials, render_notices
+from tools.supply_chain.lock import parse_uris
+
+ROOT = Path(__file__).parents[2]
+EPOCH = 1_700_000_000
+
+
+@pytest.fixture(scope="module")
+def bill() -> dict[str, Any]:
+    """The bill of materials."""
+    components = [*list_packages(), *list_jars()]
+    document: dict[str, Any] = json.loads(render_bill_of_materials("0.1.0", components, EPOCH))
+    return document
+
+
+def released_requirements() -> Iterator[tuple[str, Requirement]]:
+    """What the metadata of the package say that each extra needs, without those for maintainers."""
+    for text in requires(OURS) or ():
+        requirement = Requirement(text)
+        extra = re.search(r'extra == "(\w+)"', text)
+        if extra is None or extra[1] != "dev":
+            yield (extra[1] if extra else ""), requirement
+
+
+def locked(*names: str) -> dict[str, tuple[str, set[str]]]:
+    """Version and hashes of what files of requirements install here, read line by line."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    for name in names:
+        current: set[str] = set()
+        for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines():
+            if (
+                pinned := re.match(r"([\w.-]+)(?:\[.*\])?==(\S+)(?: ; (.+?))?(?: \\)?$", line)
+            ) is not None:
+                current = set()
+                if pinned[3] is None or Marker(pinned[3]).evaluate():
+                    found[canonicalize_name(pinned[1])] = (pinned[2], current)
+            elif (digest := re.search(r"sha256:([0-9a-f]{64})", line)) is not None:
+                current.add(digest[1])
+    return found
+
+
+def test_the_bill_lists_what_every_extra_needs(bill: dict[str, Any]) -> None:
+    listed = {one["name"]: one for one in bill["components"] if "group" not in one}
+    extras = set()
+    for extra, requirement in released_requirements():
+        component = listed[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(component["version"])
+        of_extras = {one["value"] for one in component["properties"]}
+        assert extra in of_extras or not extra
+        extras |= of_extras
+    assert extras == {"operator", "worker", "cli", "spark", "pipeline"}
+
+
+def test_the_bill_lists_all_that_is_installed_with_version_licence_and_hashes(
+    bill: dict[str, Any],
+) -> None:
+    images = locked("operator", "pipeline")
+    listed = {one["name"]: one for one in bill["components"] if "group" not in one}
+    assert listed.keys() == images.keys()
+    assert len(listed) > 35
+    for name, (version, digests) in images.items():
+        component = listed[name]
+        assert component["version"] == version == distribution(name).version
+        assert {one["content"] for one in component["hashes"]} == digests != set()
+        assert component["purl"] == f"pkg:pypi/{name}@{version}"
+        (licence,) = component["licenses"]
+        assert licence.get("expression") or licence["license"]["id"], name
+
+
+def test_the_bill_lists_the_jars_of_the_pipeline_image(bill: dict[str, Any]) -> None:
+    jars = {one["hashes"][0]["content"]: one for one in bill["components"] if "group" in one}
+    lines = (ROOT / "requirements" / "jars.sha256").read_text().splitlines()
+    assert jars.keys() == {line.split()[0] for line in lines}
+    hadoop = next(one for one in jars.values() if one["name"] == "hadoop-aws")
+    assert (hadoop["group"], hadoop["version"]) == ("org.apache.hadoop", "3.5.0")
+    assert hadoop["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+
+
+def test_the_bill_says_who_needs_what(bill: dict[str, Any]) -> None:
+    needs = {one["ref"]: set(one.get("dependsOn", ())) for one in bill["dependencies"]}
+    known = {one["bom-ref"] for one in bill["components"]}
+    left = [OURS]
+    reached: set[str] = set()
+    while left:
+        for ref in needs[left.pop()] - reached:
+            reached.add(ref)
+            left.append(ref)
+    assert reached == known, "each component is there for a reason"
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+
+
+def test_a_licence_that_spdx_does_not_know_is_refused() -> None:
+    assert parse_license("Apache-2.0 AND MIT") is not None
+    assert parse_license("BSD License") is None
+
+
+def test_the_notices_have_the_licence_of_each_package() -> None:
+    packages = list_packages()
+    notices = render_notices(packages)
+    for one in packages:
+        assert f"\n{one.name} {one.version}: {one.license}\n" in notices
+    for name in ("redis", "kopf", "pyarrow", "pyspark", "jinja2"):
+        assert re.search(rf"^{name} \S+: LICENSE", notices, re.MULTILINE), name
+    assert "Permission is hereby granted, free of charge" in notices
+
+
+def test_a_release_is_the_same_when_it_is_built_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under another path, time zone and umask, and with other times of the files."""
+    first, second, copy = (tmp_path / name for name in ("first", "second", "copy"))
+    first.mkdir()
+    second.mkdir()
+    made = build(ROOT, first, EPOCH)
+    subprocess.run(["git", "init", "--quiet", str(copy)], check=True)
+    with tarfile.open(made[0]) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    for name in ("operator", "pyproject.toml", "README.md", "LICENSE"):
+        (tmp_path / "unpacked" / "pelops_operator-0.1.0" / name).rename(copy / name)
+    for egg in copy.rglob("*.egg-info"):
+        egg.rename(tmp_path / egg.name)
+    subprocess.run(["git", "add", "--all"], cwd=copy, check=True)
+    for path in copy.rglob("*.py"):
+        os.utime(path, (1_500_000_000, 1_500_000_000))
+    monkeypatch.setenv("TZ", "Pacific/Auckland")
+    before = os.umask(0o077)
+    try:
+        again = build(copy, second, EPOCH)
+    finally:
+        os.umask(before)
+    assert [path.name for path in again] == [path.name for path in made]
+    for one, other in zip(made, again, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+    checksums = (first / CHECKSUMS).read_text().splitlines()
+    assert checksums == [
+        f"{sha256(path.read_bytes()).hexdigest()}  {path.name}" for path in made[:-1]
+    ]
+    assert NOTICES in {path.name for path in made}
+    source, wheel = made[:2]
+    packed = zipfile.ZipFile(wheel).namelist()
+    assert {"pelops/py.typed", "pyspark_redis_streams/py.typed"} <= set(packed)
+    assert any(name.endswith(".lua") for name in packed)
+    with tarfile.open(source) as archive:
+        assert {member.mtime for member in archive} == {EPOCH}
+        assert not any("tests" in Path(member.name).parts[1:2] for member in archive)
+
+
+def test_no_file_of_pins_names_a_registry_or_a_mirror() -> None:
+    for path in (ROOT / "requirements").iterdir():
+        text = path.read_text()
+        assert "://" not in text and "--index" not in text, path.name
+        if path.suffix == ".txt":
+            assert "autogenerated by uv via the following command" in text
+
+
+def test_a_debian_package_without_a_known_hash_is_refused() -> None:
+    digest = "a" * 64
+    line = "'http://host/pool/a_1%3a2_all.deb' a_1%3a2_all.deb 12 "
+    assert parse_uris(f"{line}SHA256:{digest}\n") == [("a_1%3a2_all.deb", digest)]
+    with pytest.raises(ValueError, match="no SHA-256"):
+        parse_uris(f"{line}MD5Sum:0123\n")
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_has_few_rights_and_says_which_action_is_no_commit_yet(path: Path) -> None:
+    workflow = yaml.safe_load(path.read_text())
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["timeout-minutes"] <= 90
+    for line in path.read_text().splitlines():
+        if re.match(r" *(- )?uses: ", line):
+            pinned = re.search(r"uses: \S+@[0-9a-f]{40} # v\S+$", line)
+            assert pinned or re.search(r"uses: \S+@v\d+ # version tag, not yet a commit$", line), (
+                line
+            )
+
+
+def test_nothing_is_published_while_an_action_can_be_replaced() -> None:
+    """A tag of an action can be moved by whoever takes it over; a commit cannot."""
+    for name in ("images", "release"):
+        (path,) = (one for one in WORKFLOWS if one.stem == name)
+        jobs = yaml.safe_load(path.read_text())["jobs"]
+        first = next(iter(jobs.values()))
+        (check,) = (step["run"] for step in first["steps"] if "pinned" in step.get("name", ""))
+        moves = any("# version tag" in one.read_text() for one in WORKFLOWS)
+        ended = subprocess.run(["bash", "-ec", check], cwd=ROOT, capture_output=True, check=False)
+        assert (ended.returncode != 0) == moves
+        assert all(job is first or "needs" in job for job in jobs.values())
+
+
+def test_the_threat_model_names_every_right_of_the_operator() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text()
+    section = text.partition("## Kubernetes rights")[2].partition("\n## ")[0].lower()
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    roles = (ROOT / "manifests" / "base" / "cluster_role.yaml").read_text()
+    for role in yaml.safe_load_all(roles):
+        for rule in role.get("rules") or ():
+            for resource in rule["resources"]:
+                name, _, part = resource.partition("/")
+                # The Namespace is one, all others are many.
+                named = [row for row in rows if name in row or name.removesuffix("s") in row]
+                matching = [row for row in named if part in row]
+                granted = " ".join(row.split(" | ")[0] for row in matching)
+                assert matching and all(f"`{verb}`" in granted for verb in rule["verbs"]), resource
+
+
+@pytest.mark.parametrize(
+    "page", ["SECURITY", "docs/security", "docs/supply-chain", "docs/threat-model"]
+)
+def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
+    path = ROOT / f"{page}.md"
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", path.read_text()):
+        linked = path.parent / target if target else path
+        assert linked.exists(), target
+        titles = re.findall(r"^#+ (.+)$", linked.read_text(), re.MULTILINE) if anchor else []
+        anchors = {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in titles}
+        assert not anchor or anchor in anchors, (target, anchor)
+
+
+FOUND = {"name": "a", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2"]}]}
+CLEAN = {"name": "b", "version": "1", "vulns": []}
+UNKNOWN = {"name": "c", "skip_reason": "Dependency not found on PyPI"}
+
+
+@pytest.mark.parametrize(
+    ("answers", "options", "code", "said"),
+    [
+        ({"pypi": [CLEAN]}, [], 0, "1 packages looked up, 0 vulnerabilities"),
+        ({"pypi": [FOUND, CLEAN]}, [], 1, "a 1: PYSEC-1, fixed in 2"),
+        ({"pypi": [CLEAN, UNKNOWN]}, [], 1, "not looked up: c"),
+        # A registry that knows no advisories: pip-audit itself calls that a success.
+        ({"pypi": [UNKNOWN], "osv": [CLEAN]}, [], 0, "1 packages looked up"),
+        ({"pypi": [UNKNOWN], "osv": [FOUND]}, [], 1, "PYSEC-1"),
+        ({"pypi": [UNKNOWN]}, [], 0, "skipped: no source of advisories answers: osv: no route"),
+        ({}, ["--required"], 2, "skipped: no source of advisories answers"),
+    ],
+)
+def test_advisories_are_never_taken_for_read_when_nobody_answered(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    answers: dict[str, list[dict[str, Any]]],
+    options: list[str],
+    code: int,
+    said: str,
+) -> None:
+    program = tmp_path / "pip-audit"
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, sys\n"
+        f"answers = {answers!r}\n"
+        'source = sys.argv[sys.argv.index("--vulnerability-service") + 1]\n'
+        'if source not in answers: sys.exit("no route")\n'
+        'print(json.dumps({"dependencies": answers[source], "fixes": []}))\n'
+    )
+    program.chmod(0o755)
+    assert advisories.main([str(program), *options]) == code
+    printed = capsys.readouterr()
+    assert said in printed.out + printed.err

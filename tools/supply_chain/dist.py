@@ -1,0 +1,126 @@
+"""Builds what is released: `python -m tools.supply_chain.dist DIRECTORY`.
+
+The wheel, the source archive, `pelops-operator-VERSION.cdx.json`, `THIRD_PARTY_NOTICES.txt` and
+`SHA256SUMS` of them all. The same commit gives the same bytes on every machine with the pinned
+packages: only tracked files go in, with the same permissions, in the order of their names, and with
+the time of the commit, or SOURCE_DATE_EPOCH.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from build import ProjectBuilder
+
+from tools.supply_chain.components import OURS, ROOT, list_jars, list_packages
+from tools.supply_chain.documents import render_bill_of_materials, render_notices
+
+NOTICES: Final = "THIRD_PARTY_NOTICES.txt"
+CHECKSUMS: Final = "SHA256SUMS"
+_PACKED: Final = ("operator", "pyproject.toml", "README.md", "LICENSE")
+
+
+def main() -> int:
+    """Build into the directory that the command line names, which is emptied before."""
+    directory = Path(sys.argv[1])
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    for path in build(ROOT, directory, commit_epoch(ROOT)):
+        print(path)
+    return 0
+
+
+def commit_epoch(root: Path) -> int:
+    """SOURCE_DATE_EPOCH, else the time of the last commit, in seconds since 1970."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(given or _git(root, "log", "-1", "--format=%ct"))
+
+
+def build(root: Path, directory: Path, epoch: int) -> list[Path]:
+    """Build all into the directory; return what was made.
+
+    Raises:
+        ValueError: the licence or hash of a component is not known.
+    """
+    source, wheel = build_archives(root, directory, epoch)
+    version = source.name.removesuffix(".tar.gz").rpartition("-")[2]
+    components = [*list_packages(), *list_jars()]
+    bill = directory / f"{OURS}-{version}.cdx.json"
+    bill.write_text(render_bill_of_materials(version, components, epoch))
+    notices = directory / NOTICES
+    notices.write_text(render_notices(components))
+    made = [source, wheel, bill, notices]
+    checksums = directory / CHECKSUMS
+    checksums.write_text(
+        "".join(f"{sha256(one.read_bytes()).hexdigest()}  {one.name}\n" for one in made)
+    )
+    return [*made, checksums]
+
+
+def build_archives(root: Path, directory: Path, epoch: int) -> tuple[Path, Path]:
+    """Build the source archive, and the wheel from it."""
+    with TemporaryDirectory() as temporary:
+        copied = Path(temporary, "copied")
+        for name in _git(root, "ls-files", "--", *_PACKED).splitlines():
+            if (root / name).exists():
+                (copied / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / name, copied / name)
+        made = Path(_builder(copied, epoch).build("sdist", temporary))
+        source = directory / made.name
+        source.write_bytes(_without_traces(made, epoch))
+        with tarfile.open(source) as archive:
+            archive.extractall(temporary, filter="tar")  # with the permissions that it names
+        unpacked = Path(temporary, made.name.removesuffix(".tar.gz"))
+        wheel = _builder(unpacked, epoch).build("wheel", str(directory))
+    return source, Path(wheel)
+
+
+def _builder(source: Path, epoch: int) -> ProjectBuilder:
+    def run(
+        cmd: Sequence[str],
+        cwd: str | None = None,
+        extra_environ: Mapping[str, str] | None = None,
+    ) -> None:
+        added = {**(extra_environ or {}), "SOURCE_DATE_EPOCH": str(epoch)}
+        environment = {**os.environ, **added}
+        # What the build writes itself gets the permissions that this allows.
+        subprocess.run(
+            cmd, cwd=cwd, env=environment, umask=0o022, check=True, stdout=subprocess.DEVNULL
+        )
+
+    return ProjectBuilder(source, runner=run)
+
+
+def _without_traces(path: Path, epoch: int) -> bytes:
+    """The archive without what differs between machines: times, owners, permissions, order."""
+    packed = BytesIO()
+    with tarfile.open(path) as old, tarfile.open(fileobj=packed, mode="w") as new:
+        for member in sorted(old.getmembers(), key=lambda one: one.name):
+            member.mtime = epoch
+            member.uid = member.gid = 0
+            member.uname = member.gname = ""
+            member.mode = 0o755 if member.isdir() else 0o644
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+    return gzip.compress(packed.getvalue(), mtime=epoch)
+
+
+def _git(root: Path, *argv: str) -> str:
+    return subprocess.run(
+        ["git", *argv], cwd=root, check=True, capture_output=True, text=True
+    ).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
