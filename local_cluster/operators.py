@@ -24,11 +24,12 @@ TIMEOUT_S = 60.0
 
 
 def install(plane: ControlPlane) -> None:
-    """The CRDs, the namespace and the rights of the operator, without its Deployment."""
+    """The CRDs, the policies, the namespace and the rights of the operator, not its Deployment."""
     plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
     for name in RIGHTS:
         plane.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / f"{name}.yaml"))
     plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    plane.kubectl("apply", "-k", str(ROOT / "manifests" / "admission"))
 
 
 class Operators:

@@ -8,13 +8,17 @@ from typing import Any
 
 import yaml
 
-from tests.operators import ROOT
+from local_cluster.plane import ControlPlane
+from tests.control_plane.tenants import request
+from tests.operators import GROUPS, ROOT, SERVICE_ACCOUNT
 
 BASE = ROOT / "manifests" / "base"
 # Asked only about the node of a pod whose end nobody saw; when it is refused, what the watch told
 # of the node is believed.
 RARE = frozenset({"get nodes"})
 NAMESPACED = ROOT / "manifests" / "overlays" / "namespaced"
+TENANTS = ROOT / "manifests" / "overlays" / "tenants"
+TENANT = ROOT / "manifests" / "tenant"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -50,6 +54,29 @@ def optional_rights() -> list[Right]:
 def namespaced_rights() -> list[Right]:
     """Every right of the overlay for one namespace, the members' aside."""
     return sorted(_take_apart(_rules((NAMESPACED / "role.yaml").read_text(), "Role")))
+
+
+def may(plane: ControlPlane, right: Right, namespace: str) -> bool:
+    """Whether the operator's ServiceAccount has a right in a namespace."""
+    resource, _, subresource = right.resource.partition("/")
+    attributes = {
+        "namespace": namespace,
+        "verb": right.verb,
+        "group": right.api_group,
+        "resource": resource,
+        "subresource": subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": SERVICE_ACCOUNT,
+            "groups": list(GROUPS),
+            "resourceAttributes": attributes,
+        },
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    return bool(request(plane, "POST", path, review).body["status"]["allowed"])
 
 
 def grant(user: str, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:

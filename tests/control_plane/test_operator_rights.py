@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,11 @@ from tests.audit import AuditTrail, Request
 from tests.cluster_fixtures import FAST
 from tests.control_plane.own_plane import own_plane
 from tests.control_plane.rights import (
+    BASE,
     NAMESPACED,
+    TENANT,
+    TENANTS,
+    may,
     namespaced_rights,
     operator_rights,
     optional_rights,
@@ -44,6 +49,7 @@ from tests.operators import SERVICE_ACCOUNT, Operators, Resources
 WAIT_S = 60.0
 # The parts of a manifest that apply to one namespace alone need no such reads.
 WHOLE_CLUSTER = {"nodes", "namespaces"}
+MEMBER_RIGHTS = {"leases"}
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +89,71 @@ def test_every_right_is_used_and_nothing_else_is_asked_for(
     assert unused == []
 
 
+def test_the_rights_of_named_namespaces_end_there(
+    plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
+) -> None:
+    elsewhere = f"{namespace}-b"
+    plane.kubectl("create", "namespace", elsewhere)
+    trail = AuditTrail(plane, SERVICE_ACCOUNT)
+    resources = Resources(plane, namespace)
+    resources.apply_raw(secret(redis_86.url))
+    environment = FAST | {"PELOPS_NAMESPACE": namespace}
+    with _tenants(plane, namespace), Operators(plane, tmp_path, environment=environment) as them:
+        rights = [r for r in operator_rights() if r.resource not in WHOLE_CLUSTER | MEMBER_RIGHTS]
+        wait_until(
+            lambda: may(plane, rights[0], namespace) and not may(plane, rights[0], elsewhere),
+            timeout_s=WAIT_S,
+            what="the rights of the layout",
+        )
+        for right in rights:
+            assert may(plane, right, namespace), right
+            assert not may(plane, right, elsewhere), right
+            assert not may(plane, right, "kube-system"), right
+        them.start(1)
+        resources.apply("orders", owning(namespace, deletionPolicy="Delete"))
+        resources.await_condition("orders", reason="Ready")
+        resources.delete("orders", wait=True)
+    assert [str(one) for one in trail.read() if one.code == 403] == []
+
+
+@pytest.mark.full
+def test_named_namespaces_can_be_served_without_any_right_in_others(
+    plane: ControlPlane,
+    node: Node,
+    redis_86: StandaloneServers,
+    namespace: str,
+    tmp_path: Path,
+) -> None:
+    """The same life as above, with the layout of overlays/tenants: nothing more is needed."""
+    trail = AuditTrail(plane, SERVICE_ACCOUNT)
+    resources = Resources(plane, namespace)
+    environment = FAST | {"PELOPS_NAMESPACE": namespace}
+    with _tenants(plane, namespace), Operators(plane, tmp_path, environment=environment) as them:
+        _live_through_everything(them, resources, redis_86.url)
+        group = Group(resources, redis_86, f"{namespace}-recovered")
+        _recover_a_worker_that_crashed(group)
+        _scale_in(group)
+    assert [str(one) for one in trail.read() if one.code == 403] == []
+
+
+@contextmanager
+def _tenants(plane: ControlPlane, namespace: str) -> Iterator[None]:
+    """The rights of overlays/tenants in place of those of the base, and one tenant."""
+    rendered = yaml.safe_load_all(plane.kubectl("kustomize", str(TENANTS)).stdout)
+    rights = [one for one in rendered if one["apiVersion"].startswith("rbac.")]
+    assert "pelops-operator" not in {
+        one["metadata"]["name"] for one in rights if one["kind"] == "ClusterRoleBinding"
+    }
+    plane.kubectl("delete", "clusterrolebinding", "pelops-operator")
+    plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(rights))
+    plane.kubectl("apply", "-n", namespace, "-k", str(TENANT))
+    try:
+        yield
+    finally:
+        plane.kubectl("delete", "clusterrolebinding", "pelops-operator-cluster-reads")
+        plane.kubectl("apply", "-f", str(BASE / "cluster_role.yaml"))
+
+
 def test_one_namespace_can_be_served_with_rights_in_it_alone(
     plane: ControlPlane, redis_86: StandaloneServers, namespace: str, tmp_path: Path
 ) -> None:
@@ -113,7 +184,7 @@ def test_one_namespace_can_be_served_with_rights_in_it_alone(
 
 def test_the_rights_in_one_namespace_are_those_of_the_whole_cluster() -> None:
     members = {"leases"}  # have a Role of their own in both
-    whole = [r for r in operator_rights() if r.resource not in WHOLE_CLUSTER | members]
+    whole = [r for r in operator_rights() if r.resource not in {"nodes"} | members]
     assert namespaced_rights() == whole
 
 

@@ -203,6 +203,58 @@ def test_another_backend_takes_the_place_of_the_former(resources: Resources) -> 
     await_absence(resources, SCHEDULED, JOB)
 
 
+def foreign(kind: str, group: str, name: str) -> dict[str, Any]:
+    """An application of somebody else's, with no mark of ours."""
+    return {
+        "apiVersion": group,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"theirs": True, "schedule": "@yearly"},
+    }
+
+
+def test_an_application_of_somebody_else_is_neither_changed_nor_deleted(
+    resources: Resources,
+) -> None:
+    theirs = foreign("ScheduledSparkApplication", "sparkoperator.k8s.io/v1beta2", JOB)
+    resources.apply_raw(theirs)
+    uid = get(resources, SCHEDULED, JOB)["metadata"]["uid"]
+    apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
+    refused = await_reason(resources, "Ready", "NameTaken")
+    assert f"ScheduledSparkApplication {JOB} exists and belongs to somebody else" in str(refused)
+    assert get(resources, SCHEDULED, JOB)["spec"] == theirs["spec"]
+    # The status says that the audit ran as an application of this name.
+    apply_audit(resources, an_audit(NAME))
+    await_object(resources, "cronjob", JOB)
+    await_reason(resources, "Ready", "Scheduled")
+    assert get(resources, SCHEDULED, JOB)["metadata"]["uid"] == uid
+
+
+def test_an_application_that_was_made_anew_by_somebody_else_stays_theirs(
+    resources: Resources,
+) -> None:
+    apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
+    await_object(resources, SCHEDULED, JOB)
+    theirs = foreign("ScheduledSparkApplication", "sparkoperator.k8s.io/v1beta2", JOB)
+    resources.plane.kubectl("delete", "saudit", AUDIT, "-n", resources.namespace)
+    await_absence(resources, SCHEDULED, JOB)
+    resources.apply_raw(theirs)
+    apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow")))
+    await_reason(resources, "Ready", "NameTaken")
+    resources.plane.kubectl("delete", "saudit", AUDIT, "-n", resources.namespace)
+    assert get(resources, SCHEDULED, JOB)["spec"] == theirs["spec"]
+
+
+def test_the_pods_of_a_spark_operator_are_held_to_the_restricted_level(
+    resources: Resources,
+) -> None:
+    template = {"spec": {"hostNetwork": True}}
+    apply_audit(resources, an_audit(NAME, backend=backend("Kubeflow"), template=template))
+    refused = await_reason(resources, "Ready", "InvalidSpec")
+    assert "hostNetwork is set" in str(refused)
+    assert resources.get(SCHEDULED, JOB) is None
+
+
 def applications(resources: Resources) -> list[str]:
     """Names of the runs that there are, the oldest first."""
     answer = resources.plane.kubectl("get", APPLICATION, "-n", resources.namespace, "-o", "json")

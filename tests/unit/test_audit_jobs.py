@@ -249,3 +249,20 @@ def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> No
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
     reported = {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
     assert {name for name in reported if "PELOPS_REDIS" not in name} == given
+
+
+@pytest.mark.parametrize("identity", ["serviceAccountToken", "podCertificate"])
+def test_no_volume_of_the_template_gives_the_job_an_identity(identity: str) -> None:
+    sources = [{"configMap": {"name": "a"}}, {identity: {"path": "token"}}]
+    volumes = [{"name": "mine", "projected": {"sources": sources}}]
+    with pytest.raises(InvalidSpec, match=rf"volume mine projects a {identity}"):
+        job(template={"spec": {"volumes": volumes}})
+    del sources[1]
+    assert {"name": "mine", "projected": {"sources": sources}} in pod(
+        job(template={"spec": {"volumes": volumes}})
+    )["spec"]["volumes"]
+
+
+def test_the_template_cannot_ask_for_the_token_of_its_account() -> None:
+    asked = {"automountServiceAccountToken": True, "serviceAccountName": "admin"}
+    assert pod(job(template={"spec": asked}))["spec"]["automountServiceAccountToken"] is False

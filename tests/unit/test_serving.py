@@ -47,5 +47,32 @@ async def test_metrics_are_served_for_prometheus(endpoint: tuple[str, Health]) -
     assert "# HELP pelops_reconciles_total" in text
 
 
+async def test_guarded_metrics_are_for_those_who_may_read_them_and_probes_for_all() -> None:
+    asked: list[str] = []
+
+    async def access(authorization: str) -> int:
+        asked.append(authorization)
+        return {"": 401, "Bearer other": 403, "Bearer well": 200}[authorization]
+
+    runner, port = await start_serving(
+        host="127.0.0.1", port=0, is_alive=str, is_ready=str, access=access
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with aiohttp.ClientSession() as session:
+            for header, status in (("Bearer other", 403), ("Bearer well", 200)):
+                headers = {"Authorization": header}
+                async with session.get(f"{url}/metrics", headers=headers) as answer:
+                    text = await answer.text()
+                    assert (answer.status, "pelops_" in text) == (status, status == 200)
+            async with session.get(f"{url}/metrics") as answer:
+                assert (answer.status, await answer.text()) == (401, "")
+                assert answer.headers["WWW-Authenticate"] == "Bearer"
+        assert [(await get(f"{url}{probe}"))[0] for probe in ("/livez", "/readyz")] == [200, 200]
+    finally:
+        await runner.cleanup()
+    assert asked == ["Bearer other", "Bearer well", ""]
+
+
 async def test_nothing_else_is_served(endpoint: tuple[str, Health]) -> None:
     assert (await get(f"{endpoint[0]}/"))[0] == 404

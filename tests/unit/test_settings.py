@@ -7,6 +7,14 @@ import pytest
 from pelops.controller.runtime.settings import parse_settings
 
 
+def test_metrics_are_guarded_when_asked_for() -> None:
+    assert not parse_settings([], {}).guards_metrics
+    assert parse_settings(["--metrics-authentication", "token"], {}).guards_metrics
+    assert parse_settings([], {"PELOPS_METRICS_AUTHENTICATION": "token"}).guards_metrics
+    with pytest.raises(SystemExit):
+        parse_settings([], {"PELOPS_METRICS_AUTHENTICATION": "yes"})
+
+
 def test_without_flags_and_variables_there_are_defaults() -> None:
     settings = parse_settings([], {})
     assert (settings.namespaces, settings.http_host, settings.http_port) == ((), "127.0.0.1", 8080)

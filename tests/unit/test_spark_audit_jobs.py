@@ -179,3 +179,18 @@ def test_the_runs_of_applications_are_read_from_their_states() -> None:
     assert runs.is_active and runs.last_success is not None
     assert runs.last_start is not None and runs.last_start.hour == 3
     assert application_runs([application("2026-05-04T03:00:00Z")]).is_active
+
+
+def test_only_a_driver_that_makes_executors_has_a_token() -> None:
+    def tokens(**more: int) -> list[bool | None]:
+        audit = spark("Kubeflow", **more)
+        made = build_scheduled_application(audit, a_plan(audit), ACCESS, image=IMAGE)
+        template = made["spec"]["template"]
+        return [
+            template[role]["template"]["spec"].get("automountServiceAccountToken")
+            for role in ("driver", "executor")
+            if "template" in template[role]
+        ]
+
+    assert tokens() == [False]
+    assert tokens(executors=2) == [None, False]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import hashlib
 import logging
 import os
 import signal
@@ -21,14 +22,21 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
-from pelops.controller.runtime.cache import Cache
+from pelops.controller.runtime.cache import Cache, Recent
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.kind import Services
 from pelops.controller.runtime.leases import ANSWER_S, Members
 from pelops.controller.runtime.runtime import AnyKind, Runtime
 from pelops.controller.runtime.settings import ReplicaSettings, parse_settings
 from pelops.errors import Forbidden, KubernetesError, NotFound, PelopsError
-from pelops.kube.client import NAMESPACE, Address, Kind, KubeApi
+from pelops.kube.client import (
+    NAMESPACE,
+    SUBJECT_ACCESS_REVIEW,
+    TOKEN_REVIEW,
+    Address,
+    Kind,
+    KubeApi,
+)
 from pelops.logs import configure_logging
 from pelops.redis_core.pool import ServerPool
 
@@ -38,16 +46,101 @@ log = logging.getLogger(__name__)
 Result = TypeVar("Result")
 # What is not yet well; empty when all is.
 Check = Callable[[], str]
+# The HTTP status for the value of an Authorization header; 200 lets the request pass.
+Access = Callable[[str], Awaitable[int]]
+
+METRICS: Final = "/metrics"
+ALLOWED_S: Final = 60.0  # how long an answer of the API server is believed
+REFUSED_S: Final = 10.0
+REMEMBERED: Final = 1000  # tokens
+WAITING: Final = 16  # requests that wait for the API server; more are refused
+
+OK: Final = 200
+UNAUTHORIZED: Final = 401
+FORBIDDEN: Final = 403
+TOO_MANY: Final = 429
+UNAVAILABLE: Final = 503
+
+
+class MetricsAccess:
+    """Lets those read `/metrics` whose token the API server knows and whose rights include it.
+
+    That is a TokenReview, then a SubjectAccessReview for `get` on the path `/metrics`. No token is
+    kept: answers are remembered by its hash.
+    """
+
+    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._known: Recent[bytes, tuple[float, int]] = Recent(REMEMBERED)
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    async def __call__(self, authorization: str) -> int:
+        """The HTTP status for this header: 200, 401, 403, 429 or 503."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            return UNAUTHORIZED
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._known_status(key)
+        if known is not None:
+            return known
+        if self._waiting >= WAITING:
+            return TOO_MANY
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return self._known_status(key) or await self._ask(key, token)
+        finally:
+            self._waiting -= 1
+
+    def _known_status(self, key: bytes) -> int | None:
+        known = self._known.get(key)
+        return known[1] if known is not None and self._clock() < known[0] else None
+
+    async def _ask(self, key: bytes, token: str) -> int:
+        try:
+            status = await self._review(token)
+        except KubernetesError as error:
+            log.warning("cannot check who reads %s: %s", METRICS, error)
+            return UNAVAILABLE
+        lasts_s = ALLOWED_S if status == OK else REFUSED_S
+        self._known[key] = (self._clock() + lasts_s, status)
+        return status
+
+    async def _review(self, token: str) -> int:
+        body = {
+            "apiVersion": TOKEN_REVIEW.api_version,
+            "kind": TOKEN_REVIEW.kind,
+            "spec": {"token": token},
+        }
+        reviewed = (await self._api.create(TOKEN_REVIEW, "", body)).get("status") or {}
+        if not reviewed.get("authenticated"):
+            return UNAUTHORIZED
+        user = reviewed.get("user") or {}
+        spec = {"user" if name == "username" else name: value for name, value in user.items()}
+        spec["nonResourceAttributes"] = {"path": METRICS, "verb": "get"}
+        body = {
+            "apiVersion": SUBJECT_ACCESS_REVIEW.api_version,
+            "kind": SUBJECT_ACCESS_REVIEW.kind,
+            "spec": spec,
+        }
+        answer = await self._api.create(SUBJECT_ACCESS_REVIEW, "", body)
+        return OK if (answer.get("status") or {}).get("allowed") is True else FORBIDDEN
 
 
 async def start_serving(
-    *, host: str, port: int, is_alive: Check, is_ready: Check
+    *, host: str, port: int, is_alive: Check, is_ready: Check, access: Access | None = None
 ) -> tuple[web.AppRunner, int]:
-    """A server that answers from now on, and its port. The caller cleans the runner up."""
+    """A server that answers from now on, and its port. The caller cleans the runner up.
+
+    `access` decides who may read `/metrics`; without it everybody who reaches the port may.
+    """
     app = web.Application()
     app.router.add_get("/livez", _answer(is_alive))
     app.router.add_get("/readyz", _answer(is_ready))
-    app.router.add_get("/metrics", _metrics)
+    app.router.add_get(METRICS, _metrics if access is None else _guarded(access))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, host, port)
@@ -59,6 +152,17 @@ def _answer(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_: web.Request) -> web.Response:
         problem = check()
         return web.Response(status=503 if problem else 200, text=f"{problem or 'ok'}\n")
+
+    return answer
+
+
+def _guarded(access: Access) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        status = await access(request.headers.get("Authorization", ""))
+        if status != OK:
+            headers = {"WWW-Authenticate": "Bearer"} if status == UNAUTHORIZED else None
+            return web.Response(status=status, headers=headers)
+        return await _metrics(request)
 
     return answer
 
@@ -159,6 +263,7 @@ class Replica:
         self._runner: web.AppRunner | None = None
         self._apis: list[KubeApi] = []
         self._members: Members | None = None
+        self._access: MetricsAccess | None = None
         self._problem = "the API server was not yet asked"
         self._beat = self._clock()
         self._health: ReplicaHealth | None = None
@@ -170,6 +275,7 @@ class Replica:
             port=settings.http_port,
             is_alive=self.why_not_alive,
             is_ready=self.why_not_ready,
+            access=self._may_read_metrics if settings.guards_metrics else None,
         )
         log.info("serving on %s:%s", settings.http_host, port)
         return self
@@ -195,6 +301,7 @@ class Replica:
         api = await self._connect()
         # A client of its own: requests of a busy replica would delay its renewals.
         member_api = await self._connect(timeout_s=ANSWER_S)
+        self._access = MetricsAccess(api, clock)
         members = self._members = Members(
             member_api, identity=settings.identity, namespace=settings.member_namespace
         )
@@ -231,6 +338,9 @@ class Replica:
         """Be ready from now on, as long as nothing is wrong with this."""
         self._health = health
         self._problem = ""
+
+    async def _may_read_metrics(self, authorization: str) -> int:
+        return UNAVAILABLE if self._access is None else await self._access(authorization)
 
     async def _connect(self, *, timeout_s: float = 30.0) -> KubeApi:
         api = await KubeApi.connect(self._settings.kubeconfig, timeout_s=timeout_s)

@@ -34,6 +34,8 @@ STARTING_DEADLINE_S: Final = 300
 KEPT_RUNS: Final = 3
 RETRIES: Final = 2
 KEPT_S: Final = 7 * 24 * 3600  # what was run by hand counts for no limit of the CronJob
+# Sources of projected volumes by which a pod can prove who it is.
+_IDENTITIES: Final = ("serviceAccountToken", "podCertificate")
 # Repeating them changes nothing: settings that cannot be used, and findings.
 FINAL_EXIT_CODES: Final = (2, 3, 4)
 
@@ -128,7 +130,21 @@ def build_audit_pod(
         }
     )
     pod.setdefault("securityContext", _pod_security())
+    _refuse_tokens(pod)
     return template
+
+
+def _refuse_tokens(pod: Manifest) -> None:
+    """Raises InvalidSpec when a volume would give the job an identity in Kubernetes."""
+    for volume in _objects_in(pod, "volumes"):
+        projected = dict(_object_in(dict(volume), "projected"))
+        for source in _objects_in(projected, "sources"):
+            for kind in _IDENTITIES:
+                if source.get(kind) is not None:
+                    raise InvalidSpec(
+                        f"in spec.template, volume {volume.get('name')} projects a {kind}, and the "
+                        "job of an audit has no identity in Kubernetes; remove this source"
+                    )
 
 
 def _build_container(audit: StreamAudit, own: Manifest, image: str) -> Manifest:

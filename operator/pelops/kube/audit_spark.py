@@ -105,7 +105,7 @@ def _build_template(audit: StreamAudit, pod: Manifest) -> Manifest:
     if executors:
         executor = {
             **sizes,
-            "template": _named(_without_deadline(pod), _EXECUTOR),
+            "template": _named(_executor(pod), _EXECUTOR),
             "instances": executors,
         }
     else:
@@ -247,9 +247,10 @@ def _named(pod: Manifest, container: str) -> Manifest:
     return {**pod, "spec": spec}
 
 
-def _without_deadline(pod: Manifest) -> Manifest:
+def _executor(pod: Manifest) -> Manifest:
+    """The driver's pod without its deadline, and without the token that only the driver needs."""
     spec = {name: value for name, value in pod["spec"].items() if name != "activeDeadlineSeconds"}
-    return {**pod, "spec": spec}
+    return {**pod, "spec": {**spec, "automountServiceAccountToken": False}}
 
 
 def _sizes(audit: StreamAudit) -> dict[str, str]:

@@ -75,6 +75,20 @@ SECRET = Kind(group="", version="v1", kind="Secret", plural="secrets")
 DISRUPTION_BUDGET = Kind(
     group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets"
 )
+TOKEN_REVIEW = Kind(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="TokenReview",
+    plural="tokenreviews",
+    namespaced=False,
+)
+SUBJECT_ACCESS_REVIEW = Kind(
+    group="authorization.k8s.io",
+    version="v1",
+    kind="SubjectAccessReview",
+    plural="subjectaccessreviews",
+    namespaced=False,
+)
 LEASE = Kind(group="coordination.k8s.io", version="v1", kind="Lease", plural="leases")
 EVENT = Kind(group="events.k8s.io", version="v1", kind="Event", plural="events")
 AUTOSCALER = Kind(
@@ -238,6 +252,13 @@ class KubeApi:
     async def get(self, address: Address) -> Manifest:
         """The object. Raises NotFound when it, or its kind, does not exist."""
         return await self._request("GET", address.path, resource=address.resource)
+
+    async def find(self, address: Address) -> Manifest | None:
+        """The object, by a LIST of its name; None without one. Raises NotFound for its kind."""
+        query = {"fieldSelector": f"metadata.name={address.name}"}
+        path = address.kind.path(address.namespace)
+        answer = await self._request("GET", path, query, resource=address.kind.plural)
+        return next(iter(answer.get("items") or []), None)
 
     async def list_pages(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
@@ -24,6 +24,7 @@ from pelops.controller.audit.audit_observer import (
     AuditPart,
     ObservedAudit,
     is_owned,
+    name_taken,
     spark_kind,
 )
 from pelops.controller.audit.audit_status import measure_audit, render_audit_status, report_windows
@@ -46,8 +47,9 @@ from pelops.controller.runtime.kind import (
     Status,
     StatusDecision,
 )
+from pelops.controller.runtime.namespaces import NamespaceLevels
 from pelops.domain.naming import GroupKeys
-from pelops.errors import Conflict, PelopsError
+from pelops.errors import Conflict, InvalidSpec, NotFound, PelopsError
 from pelops.kube.audit_cron_job import (
     KEPT_RUNS,
     STARTING_DEADLINE_S,
@@ -72,6 +74,7 @@ from pelops.kube.client import (
     Manifest,
 )
 from pelops.kube.event_recorder import Happening
+from pelops.kube.pod_security import hold_template
 from pelops.kube.worker_deployment import fingerprint_of, is_applied
 from pelops.metrics import AUDITS_SERVED
 from pelops.metrics import forget_audit as forget_series
@@ -160,6 +163,7 @@ class AuditActions:
     ) -> PlannedAction | None:
         audit, live = observed.facts.audit, observed.job
         body = build_cron_job(audit, plan, observed.access, image=self._image)
+        hold_template(body, observed.level, "spec", "jobTemplate", "spec", "template")
         fingerprint = fingerprint_of(body)
         if live is not None and (
             is_applied(body, live) or memory.settled == _settled(live, fingerprint)
@@ -169,7 +173,7 @@ class AuditActions:
         address = Address(kind=CRON_JOB, namespace=audit.metadata.namespace, name=name)
 
         async def write() -> None:
-            answer = await self._api.apply(address, body)
+            answer = await self._api.apply(address, _bound(body, live))
             if live is not None and _version(answer) == _version(live):
                 memory.settled = _settled(answer, fingerprint)
             self._cache.put_answer(CRON_JOB, answer, writer=STREAM_AUDIT)
@@ -212,6 +216,13 @@ def _settled(live: Manifest, fingerprint: str) -> tuple[str, int, str]:
     return metadata["uid"], metadata.get("generation", 0), fingerprint
 
 
+def _bound(body: Manifest, live: Manifest | None) -> Manifest:
+    """The body for this object alone: one made anew under its name refuses it (409)."""
+    if live is None:
+        return body
+    return {**body, "metadata": {**body["metadata"], "uid": live["metadata"]["uid"]}}
+
+
 def _version(manifest: Manifest) -> str:
     return str(manifest["metadata"]["resourceVersion"])
 
@@ -235,6 +246,10 @@ class SparkActions:
             return None
         parse_schedule(audit.spec.schedule, audit.spec.time_zone)  # theirs would stop for good
         body = build_scheduled_application(audit, plan, observed.access, image=self._image)
+        for role in ("driver", "executor"):
+            if "template" in body["spec"]["template"][role]:
+                path = ("spec", "template", role, "template")
+                hold_template(body, observed.level, *path)
         live = observed.spark[0] if observed.spark else None
         settled = (audit.metadata.uid, audit.metadata.generation, fingerprint_of(body))
         if live is not None and (is_applied(body, live) or memory.settled == settled):
@@ -242,7 +257,7 @@ class SparkActions:
         address = _address(SCHEDULED_SPARK_APPLICATION, body)
 
         async def write() -> None:
-            answer = await self._api.apply(address, body)
+            answer = await self._api.apply(address, _bound(body, live))
             if live is not None and _version(answer) == _version(live):
                 memory.settled = settled
 
@@ -268,12 +283,13 @@ class SparkActions:
         if due is None:
             return None
         body = build_application(audit, plan, observed.access, image=self._image, due=due)
+        hold_template(body, observed.level, "spec", "driverSpec", "podTemplateSpec")
 
         async def write() -> None:
             try:
                 await self._api.create(SPARK_APPLICATION, audit.metadata.namespace, body)
             except Conflict:
-                return  # another replica was faster
+                await self._check_owner(audit, body["metadata"]["name"])
 
         what = f"creating SparkApplication {body['metadata']['name']}"
         return PlannedAction(
@@ -295,10 +311,25 @@ class SparkActions:
         )
 
     async def remove_scheduled(self, audit: StreamAudit) -> None:
-        """Remove the ScheduledSparkApplication of an audit that something else runs now."""
-        name = audit_job_name(audit.metadata.name)
+        """Remove the ScheduledSparkApplication of an audit that something else runs now.
+
+        One of the same name that the audit does not own stays.
+        """
         kind, namespace = SCHEDULED_SPARK_APPLICATION, audit.metadata.namespace
-        await self._api.delete(Address(kind=kind, namespace=namespace, name=name))
+        name = audit_job_name(audit.metadata.name)
+        try:
+            found = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
+        except NotFound:
+            return  # the Spark operator is gone, and its kinds with it
+        if found is not None and is_owned(found, audit.metadata.uid):
+            await self._delete(kind, [found])
+
+    async def _check_owner(self, audit: StreamAudit, name: str) -> None:
+        """Nothing when another replica was faster. Raises InvalidSpec when somebody else was."""
+        kind, namespace = SPARK_APPLICATION, audit.metadata.namespace
+        found = await self._api.find(Address(kind=kind, namespace=namespace, name=name))
+        if found is not None and not is_owned(found, audit.metadata.uid):
+            raise InvalidSpec(name_taken(SPARK_APPLICATION, name).message)
 
     async def _delete(self, kind: Kind, objects: Sequence[Manifest]) -> None:
         for one in objects:
@@ -393,6 +424,7 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         self._settings = settings
         self.index = AuditIndex(cache)
         self._observer = AuditObserver(api, cache, services.connections)
+        self._levels = NamespaceLevels(api, services.clock)
         self._actions = AuditActions(api, cache, image=settings.audit_image)
         self._recorded: dict[Name, _Recorded] = {}
 
@@ -400,7 +432,8 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
         return StreamAudit.parse(manifest)
 
     async def observe(self, one: AuditPass) -> ObservedAudit:
-        observed = await self._observer.observe(one.resource)
+        level = await self._levels.level(one.name[0])
+        observed = replace(await self._observer.observe(one.resource), level=level)
         if observed.server is not None:
             uid, spec = one.resource.metadata.uid, one.resource.spec
             has_index = spec.stream_pattern is not None

@@ -43,11 +43,13 @@ from pelops.kube.client import (
     CRON_JOB,
     STREAM_AUDIT,
     STREAM_CONSUMER_GROUP,
+    Address,
     Kind,
     KubeApi,
     Manifest,
 )
 from pelops.kube.container_environment import S3_KEYS, WorkerAccess
+from pelops.kube.pod_security import PodSecurity
 from pelops.policy.audit.audit_conditions import find_failed_start
 from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
 from pelops.policy.audit.plan import AuditPlan, plan_audit
@@ -76,6 +78,7 @@ class ObservedAudit:
     spark: tuple[Manifest, ...] = ()  # objects of a Spark operator that the audit owns
     server: Server | None = None
     keys: tuple[GroupKeys, ...] = ()
+    level: PodSecurity = PodSecurity.RESTRICTED  # of the job's pods
 
     def with_problem(self, part: AuditPart, error: PelopsError) -> ObservedAudit:
         """The same, with the failure of an action on this part."""
@@ -125,14 +128,23 @@ class SparkObserver:
     async def observe(self, audit: StreamAudit, kind: Kind) -> SparkObservation:
         """The objects of an audit now. Raises KubernetesUnavailable."""
         metadata = audit.metadata
-        selector = f"{AUDIT_LABEL}={metadata.name}"
+        is_apache = kind is SPARK_APPLICATION
+        name = audit_job_name(metadata.name)
         try:
-            live = await self._api.list_all(kind, metadata.namespace, selector=selector)
+            if is_apache:
+                selector = f"{AUDIT_LABEL}={metadata.name}"
+                live = await self._api.list_all(kind, metadata.namespace, selector=selector)
+            else:
+                address = Address(kind=kind, namespace=metadata.namespace, name=name)
+                found = await self._api.find(address)
+                live = [] if found is None else [found]
         except (NotFound, Forbidden) as error:
             return SparkObservation(problem=_missing(kind, error))
-        ours = tuple(one for one in live if _is_ours(one, audit))
-        if kind is SPARK_APPLICATION:
+        ours = tuple(one for one in live if is_owned(one, metadata.uid))
+        if is_apache:
             return SparkObservation(live=ours, runs=application_runs(ours))
+        if len(ours) < len(live):
+            return SparkObservation(problem=name_taken(kind, name))
         return await self._observe_scheduled(audit, ours)
 
     async def _observe_scheduled(
@@ -333,10 +345,14 @@ def _name_taken(audit: StreamAudit, job: Manifest | None) -> Finding | None:
     owners = (job or {}).get("metadata", {}).get("ownerReferences") or []
     if job is None or any(one.get("uid") == audit.metadata.uid for one in owners):
         return None
-    name = audit_job_name(audit.metadata.name)
+    return name_taken(CRON_JOB, audit_job_name(audit.metadata.name))
+
+
+def name_taken(kind: Kind, name: str) -> Finding:
+    """An object of somebody else's has the name that the audit's would have."""
     return Finding(
         reason=Reason.NAME_TAKEN,
-        message=f"CronJob {name} exists and belongs to somebody else; delete or rename it",
+        message=f"{kind.kind} {name} exists and belongs to somebody else; delete or rename it",
         is_terminal=True,
     )
 
@@ -352,11 +368,6 @@ def job_label(audit: StreamAudit) -> str:
     if kind is SPARK_APPLICATION:
         return f"{kind.kind}/{name}-*"
     return f"{kind.kind if kind else 'CronJob'}/{name}"
-
-
-def _is_ours(manifest: Manifest, audit: StreamAudit) -> bool:
-    owners = manifest["metadata"].get("ownerReferences") or ()
-    return any(owner.get("uid") == audit.metadata.uid for owner in owners)
 
 
 def _missing(kind: Kind, error: Exception) -> Finding:

@@ -44,6 +44,7 @@ from pelops.controller.runtime.kind import (
     Status,
     StatusDecision,
 )
+from pelops.controller.runtime.namespaces import NamespaceLevels
 from pelops.controller.scaling.loop import Scaling, ScalingParts
 from pelops.controller.workload.pods import PodChange
 from pelops.controller.workload.targets import Targets
@@ -288,6 +289,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         targets = Targets(api, cache, clock)
         observer = GroupObserver(cache, services.connections, targets, cluster=cluster)
         reporter = Reporter(api, self.api, identity=settings.identity)
+        self._levels = NamespaceLevels(api, clock)
         self.finalizer = Finalizer(api, services.cache, self.api, FINALIZER)
         self._observer = observer
         self._deletion = GroupDeletion(observer)
@@ -336,6 +338,8 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             scaling = self._scaling.decision(one.name)
         audits = self._notices(one.name)
         observed = replace(observed, facts=replace(observed.facts, scaling=scaling, audits=audits))
+        if one.resource.spec.template is not None:
+            observed = replace(observed, level=await self._levels.level(one.name[0]))
         server, keys, memory = observed.server, observed.facts.keys, one.memory
         if server is not None and keys is not None:
             if observed.facts.is_group_ready:

@@ -31,6 +31,7 @@ from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import PelopsError
 from pelops.kube.container_environment import WorkerAccess
+from pelops.kube.pod_security import PodSecurity
 from pelops.policy.group.losses import Holders, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
 from pelops.policy.group.provisioning import (
@@ -71,6 +72,7 @@ class ObservedGroup:
     owner: OwnerRecord
     server: Server | None
     access: WorkerAccess
+    level: PodSecurity = PodSecurity.RESTRICTED  # of the pods of a template
 
     def with_problem(self, part: GroupPart, error: PelopsError) -> ObservedGroup:
         """The same, with the failure of an action on this part."""
@@ -349,7 +351,7 @@ class GroupMemory(Memory):
     # An apply that changed nothing: the uid, generation and content that need no second one.
     settled: tuple[str, int, str] | None = None
     # An observation of the Deployment with nothing to apply: spares building it again every time.
-    confirmed: tuple[str, int, WorkerAccess, str] | None = None
+    confirmed: tuple[str, int, WorkerAccess, PodSecurity, str] | None = None
     # The same for the PodDisruptionBudget, and until when a refusal of it counts, on our clock.
     budget_settled: tuple[str, int, str] | None = None
     budget_refused_until: float = float("-inf")

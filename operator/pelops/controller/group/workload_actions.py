@@ -15,6 +15,7 @@ from pelops.errors import Forbidden, InvalidSpec, Rejected
 from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
 from pelops.kube.disruption_budget import Budget, build_budget, is_as_built
 from pelops.kube.event_recorder import Happening
+from pelops.kube.pod_security import hold_template
 from pelops.kube.worker_deployment import (
     build_deployment,
     deployment_name,
@@ -60,10 +61,12 @@ class WorkloadActions:
         name = (metadata.namespace, deployment_name(metadata.name))
         known = self._cache.deployments.get(name)
         live = known.manifest if known else None
-        seen = (metadata.uid, metadata.generation, observed.access, _version(live) if live else "")
+        version = _version(live) if live else ""
+        seen = (metadata.uid, metadata.generation, observed.access, observed.level, version)
         if memory.confirmed == seen:
             return None
         body = build_deployment(resource, keys, observed.access)
+        hold_template(body, observed.level, "spec", "template")
         fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
         if live is not None and (
             is_applied(body, live) or memory.settled == _settled(live, fingerprint)

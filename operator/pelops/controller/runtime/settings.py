@@ -13,6 +13,7 @@ from typing import Final, get_args
 from pelops.logs import LogFormat
 
 LOG_FORMATS: Final = get_args(LogFormat)
+METRICS_AUTHENTICATION: Final = ("none", "token")
 LOG_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 
 
@@ -26,6 +27,7 @@ class ReplicaSettings:
     identity: str
     http_host: str
     http_port: int
+    guards_metrics: bool  # /metrics only for those whom the API server lets read it
     log_format: LogFormat
     log_level: str
     observe_s: float  # how often a settled group is looked at
@@ -47,6 +49,7 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Repli
         identity=given.identity,
         http_host=given.http_host,
         http_port=given.http_port,
+        guards_metrics=given.metrics_authentication == "token",
         log_format=given.log_format,
         log_level=given.log_level,
         observe_s=given.observe_interval,
@@ -70,6 +73,8 @@ def _check(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
         parser.error("the clock skew is seconds, 0 or more")
     if not 0 <= given.http_port <= 65535:
         parser.error(f"{given.http_port} is no port; give one from 0 to 65535")
+    if given.metrics_authentication not in METRICS_AUTHENTICATION:
+        parser.error(f"metrics authentication is one of {', '.join(METRICS_AUTHENTICATION)}")
     # argparse checks the choices of flags, and not of what comes from variables.
     if given.log_format not in LOG_FORMATS:
         parser.error(f"the log format is one of {', '.join(LOG_FORMATS)}")
@@ -96,6 +101,11 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--identity", default=identity, help="unique per replica; default: the host and process")
     add("--http-host", default=variable("HTTP_HOST", "127.0.0.1"))
     add("--http-port", type=int, default=variable("HTTP_PORT", "8080"), help="0: any free port")
+    who = "token: /metrics needs a bearer token that may get the path /metrics"
+    authentication = variable("METRICS_AUTHENTICATION", "none")
+    add(
+        "--metrics-authentication", choices=METRICS_AUTHENTICATION, default=authentication, help=who
+    )
     add("--log-format", choices=LOG_FORMATS, default=variable("LOG_FORMAT", "json"))
     add("--log-level", type=str.upper, choices=LOG_LEVELS, default=variable("LOG_LEVEL", "INFO"))
     add("--observe-interval", type=float, default=variable("OBSERVE_INTERVAL", "5"), metavar="S")
