@@ -12,7 +12,6 @@ from pelops.domain.entry_id import EntryId
 from pelops.domain.ledger import LedgerKind
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery import suspects
-from pelops.redis_streams.recovery import suspects as offers
 from tests.integration.recovering import (
     DEAD,
     KEYS,
@@ -44,9 +43,8 @@ async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Offers may be repeated by the very next look, every time."""
-    for module in (suspects, offers):
-        monkeypatch.setattr(module, "FIRST_PAUSE", timedelta())
-    monkeypatch.setattr(offers, "LONGEST_PAUSE", timedelta())
+    monkeypatch.setattr(suspects, "FIRST_PAUSE", timedelta())
+    monkeypatch.setattr(suspects, "LONGEST_PAUSE", timedelta())
 
 
 async def scan_once(server: Server, **recovery: Any) -> Findings:
@@ -126,10 +124,10 @@ async def test_the_pause_before_a_repetition_doubles_up_to_a_bound(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(suspects, "FIRST_PAUSE", timedelta())
-    monkeypatch.setattr(offers, "FIRST_PAUSE", timedelta(seconds=8))
-    monkeypatch.setattr(offers, "LONGEST_PAUSE", timedelta(seconds=20))
+    monkeypatch.setattr(suspects, "LONGEST_PAUSE", timedelta(seconds=20))
     await strand(server, 1)
     await scan_once(server)
+    monkeypatch.setattr(suspects, "FIRST_PAUSE", timedelta(seconds=8))
     pauses = []
     for number in (1, 2, 3, 4):
         found = await scan_once(server)
