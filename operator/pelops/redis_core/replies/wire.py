@@ -176,10 +176,15 @@ class BoundedReader:
 
     def _next(self) -> Any:
         try:
-            return self._inner.gets()
+            reply = self._inner.gets()
         except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
             # A map whose keys are lists, or an array that fits into no memory.
             raise UnboundedReply("its reply cannot be held") from error
+        kind = type(reply)
+        is_known = kind is list or kind in _PLAIN or reply is NOT_ENOUGH_DATA
+        if not is_known and not isinstance(reply, Exception):
+            raise UnboundedReply("its reply is none of RESP2")
+        return reply
 
     def _began(self) -> None:
         self._bytes = self._elements = self._errors = 0
