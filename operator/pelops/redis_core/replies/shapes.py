@@ -13,6 +13,8 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Final, TypeAlias
 
+from redis.exceptions import NoScriptError
+
 from pelops.errors import InvalidReply
 from pelops.redis_core.commands import Part
 
@@ -243,7 +245,6 @@ _SHAPES: Final[Mapping[str, Check]] = {
     **dict.fromkeys(("PTTL", "HINCRBY"), signed),
     **dict.fromkeys(("HGET", "GET"), optional(text)),
     **dict.fromkeys(("INFO", "TYPE", "PING", "ASKING", "READONLY"), text),
-    "HMGET": list_of(optional(text)),
     "TIME": _time,
     "XADD": entry_id,
     "XACKDEL": _acknowledged,
@@ -256,8 +257,7 @@ _SHAPES: Final[Mapping[str, Check]] = {
     "CONFIG GET": list_of(text),
 }
 _SUBCOMMANDS: Final = frozenset({"XINFO", "XGROUP", "CLIENT", "CONFIG", "CLUSTER", "SENTINEL"})
-_WITH_COUNT: Final = frozenset({"XRANGE", "XREVRANGE"})
-_OF_STREAMS: Final = frozenset({"XREAD", "XREADGROUP"})
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
 _READ_WIDTHS: Final = frozenset({2, 4})
 
 
@@ -270,24 +270,35 @@ def name_of(parts: _Parts) -> str:
 def check_reply(parts: _Parts, reply: Any) -> None:
     """Raise InvalidReply for a reply that is not what this command is answered with.
 
-    A refusal is none of its concern, nor is what a script answers: that its header declares.
+    A refusal is none of its concern, but for one that only a script can meet; nor is what a
+    script answers: that its header declares.
     """
+    name = name_of(parts)
+    if isinstance(reply, NoScriptError) and name not in _SCRIPTS:
+        raise invalid(name, "it is no script that could be missing")
     if isinstance(reply, Exception):
         return
-    name = name_of(parts)
     with reading(name):
-        if name in _OF_STREAMS:
-            _check_streams(parts, reply)
-        elif name in _WITH_COUNT:
-            entries(reply, most=_asked(parts))
-        elif name == "HMGET" and type(reply) is list and len(reply) != len(parts) - 2:
-            raise BadShape("there are not as many values as were asked for")
-        elif name == "XPENDING":
-            _PENDING(reply)
-            if len(reply) > int(parts[7 if parts[3] == "IDLE" else 5]):
-                raise BadShape("there are more entries than were asked for")
-        elif name in _SHAPES:
+        if name in _SHAPES:
             _SHAPES[name](reply)
+        elif name in _ASKED_SHAPES:
+            _ASKED_SHAPES[name](parts, reply)
+
+
+def _check_page(parts: _Parts, reply: Any) -> None:
+    entries(reply, most=_asked(parts))
+
+
+def _check_values(parts: _Parts, reply: Any) -> None:
+    list_of(optional(text))(reply)
+    if len(reply) != len(parts) - 2:
+        raise BadShape("there are not as many values as were asked for")
+
+
+def _check_pending(parts: _Parts, reply: Any) -> None:
+    _PENDING(reply)
+    if len(reply) > int(parts[7 if parts[3] == "IDLE" else 5]):
+        raise BadShape("there are more entries than were asked for")
 
 
 def _asked(parts: _Parts) -> int:
@@ -310,6 +321,15 @@ def _check_streams(parts: _Parts, reply: Any) -> None:
         if len(_list(pair)) != 2 or type(pair[0]) is not bytes or pair[0] not in asked:
             raise BadShape("a stream was not asked for")
         entries(pair[1], most=most, widths=_READ_WIDTHS)
+
+
+# Where the shape depends on what was asked for.
+_ASKED_SHAPES: Final[Mapping[str, Callable[[_Parts, Any], None]]] = {
+    **dict.fromkeys(("XREAD", "XREADGROUP"), _check_streams),
+    **dict.fromkeys(("XRANGE", "XREVRANGE"), _check_page),
+    "HMGET": _check_values,
+    "XPENDING": _check_pending,
+}
 
 
 # Parts of what scripts answer, by the names that their headers have for them. Others are texts or
