@@ -151,10 +151,13 @@ def hostile_thread(port_behind: int, seed: int) -> Iterator[HostileServer]:
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+    async def end_all() -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+    loop.run_until_complete(end_all())
     loop.close()
 
 

@@ -48,14 +48,14 @@ class ReplyLimit:
 
 
 # Entries of any size: as many as were asked for, and Redis takes no value over 512 MB.
-_ENTRIES: Final = ReplyLimit(64 * MIB, 1_000_000)
+_ENTRIES: Final = ReplyLimit(256 * MIB, 1_000_000)
 _WITH_ENTRIES: Final = frozenset({"XRANGE", "XREVRANGE", "XREADGROUP", "XREAD"})
 _SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
 # The operator's scripts answer numbers, names and IDs, and no bodies of entries.
 WITHOUT_BODIES: Final = ReplyLimit(8 * MIB)
 # Of a worker's scripts some answer entries, of which each call reads a bounded number of bytes,
 # or one entry of any size.
-_SCRIPT: Final = ReplyLimit(64 * MIB)
+_SCRIPT: Final = ReplyLimit(256 * MIB)
 _LIMIT: Final = ReplyLimit()
 
 
