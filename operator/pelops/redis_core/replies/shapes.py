@@ -311,14 +311,16 @@ def _asked(parts: _Parts) -> int:
 def _check_streams(parts: _Parts, reply: Any) -> None:
     if reply is None:
         return
-    upper = [part if isinstance(part, str) else "" for part in parts]
-    most = int(parts[upper.index("COUNT") + 1])
-    named = parts[upper.index("STREAMS") + 1 :]
-    asked = {key.encode() if isinstance(key, str) else key for key in named[: len(named) // 2]}
+    options = 4 if parts[0] == "XREADGROUP" else 1  # behind the names of group and consumer
+    most = int(parts[parts.index("COUNT", options) + 1])
+    named = parts[parts.index("STREAMS", options) + 1 :]
+    asked = named[: len(named) // 2]
     if len(_list(reply)) > len(asked):
         raise BadShape("there are more streams than were asked for")
     for pair in reply:
-        if len(_list(pair)) != 2 or type(pair[0]) is not bytes or pair[0] not in asked:
+        if len(_list(pair)) != 2 or type(pair[0]) is not bytes:
+            raise BadShape("a stream is missing")
+        if pair[0] not in asked and pair[0].decode() not in asked:
             raise BadShape("a stream was not asked for")
         entries(pair[1], most=most, widths=_READ_WIDTHS)
 

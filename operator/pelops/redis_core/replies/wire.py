@@ -30,7 +30,9 @@ SMALL: Final = MIB  # bytes; no reply that holds no entries is as large
 DEPTH: Final = 8  # lists within lists
 PACE: Final = 4096  # bytes by which an answer has to grow within each time-out
 _ERRORS: Final = 1000  # in one reply
-_LARGE: Final = re.compile(rb"[*~>%|](\d{4,})")
+# Where a piece begins, or behind the end of a line: a search for the end of a line is much quicker.
+_LARGE_FIRST: Final = re.compile(rb"[*~>%|](\d{4,})")
+_LARGE: Final = re.compile(rb"\n[*~>%|](\d{4,})")
 _CUT: Final = re.compile(rb"[*~>%|]\d{0,11}\Z")
 _PLAIN: Final = frozenset({bytes, int, type(None)})
 
@@ -146,12 +148,14 @@ class BoundedReader:
         cut = _CUT.search(whole, max(0, len(whole) - 12))
         if cut is not None:
             whole, self._held = whole[: cut.start()], cut[0]
+        first = _LARGE_FIRST.match(whole)
+        if first is not None:
+            self._count_if_begins(first[1])
         at = 0
         for found in _LARGE.finditer(whole):
-            self._take(whole[at : found.start()])
-            at = found.start()
-            if not self._inner.has_data():  # else inside of a text that is not there as a whole
-                self._count(found[1])
+            self._take(whole[at : found.start() + 1])
+            at = found.start() + 1
+            self._count_if_begins(found[1])
         self._take(whole[at:] if at else whole)
         if self._bytes > self.limit.bytes:
             raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
@@ -189,7 +193,9 @@ class BoundedReader:
     def _began(self) -> None:
         self._bytes = self._elements = self._errors = 0
 
-    def _count(self, digits: bytes) -> None:
+    def _count_if_begins(self, digits: bytes) -> None:
+        if self._inner.has_data():
+            return  # it is inside of a text that is not there as a whole
         self._elements += int(digits) if len(digits) < 12 else 10**12
         if self._elements > self.limit.elements:
             raise UnboundedReply(f"its reply has more than {self.limit.elements} elements")
