@@ -312,8 +312,10 @@ def _check_streams(parts: _Parts, reply: Any) -> None:
     if reply is None:
         return
     options = 4 if parts[0] == "XREADGROUP" else 1  # behind the names of group and consumer
-    most = int(parts[parts.index("COUNT", options) + 1])
-    named = parts[parts.index("STREAMS", options) + 1 :]
+    keys = parts.index("STREAMS", options) + 1
+    is_counted = "COUNT" in parts[options:keys]
+    most = int(parts[parts.index("COUNT", options) + 1]) if is_counted else None
+    named = parts[keys:]
     asked = named[: len(named) // 2]
     if len(_list(reply)) > len(asked):
         raise BadShape("there are more streams than were asked for")
