@@ -32,7 +32,7 @@ ATTACKS: Final = {
     "moved-nowhere": ("EVALSHA", Sent(b"-MOVED x y\r\n"), "InvalidRedisReply"),
     "another-shape": ("EVALSHA", Sent(b"*2\r\n:1\r\n:2\r\n"), "InvalidRedisReply"),
     "no-redis": ("INFO", Sent(b"SSH-2.0-secret\r\n"), "InvalidRedisReply"),
-    "config-is-a-number": ("CONFIG GET", Sent(b":5\r\n"), None),
+    "config-is-a-number": ("CONFIG GET", Sent(b"*2\r\n$1\r\na\r\n:5\r\n"), None),
 }
 
 

@@ -20,11 +20,15 @@ import pytest
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
-from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.errors import PelopsError
 from pelops.redis_core import transport
 from pelops.redis_core.pool import ServerPool
 from pelops.redis_core.replies.wire import ANSWERS
+from pelops.redis_streams.recovery import keyspace_events
+from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents
+from pelops.redis_streams.scaling import idle_streams
+from pelops.redis_streams.scaling.idle_streams import Waker
 from pelops.worker.producer import Adding, Producer
 from pelops.worker.server import connection as worker_connection
 from pelops.worker.server import streamed_connection
@@ -85,7 +89,7 @@ def endpoint_at(host: HostileServer, *, with_sentinel: bool) -> RedisEndpoint:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel"])
-@pytest.mark.parametrize("replies", replies_of(1200, 20_000))
+@pytest.mark.parametrize("replies", replies_of(600, 20_000))
 async def test_no_reply_breaks_a_call_of_the_operator(
     redis_86: StandaloneServers, topology: str, replies: int
 ) -> None:
@@ -174,7 +178,7 @@ def check_entry(entry: list[Any]) -> bytes:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("is_cluster", [False, True], ids=["standalone", "cluster"])
-@pytest.mark.parametrize("replies", replies_of(1000, 12_000))
+@pytest.mark.parametrize("replies", replies_of(300, 12_000))
 async def test_no_reply_breaks_a_worker(
     redis_86: StandaloneServers, is_cluster: bool, replies: int
 ) -> None:
@@ -212,3 +216,46 @@ async def test_no_reply_breaks_a_worker(
         assert resident_bytes() - resident < 64 * MIB
     print(f"FUZZ_SEED={SEED} worker: {host.count} replies, {dict(ends)}, {dict(host.sent)}")
     assert ends["InvalidReply"] > replies / 40
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel"])
+@pytest.mark.parametrize("replies", replies_of(100, 3_000))
+async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
+    redis_86: StandaloneServers,
+    topology: str,
+    replies: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for module, names in (
+        (keyspace_events, ("LONGEST_WAIT_S", "SHORTEST_WAIT_S", "LOOK_S", "SILENCE_S", "ANSWER_S")),
+        (idle_streams, ("LONGEST_PAUSE_S", "SHORTEST_PAUSE_S", "LOOK_S", "REFUSED_S")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, 0.02)
+    monkeypatch.setattr(idle_streams, "BLOCK_MS", 20)
+    redis_86.flush()
+    heard: list[object] = []
+    async with hostile(redis_86.master().port, SEED) as host:
+        host.is_cluster = topology == "cluster"
+        pool, events, waker = ServerPool(), ExpiryEvents(), Waker(heard.append)
+        server = await pool.server(endpoint_at(host, with_sentinel=topology == "sentinel"))
+        subscription = events.subscribe(server, heard.append)
+        rng = random.Random(SEED)
+        async with asyncio.timeout(replies):
+            while host.count < replies:
+                host.spoils = rng.choice((0.2, 0.6, 1.0))
+                waker.watch("token", server, {KEYS.stream: EntryId.MAX})
+                await asyncio.sleep(0.01)
+        host.spoils = 0.0
+        async with asyncio.timeout(LONGEST_S):
+            while not waker.is_watched("token") or not subscription.is_complete:
+                waker.watch("token", server, {KEYS.stream: EntryId.MAX})
+                await asyncio.sleep(0.05)
+        print(f"FUZZ_SEED={SEED} {topology}: {host.count} replies, {dict(host.sent)}")
+        await waker.close()
+        await events.close()
+        await pool.close()
+    assert ANSWERS.held == 0
+    assert not [record for record in caplog.records if record.exc_info]  # a mistake of ours

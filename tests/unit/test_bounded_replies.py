@@ -115,7 +115,8 @@ def test_each_reply_has_its_own_limit() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"%1\r\n+a\r\n+b\r\n", b"%1\r\n*0\r\n:1\r\n", b"#t\r\n", b",1.5\r\n", b">1\r\n+a\r\n", b">0\r\n",
+    [b"%1\r\n+a\r\n+b\r\n", b"%1\r\n*0\r\n:1\r\n", b"#t\r\n", b",1.5\r\n", b">1\r\n+a\r\n",
+     b">0\r\n",
      b"HTTP/1.1 400 Bad\r\n", b"*-5\r\n", b":9999999999999999999999\r\n", b"*1\r\n" * 5000,
      b"*3000\r\n" + b"-\r\n" * 3000, b"-MOVED x y\r\n", b"-MOVED\r\n", b"-MOVED 99999 a:1\r\n",
      b"-MOVED 1 a:99999\r\n", b"-ASK 1 a\x01b:1\r\n", b"-MOVED 1 \xff:1\r\n"],
