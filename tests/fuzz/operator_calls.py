@@ -71,10 +71,11 @@ async def _offer(server: Server) -> None:
 
 
 async def _observe_many(server: Server) -> None:
+    plain = group_observation.ObservationRequest(KEYS)
     full = group_observation.ObservationRequest(
         KEYS, with_retry=True, with_offers=True, is_deep=True, with_consumers=True
     )
-    found = await group_observation.observe_groups(server, [KEYS, full])
+    found = await group_observation.observe_groups(server, [plain, full])
     for one in found.values():
         str(one)
 
