@@ -13,6 +13,7 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   │   ├── WritesRefused     a replica, or a server that cannot persist or replicate
     │   │   └── NotServing        it answers, and serves nobody now: it loads, or is busy
     │   ├── OutcomeUnknown        sent, no answer: it may have happened; repeat what repeats safely
+    │   │   └── InvalidReply      an answer that is none: too large, or not what was asked for
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
     │   ├── WrongType             a key holds another type
@@ -79,6 +80,13 @@ class NotServing(RedisUnavailable):
 
 class OutcomeUnknown(RedisError):
     """Sent, but no answer came: it may have happened."""
+
+
+class InvalidReply(OutcomeUnknown):
+    """Answered by what is no valid reply: too large, too deep, too slow, or of another shape.
+
+    Its message never quotes the server.
+    """
 
 
 class AuthenticationFailed(RedisError):

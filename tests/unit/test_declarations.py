@@ -7,6 +7,7 @@ from typing import NamedTuple
 import pytest
 
 from pelops.domain.naming import derive_keys
+from pelops.errors import InvalidReply
 from pelops.redis_core.commands import Need
 from pelops.redis_core.declaration import BadDeclaration, Declaration, parse_script
 from pelops.redis_core.scripts import Script
@@ -134,11 +135,11 @@ def test_an_answer_is_read_by_its_names() -> None:
 
 
 def test_an_answer_that_the_header_does_not_know_is_an_error() -> None:
-    with pytest.raises(BadDeclaration, match="does not declare"):
+    with pytest.raises(InvalidReply, match="does not declare"):
         a_script().read(b"other")
-    with pytest.raises(BadDeclaration, match="does not declare"):
+    with pytest.raises(InvalidReply, match="does not declare"):
         a_script().read([b"done", 2, None, None, b"a"][:3])
-    with pytest.raises(BadDeclaration, match="does not declare"):
+    with pytest.raises(InvalidReply, match="does not declare"):
         a_script().read([b"not-owner", b"more"])
     with pytest.raises(KeyError):
         a_script().read([b"not-owner"])["total"]

@@ -57,6 +57,12 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         False,
         "looks again",
     ),
+    "what is answered is no reply": (
+        errors.InvalidReply("Redis answers TIME with what is no valid reply: a list is missing"),
+        "InvalidRedisReply",
+        False,
+        "a list is missing. Check that spec.redis names a Redis or Valkey server",
+    ),
     "dead letters elsewhere are more than an invalid spec": (
         errors.DeadLetterInAnotherSlot("in another slot"),
         "DeadLetterInAnotherSlot",

@@ -3,7 +3,7 @@
 import pytest
 
 from pelops.domain.endpoint import Node
-from pelops.errors import RedisUnavailable
+from pelops.errors import InvalidReply
 from pelops.redis_core.sentinel_answers import (
     MasterUnknown,
     SentinelAnswers,
@@ -60,7 +60,7 @@ def test_the_master_counts_whatever_is_said_of_others(others: object) -> None:
 )  # fmt: skip
 def test_what_is_no_address_is_refused(address: object) -> None:
     sentinels = answers()
-    with pytest.raises(RedisUnavailable, match="names no address of orders") as refused:
+    with pytest.raises(InvalidReply, match="no address of orders") as refused:
         sentinels.master(TWO, address)
     assert not isinstance(refused.value, MasterUnknown)
     assert sentinels.order == (ONE, TWO)

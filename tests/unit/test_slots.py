@@ -4,7 +4,7 @@ import pytest
 from redis import exceptions
 
 from pelops.domain.endpoint import Node
-from pelops.errors import RedisUnavailable
+from pelops.errors import InvalidReply, RedisUnavailable
 from pelops.redis_core.hash_slots import Redirect, SlotMap, redirect_of
 
 ASKED = Node("asked", 6379)
@@ -46,7 +46,6 @@ def test_a_node_without_a_name_is_where_the_answer_came_from(host: bytes | None)
         None,
         b"OK",
         7,
-        exceptions.ResponseError("unknown command"),
         [7],
         [[]],
         [[0, 5]],
@@ -62,11 +61,25 @@ def test_a_node_without_a_name_is_where_the_answer_came_from(host: bytes | None)
         [[6, 5, [b"one", 1]]],
         [[0, 10**12, [b"one", 1]]],
         [[0, 5, [b"one", 1]], None],
+        [5],
+        [[0, 10**8, [b"one", 1]]],
+        [[10**8, 10**8, [b"one", 1]]],
+        [[0, 0, [b"one", 1]]] * 16_385,
+        [[0, 0, *([b"one", port] for port in range(101))]],
+        [[slot, slot, [b"one", 1 + slot]] for slot in range(1001)],
+        [[0, 5, [b"evil\r\nhost", 1]]],
+        [[True, 5, [b"one", 1]]],
     ],
 )
 def test_what_is_no_slot_map_is_refused(reply: object) -> None:
-    with pytest.raises(RedisUnavailable, match="asked:6379 does not tell the slots"):
+    with pytest.raises(InvalidReply, match="asked:6379 answers CLUSTER SLOTS") as refused:
         SlotMap.parse(reply, ASKED)
+    assert refused.value.__cause__ is None  # its words would be the server's
+
+
+def test_a_refusal_to_tell_the_slots_is_no_invalid_reply() -> None:
+    with pytest.raises(RedisUnavailable, match="asked:6379 does not tell the slots"):
+        SlotMap.parse(exceptions.ResponseError("ERR no"), ASKED)
 
 
 def test_moved_holds_from_now_on_and_ask_this_once() -> None:

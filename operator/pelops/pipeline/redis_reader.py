@@ -13,7 +13,7 @@ from pyspark_redis_streams.errors import GroupMissing, NotPermitted, StreamMissi
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import ReadOptions, parse_read_options
 from pyspark_redis_streams.redis.server_connections import ServerConnections
-from pyspark_redis_streams.redis.streams import find_streams
+from pyspark_redis_streams.redis.streams import find_streams, parse_stream_state
 
 log: Final = logging.getLogger(__name__)
 
@@ -114,14 +114,13 @@ class RedisReader:
             reply = self.ask(name, "XINFO", "STREAM", name)
         except StreamMissing:
             return StreamSnapshot()
-        found = dict(zip(reply[::2], reply[1::2], strict=True))
-        first = found[b"first-entry"]
+        found = parse_stream_state(reply)
         return StreamSnapshot(
-            length=found[b"length"],
-            added=found[b"entries-added"],
-            last_generated=parse_entry_id(found[b"last-generated-id"]),
-            max_deleted=parse_entry_id(found[b"max-deleted-entry-id"]),
-            first=parse_entry_id(first[0]) if first else None,
+            length=found.length,
+            added=found.added,
+            last_generated=found.last_generated,
+            max_deleted=found.max_deleted,
+            first=found.first,
             exists=True,
         )
 
@@ -179,7 +178,11 @@ class RedisReader:
             text = b"".join(self.ask(key, "INFO", part) for part in ("server", "persistence"))
         except NotPermitted:
             text = b""
-        found = dict(line.split(":", 1) for line in text.decode().splitlines() if ":" in line)
+        found = dict(
+            line.split(":", 1)
+            for line in text.decode("utf-8", "replace").splitlines()
+            if ":" in line
+        )
         is_valkey = "valkey_version" in found
         version = found.get("valkey_version") or found.get("redis_version", "0")
         loads_nothing = found.get("aof_enabled") == "0"

@@ -6,17 +6,21 @@ A node answers MOVED or ASK instead of executing, so following them never does a
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from redis import exceptions
 
 from pelops.domain.endpoint import Node
-from pelops.errors import PelopsError, RedisUnavailable
+from pelops.errors import InvalidReply, PelopsError, RedisError, RedisUnavailable
 from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
 _REDIRECTS: Final = 5
+_REFRESH_TIMEOUT_S: Final = 10.0  # of asking for the slot map, however many nodes are asked
+_STRANGERS: Final = 16  # nodes that only ASK named, to which connections are kept
+_REPORTED: Final = 3  # nodes that do not answer, of which an error tells
 OpenChannel = Callable[[Node], NodeChannel]
 ASK_SLOTS: Final = Command(parts=SLOT_MAP)
 
@@ -62,6 +66,8 @@ class ClusterRouter:
         self._failing: set[Node] = set()  # asked last for the slot map
         self._is_stale = True
         self._refreshing = asyncio.Lock()
+        self._failed_at = -math.inf
+        self._failure: RedisError | None = None  # of the last attempt to learn the slots
 
     async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
         """The reply to each command, or the error it met: nodes fail one by one."""
@@ -80,6 +86,8 @@ class ClusterRouter:
             if not waiting:
                 break
             asked = dict(self._follow(places, waiting, replies))
+        if len(self._channels) > len(self._slots.masters()) + _STRANGERS:
+            await self._drop_strangers()
         return replies
 
     async def close(self) -> None:
@@ -139,25 +147,48 @@ class ClusterRouter:
         return self._channels[node]
 
     async def _refresh(self) -> None:
+        came_at = asyncio.get_running_loop().time()
         async with self._refreshing:
             if not self._is_stale:
                 return
-            problems: list[str] = []
-            # The seed comes last: behind a Service it may be a node that is gone by now.
-            known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
-            known.pop(self._seed, None)
-            for node in sorted([*known, self._seed], key=self._failing.__contains__):
-                try:
-                    reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
-                    self._slots = SlotMap.parse(reply, node)
-                except PelopsError as error:
-                    problems.append(str(error))
-                    continue
-                self._moved.clear()
-                self._is_stale = False
-                await self._drop_strangers()
-                return
-        raise RedisUnavailable(f"no node of the cluster answers: {'; '.join(problems)}")
+            # Whoever waited for a turn shares the failure, instead of one after the other asking.
+            if self._failed_at < came_at:
+                self._failure = await self._find_slots()
+                self._failed_at = asyncio.get_running_loop().time()
+            if self._failure is not None:
+                raise type(self._failure)(str(self._failure))
+
+    async def _find_slots(self) -> RedisError | None:
+        """Learn the slot map; or the error that says why not."""
+        problems: list[PelopsError] = []
+        try:
+            async with asyncio.timeout(_REFRESH_TIMEOUT_S):
+                if await self._ask_for_slots(problems):
+                    return None
+        except TimeoutError:
+            problems.insert(0, RedisUnavailable(f"not within {_REFRESH_TIMEOUT_S:g} s"))
+        reported = "; ".join(str(problem) for problem in problems[:_REPORTED])
+        more = f" and {len(problems) - _REPORTED} more" if len(problems) > _REPORTED else ""
+        are_invalid = all(isinstance(problem, InvalidReply) for problem in problems)
+        kind = InvalidReply if are_invalid else RedisUnavailable
+        return kind(f"no node of the cluster answers: {reported}{more}")
+
+    async def _ask_for_slots(self, problems: list[PelopsError]) -> bool:
+        # The seed comes last: behind a Service it may be a node that is gone by now.
+        known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
+        known.pop(self._seed, None)
+        for node in sorted([*known, self._seed], key=self._failing.__contains__):
+            try:
+                reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
+                self._slots = SlotMap.parse(reply, node)
+            except PelopsError as error:
+                problems.append(error)
+                continue
+            self._moved.clear()
+            self._is_stale = False
+            await self._drop_strangers()
+            return True
+        return False
 
     async def _drop_strangers(self) -> None:
         members = {*self._slots.masters(), self._seed}

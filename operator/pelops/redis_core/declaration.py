@@ -42,6 +42,7 @@ from typing import Any, Final
 
 from pelops.domain.ledger import ENTRY_WORDS, EVENT_FIELDS, LETTER_FIELDS
 from pelops.redis_core.commands import COMMANDS, split_command
+from pelops.redis_core.replies.shapes import Check, check_of_field
 
 OPERATOR_SCRIPTS: Final = "pelops.redis_streams"
 WORKER_SCRIPTS: Final = "pelops.worker.server"
@@ -350,14 +351,14 @@ def _parse_answer(text: str) -> tuple[str, tuple[Field, ...] | None]:
     if re.fullmatch(r"<\w+>", text):
         return "", None
     if text.startswith("{") and text.endswith("}"):
-        return "", tuple(_parse_fields(text[1:-1]))
+        return "", tuple(_parse_fields(text[1:-1], ""))
     verdict, _, fields = text.partition(" ")
     if not re.fullmatch(r"[a-z][a-z-]*", verdict):
         raise BadDeclaration(f"{text!r} is no answer")
-    return verdict, tuple(_parse_fields(fields))
+    return verdict, tuple(_parse_fields(fields, verdict))
 
 
-def _parse_fields(text: str) -> Iterator[Field]:
+def _parse_fields(text: str, verdict: str) -> Iterator[Field]:
     at, text = 0, text.strip()
     while at < len(text):
         found = _FIELD.match(text, at)
@@ -367,21 +368,39 @@ def _parse_fields(text: str) -> Iterator[Field]:
         name, inner, dots = found.groups()
         if dots and at < len(text):
             raise BadDeclaration(f"nothing may follow {name}...")
-        yield Field(name, _reader_of(name, inner or "", is_rest=bool(dots)), bool(dots))
+        check = check_of_field(name, verdict)
+        yield Field(name, _reader_of(name, inner or "", check, is_rest=bool(dots)), bool(dots))
 
 
-def _reader_of(name: str, inner: str, *, is_rest: bool) -> Callable[[Any], Any]:
+def _reader_of(name: str, inner: str, check: Check, *, is_rest: bool) -> Callable[[Any], Any]:
+    """What reads a part of an answer; raises ValueError or TypeError for what it has not to be."""
     columns = _split(inner[1:-1])
     if not columns:
-        return list if is_rest else _as_it_is
+        return _checked(check)
     record = namedtuple(name, columns)  # type: ignore[misc]
-    make = record._make
+    checks = [check_of_field(column) for column in columns]
+
+    def make(row: list[Any]) -> Any:
+        for one, part in zip(checks, _list(row), strict=True):
+            one(part)
+        return record._make(row)
+
     if is_rest or inner.startswith("["):
-        return lambda rows: None if rows is None else list(map(make, rows))
+        return lambda rows: None if rows is None else list(map(make, _list(rows)))
     return lambda row: make(row) if row else None
 
 
-def _as_it_is(part: Any) -> Any:
+def _checked(check: Check) -> Callable[[Any], Any]:
+    def read(part: Any) -> Any:
+        check(part)
+        return part
+
+    return read
+
+
+def _list(part: Any) -> list[Any]:
+    if type(part) is not list:
+        raise TypeError("no list")
     return part
 
 

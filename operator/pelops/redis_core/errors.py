@@ -15,6 +15,7 @@ from redis import exceptions
 from pelops.errors import (
     AuthenticationFailed,
     CrossSlot,
+    InvalidReply,
     InvalidSpec,
     NoSuchGroup,
     NoSuchStream,
@@ -30,9 +31,11 @@ from pelops.errors import (
     WritesRefused,
     WrongType,
 )
+from pelops.redis_core.replies.wire import UnboundedReply
 
 __all__ = [
     "AuthenticationFailed",
+    "InvalidReply",
     "InvalidSpec",
     "NoSuchGroup",
     "NoSuchStream",
@@ -83,6 +86,7 @@ _NO_DATABASE: Final = re.compile(
 _WANTS_CREDENTIALS: Final = re.compile(
     r"without any password|invalid password|wrong number of arguments for 'auth'", re.IGNORECASE
 )
+_LONGEST: Final = 300  # characters of a refusal that are shown
 _SCRIPT_LINE: Final = re.compile(r" script: [0-9a-f, ]*on @user_script.*$", re.DOTALL)
 _ARGUMENTS: Final = re.compile(r",? with args beginning with.*$", re.DOTALL)  # may hold payload
 _DENIED_IN_SCRIPT: Final = re.compile(r"ACL failure in script|user executing the script can't")
@@ -96,7 +100,11 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
     """
     if is_refusal(error):
         return translate_reply(error, command="AUTH", key=None, writes=False)
-    shown = str(error) or type(error).__name__
+    if isinstance(error, exceptions.InvalidResponse):
+        why = str(error) if isinstance(error, UnboundedReply) else "it is none of RESP2"
+        return InvalidReply(f"Redis at {address} answers what is no valid reply: {why}")
+    silent = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    shown = str(error) or silent
     if sent and writes:
         return OutcomeUnknown(f"Redis at {address} was asked to write and did not answer: {shown}")
     return RedisUnavailable(f"Redis at {address} cannot be reached: {shown}")
@@ -199,7 +207,7 @@ def is_passing(error: Exception) -> bool:
 
 
 def _read_refusal(error: Exception) -> tuple[str, str]:
-    text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))
+    text = _ARGUMENTS.sub("", _SCRIPT_LINE.sub("", str(error)))[:_LONGEST]
     return _code(error) or text.partition(" ")[0], text
 
 

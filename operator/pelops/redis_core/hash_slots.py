@@ -5,17 +5,20 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from redis.exceptions import AskError, MovedError
 
 from pelops.domain.endpoint import Node
 from pelops.domain.naming import SLOTS, hash_tag, key_slot, own_hash_tag
-from pelops.errors import RedisUnavailable
+from pelops.errors import InvalidReply, RedisUnavailable
+from pelops.redis_core.replies.wire import is_host_or_own, is_slot
 
 __all__ = ["SLOT_MAP", "Redirect", "SlotMap", "hash_tag", "key_slot", "own_hash_tag", "redirect_of"]
 
 SLOT_MAP: Final = ("CLUSTER", "SLOTS")  # the command whose reply `SlotMap.parse` reads
+MOST_NODES: Final = 1000  # of a cluster; Redis itself advises against more
+_MOST_OF_A_RANGE: Final = 100  # a master and its replicas
 _UNNAMED: Final = (None, b"", b"?")  # what a node answers that does not know its own name
 
 
@@ -31,14 +34,16 @@ class SlotMap:
     def parse(cls, reply: Any, answered: Node) -> SlotMap:
         """The map in a reply to CLUSTER SLOTS of the node `answered`; empty if it has no slots.
 
-        A node without a name is at the host that answered. Raises RedisUnavailable for any reply
-        that is no such map.
+        A node without a name is at the host that answered. Raises RedisUnavailable for a refusal,
+        InvalidReply for any other reply that is no such map.
         """
+        if isinstance(reply, Exception):
+            raise RedisUnavailable(f"{answered} does not tell the slots of its cluster")
         try:
-            ranges = sorted(_parse_range(found, answered) for found in reply)
+            ranges = _parse_ranges(reply, answered)
         except (TypeError, ValueError, AttributeError):
-            raise RedisUnavailable(
-                f"{answered} does not tell the slots of its cluster: {str(reply)[:200]}"
+            raise InvalidReply(
+                f"Redis at {answered} answers CLUSTER SLOTS with what is no map of slots"
             ) from None
         return cls(*zip(*ranges, strict=True)) if ranges else cls()
 
@@ -79,15 +84,40 @@ def redirect_of(reply: Any, answered: Node) -> Redirect | None:
     return Redirect(Node(host, reply.port), reply.slot_id, isinstance(reply, MovedError))
 
 
-def _parse_range(found: list[Any], answered: Node) -> tuple[int, int, tuple[Node, ...]]:
+_Range: TypeAlias = tuple[int, int, tuple[Node, ...]]
+
+
+def _parse_ranges(reply: Any, answered: Node) -> list[_Range]:
+    if type(reply) is not list or len(reply) > SLOTS:
+        raise ValueError("no list of ranges")
+    nodes: set[Node] = set()
+    ranges = []
+    for found in reply:
+        ranges.append(_parse_range(found, answered))
+        nodes.update(ranges[-1][2])
+        if len(nodes) > MOST_NODES:
+            raise ValueError("too many nodes")
+    return sorted(ranges, key=lambda one: one[:2])
+
+
+def _parse_range(found: Any, answered: Node) -> _Range:
+    if type(found) is not list or not 3 <= len(found) <= 2 + _MOST_OF_A_RANGE:
+        raise ValueError("no range of slots")
     first, last, *nodes = found
-    if not (0 <= first <= last < SLOTS and nodes):
+    if not (is_slot(first) and is_slot(last) and first <= last):
         raise ValueError("no range of slots")
     return first, last, tuple(_parse_node(node, answered) for node in nodes)
 
 
-def _parse_node(node: list[Any], answered: Node) -> Node:
-    host, port, *_ = node
-    if not 0 <= port <= 65_535:
+def _parse_node(node: Any, answered: Node) -> Node:
+    if type(node) is not list or len(node) < 2:
+        raise ValueError("no node")
+    host, port = node[:2]
+    if type(port) is not int or not 0 <= port <= 65_535:
         raise ValueError("no port")
-    return Node(answered.host if host in _UNNAMED else host.decode(), port)
+    if host in _UNNAMED:
+        return Node(answered.host, port)
+    named = host.decode("ascii")
+    if not is_host_or_own(named):
+        raise ValueError("no host")
+    return Node(named, port)

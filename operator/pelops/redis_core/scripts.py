@@ -13,13 +13,14 @@ from pelops.redis_core.declaration import (
     OPERATOR_SCRIPTS,
     Argument,
     ArgumentKind,
-    BadDeclaration,
     Declaration,
     Field,
     Many,
     Tail,
     read_declaration,
 )
+from pelops.redis_core.replies.shapes import BadShape, reading
+from pelops.redis_core.replies.wire import WITHOUT_BODIES
 from pelops.redis_core.transport import Command, Reply
 
 _NO_KEYS: Final[Mapping[str, Part]] = {}
@@ -110,7 +111,11 @@ class Script:
                 raise TypeError(f"{self.name}.lua: the key {key.name} is missing")
 
     def read(self, reply: Reply) -> ScriptAnswer:
-        """The reply by its names; raises BadDeclaration for one that the header does not know."""
+        """The reply by its names; raises InvalidReply for one that the header does not know."""
+        with reading(f"{self.name}.lua"):
+            return self._read(reply)
+
+    def _read(self, reply: Reply) -> ScriptAnswer:
         answers = self.declared.answers
         verdict, parts = "", reply
         if isinstance(reply, bytes):
@@ -119,7 +124,7 @@ class Script:
             verdict, parts = reply[0].decode(), reply[1:]
         fields = answers.get(verdict)
         if fields is None or not _fits(parts, fields):
-            raise BadDeclaration(f"{self.name}.lua answers what its header does not declare")
+            raise BadShape("the script's header does not declare it")
         found = {
             one.name: one.read(parts[place:] if one.is_rest else parts[place])
             for place, one in enumerate(fields)
@@ -165,6 +170,7 @@ class ScriptCall:
             parts=(name, script, len(keys), *keys, *self.args),
             key=text_of(keys[0]) if keys else None,
             writes=self.script.writes,
+            limit=WITHOUT_BODIES,
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pelops.domain.endpoint import Node, RedisEndpoint, Sentinel
-from pelops.errors import AuthenticationFailed, RedisError
+from pelops.errors import AuthenticationFailed, PelopsError, RedisError
 from pelops.redis_core.errors import translate_reply
 from pelops.redis_core.sentinel_answers import SentinelAnswers
 from pelops.redis_core.transport import Command, Login, NodeChannel, Reply
@@ -24,7 +24,7 @@ class MasterFinder:
         )
 
     async def __call__(self) -> Node:
-        """The master's address. Raises RedisUnavailable when no Sentinel can tell."""
+        """The master's address. Raises RedisUnavailable or InvalidReply when no Sentinel tells."""
         problems: list[tuple[Node, Exception]] = []
         for node in self._answers.order:
             try:
@@ -40,6 +40,8 @@ class MasterFinder:
             if not self._known_user.password:
                 raise
             address, others = await self._exchange(node, self._known_user)
+        if isinstance(address, PelopsError):
+            raise address
         if isinstance(address, Exception):
             raise translate_reply(address, command="SENTINEL", key=None, writes=False)
         return self._answers.master(node, address, others)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from pelops.domain.endpoint import Node
-from pelops.errors import RedisUnavailable
+from pelops.errors import InvalidReply, RedisError, RedisUnavailable
+from pelops.redis_core.replies.wire import is_host_or_own
 
+_MOST_DESCRIBED: Final = 1000  # Sentinels or replicas in one answer
 _MOST: Final = 32  # Sentinels to remember: a hostile one may name any number
 
 
@@ -37,23 +39,28 @@ class SentinelAnswers:
         """The master in the answer of one Sentinel to `master_command`.
 
         `others` is its answer to `others_command`; it may be an error, for want of rights. Raises
-        MasterUnknown when it knows no such master, RedisUnavailable when it names no address.
+        MasterUnknown when it knows no such master, InvalidReply when it names no address.
         """
         if address is None:
             raise MasterUnknown(f"knows no master {self.master_name}")
         found = _parse_node(address)
         if found is None:
-            raise RedisUnavailable(f"names no address of {self.master_name}: {str(address)[:200]}")
+            raise InvalidReply(f"answers with what is no address of {self.master_name}")
         self._nodes.remove(asked)
         self._nodes.insert(0, asked)
         self._nodes += [node for node in _members(others) if node not in self._nodes]
         del self._nodes[_MOST:]
         return found
 
-    def failure(self, problems: Iterable[tuple[Node, Exception]]) -> RedisUnavailable:
-        """The error when no Sentinel gave an answer; `problems` says why not, of each asked."""
+    def failure(self, problems: Sequence[tuple[Node, Exception]]) -> RedisError:
+        """The error when no Sentinel gave an answer; `problems` says why not, of each asked.
+
+        RedisUnavailable, or InvalidReply when none of them gave a valid one.
+        """
         reported = "; ".join(f"{node}: {problem}" for node, problem in problems)
-        return RedisUnavailable(f"no Sentinel names the master {self.master_name}: {reported}")
+        are_invalid = all(isinstance(problem, InvalidReply) for _, problem in problems)
+        kind = InvalidReply if problems and are_invalid else RedisUnavailable
+        return kind(f"no Sentinel names the master {self.master_name}: {reported}")
 
 
 def usable_replicas(reply: Any) -> tuple[Node, ...]:
@@ -78,7 +85,7 @@ def _members(reply: Any) -> Iterable[Node]:
 
 
 def _described(reply: Any) -> Iterable[tuple[dict[bytes, Any], Node]]:
-    for flat in reply if isinstance(reply, list) else ():
+    for flat in reply[:_MOST_DESCRIBED] if isinstance(reply, list) else ():
         if isinstance(flat, list) and all(isinstance(part, bytes) for part in flat):
             facts = dict(zip(flat[::2], flat[1::2], strict=False))
             node = _parse_node([facts.get(b"ip"), facts.get(b"port")])
@@ -89,7 +96,8 @@ def _described(reply: Any) -> Iterable[tuple[dict[bytes, Any], Node]]:
 def _parse_node(address: Any) -> Node | None:
     try:
         host, port = address
-        found = Node(host.decode(), int(port))
+        found = Node(host.decode("ascii"), int(port) if len(port) <= 5 else 0)
     except (TypeError, ValueError, AttributeError):
         return None
-    return found if found.host and 0 < found.port <= 65_535 else None
+    is_named = found.host not in ("", "?") and is_host_or_own(found.host)
+    return found if is_named and 0 < found.port <= 65_535 else None

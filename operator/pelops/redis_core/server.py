@@ -130,7 +130,7 @@ class Server:
         needs = call.needs()
         question = find_denied(needs, near=call.keys[0])
         place = (await self._exchange_whole([question]))[0]
-        if not isinstance(place, int) or place == 0:
+        if not isinstance(place, int) or not 0 < place <= len(needs):
             return answer
         need = needs[place - 1]
         named = permission_denied(need.command, need.named_key)

@@ -17,13 +17,26 @@ from redis import exceptions
 from redis.asyncio.connection import Connection, ConnectionPool
 
 from pelops.domain.endpoint import Node, RedisEndpoint
-from pelops.errors import RedisUnavailable
+from pelops.errors import InvalidReply, RedisUnavailable
 from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import translate_failure
+from pelops.redis_core.replies.shapes import check_reply
+from pelops.redis_core.replies.wire import (
+    ANSWERS,
+    AsyncBoundedParser,
+    BoundedReader,
+    ByteAccount,
+    ReplyLimit,
+    UnboundedReply,
+    check_depth,
+    limit_of,
+)
 from pelops.redis_core.sentinel_answers import is_replica
 
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 5.0
+EXCHANGE_TIMEOUT_S: Final = 15.0  # of all answers to commands sent together
+HANDSHAKE_TIMEOUT_S: Final = 15.0  # of finding a server, connecting and introducing ourselves
 CONNECTIONS_PER_NODE: Final = 16
 
 Locate: TypeAlias = Callable[[], Awaitable[Node]]
@@ -37,6 +50,7 @@ class Command:
     parts: tuple[Part, ...]
     key: str | None = None  # decides the node in a cluster; None: any node
     writes: bool = False
+    limit: ReplyLimit | None = None  # of the reply; None: as for any command of this name
 
     @property
     def name(self) -> str:
@@ -105,7 +119,7 @@ class NodeChannel:
         finally:
             self.in_flight -= 1
 
-    async def take(self) -> Connection:
+    async def take(self) -> LocatedConnection:
         """A connection for the caller alone, until the channel is closed; raises as `exchange`.
 
         For a subscription, which answers for as long as it lasts.
@@ -126,7 +140,7 @@ class NodeChannel:
         try:
             packed = connection.pack_commands([command.parts for command in commands])
             await connection.send_packed_command(packed, check_health=False)
-            return [await read_reply(connection) for _ in commands]
+            return await self._read_replies(connection, commands)
         except (exceptions.RedisError, OSError) as error:
             # The other idle connections most likely lead to the same dead server.
             await self._pool.disconnect(inuse_connections=False)
@@ -137,13 +151,37 @@ class NodeChannel:
         finally:
             await self._pool.release(connection)
 
+    async def _read_replies(
+        self, connection: LocatedConnection, commands: Sequence[Command]
+    ) -> list[Reply]:
+        replies: list[Reply] = []
+        with ANSWERS.open() as account:
+            try:
+                async with asyncio.timeout(EXCHANGE_TIMEOUT_S):
+                    for command in commands:
+                        limit = command.limit or limit_of(command.parts[0])
+                        replies.append(await connection.receive(limit, account))
+                if connection.reader.has_data():
+                    raise UnboundedReply("it says more than it was asked")
+            except BaseException:
+                # What is left of the answers must not be taken for those to other commands.
+                await connection.disconnect(nowait=True)
+                raise
+        checked = [
+            _checked(command, reply) for command, reply in zip(commands, replies, strict=True)
+        ]
+        if any(isinstance(reply, InvalidReply) for reply in checked):
+            await connection.disconnect(nowait=True)
+        return checked
+
     async def _connect(self, came_at: float) -> LocatedConnection:
         if self._failed_at >= came_at:
             # Whoever waited for a turn shares the failure, instead of waiting for one of its own.
             raise RedisUnavailable(f"Redis at {self._address} could not be reached just now")
         try:
             pool: Any = self._pool  # its methods are untyped
-            connection: LocatedConnection = await pool.get_connection()
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT_S):
+                connection: LocatedConnection = await pool.get_connection()
         except RedisUnavailable:
             self._failed_at = asyncio.get_running_loop().time()
             raise
@@ -159,12 +197,12 @@ class NodeChannel:
         await self._pool.disconnect(inuse_connections=False)
 
 
-async def read_reply(connection: LocatedConnection) -> Reply:
-    """The next reply; a refusal as the exception that it is."""
+def _checked(command: Command, reply: Reply) -> Reply:
     try:
-        return await connection.read_response()
-    except exceptions.ResponseError as refusal:
-        return refusal
+        check_reply(command.parts, reply)
+    except InvalidReply as error:
+        return error
+    return reply
 
 
 class LocatedConnection(Connection):
@@ -173,7 +211,33 @@ class LocatedConnection(Connection):
     def __init__(self, *, locate: Locate, login: Login, **settings: Any) -> None:
         self._locate = locate
         self._login = login
-        super().__init__(**settings)
+        super().__init__(parser_class=AsyncBoundedParser, **settings)
+
+    @property
+    def reader(self) -> BoundedReader:
+        """What reads the replies; only of one that is connected."""
+        parser = self._parser
+        assert isinstance(parser, AsyncBoundedParser)
+        return parser.reader
+
+    async def receive(
+        self,
+        limit: ReplyLimit,
+        account: ByteAccount | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Reply:
+        """The next reply, within its limit; a refusal as the exception that it is.
+
+        None after `timeout_s`; without it, redis-py's TimeoutError after the usual time.
+        """
+        self.reader.expect(limit, account)
+        try:
+            reply = await self.read_response(timeout=timeout_s)
+        except exceptions.ResponseError as refusal:
+            return refusal
+        check_depth(reply)
+        return reply
 
     async def connect(self) -> None:
         if self.is_connected:
@@ -202,7 +266,7 @@ class LocatedConnection(Connection):
 
     async def _check_master(self) -> None:
         await self.send_command("INFO", "replication", check_health=False)
-        role = await read_reply(self)
+        role = await self.receive(limit_of("INFO"))
         if is_replica(role):
             await self.disconnect()
             raise RedisUnavailable("the server that Sentinel names is not the master yet")

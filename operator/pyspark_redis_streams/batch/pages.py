@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pelops.redis_core import EntryId, parse_entry_id
-from pyspark_redis_streams.errors import DataLoss
+from pyspark_redis_streams.errors import DataLoss, ServerError
 from pyspark_redis_streams.redis.node_connection import Argument, Away, NodeConnection
 from pyspark_redis_streams.redis.server_connections import ServerConnections
 from pyspark_redis_streams.redis.streams import StreamState, observe_stream
@@ -88,6 +88,7 @@ class PageReader:
             began = time.monotonic()
             page = self._receive()
             self._sizer.observe(page)
+            self._check_progress(page, expected)
             is_last = len(page) < self._asked or page[-1][0] == self._until
             overlaps = bool(page) and page[0][0] == expected
             if not overlaps:
@@ -102,6 +103,13 @@ class PageReader:
             yield page
             is_first = False
             self._keep_pace(len(page), began)
+
+    def _check_progress(self, page: list[Entry], expected: bytes) -> None:
+        """Refuse a page after which the next one would be asked for from the same place."""
+        if page and self._asked > 1 and not _goes_on(page[-1][0], expected, len(page)):
+            raise ServerError(
+                f"XRANGE {self._wanted.stream} is answered with entries that were not asked for"
+            )
 
     def _finish(self, page: list[Entry], *, drops_first: bool) -> Iterator[list[Entry]]:
         if not page or page[-1][0] != self._until:
@@ -141,6 +149,11 @@ class PageReader:
         if self._pace.entries_per_second is not None:
             due_s = entries / self._pace.entries_per_second
             time.sleep(max(0.0, due_s - (time.monotonic() - began)))
+
+
+def _goes_on(last: bytes, expected: bytes, entries: int) -> bool:
+    reached, asked = parse_entry_id(last), parse_entry_id(expected)
+    return reached > asked or (reached == asked and entries == 1)
 
 
 ADVICE = "Set option 'failOnDataLoss' to false to read what is left"

@@ -13,12 +13,13 @@ from typing import Any
 
 from redis import Connection
 from redis.backoff import NoBackoff
-from redis.exceptions import MovedError, RedisError
+from redis.exceptions import InvalidResponse, MovedError, RedisError
 from redis.retry import Retry
 
 from pelops.redis_core import Node
 from pelops.redis_core.errors import (
     AuthenticationFailed,
+    InvalidReply,
     NoSuchGroup,
     NoSuchStream,
     PermissionDenied,
@@ -27,6 +28,8 @@ from pelops.redis_core.errors import (
     is_refusal,
     translate_reply,
 )
+from pelops.redis_core.replies.shapes import check_reply
+from pelops.redis_core.replies.wire import BoundedParser, UnboundedReply, check_depth, limit_of
 from pelops.redis_core.tls import BadCertificate, Verify, make_ssl_context
 from pyspark_redis_streams.errors import (
     GroupMissing,
@@ -45,6 +48,7 @@ class Away(Exception):
     """The node does not serve this now: reconnect, look where the stream is, and try again."""
 
 
+_PAGES = ("XRANGE", "XREVRANGE")
 _CONTAINERS = ("XINFO", "XGROUP")
 
 
@@ -67,17 +71,45 @@ class NodeConnection:
             self._connection.connect()
             self._connection.send_command(*command, check_health=False)
         except (RedisError, OSError) as error:
-            raise self._translate(error, command) from error
+            raise (
+                self._refuse(error, command)
+                if isinstance(error, InvalidResponse)
+                else self._translate(error, command)
+            ) from error
 
     def receive(self, *command: Argument) -> Any:
         """The next reply; the words of its command are for messages."""
         try:
-            return self._connection.read_response(disable_decoding=True)
+            self._parser.expect(limit_of(command[0]))
+            reply = self._connection.read_response(disable_decoding=True)
+            if command[0] not in _PAGES:
+                check_depth(reply)
+        except InvalidResponse as error:
+            raise self._refuse(error, command) from None
         except (RedisError, OSError) as error:
             raise self._translate(error, command) from error
+        try:
+            check_reply(command, reply)
+        except InvalidReply as error:
+            raise self._refuse(error, command) from None
+        return reply
 
     def close(self) -> None:
         self._connection.disconnect()
+
+    @property
+    def _parser(self) -> BoundedParser:
+        parser: BoundedParser = self._connection._parser
+        return parser
+
+    def _refuse(self, error: Exception, command: Sequence[Argument]) -> ServerError:
+        """What is no valid reply; not quoted, and what follows it is not read."""
+        self.close()
+        if isinstance(error, InvalidReply):
+            return ServerError(f"{error} (at {self.node})")
+        words = " ".join(map(_text, _named(command)))
+        why = error if isinstance(error, UnboundedReply) else "it is none of RESP2"
+        return ServerError(f"{words} at {self.node} is answered with no valid reply: {why}")
 
     def _translate(self, error: Exception, command: Sequence[Argument]) -> Exception:
         where = f"at {self.node}"
@@ -135,6 +167,7 @@ def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> A
     return kind(
         host=node.host,
         port=node.port,
+        parser_class=BoundedParser,
         db=0 if is_sentinel else settings.db,
         username=settings.sentinel_username if is_sentinel else settings.username,
         password=secret.reveal(),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from pelops.redis_core import Node
-from pelops.redis_core.errors import RedisUnavailable
+from pelops.redis_core.errors import InvalidReply, RedisUnavailable
 from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot
 from pelops.redis_core.sentinel_answers import (
     MasterUnknown,
@@ -28,6 +28,7 @@ from pyspark_redis_streams.redis.servers import ServerSettings
 Answer = TypeVar("Answer")
 
 LONGEST_WAIT_S = 5.0
+LONGEST_SEARCH_S = 60.0  # of a node that tells where the others are: no further one is asked then
 
 
 class ServerConnections:
@@ -146,11 +147,12 @@ def read_slots(settings: ServerSettings, known: Sequence[Node]) -> SlotMap:
     Raises Away when none of them answers.
     """
     seeds = [Node(settings.host, settings.port), *known]
+    until = time.monotonic() + LONGEST_SEARCH_S
     for position, seed in enumerate(seeds):
         try:
             return _slots_reported_by(seed, settings)
-        except Away:
-            if position == len(seeds) - 1:
+        except (Away, ServerError):
+            if position == len(seeds) - 1 or time.monotonic() > until:
                 raise
     raise AssertionError("there is always the node that the options name")
 
@@ -161,6 +163,8 @@ def _slots_reported_by(seed: Node, settings: ServerSettings) -> SlotMap:
         return SlotMap.parse(link.ask(*SLOT_MAP), seed)
     except RedisUnavailable as error:
         raise Away(str(error)) from error
+    except InvalidReply as error:
+        raise ServerError(str(error)) from error
     finally:
         link.close()
 
@@ -171,14 +175,17 @@ def sentinel_address(answers: SentinelAnswers, settings: ServerSettings, *, repl
     Raises Away when no Sentinel answers, OptionError when none knows the master's name.
     """
     problems: list[tuple[Node, Exception]] = []
+    until = time.monotonic() + LONGEST_SEARCH_S
     for node in answers.order:
         link = NodeConnection(node, settings, is_sentinel=True)
         try:
             return _ask_sentinel(link, answers, replica=replica)
-        except (Away, NotPermitted, RedisUnavailable) as error:
+        except (Away, ServerError, RedisUnavailable, InvalidReply) as error:
             problems.append((node, error))
         finally:
             link.close()
+        if time.monotonic() > until:
+            break
     if all(isinstance(error, MasterUnknown) for _, error in problems):
         raise OptionError(
             f"option 'sentinelMaster' is '{settings.sentinel_master}', a name that no Sentinel of"

@@ -15,6 +15,7 @@ from pyspark_redis_streams.redis.node_connection import NodeConnection
 from pyspark_redis_streams.redis.server_connections import ServerConnections
 
 _SCAN_COUNT = 1000
+MOST_STREAMS = 100_000  # that one pattern may find
 
 
 def find_streams(connections: ServerConnections, options: ReadOptions) -> tuple[str, ...]:
@@ -39,15 +40,21 @@ def _scan_all(connections: ServerConnections, pattern: str) -> set[str]:
 
 
 def _scan(link: NodeConnection, pattern: str) -> list[bytes]:
-    keys: list[bytes] = []
+    keys: set[bytes] = set()
     cursor: bytes | int = 0
     while True:
+        asked = cursor
         cursor, some = link.ask(
-            "SCAN", cursor, "MATCH", pattern, "COUNT", _SCAN_COUNT, "TYPE", "stream"
+            "SCAN", asked, "MATCH", pattern, "COUNT", _SCAN_COUNT, "TYPE", "stream"
         )
-        keys += some
+        keys.update(some)
         if int(cursor) == 0:
-            return keys
+            return sorted(keys)
+        if cursor == asked or len(keys) > MOST_STREAMS:
+            raise ServerError(
+                f"option 'streamPattern' finds more than {MOST_STREAMS} streams, or SCAN at"
+                f" {link.node} comes to no end"
+            )
 
 
 def _name(key: bytes) -> str:
@@ -98,7 +105,7 @@ def observe_stream(
 def parse_stream_state(reply: list[Any]) -> StreamState:
     """The reply of XINFO STREAM."""
     found = dict(zip(reply[::2], reply[1::2], strict=True))
-    if b"entries-added" not in found:
+    if not {b"entries-added", b"max-deleted-entry-id"} <= found.keys():
         raise ServerError(
             "XINFO STREAM does not tell 'entries-added': Redis 7.0 or later is needed"
         )

@@ -20,6 +20,7 @@ from pyspark_redis_streams.errors import (
     BadValue,
     GroupMissing,
     SchemaError,
+    ServerError,
     plain_errors,
     plain_rows,
 )
@@ -230,6 +231,8 @@ class PendingReader(RowsReader):
             yield page
             if len(page) < options.page_size:
                 return
+            if start != "-" and parse_entry_id(page[-1][0]) <= parse_entry_id(start[1:]):
+                raise ServerError(f"XPENDING {stream} is answered with entries not asked for")
             start = f"({page[-1][0].decode()}"
 
     def _row(self, stream: str, pending: list[Any]) -> Row:

@@ -17,6 +17,7 @@ from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.errors import (
     AuthenticationFailed,
     Forbidden,
+    InvalidReply,
     InvalidSpec,
     NotFound,
     PelopsError,
@@ -35,7 +36,8 @@ OUTAGE_FRESH_S: Final = 10.0  # how long a Secret is believed while its Redis ca
 FRESH_S: Final = 2.0  # a Secret that was read so recently may decide what is written
 UNUSED: Final = timedelta(minutes=5)  # then a connection is closed
 
-_MENDABLE: Final = (AuthenticationFailed, InvalidSpec, PermissionDenied, RedisUnavailable)
+_OUTAGES: Final = (RedisUnavailable, InvalidReply)
+_MENDABLE: Final = (AuthenticationFailed, InvalidSpec, PermissionDenied, *_OUTAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Connections:
         if reference is None or not isinstance(error, _MENDABLE):
             return
         # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
-        is_outage = isinstance(error, RedisUnavailable)
+        is_outage = isinstance(error, _OUTAGES)
         if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
             self._secrets.forget(namespace, reference.name)
 

@@ -12,6 +12,7 @@ from pelops.errors import (
     CrossSlot,
     DeadLetterInAnotherSlot,
     Forbidden,
+    InvalidReply,
     InvalidSpec,
     KubernetesError,
     KubernetesUnavailable,
@@ -101,6 +102,13 @@ _DIAGNOSES: Final = (
         RedisUnavailable,
         Reason.REDIS_UNREACHABLE,
         "{error}. Check spec.redis and the network; Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        InvalidReply,
+        Reason.INVALID_REDIS_REPLY,
+        "{error}. Check that spec.redis names a Redis or Valkey server, and what stands between; "
+        "Pelops asks again by itself",
         is_terminal=False,
     ),
     _Diagnosis(

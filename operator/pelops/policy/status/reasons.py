@@ -197,6 +197,8 @@ class Reason(StrEnum):
     SECRET_MISSING = "SecretMissing"
     # Redis does not answer.
     REDIS_UNREACHABLE = "RedisUnreachable"
+    # Redis answers with what is no valid reply: too large, too slow, or of another shape.
+    INVALID_REDIS_REPLY = "InvalidRedisReply"
     # Redis has no memory left and refuses writes.
     REDIS_OUT_OF_MEMORY = "RedisOutOfMemory"
     # Redis takes no writes: a replica, or a server that cannot save or replicate its data.

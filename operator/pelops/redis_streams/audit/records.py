@@ -26,6 +26,7 @@ from pelops.domain.audit import (
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys, audit_index_key
 from pelops.errors import InvalidSpec, PelopsError
+from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -75,7 +76,8 @@ async def record_audit(
             f"{MOST_AUDITS} audits record on {keys.audit} already: forget one that is not used any "
             f"more, with HDEL {keys.audit} NAME totals:NAME"
         )
-    return int(answer["lost"]) if answer.verdict == "recorded" else None
+    with reading("record_audit.lua"):
+        return int(answer["lost"]) if answer.verdict == "recorded" else None
 
 
 async def forget_audit(server: Server, keys: GroupKeys, name: str) -> bool:
@@ -156,8 +158,9 @@ def _read(keys: GroupKeys, answer: Reply) -> AuditRecord | PelopsError | None:
     if isinstance(answer, bytes):
         return wrong_type(keys.audit, answer.decode("utf-8", "replace"), "hash")
     try:
-        return _parse(_READ.read(answer)["values"])
-    except InvalidSpec as error:
+        with reading("read_audit.lua"):
+            return _parse(_READ.read(answer)["values"])
+    except PelopsError as error:
         return error
 
 

@@ -22,6 +22,8 @@ from pelops.domain.stream_observation import (
     judge_lag,
 )
 from pelops.errors import PelopsError, WrongType
+from pelops.redis_core.commands import text_of
+from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -136,10 +138,11 @@ def _read_or_error(request: ObservationRequest, answer: Reply) -> StreamObservat
         return error
 
 
+@reading("observe_group.lua")
 def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
     found = _SCRIPT.read(answer)
     types, (seconds, microseconds), fields = found["types"], found["time"], found["fields"]
-    _check_types(request, [kind.decode() for kind in types])
+    _check_types(request, list(map(text_of, types)))
     sides = {
         name: _read_side(one.stream, one.group, is_former=request.is_retry_former)
         for name, one in zip(request.further, found["further"], strict=True)

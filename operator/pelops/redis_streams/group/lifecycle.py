@@ -11,8 +11,9 @@ from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
 from pelops.domain.state import OWNERSHIP_LIFETIME, Loss, OwnerRecord, OwnershipRecord
-from pelops.redis_core.commands import Part
+from pelops.redis_core.commands import Part, text_of
 from pelops.redis_core.errors import permission_denied
+from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.group.group_observation import EPOCH, parse_ownership, wrong_type
@@ -102,6 +103,11 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
         **_render_vanished(loss),
     )
     answer = _PROVISION.read(await server.run(call))
+    return _read_provisioned(keys, owner, answer)
+
+
+@reading("provision_group.lua")
+def _read_provisioned(keys: GroupKeys, owner: OwnerRecord, answer: ScriptAnswer) -> Provisioned:
     _raise_refusal(keys, answer)
     verdict = ProvisionVerdict(answer.verdict)
     if verdict is ProvisionVerdict.CONFLICT:
@@ -122,6 +128,11 @@ async def destroy_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     """
     call = _DESTROY.call(keys, group=keys.group, uid=owner.uid)
     answer = _DESTROY.read(await server.run(call))
+    return _read_destroyed(keys, answer)
+
+
+@reading("destroy_group.lua")
+def _read_destroyed(keys: GroupKeys, answer: ScriptAnswer) -> Destroyed:
     _raise_refusal(keys, answer)
     verdict = DestroyVerdict(answer.verdict)
     if verdict is DestroyVerdict.DESTROYED:
@@ -153,17 +164,17 @@ def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
 
 
 def _read_creation(answer: ScriptAnswer) -> GroupCreation:
-    repeats = answer["repeats"]
+    repeats = text_of(answer["repeats"])
     return GroupCreation(
         position=parse_entry_id(answer["position"]),
-        why=CreationReason(answer["why"].decode()),
+        why=CreationReason(text_of(answer["why"])),
         repeats=int(repeats) if repeats.isdigit() else None,
     )
 
 
 def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if answer.verdict == "wrong-type":
-        key, found = answer["key"].decode(), answer["type"].decode()
+        key, found = text_of(answer["key"]), text_of(answer["type"])
         raise wrong_type(key, found, "hash" if key in (keys.state, keys.started) else "stream")
     if answer.verdict == "no-permission":
-        raise permission_denied(answer["command"].decode(), answer["key"].decode())
+        raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))

@@ -19,6 +19,7 @@ from pelops.domain.state import STICKY_FIELDS, Loss, LossCause, OwnerRecord, Sti
 from pelops.policy.group.losses import LOSS_PAUSE, DroppedEntries
 from pelops.policy.group.position import CHECKPOINT_EVERY, PositionChange
 from pelops.policy.group.retention import RetentionPlan
+from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import (
@@ -69,7 +70,8 @@ async def delay_recovery(
     )
     answer = _HOLD.read(await server.run(call))
     raise_refusal(keys, answer)
-    return instant(answer["delay_until_ms"])
+    with reading("delay_recovery.lua"):
+        return instant(answer["delay_until_ms"])
 
 
 async def record_loss(
@@ -124,7 +126,8 @@ async def record_dropped(
     )
     answer = _DROPPED.read(await server.run(call))
     raise_refusal(keys, answer)
-    return int(answer["at_most"]) if answer.verdict == "recorded" else None
+    with reading("record_dropped.lua"):
+        return int(answer["at_most"]) if answer.verdict == "recorded" else None
 
 
 async def clear_sticky(
@@ -139,7 +142,8 @@ async def clear_sticky(
         return False
     answer = _CLEAR.read(await server.run(_CLEAR.call(keys, uid=owner.uid, fields=fields)))
     raise_refusal(keys, answer)
-    return bool(answer["count"])
+    with reading("clear_sticky.lua"):
+        return bool(answer["count"])
 
 
 _TRIM: Final = load_script("trim_stream")
@@ -192,6 +196,7 @@ async def _trim(
     return _read(answer) if answer.verdict == "done" else Trimmed()
 
 
+@reading("trim_stream.lua")
 def _read(answer: ScriptAnswer) -> Trimmed:
     need, first = answer["need"], answer["first"]
     return Trimmed(
@@ -233,6 +238,11 @@ async def expire_dead_letters(
     )
     answer = _EXPIRE.read(await server.run(call))
     raise_refusal(keys, answer)
+    return _read_expired(answer)
+
+
+@reading("expire_dead_letters.lua")
+def _read_expired(answer: ScriptAnswer) -> Expired:
     last = answer["last"]
     return Expired(
         letters=answer["letters"],

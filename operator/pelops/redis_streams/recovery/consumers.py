@@ -9,6 +9,7 @@ from typing import Final
 
 from pelops.domain.recovery import Progress
 from pelops.errors import NoSuchGroup, RedisError
+from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -70,12 +71,13 @@ async def observe_progress(server: Server, stream: str, group: str, consumer: st
     answer = _PROGRESS.read(await server.run(call))
     if answer.verdict == "no-group":
         raise NoSuchGroup(f"the group {group} of {stream} does not exist")
-    return Progress(
-        asked=instant(answer["asked_ms"]),
-        inactive=_known(answer["inactive_ms"]),
-        newest=_known(answer["newest_ms"]),
-        others=_known(answer["others_ms"]),
-    )
+    with reading("observe_progress.lua"):
+        return Progress(
+            asked=instant(answer["asked_ms"]),
+            inactive=_known(answer["inactive_ms"]),
+            newest=_known(answer["newest_ms"]),
+            others=_known(answer["others_ms"]),
+        )
 
 
 async def remove_consumer(server: Server, act: ScanContext, consumer: str) -> bool:

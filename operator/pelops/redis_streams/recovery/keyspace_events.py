@@ -18,15 +18,17 @@ from datetime import timedelta
 from typing import Final, TypeAlias
 
 from redis import exceptions
-from redis.asyncio.connection import Connection
 
 from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, PermissionDenied, RedisUnavailable
+from pelops.redis_core.commands import text_of
 from pelops.redis_core.errors import permission_denied, translate_failure, translate_reply
 from pelops.redis_core.masters import Masters, end_tasks
+from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, reading
+from pelops.redis_core.replies.wire import ReplyLimit
 from pelops.redis_core.server import Server
-from pelops.redis_core.transport import Command, NodeChannel, Reply
+from pelops.redis_core.transport import Command, LocatedConnection, Reply
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ log = logging.getLogger(__name__)
 PATTERN: Final = "__keyevent@*__:expired"
 SILENCE_S: Final = 10.0  # after so long without a word a server is asked whether it still listens
 ANSWER_S: Final = 5.0
+MOST_MASTERS: Final = 100  # of one server; with more, nobody listens: it only makes things quicker
 LOOK_S: Final = 10.0  # how often the masters are looked up; sooner when a connection ends
 SHORTEST_WAIT_S: Final = 0.1
 LONGEST_WAIT_S: Final = 10.0
@@ -54,7 +57,7 @@ async def read_lifetimes(server: Server, keys: Sequence[str]) -> list[timedelta]
         if isinstance(left_ms, PelopsError):
             raise left_ms
         if left_ms > 0:
-            lifetimes.append(timedelta(milliseconds=left_ms))
+            lifetimes.append(timedelta(milliseconds=min(left_ms, LATEST_MS)))
     return lifetimes
 
 
@@ -118,13 +121,16 @@ async def can_see_expiries(server: Server) -> bool | None:
         nodes = await masters.find()
     except PelopsError:
         return None
-    reports = await asyncio.gather(*(_reports_expiries(masters.channel(node)) for node in nodes))
+    if len(nodes) > MOST_MASTERS:
+        return None
+    reports = await asyncio.gather(*(_reports_expiries(masters, node) for node in nodes))
     if False in reports:
         return False
     return None if None in reports else True
 
 
-async def _reports_expiries(channel: NodeChannel) -> bool | None:
+async def _reports_expiries(masters: Masters, node: Node) -> bool | None:
+    channel = masters.channel(node)
     try:
         (setting,) = await channel.exchange([_ASK_SETTING])
     except PelopsError:
@@ -133,8 +139,13 @@ async def _reports_expiries(channel: NodeChannel) -> bool | None:
         await channel.close()
     if not isinstance(setting, list) or len(setting) != 2:
         return None
-    letters = setting[1].decode()
+    letters = text_of(setting[1])
     return "E" in letters and ("x" in letters or "A" in letters)
+
+
+_PARTS: Final = frozenset({bytes, int})
+# A key's name is as long as Redis lets it be; one that is longer is nobody's lock.
+_MESSAGE: Final = ReplyLimit(64 * 1024)
 
 
 class _Listener:
@@ -187,6 +198,8 @@ class _Listener:
                 await asyncio.wait_for(self._look_again.wait(), LOOK_S)
 
     async def _settle(self, masters: frozenset[Node]) -> None:
+        if len(masters) > MOST_MASTERS:
+            masters = frozenset()
         # One that broke by a mistake of ours is begun anew with the next look.
         former = [n for n, task in self._connections.items() if n not in masters or task.done()]
         await end_tasks(self._connections[node] for node in former)
@@ -229,12 +242,14 @@ class _Listener:
         finally:
             await channel.close()
 
-    async def _hear(self, node: Node, connection: Connection) -> None:
+    async def _hear(self, node: Node, connection: LocatedConnection) -> None:
         await _subscribe(connection)
         is_asked = True
         while True:
             wait_s = ANSWER_S if is_asked else SILENCE_S
-            message = await connection.read_response(timeout=wait_s)
+            message = await connection.receive(_MESSAGE, timeout_s=wait_s)
+            if isinstance(message, Exception):
+                raise message
             if message is not None:
                 is_asked = False
                 self._take(node, message)
@@ -246,7 +261,10 @@ class _Listener:
                 await _subscribe(connection)
                 is_asked = True
 
+    @reading("PSUBSCRIBE")
     def _take(self, node: Node, message: Reply) -> None:
+        if type(message) is not list or not all(type(part) in _PARTS for part in message):
+            raise BadShape("it is no message")
         if message[0] == b"psubscribe":
             self._confirmed.add(node)
             self._denials.pop(node, None)
@@ -262,7 +280,7 @@ class _Listener:
                 log.exception("a listener to expired keys broke")
 
 
-async def _subscribe(connection: Connection) -> None:
+async def _subscribe(connection: LocatedConnection) -> None:
     packed = connection.pack_command("PSUBSCRIBE", PATTERN)
     await connection.send_packed_command(packed, check_health=False)
 

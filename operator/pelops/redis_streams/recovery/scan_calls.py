@@ -13,7 +13,9 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
 from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_REPORT
 from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs, PositionAhead, WouldDuplicate
+from pelops.redis_core.commands import text_of
 from pelops.redis_core.errors import permission_denied
+from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -65,9 +67,14 @@ async def open_scan(  # noqa: PLR0913 - what is scanned, and whether it is due
     )
     answer = _OPEN.read(await server.run(call))
     if answer.verdict == "not-due":
-        return NotDue(scanned_at=instant(answer["scanned_at_ms"]), now=instant(answer["now_ms"]))
+        return _read_not_due(answer)
     raise_refusal(keys, answer)
     return _read_observation(keys, answer.into(_Opened))
+
+
+@reading("open_scan.lua")
+def _read_not_due(answer: ScriptAnswer) -> NotDue:
+    return NotDue(scanned_at=instant(answer["scanned_at_ms"]), now=instant(answer["now_ms"]))
 
 
 async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta) -> NotDue | None:
@@ -78,6 +85,8 @@ async def _find_recent(server: Server, keys: GroupKeys, uid: str, due: timedelta
         return None  # the script says what is the matter
     seconds, microseconds = await server.execute("TIME", key=keys.state)
     now = EPOCH + timedelta(seconds=int(seconds), microseconds=int(microseconds))
+    if len(scanned_at) > 15 or int(scanned_at) > LATEST_MS:
+        return None
     age = now - instant(scanned_at)
     # A time in the future was written before the clock went back, and counts as none.
     is_recent = timedelta() <= age < due
@@ -151,7 +160,7 @@ async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its ow
     )
     answer = _FINISH.read(await server.run(call))
     raise_refusal(keys, answer)
-    return str(answer["tries_cursor"].decode())
+    return text_of(answer["tries_cursor"])
 
 
 async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
@@ -168,29 +177,31 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if verdict == "not-owner":
         raise NotOurs(f"another resource acts on the group {keys.group} of {keys.stream}")
     if verdict == "no-group":
-        raise NoSuchGroup(f"the group {keys.group} of {answer['key'].decode()} does not exist")
+        raise NoSuchGroup(f"the group {keys.group} of {text_of(answer['key'])} does not exist")
     if verdict == "wrong-type":
-        key, found = answer["key"].decode(), answer["type"].decode()
+        key, found = text_of(answer["key"]), text_of(answer["type"])
         hashes = (keys.state, keys.started, keys.audit)
         raise wrong_type(key, found, "hash" if key in hashes else "stream")
     if verdict == "no-permission":
-        raise permission_denied(answer["command"].decode(), answer["key"].decode())
+        raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))
 
 
 def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why no copy may be added to a stream."""
     if answer.verdict == "would-duplicate":
         raise WouldDuplicate(
-            f"the stream {target} has {answer['groups'].decode()} consumer groups, and each would "
+            f"the stream {target} has {text_of(answer['groups'])} consumer groups, and each would "
             "be given the copy of a stuck entry"
         )
     if answer.verdict == "position-ahead":
-        delivered = answer["delivered"].decode()
+        delivered = text_of(answer["delivered"])
         raise PositionAhead(f"the group {group} stands at {delivered}, beyond the end of {target}")
 
 
 def instant(ms: bytes | int) -> datetime:
-    """A moment of the server's clock."""
+    """A moment of the server's clock; raises BadShape for what is none."""
+    if not 0 <= int(ms) <= LATEST_MS:
+        raise BadShape("a time is out of range")
     return EPOCH + int(ms) * MILLISECOND
 
 
@@ -223,7 +234,18 @@ async def _find_page(  # noqa: PLR0913 - one word of XPENDING each
     answer = _FIND.read(await server.run(call))
     if answer.verdict == "no-group":
         raise NoSuchGroup(f"the group {group} of {stream} does not exist")
-    return list(map(_read_pending, answer["entries"])), answer["visited"], answer["last"].decode()
+    with reading("find_idle.lua"):
+        return _read_page(answer, start, count)
+
+
+def _read_page(answer: ScriptAnswer, start: str, count: int) -> tuple[list[PendingEntry], int, str]:
+    found, last = list(map(_read_pending, answer["entries"])), text_of(answer["last"])
+    if answer["visited"] > count or len(found) > count:
+        raise BadShape("there are more entries than were asked for")
+    # Whoever goes on behind the last one comes to an end.
+    if last and start != "-" and parse_entry_id(last) <= parse_entry_id(start.removeprefix("(")):
+        raise BadShape("a page does not go on where the one before it ended")
+    return found, answer["visited"], last
 
 
 def _read_pending(entry: Reply) -> PendingEntry:
@@ -275,6 +297,7 @@ class _Opened(NamedTuple):
     retry: Reply
 
 
+@reading("open_scan.lua")
 def _read_observation(keys: GroupKeys, opened: _Opened) -> ScanObservation:
     moment = instant(opened.now_ms)
     return ScanObservation(
@@ -320,4 +343,4 @@ def _id_or_none(reply: Reply) -> EntryId | None:
 def _moment_or_none(reply: Reply) -> datetime | None:
     if not reply or not reply.isdigit() or int(reply) == 0:
         return None
-    return instant(min(int(reply), 253_370_764_800_000))
+    return instant(min(int(reply), LATEST_MS))

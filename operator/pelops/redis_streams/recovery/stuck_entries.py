@@ -11,6 +11,8 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import EntryVerdict, Suspect
 from pelops.errors import PelopsError, RetryBatchChanged
+from pelops.redis_core.commands import text_of
+from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.scripts import ScriptAnswer, ScriptCall, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -51,7 +53,7 @@ def ms_or_zero(moment: datetime | None) -> int:
 
 def read_stays(stays: Sequence[Reply]) -> tuple[tuple[EntryId, EntryVerdict], ...]:
     """What stayed where it is, and why."""
-    return tuple((parse_entry_id(one.id), EntryVerdict(one.verdict.decode())) for one in stays)
+    return tuple((parse_entry_id(one.id), EntryVerdict(text_of(one.verdict))) for one in stays)
 
 
 def raise_act_refusal(act: ScanContext, answer: ScriptAnswer) -> None:
@@ -117,9 +119,18 @@ async def recover_owner(
             yield batch
         if not batch.next:
             return
+        with reading("recover_entries.lua"):
+            _check_progress(start, batch.next)
         # Batches that move everything are asked for together: each takes the next entries.
         depth = DEPTH if batch.moved + batch.gone == act.batch else 1
         start = batch.next
+
+
+def _check_progress(start: str, following: str) -> None:
+    """Whoever goes on where the script says comes to an end."""
+    reached = EntryId.MIN if start == "-" else parse_entry_id(start.removeprefix("("))
+    if parse_entry_id(following.removeprefix("(")) < reached:
+        raise BadShape("a page does not go on where the one before it ended")
 
 
 async def recover_entries(  # noqa: PLR0913 - what is moved, and what may keep it
@@ -190,6 +201,7 @@ class _Done(NamedTuple):
     co_failed: bytes | None
 
 
+@reading("recover_entries.lua")
 def _read_recovered(
     act: ScanContext, order: RecoveryOrder, answer: Reply | PelopsError
 ) -> Recovered:
@@ -207,7 +219,7 @@ def _read_recovered(
         stays=read_stays(done.stays),
         suspects=tuple(_read_suspect(order.owner, one, moment) for one in done.answered),
         co_failed=instant(done.co_failed) if done.co_failed and done.co_failed.isdigit() else None,
-        next=done.next.decode(),
+        next=text_of(done.next),
     )
 
 

@@ -10,7 +10,8 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.recovery import FINISHED, PARALLEL, EntryVerdict, Offers, write_ids
 from pelops.policy.recovery.attempts import AttemptPlan, OwnerPlan, Settlement
 from pelops.policy.recovery.scan_interval import FIRST_PAUSE, LONGEST_PAUSE
-from pelops.redis_core.commands import Part
+from pelops.redis_core.commands import Part, text_of
+from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.scripts import ScriptAnswer, load_script
 from pelops.redis_core.server import Server
 from pelops.redis_streams.recovery.scan_calls import (
@@ -76,10 +77,17 @@ async def settle_suspects(
         one, unread = _part(await _settle_piece(server, act, plan, piece, reasons=some))
         done, plan = done.plus(one), plan.after(one.retry_batch)
         # Large bodies: as many as one script reads were settled, one at least.
+        with reading("settle_suspects.lua"):
+            _check_progress(piece, unread)
         again = [n for n, item in enumerate(left) if n >= size or item.entry_id in unread]
         left, locks = tuple(left[n] for n in again), tuple(locks[n] for n in again if locks)
         if not left:
             return done
+
+
+def _check_progress(piece: OwnerPlan, unread: set[EntryId]) -> None:
+    if piece.settlements and all(one.entry_id in unread for one in piece.settlements):
+        raise BadShape("none of the entries was settled, and one has to be")
 
 
 def _part(done: Settled) -> tuple[Settled, set[EntryId]]:
@@ -107,12 +115,13 @@ async def _settle_piece(
     )
     answer = _SETTLE.read(await server.run(call))
     raise_act_refusal(act, answer)
-    return Settled(
-        copied=answer["copied"],
-        dead=answer["dead"],
-        stays=read_stays(answer["stays"]),
-        retry_batch=decode_name(answer["retry_batch"]),
-    )
+    with reading("settle_suspects.lua"):
+        return Settled(
+            copied=answer["copied"],
+            dead=answer["dead"],
+            stays=read_stays(answer["stays"]),
+            retry_batch=decode_name(answer["retry_batch"]),
+        )
 
 
 async def offer_entries(
@@ -147,11 +156,12 @@ async def _offer_piece(
     )
     answer = _OFFER.read(await server.run(call))
     raise_act_refusal(act, answer)
-    return Settled(
-        copied=answer["offered"],
-        stays=read_stays(answer["stays"]),
-        retry_batch=decode_name(answer["retry_batch"]),
-    )
+    with reading("offer_entries.lua"):
+        return Settled(
+            copied=answer["offered"],
+            stays=read_stays(answer["stays"]),
+            retry_batch=decode_name(answer["retry_batch"]),
+        )
 
 
 async def are_delivered(server: Server, act: ScanContext, ids: Iterable[EntryId]) -> bool:
@@ -213,16 +223,26 @@ async def review_offers(server: Server, act: ScanContext, *, withdraws: bool) ->
         raise_refusal(act.keys, answer)
         some = _read(answer)
         found = some if found is None else found.plus(some)
-        start, end = answer["first"].decode(), answer["last"].decode()
+        with reading("review_offers.lua"):
+            start, end = _go_on(start, answer)
         if not start:
             return found
 
 
+def _go_on(start: str, answer: ScriptAnswer) -> tuple[str, str]:
+    """Where the next call begins and ends; it comes to an end, whatever the server says."""
+    following, end = text_of(answer["first"]), text_of(answer["last"])
+    if following and not int(start or 0) < int(following) <= int(end):
+        raise BadShape("a page does not go on where the one before it ended")
+    return following, end
+
+
+@reading("review_offers.lua")
 def _read(answer: ScriptAnswer) -> Offers:
     oldest, due, taken_at = answer["oldest_ms"], answer["due_ms"], answer["taken_ms"]
     return Offers(
         now=instant(answer["now_ms"]),
-        taken={one.trigger.decode(): one.entries for one in answer["taken"]},
+        taken={text_of(one.trigger): one.entries for one in answer["taken"]},
         untaken=answer["untaken"],
         oldest=instant(oldest) if oldest else None,
         due=instant(due) if due else None,

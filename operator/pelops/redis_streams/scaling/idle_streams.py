@@ -21,7 +21,6 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 
 from redis import exceptions
-from redis.asyncio.connection import Connection
 
 from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
@@ -35,8 +34,10 @@ from pelops.errors import (
 )
 from pelops.redis_core.errors import translate_failure, translate_reply
 from pelops.redis_core.masters import Masters, end_tasks
+from pelops.redis_core.replies.shapes import check_reply
+from pelops.redis_core.replies.wire import ANSWERS, limit_of
 from pelops.redis_core.server import Server, Topology
-from pelops.redis_core.transport import Reply
+from pelops.redis_core.transport import LocatedConnection, Reply
 
 log = logging.getLogger(__name__)
 
@@ -150,7 +151,7 @@ class Wait:
             raise RedisUnavailable("there is nothing to wait for")
         return await self._masters.locate(next(iter(streams)))
 
-    async def _ask_on(self, connection: Connection, node: Node) -> None:
+    async def _ask_on(self, connection: LocatedConnection, node: Node) -> None:
         clock = asyncio.get_running_loop().time
         looked_at = clock()
         while await self._has_any():
@@ -171,7 +172,7 @@ class Wait:
                 await asyncio.wait_for(self._changed.wait(), LINGER_S)
         return not self.is_empty
 
-    async def _ask(self, connection: Connection) -> None:
+    async def _ask(self, connection: LocatedConnection) -> None:
         self._changed.clear()
         self._newcomers.clear()
         block_ms = FIRST_BLOCK_MS
@@ -182,8 +183,9 @@ class Wait:
         self._is_waiting = True
         self._asks += 1
         try:
-            await _send(connection, ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams))
-            answer = await _read(connection)
+            asked: _Words = ("XREAD", "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams)
+            await _send(connection, asked)
+            answer = await _read(connection, asked)
         finally:
             self._is_waiting = False
         if isinstance(answer, Exception):
@@ -201,6 +203,8 @@ class Wait:
         return earliest
 
     def _take(self, name: bytes, entries: Reply) -> None:
+        if not entries:
+            return
         stream, found = name.decode("utf-8", "surrogateescape"), parse_entry_id(entries[0][0])
         waiting = [
             token
@@ -212,7 +216,7 @@ class Wait:
             self._report(token)
 
     async def _sift(
-        self, connection: Connection, earliest: Mapping[str, EntryId], refusal: Exception
+        self, connection: LocatedConnection, earliest: Mapping[str, EntryId], refusal: Exception
     ) -> None:
         """Leave out the streams for whose sake the server refused to wait on any.
 
@@ -224,9 +228,13 @@ class Wait:
         if isinstance(error, PermissionDenied) and error.command is not None:
             self._drop(earliest, error)  # XREAD itself is forbidden
             return
-        for stream, after in earliest.items():
-            await _send(connection, ("XREAD", "COUNT", 1, "STREAMS", stream, str(after)))
-        answers = {stream: await _read(connection) for stream in earliest}
+        asked = {
+            stream: ("XREAD", "COUNT", 1, "STREAMS", stream, str(after))
+            for stream, after in earliest.items()
+        }
+        for words in asked.values():
+            await _send(connection, words)
+        answers = {stream: await _read(connection, words) for stream, words in asked.items()}
         refused = [each for each, answer in answers.items() if isinstance(answer, Exception)]
         for answer in answers.values():
             for name, entries in () if isinstance(answer, Exception) else answer or ():
@@ -272,25 +280,31 @@ class Wait:
         return bool(await self._server.execute("CLIENT", "UNBLOCK", self._client_id, key=key))
 
 
-async def _ask_client_id(connection: Connection) -> int | None:
+async def _ask_client_id(connection: LocatedConnection) -> int | None:
     """The ID under which the connection can be unblocked; None when the ACL forbids that."""
-    await _send(connection, ("CLIENT", "ID"))
-    client_id = await _read(connection)
+    await _send(connection, _ASK_ID)
+    client_id = await _read(connection, _ASK_ID)
     if not isinstance(client_id, int):
         return None
-    await _send(connection, ("CLIENT", "UNBLOCK", client_id))
-    return client_id if isinstance(await _read(connection), int) else None
+    unblock = ("CLIENT", "UNBLOCK", client_id)
+    await _send(connection, unblock)
+    return client_id if isinstance(await _read(connection, unblock), int) else None
 
 
-async def _send(connection: Connection, words: tuple[str | int, ...]) -> None:
+_Words: TypeAlias = tuple[str | int, ...]
+_ASK_ID: Final[_Words] = ("CLIENT", "ID")
+
+
+async def _send(connection: LocatedConnection, words: _Words) -> None:
     await connection.send_packed_command(connection.pack_command(*words), check_health=False)
 
 
-async def _read(connection: Connection) -> Reply:
-    try:
-        return await connection.read_response()
-    except exceptions.ResponseError as refusal:
-        return refusal
+async def _read(connection: LocatedConnection, words: _Words) -> Reply:
+    """The reply to a command that was sent; raises InvalidReply for what is none."""
+    with ANSWERS.open() as account:
+        reply = await connection.receive(limit_of(words[0]), account)
+    check_reply(words, reply)
+    return reply
 
 
 STREAMS_PER_CONNECTION: Final = (

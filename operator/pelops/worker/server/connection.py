@@ -16,6 +16,7 @@ from redis.exceptions import ClusterDownError
 from pelops.domain.endpoint import Node, RedisEndpoint
 from pelops.errors import (
     AuthenticationFailed,
+    InvalidReply,
     NoSuchGroup,
     OutOfMemory,
     PelopsError,
@@ -69,7 +70,8 @@ class Whereabouts:
 
     async def _ask_cluster(self) -> Node:
         problems: list[str] = []
-        # The seed comes last: behind a Service it may be a node that is gone by now.
+        # The seed comes last: behind a Service it may be a node that is gone by now. The whole
+        # look-up has the time of a connection.
         for node in (*self._members, self._seed):
             try:
                 owner = self._learn(node, await self._slots_of(node))
@@ -259,7 +261,8 @@ def _is_elsewhere(reply: Reply) -> bool:
 def _asks_for_patience(reply: Reply) -> bool:
     """Whether it was refused, and the same is to be asked again, but not soon."""
     # Without memory the rest was done, and makes room.
-    return isinstance(reply, (RedisUnavailable, NoSuchGroup)) and not isinstance(reply, OutOfMemory)
+    asks = isinstance(reply, (RedisUnavailable, NoSuchGroup, InvalidReply))
+    return asks and not isinstance(reply, OutOfMemory)
 
 
 def _explained_one(error: PelopsError, former: PelopsError) -> PelopsError:

@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import NoSuchGroup, PelopsError, RedisError
+from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.transport import Reply
 from pelops.worker.server.acknowledgements import in_chunks
 from pelops.worker.server.adapter import Delivered, DeliverySource, RawEntry
@@ -21,6 +23,7 @@ from pelops.worker.settings import WorkerPlace
 
 _PAGE: Final = 500  # pending entries looked at in one turn: a third of a millisecond
 MAX_BYTES: Final = 256 * 1024  # of bodies that a script reads
+_LONGEST_CURSOR: Final = 64  # more is no place to go on from
 _BETWEEN_TURNS_S: Final = 0.02
 _PASSES_PER_LIMIT: Final = 3
 
@@ -67,7 +70,7 @@ class ClaimTurns:
             del self._at[key]  # the next pass tries again; a missing group is the read's to tell
             return []
         turn = worker_script("claim").read(reply)
-        if turn["next"]:
+        if turn["next"] and len(turn["next"]) <= _LONGEST_CURSOR:
             self._at[key] = turn["next"]
         else:
             del self._at[key]
@@ -112,11 +115,14 @@ class Streams:
         """Whether an offer would be read by the others, as far as is known."""
         return self._offer_stream not in self._missing_until
 
-    def learn_missing(self, refusal: str) -> bool:
-        """Note the stream that NOGROUP names; False when the group itself is what is missing."""
+    def learn_missing(self, refusal: str, asked: Collection[object]) -> bool:
+        """Note the stream that NOGROUP names; False when the group itself is what is missing.
+
+        Of those that were `asked` for only, so that to ask anew without it comes to an end.
+        """
         named = _NAMED.search(refusal)
         key = named[1].encode("utf-8", "surrogateescape") if named else b""
-        if key not in self._optional:
+        if key not in self._optional or key not in asked:
             return False
         self._missing_until[key] = self._now() + _LOOK_AGAIN_S
         return True
@@ -182,7 +188,7 @@ class Reading:
             self._turns.finish()
         reply = replies[-1]
         if isinstance(reply, PelopsError):
-            self._learn(reply, found)
+            self._learn(reply, found, asked.commands[-1])
         else:
             self._sort(reply or (), found)
         return found
@@ -194,8 +200,9 @@ class Reading:
         head = ("XREADGROUP", "GROUP", self._names.group, self._names.me, "COUNT", count)
         return (*head, *block, *claim, "STREAMS", *keys, *(b">",) * len(keys))
 
-    def _learn(self, refusal: PelopsError, found: Answer) -> None:
-        if isinstance(refusal, NoSuchGroup) and self.streams.learn_missing(str(refusal)):
+    def _learn(self, refusal: PelopsError, found: Answer, asked: Parts) -> None:
+        is_missing = isinstance(refusal, NoSuchGroup)
+        if is_missing and self.streams.learn_missing(str(refusal), asked):
             found.again = True
         elif self.knows_claim and _is_about_syntax(refusal):
             self.knows_claim = False
@@ -240,6 +247,12 @@ _START: Final = b"0-0"
 _Pending = Sequence[Any]  # ID, consumer, idle time in ms, deliveries
 
 
+@reading("XPENDING")
+def _check_progress(after: bytes, pending: Sequence[_Pending]) -> None:
+    if parse_entry_id(pending[-1][0]) <= parse_entry_id(after):
+        raise BadShape("a page does not go on where the one before it ended")
+
+
 class HistoryReader:
     """Reads page after page, and says that this worker has what it read."""
 
@@ -255,6 +268,7 @@ class HistoryReader:
         at = dict(after)
         while listed := await self._list(at, count):
             for key, pending in listed.items():
+                _check_progress(at.get(key, _START), pending)
                 at[key] = pending[-1][0]
             pages = await self._read(listed, skip)
             kept = [page for page in pages if await self._settle(page)]
@@ -281,7 +295,8 @@ class HistoryReader:
         keys = self._streams.with_entries()
         replies = await self._wire.ask([self._listing(key, at, count) for key in keys])
         for reply in replies:
-            if isinstance(reply, NoSuchGroup) and self._streams.learn_missing(str(reply)):
+            is_missing = isinstance(reply, NoSuchGroup)
+            if is_missing and self._streams.learn_missing(str(reply), keys):
                 self._wire.forgive()
                 return await self._list(at, count)
             if isinstance(reply, PelopsError):

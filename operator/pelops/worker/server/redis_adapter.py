@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from pelops.errors import (
@@ -14,6 +14,7 @@ from pelops.errors import (
     UnsupportedServer,
 )
 from pelops.redis_core.commands import text_of
+from pelops.redis_core.replies.shapes import number, reading
 from pelops.redis_core.scripts import ScriptAnswer
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, Reply
@@ -156,7 +157,8 @@ class RedisAdapter:
         for reply in replies:
             if isinstance(reply, PelopsError):
                 raise reply
-        return sum(replies)
+        with reading("release.lua"):
+            return _sum(replies)
 
     async def leave(self) -> bool:
         """Remove this worker's consumer if it owns nothing; whether it is gone."""
@@ -172,7 +174,9 @@ class RedisAdapter:
         script, names = worker_script("begin"), self._names
         reply = await wire.ask_one(command_of(script.call(names, me=names.me)))
         answer = script.read(reply)
-        boot = Boot(now_ms=int(answer["now_ms"]), left=frozenset((answer["left"] or b"").split()))
+        with reading("begin.lua"):
+            left = frozenset((answer["left"] or b"").split())
+            boot = Boot(now_ms=int(answer["now_ms"]), left=left)
         self._name.begin(boot)
         return boot
 
@@ -229,7 +233,8 @@ class RedisAdapter:
             replies = await wire.ask(answer.offers)
         except PelopsError:
             return answer.delivered  # what was read counts; the next scan offers the rest again
-        taken = [reply for reply in replies if isinstance(reply, list) and reply]
+        read = worker_script("take_over").read
+        taken = [read(reply)["taken"] for reply in replies if isinstance(reply, list) and reply]
         stream = self._names.stream
         return [
             *answer.delivered,
@@ -259,3 +264,9 @@ class RedisAdapter:
             raise self._refusals.wrong_type(text_of(answer["key"]), text_of(answer["type"]))
         if answer.verdict == "no-permission":
             raise self._refusals.denied(text_of(answer["command"]), text_of(answer["key"]))
+
+
+def _sum(counts: Sequence[Reply]) -> int:
+    for count in counts:
+        number(count)
+    return sum(counts)

@@ -48,13 +48,13 @@ class Refusals:
 
     def explain(self, error: PelopsError, command: Parts, found: Sequence[Reply]) -> PelopsError:
         """The same error, telling what it is about; `found` is what the probes answered."""
-        wrong, place = found or ([], 0)
+        wrong, place = found if len(found) == 2 else ([], 0)
         if isinstance(error, WrongType):
             return self.wrong_type(*_two(wrong, default=(_report_keys(command), "another type")))
         if isinstance(error, PermissionDenied) and error.command:
             return self.denied(error.command, error.key)
         if isinstance(error, PermissionDenied):
-            if isinstance(place, int) and place > 0:
+            if isinstance(place, int) and 0 < place <= len(self.needs):
                 need = self.needs[place - 1]
                 return self.denied(need.command, need.named_key)
             return self.denied(str(command[0]).lower(), _report_keys(command))
@@ -80,10 +80,10 @@ def is_vague(reply: Reply) -> bool:
 
 
 def _two(found: Reply, default: tuple[str, str]) -> tuple[str, str]:
-    if not isinstance(found, list) or len(found) != 2:
+    is_pair = isinstance(found, list) and len(found) == 2
+    if not is_pair or not all(isinstance(part, bytes) for part in found):
         return default
-    first, second = (part.decode("utf-8", "replace") for part in found)
-    return first, second
+    return text_of(found[0]), text_of(found[1])
 
 
 def _report_keys(command: Parts) -> str:

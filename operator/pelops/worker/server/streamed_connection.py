@@ -13,12 +13,15 @@ from typing import Any, Final, cast
 
 import hiredis
 from redis import exceptions
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
 from redis.exceptions import ConnectionError as LostConnection
 
 from pelops.domain.backoff import backoff_s
 from pelops.domain.endpoint import Node
-from pelops.errors import PelopsError
+from pelops.errors import InvalidReply, PelopsError
 from pelops.redis_core.errors import translate_failure
+from pelops.redis_core.replies.shapes import check_reply
+from pelops.redis_core.replies.wire import PACE, BoundedReader, ReplyLimit, limit_of
 from pelops.redis_core.transport import (
     ANSWER_TIMEOUT_S,
     CONNECT_TIMEOUT_S,
@@ -29,7 +32,6 @@ from pelops.redis_core.transport import (
 )
 from pelops.worker.server.script_commands import Parts
 
-_MORE: Final = object()  # of the reply is to come
 _pack = cast("Callable[[Parts], bytes]", hiredis.pack_command)  # its stub knows tuples of one
 
 
@@ -66,6 +68,8 @@ class StreamedConnection(LocatedConnection):
         when it is silent for longer, or when the connection ends before the last reply.
         """
         assert self._replies is not None and self._writer is not None
+        limit = max((limit_of(command[0]) for command in commands), key=lambda one: one.bytes)
+        self._replies.bound(limit)
         answered = self._replies.expect(len(commands), wait_s, patience_s)
         self._writer.transport.write(b"".join(map(_pack, commands)))
         try:
@@ -79,19 +83,25 @@ class Replies(asyncio.Protocol):
 
     def __init__(self, parse_error: Callable[[str], Exception]) -> None:
         self.is_over = False  # nothing more can be expected
-        self._parser: Any = hiredis.Reader(replyError=parse_error, notEnoughData=_MORE)
+        self._parser = BoundedReader(parse_error)
         self._found: list[Reply] = []
         self._expected = 0
         self._answered: asyncio.Future[list[Reply]] | None = None
         self._loop = asyncio.get_running_loop()
+        self._heard_bytes = 0  # since then
         self._heard_s = 0.0  # when the server said something last, or need not have before
         self._patience_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
+
+    def bound(self, limit: ReplyLimit) -> None:
+        """What each of the next replies may have."""
+        self._parser.expect(limit)
 
     def expect(self, count: int, wait_s: float, patience_s: float) -> asyncio.Future[list[Reply]]:
         """The next `count` replies, once the last of them is there."""
         self._found, self._expected = [], count
         self._heard_s, self._patience_s = self._loop.time() + wait_s, patience_s
+        self._heard_bytes = 0
         self._timer = self._loop.call_at(self._heard_s + patience_s, self._lose_patience)
         self._answered = self._loop.create_future()
         return self._answered
@@ -103,17 +113,19 @@ class Replies(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Called by the event loop."""
-        self._heard_s = max(self._heard_s, self._loop.time())
         parser, found = self._parser, self._found
-        parser.feed(data)
+        self._heard_bytes += len(data)
+        before = len(found)
         try:
-            reply = parser.gets()
-            while reply is not _MORE:
+            parser.feed(data)
+            while (reply := parser.gets()) is not NOT_ENOUGH_DATA:
                 found.append(reply)
-                reply = parser.gets()
-        except hiredis.ProtocolError as error:
-            self._end(LostConnection(f"Redis does not speak its protocol: {error}"))
+        except exceptions.InvalidResponse as error:
+            self._end(error)
             return
+        if len(found) > before or self._heard_bytes >= PACE:
+            # A few bytes now and then are no sign of an answer that comes to its end.
+            self._heard_s, self._heard_bytes = max(self._heard_s, self._loop.time()), 0
         if len(found) > self._expected:
             self._end(LostConnection("Redis said more than it was asked"))
         elif len(found) == self._expected and self._answered and not self._answered.done():
@@ -176,7 +188,8 @@ class Link:
             if not connection.is_usable:
                 await self._connect()
             try:
-                return await connection.ask(commands, wait_s=wait_s, patience_s=self._patience_s)
+                replies = await connection.ask(commands, wait_s=wait_s, patience_s=self._patience_s)
+                return await self._check(commands, replies)
             except (exceptions.RedisError, OSError) as error:
                 self._failures += 1
                 await self.drop()
@@ -186,6 +199,15 @@ class Link:
             except BaseException:
                 await self.drop()
                 raise
+
+    async def _check(self, commands: Sequence[Parts], replies: list[Reply]) -> list[Reply]:
+        for at, (command, reply) in enumerate(zip(commands, replies, strict=True)):
+            try:
+                check_reply(command, reply)
+            except InvalidReply as error:
+                replies[at] = error
+                await self.drop()
+        return replies
 
     def refused(self) -> None:
         """What was asked is to be asked again: after a pause."""

@@ -1,0 +1,386 @@
+"""What a reply has to be, by the command that it answers. What is not raises InvalidReply.
+
+The errors say which command and what is wrong, and never what the server wrote: whoever reads a
+status must not learn by it what some other server says to a stranger.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ContextDecorator
+from itertools import chain
+from types import TracebackType
+from typing import Any, Final, TypeAlias
+
+from redis.exceptions import NoScriptError
+
+from pelops.errors import InvalidReply
+from pelops.redis_core.commands import Part
+
+Check: TypeAlias = Callable[[Any], None]  # raises BadShape
+_Parts: TypeAlias = Sequence[Part]
+
+LARGEST: Final = 2**63 - 1
+LATEST_MS: Final = 32_503_680_000_000  # the year 3000: what is added to it is still a date
+_LARGEST_PART: Final = 2**64 - 1
+_ID: Final = re.compile(rb"\d{1,20}-\d{1,20}")
+_IDS: Final = re.compile(rb"(?:\d{1,19}-\d{1,19},)*")
+_DIGITS: Final = re.compile(rb"\d{1,19}")
+# What goes wrong where a reply is read that is not what it has to be.
+_MISREAD: Final = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+
+
+class BadShape(ValueError):
+    """What is wrong with a reply, in words of our own."""
+
+
+def invalid(command: str, what: str) -> InvalidReply:
+    """The error for a reply to this command."""
+    return InvalidReply(f"Redis answers {command} with what is no valid reply: {what}")
+
+
+class reading(ContextDecorator):  # noqa: N801 - a context manager, also for whole functions
+    """Turns whatever goes wrong where a reply to `command` is read into InvalidReply."""
+
+    def __init__(self, command: str) -> None:
+        self._command = command
+
+    def __enter__(self) -> None:
+        """Nothing is to be prepared."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, BadShape):
+            raise invalid(self._command, str(error)) from None
+        if isinstance(error, _MISREAD):
+            # Not its own words, nor as a cause: they quote the server.
+            raise invalid(self._command, "a part of it is not what it has to be") from None
+
+
+def text(part: Any) -> None:
+    """Bytes."""
+    if type(part) is not bytes:
+        raise BadShape("a text is missing")
+
+
+def number(part: Any) -> None:
+    """A number that is not negative."""
+    if type(part) is not int or not 0 <= part <= LARGEST:
+        raise BadShape("a number is missing, or out of range")
+
+
+def signed(part: Any) -> None:
+    """A number that may be negative."""
+    if type(part) is not int or abs(part) > LARGEST:
+        raise BadShape("a number is missing, or out of range")
+
+
+def milliseconds(part: Any) -> None:
+    """A time, or how long ago; -1 is never."""
+    if type(part) is not int or not -1 <= part <= LATEST_MS:
+        raise BadShape("a time is missing, or out of range")
+
+
+def digits(part: Any) -> None:
+    """A number written out."""
+    if type(part) is not bytes or not _DIGITS.fullmatch(part):
+        raise BadShape("the digits of a number are missing")
+
+
+def entry_id(part: Any) -> None:
+    """The ID of an entry."""
+    if type(part) is not bytes or not _ID.fullmatch(part):
+        raise BadShape("an entry ID is missing")
+    if len(part) >= 20 and any(int(half) > _LARGEST_PART for half in part.split(b"-")):
+        raise BadShape("an entry ID is out of range")
+
+
+def optional(check: Check) -> Check:
+    """As the check, or nothing."""
+
+    def checked(part: Any) -> None:
+        if part is not None:
+            check(part)
+
+    return checked
+
+
+def list_of(check: Check) -> Check:
+    """A list of these."""
+
+    def checked(part: Any) -> None:
+        for one in _list(part):
+            check(one)
+
+    return checked
+
+
+def row_of(*checks: Check) -> Check:
+    """A list of exactly these."""
+
+    def checked(part: Any) -> None:
+        if len(_list(part)) != len(checks):
+            raise BadShape("a list has not as many parts as it has to have")
+        for check, one in zip(checks, part, strict=True):
+            check(one)
+
+    return checked
+
+
+def map_of(needed: Mapping[bytes, Check], known: Mapping[bytes, Check] | None = None) -> Check:
+    """Names and values in turn; some are needed, others have to fit if they are there."""
+    checks = {**(known or {}), **needed}
+
+    def checked(part: Any) -> None:
+        names = _list(part)[::2]
+        if len(part) % 2 or set(map(type, names)) - {bytes} or not all(map(bytes.isascii, names)):
+            raise BadShape("names and values do not come in turn")
+        found = dict(zip(names, part[1::2], strict=True))
+        if not found.keys() >= needed.keys():
+            raise BadShape("a value is missing")
+        for name in checks.keys() & found.keys():
+            checks[name](found[name])
+
+    return checked
+
+
+def _list(part: Any) -> list[Any]:
+    if type(part) is not list:
+        raise BadShape("a list is missing")
+    return part
+
+
+def _time(part: Any) -> None:
+    row_of(digits, digits)(part)
+    if int(part[0]) > LATEST_MS // 1000:
+        raise BadShape("a time is out of range")
+
+
+def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = frozenset({2})) -> None:
+    """Entries as XRANGE has them: an ID, and a flat list of names and values, or nothing.
+
+    With a width of 4 also how long they have been idle, and how often they were delivered.
+    """
+    # All of a page at once, by functions that are loops in C: pages are the bulk of all replies.
+    page = _list(part)
+    if not page:
+        return
+    if most is not None and len(page) > most:
+        raise BadShape("there are more entries than were asked for")
+    if set(map(type, page)) != {list} or len(found := set(map(len, page))) != 1:
+        raise BadShape("an entry has another number of parts")
+    if not found <= widths:
+        raise BadShape("an entry has another number of parts")
+    ids, bodies, *others = zip(*page, strict=True)
+    _check_ids(ids)
+    _check_bodies(bodies)
+    for one in chain.from_iterable(others):
+        signed(one)
+
+
+def _check_ids(ids: Sequence[Any]) -> None:
+    if set(map(type, ids)) != {bytes}:
+        raise BadShape("an entry ID is missing")
+    if not _IDS.fullmatch(b",".join((*ids, b""))):
+        for one in ids:
+            entry_id(one)
+
+
+def _check_bodies(bodies: Sequence[Any]) -> None:
+    there = [body for body in bodies if body is not None]
+    if set(map(type, there)) - {list}:
+        raise BadShape("the fields of an entry are missing")
+    if any(size % 2 for size in map(len, there)):
+        raise BadShape("a field of an entry has no value")
+    if set(map(type, chain.from_iterable(there))) - {bytes}:
+        raise BadShape("a field of an entry is no text")
+
+
+_IDLE: Final = {b"idle": milliseconds}
+_GROUP: Final = map_of(
+    {b"name": text, b"consumers": number, b"pending": number, b"last-delivered-id": entry_id},
+    {b"entries-read": optional(number), b"lag": optional(number)},
+)
+_CONSUMER: Final = map_of(
+    {b"name": text, b"pending": number, b"idle": milliseconds}, {b"inactive": milliseconds}
+)
+_ONE: Final = optional(lambda entry: entries([entry]))
+_STREAM: Final = map_of(
+    {
+        b"length": number,
+        b"last-generated-id": entry_id,
+        b"groups": number,
+        b"first-entry": _ONE,
+        b"last-entry": _ONE,
+    },
+    {b"entries-added": number, b"max-deleted-entry-id": entry_id},
+)
+_PENDING: Final = list_of(row_of(entry_id, text, milliseconds, number))
+
+
+def _state_or_number(part: Any) -> None:
+    if type(part) is not bytes:
+        number(part)
+
+
+def _acknowledged(part: Any) -> None:
+    if type(part) is list:
+        list_of(signed)(part)
+    else:
+        number(part)
+
+
+_SHAPES: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(
+        ("HSET", "HDEL", "HLEN", "XACK", "XLEN", "XDEL", "XTRIM", "EXISTS", "UNLINK"), number
+    ),
+    **dict.fromkeys(("CLIENT ID", "CLIENT UNBLOCK"), number),
+    **dict.fromkeys(("PTTL", "HINCRBY"), signed),
+    **dict.fromkeys(("HGET", "GET"), optional(text)),
+    **dict.fromkeys(("INFO", "TYPE", "PING", "ASKING", "READONLY"), text),
+    "TIME": _time,
+    "XADD": entry_id,
+    "XACKDEL": _acknowledged,
+    "XINFO STREAM": _STREAM,
+    "XINFO GROUPS": list_of(_GROUP),
+    "XINFO CONSUMERS": list_of(_CONSUMER),
+    "XGROUP CREATE": _state_or_number,
+    "XGROUP SETID": _state_or_number,
+    "SCAN": row_of(digits, list_of(text)),
+    "CONFIG GET": list_of(text),
+}
+_SUBCOMMANDS: Final = frozenset({"XINFO", "XGROUP", "CLIENT", "CONFIG", "CLUSTER", "SENTINEL"})
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+_READ_WIDTHS: Final = frozenset({2, 4})
+
+
+def name_of(parts: _Parts) -> str:
+    """A command without its arguments, as messages name it."""
+    first = str(parts[0]).upper()
+    return f"{first} {str(parts[1]).upper()}" if first in _SUBCOMMANDS else first
+
+
+def check_reply(parts: _Parts, reply: Any) -> None:
+    """Raise InvalidReply for a reply that is not what this command is answered with.
+
+    A refusal is none of its concern, but for one that only a script can meet; nor is what a
+    script answers: that its header declares.
+    """
+    name = name_of(parts)
+    if isinstance(reply, NoScriptError) and name not in _SCRIPTS:
+        raise invalid(name, "it is no script that could be missing")
+    if isinstance(reply, Exception):
+        return
+    with reading(name):
+        if name in _SHAPES:
+            _SHAPES[name](reply)
+        elif name in _ASKED_SHAPES:
+            _ASKED_SHAPES[name](parts, reply)
+
+
+def _check_page(parts: _Parts, reply: Any) -> None:
+    entries(reply, most=_asked(parts))
+
+
+def _check_values(parts: _Parts, reply: Any) -> None:
+    list_of(optional(text))(reply)
+    if len(reply) != len(parts) - 2:
+        raise BadShape("there are not as many values as were asked for")
+
+
+def _check_pending(parts: _Parts, reply: Any) -> None:
+    _PENDING(reply)
+    if len(reply) > int(parts[7 if parts[3] == "IDLE" else 5]):
+        raise BadShape("there are more entries than were asked for")
+
+
+def _asked(parts: _Parts) -> int:
+    """How many entries a read may bring."""
+    if len(parts) > 5:
+        return int(parts[5])
+    return 1 if parts[2] == parts[3] else int(LARGEST)
+
+
+def _check_streams(parts: _Parts, reply: Any) -> None:
+    if reply is None:
+        return
+    options = 4 if parts[0] == "XREADGROUP" else 1  # behind the names of group and consumer
+    keys = parts.index("STREAMS", options) + 1
+    is_counted = "COUNT" in parts[options:keys]
+    most = int(parts[parts.index("COUNT", options) + 1]) if is_counted else None
+    named = parts[keys:]
+    asked = named[: len(named) // 2]
+    if len(_list(reply)) > len(asked):
+        raise BadShape("there are more streams than were asked for")
+    for pair in reply:
+        if len(_list(pair)) != 2 or type(pair[0]) is not bytes:
+            raise BadShape("a stream is missing")
+        if pair[0] not in asked and pair[0].decode() not in asked:
+            raise BadShape("a stream was not asked for")
+        entries(pair[1], most=most, widths=_READ_WIDTHS)
+
+
+# Where the shape depends on what was asked for.
+_ASKED_SHAPES: Final[Mapping[str, Callable[[_Parts, Any], None]]] = {
+    **dict.fromkeys(("XREAD", "XREADGROUP"), _check_streams),
+    **dict.fromkeys(("XRANGE", "XREVRANGE"), _check_page),
+    "HMGET": _check_values,
+    "XPENDING": _check_pending,
+}
+
+
+# Parts of what scripts answer, by the names that their headers have for them. Others are texts or
+# nothing, or what the adapter reads under `reading`.
+_NUMBERS: Final = frozenset(
+    {
+        *("consumers", "copied", "copies", "count", "dead", "dead_letters", "deliveries"),
+        *("entries", "groups", "length", "letters", "marks", "more", "moved", "offered", "offers"),
+        *("pending", "records", "removed", "repeated", "retries", "stayed", "untaken", "visited"),
+        *("charged", "done.gone"),
+    }
+)
+_OPTIONAL_NUMBERS: Final = frozenset({"added", "lag", "entries_read", "holding"})
+_TIMES: Final = frozenset({"idle_ms", "inactive_ms", "newest_ms", "others_ms"})
+_IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id"})
+_OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted"})
+
+
+def _id_or_empty(part: Any) -> None:
+    if part != b"":
+        entry_id(part)
+
+
+_FIELD_CHECKS: Final[Mapping[str, Check]] = {
+    **dict.fromkeys(_NUMBERS, number),
+    **dict.fromkeys(_OPTIONAL_NUMBERS, optional(number)),
+    **dict.fromkeys(_TIMES, milliseconds),
+    **dict.fromkeys(_IDS_OF, entry_id),
+    **dict.fromkeys(_OPTIONAL_IDS, optional(_id_or_empty)),
+    "time": _time,
+    "types": list_of(text),
+    "fields": list_of(optional(text)),
+    "values": list_of(optional(text)),
+    **dict.fromkeys(("lost", "gone", "ids"), list_of(entry_id)),
+    "found": list_of(text),
+    "left": optional(text),
+    "taken": lambda part: entries(part, widths=frozenset({4})),
+    "recorded.lost": text,
+    "repaired.lag": text,
+    "would-duplicate.groups": text,
+}
+
+
+def check_of_field(name: str, verdict: str = "") -> Check:
+    """What a part of a script's answer has to be."""
+    return _FIELD_CHECKS.get(f"{verdict}.{name}") or _FIELD_CHECKS.get(name, _any)
+
+
+def _any(part: Any) -> None:
+    """Read by the adapter."""

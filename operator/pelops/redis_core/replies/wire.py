@@ -1,0 +1,301 @@
+"""Replies read from a connection with limits on their bytes, depth and elements.
+
+hiredis has no limits of its own that would help: it makes room for as many elements as the first
+line of an array says, which a server can say in ten bytes. So what is fed to it is looked at
+before. Only lines of large arrays are of interest, and hiredis itself tells whether something that
+looks like one is inside of a text: then it still waits for the rest of that text.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import hiredis
+from redis import exceptions
+
+# redis-py's own parsers, whose reader is replaced: they are in no public module.
+from redis._parsers import _AsyncHiredisParser, _HiredisParser
+from redis._parsers.hiredis import NOT_ENOUGH_DATA
+
+from pelops.domain.naming import SLOTS
+from pelops.redis_core.commands import Part
+
+MIB: Final = 1024 * 1024
+SMALL: Final = MIB  # bytes; no reply that holds no entries is as large
+DEPTH: Final = 8  # lists within lists
+PACE: Final = 4096  # bytes by which an answer has to grow within each time-out
+_ERRORS: Final = 1000  # in one reply
+# Where a piece begins, or behind the end of a line: a search for the end of a line is much quicker.
+_LARGE_FIRST: Final = re.compile(rb"[*~>%|](\d{4,})")
+_LARGE: Final = re.compile(rb"\n[*~>%|](\d{4,})")
+_CUT: Final = re.compile(rb"[*~>%|]\d{0,11}\Z")
+_PLAIN: Final = frozenset({bytes, int, type(None)})
+
+
+class UnboundedReply(exceptions.InvalidResponse):
+    """A reply that has more bytes, depth or elements than it may, or that is no RESP2."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyLimit:
+    """What one reply may have."""
+
+    bytes: int = SMALL
+    elements: int = 100_000  # of all arrays with a thousand or more
+
+
+# Entries of any size: as many as were asked for, and Redis takes no value over 512 MB.
+_ENTRIES: Final = ReplyLimit(256 * MIB, 1_000_000)
+_WITH_ENTRIES: Final = frozenset({"XRANGE", "XREVRANGE", "XREADGROUP", "XREAD"})
+_SCRIPTS: Final = frozenset({"EVAL", "EVALSHA"})
+# The operator's scripts answer numbers, names and IDs, and no bodies of entries.
+WITHOUT_BODIES: Final = ReplyLimit(8 * MIB)
+# Of a worker's scripts some answer entries, of which each call reads a bounded number of bytes,
+# or one entry of any size.
+_SCRIPT: Final = ReplyLimit(256 * MIB)
+_LIMIT: Final = ReplyLimit()
+
+
+def limit_of(name: Part) -> ReplyLimit:
+    """What the reply to a command of this name may have."""
+    if name in _WITH_ENTRIES:
+        return _ENTRIES
+    return _SCRIPT if name in _SCRIPTS else _LIMIT
+
+
+class ByteAccount:
+    """The bytes of what is read together, drawn from what all of the process may hold."""
+
+    def __init__(self, budget: ReplyBudget) -> None:
+        self._budget = budget
+        self._taken = 0
+
+    def take(self, count: int) -> None:
+        """So many bytes more have come; raises UnboundedReply when they are too many."""
+        self._taken += count
+        if self._taken > _TOGETHER:
+            raise UnboundedReply(f"its replies have more than {_TOGETHER} bytes together")
+        self._budget.held += count
+        if self._taken > _FREE and self._budget.held > self._budget.most:
+            raise UnboundedReply(
+                f"its replies are large, and {self._budget.most} bytes of replies are being read "
+                "by this process already"
+            )
+
+    def __enter__(self) -> ByteAccount:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.held -= self._taken
+        self._taken = 0
+
+
+class ReplyBudget:
+    """How many bytes of replies a process may hold; what is small is free of it.
+
+    So that servers that answer much are refused, and never those that answer little.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.held = 0
+
+    def open(self) -> ByteAccount:
+        """An account for commands that are sent together."""
+        return ByteAccount(self)
+
+
+_TOGETHER: Final = 16 * MIB
+_FREE: Final = 64 * 1024
+ANSWERS: Final = ReplyBudget(16 * MIB)  # Python needs up to 18 times as much memory
+
+
+class BoundedReader:
+    """hiredis' reader with limits; used as redis-py's parsers use that one.
+
+    Raises UnboundedReply, also for what is no reply at all; then the connection has to end.
+    """
+
+    def __init__(self, parse_error: Callable[[str], Exception]) -> None:
+        self.limit = _LIMIT
+        self.account: ByteAccount | None = None
+        self.received = 0  # bytes in all
+        self._parse_error = parse_error
+        self._inner: Any = hiredis.Reader(
+            protocolError=_no_resp, replyError=self._read_error, notEnoughData=NOT_ENOUGH_DATA
+        )
+        self._ready: deque[Any] = deque()
+        self._held = b""  # the end of a piece, which may be the beginning of a large array
+        self._began()
+
+    def expect(self, limit: ReplyLimit, account: ByteAccount | None = None) -> None:
+        """The next reply may have so much; its bytes are drawn from an account."""
+        self.limit, self.account = limit, account
+
+    def feed(self, data: Any, offset: int = 0, length: int = -1) -> None:
+        """Take what has come."""
+        some = bytes(data if length < 0 else memoryview(data)[offset : offset + length])
+        self._bytes += len(some)
+        self.received += len(some)
+        if self.account is not None:
+            self.account.take(len(some))
+        whole, self._held = self._held + some, b""
+        cut = _CUT.search(whole, max(0, len(whole) - 12))
+        if cut is not None:
+            whole, self._held = whole[: cut.start()], cut[0]
+        first = _LARGE_FIRST.match(whole)
+        if first is not None:
+            self._count_if_begins(first[1])
+        at = 0
+        for found in _LARGE.finditer(whole):
+            self._take(whole[at : found.start() + 1])
+            at = found.start() + 1
+            self._count_if_begins(found[1])
+        self._take(whole[at:] if at else whole)
+        if self._bytes > self.limit.bytes:
+            raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
+
+    def gets(self, _decodes: bool = False) -> Any:
+        """The next reply, or `NOT_ENOUGH_DATA`."""
+        return self._ready.popleft() if self._ready else NOT_ENOUGH_DATA
+
+    def has_data(self) -> bool:
+        """Whether anything has come that was not taken by `gets`."""
+        return bool(self._ready or self._held or self._bytes)
+
+    def _take(self, some: bytes) -> None:
+        if not some:
+            return
+        self._inner.feed(some)
+        while (reply := self._next()) is not NOT_ENOUGH_DATA:
+            self._ready.append(reply)
+            self._began()
+            if self._inner.has_data():
+                self._bytes = 1  # of the next one some are there
+
+    def _next(self) -> Any:
+        try:
+            reply = self._inner.gets()
+        except (TypeError, ValueError, LookupError, MemoryError, RecursionError) as error:
+            # A map whose keys are lists, or an array that fits into no memory.
+            raise UnboundedReply("its reply cannot be held") from error
+        kind = type(reply)
+        is_known = kind is list or kind in _PLAIN or reply is NOT_ENOUGH_DATA
+        if not is_known and not isinstance(reply, Exception):
+            raise UnboundedReply("its reply is none of RESP2")
+        return reply
+
+    def _began(self) -> None:
+        self._bytes = self._elements = self._errors = 0
+
+    def _count_if_begins(self, digits: bytes) -> None:
+        if self._inner.has_data():
+            return  # it is inside of a text that is not there as a whole
+        self._elements += int(digits) if len(digits) < 12 else 10**12
+        if self._elements > self.limit.elements:
+            raise UnboundedReply(f"its reply has more than {self.limit.elements} elements")
+
+    def _read_error(self, text: str) -> Exception:
+        self._errors += 1
+        if self._errors > _ERRORS:
+            raise UnboundedReply("its reply holds too many errors")
+        try:
+            error = self._parse_error(text[:_LONGEST_ERROR])
+        except Exception:
+            # MOVED and ASK without a slot or an address, in redis-py's own reading.
+            raise UnboundedReply("its refusal cannot be understood") from None
+        if isinstance(error, exceptions.AskError) and not _is_redirect(error):
+            raise UnboundedReply("it sends to what is no slot or no address")
+        return error
+
+
+_LONGEST_ERROR: Final = 1000  # characters
+
+
+def _is_redirect(error: exceptions.AskError) -> bool:
+    return is_slot(error.slot_id) and is_host_or_own(error.host) and 0 < error.port <= 65_535
+
+
+def is_slot(number: Any) -> bool:
+    """Whether it is a slot of a cluster."""
+    return type(number) is int and 0 <= number < SLOTS
+
+
+def is_host_or_own(host: str) -> bool:
+    """Whether it can be the name or address of a host, or stands for the one that answered."""
+    return host in {"", "?"} or bool(_HOST.fullmatch(host))
+
+
+_HOST: Final = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
+
+
+def _no_resp(_: str) -> Exception:
+    # Not what hiredis says of it, which quotes the server.
+    return UnboundedReply("it does not speak the Redis protocol")
+
+
+def check_depth(reply: Any) -> None:
+    """Raise UnboundedReply for lists too deep, and for what RESP2 has not."""
+    level = [reply]
+    for _ in range(DEPTH + 1):
+        below: list[Any] = []
+        for one in level:
+            kind = type(one)
+            if kind is list:
+                below += one
+            elif kind not in _PLAIN and not isinstance(one, Exception):
+                raise UnboundedReply("its reply is none of RESP2")
+        if not below:
+            return
+        level = below
+    raise UnboundedReply(f"its reply has lists within lists, more than {DEPTH} deep")
+
+
+class AsyncBoundedParser(_AsyncHiredisParser):
+    """redis-py's parser for asyncio, with limits."""
+
+    def on_connect(self, connection: Any) -> None:
+        """Begin a connection."""
+        super().on_connect(connection)  # type: ignore[no-untyped-call]
+        self._reader: Any = BoundedReader(self.parse_error)
+
+    @property
+    def reader(self) -> BoundedReader:
+        """What reads this connection."""
+        assert isinstance(self._reader, BoundedReader)
+        return self._reader
+
+
+class BoundedParser(_HiredisParser):
+    """redis-py's parser for blocking connections, with limits."""
+
+    _began_s = 0.0
+    _received = 0
+
+    def on_connect(self, connection: Any, **_: Any) -> None:
+        """Begin a connection."""
+        super().on_connect(connection)  # type: ignore[no-untyped-call]
+        self._reader: Any = BoundedReader(self.parse_error)
+        self._began_s, self._received = time.monotonic(), 0
+
+    def expect(self, limit: ReplyLimit) -> None:
+        """The next reply may have so much, and comes from now on."""
+        if self._reader is not None:
+            self._reader.limit = limit
+        self._began_s, self._received = time.monotonic(), 0
+
+    def read_from_socket(self, *args: Any, **settings: Any) -> bool:
+        """As the parser's own, and a reply has to come at some pace."""
+        waited_s = time.monotonic() - self._began_s
+        timeout_s = self._socket_timeout
+        if timeout_s is not None and waited_s > timeout_s * (1 + self._received // PACE):
+            raise exceptions.TimeoutError("Timeout: a reply that does not come to its end")
+        before = 0 if self._reader is None else self._reader.received
+        found: bool = super().read_from_socket(*args, **settings)  # type: ignore[no-untyped-call]
+        self._received += 0 if self._reader is None else self._reader.received - before
+        return found

@@ -1,0 +1,261 @@
+"""Servers that answer anything: each reply that is wrong becomes one error of whoever asked.
+
+Every command of operator, workers and the data source is sent to a real server, whose replies are
+spoilt on the way by a seed. Nothing else than an error of ours may come of it, soon, and what was
+read may not stay. `FUZZ_REPLIES` and `FUZZ_SEED` repeat what was found; both are printed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from local_cluster.redis_servers import StandaloneServers
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.errors import PelopsError
+from pelops.redis_core import transport
+from pelops.redis_core.pool import ServerPool
+from pelops.redis_core.replies.wire import ANSWERS
+from pelops.redis_streams.recovery import keyspace_events
+from pelops.redis_streams.recovery.keyspace_events import ExpiryEvents
+from pelops.redis_streams.scaling import idle_streams
+from pelops.redis_streams.scaling.idle_streams import Waker
+from pelops.worker.producer import Adding, Producer
+from pelops.worker.server import connection as worker_connection
+from pelops.worker.server import streamed_connection
+from pelops.worker.server.adapter import Outgoing
+from pelops.worker.server.redis_adapter import RedisAdapter
+from pelops.worker.settings import WorkerPlace
+from tests.fuzz.hostile_server import HostileServer, hostile
+from tests.fuzz.operator_calls import CALLS, ENDS, KEYS
+from tests.integration.worker_adapter import behind
+
+SEED: Final = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
+LONGEST_S: Final = 10.0  # of one call, with the time-outs of this test
+MIB: Final = 1024 * 1024
+
+
+def replies_of(short: int, long: int) -> list[Any]:
+    """How many spoilt replies a test takes: some always, many in `make test-full`."""
+    if "FUZZ_REPLIES" in os.environ:
+        return [int(os.environ["FUZZ_REPLIES"])]
+    return [short, pytest.param(long, marks=[pytest.mark.full, pytest.mark.timeout(3600)])]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Time-outs that let a test wait for many of them."""
+    monkeypatch.setattr(transport, "ANSWER_TIMEOUT_S", 0.15)
+    monkeypatch.setattr(transport, "EXCHANGE_TIMEOUT_S", 0.4)
+    monkeypatch.setattr(worker_connection, "ANSWER_TIMEOUT_S", 0.15)
+    monkeypatch.setattr(streamed_connection, "ANSWER_TIMEOUT_S", 0.15)
+    monkeypatch.setattr(streamed_connection, "_LONGEST_PAUSE_S", 0.002)
+    monkeypatch.setattr(streamed_connection, "_FIRST_PAUSE_S", 0.001)
+    yield
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+async def attempt(call: Awaitable[Any]) -> str:
+    """What became of a call; any other error than one of ours ends the test."""
+    try:
+        await asyncio.wait_for(call, LONGEST_S)
+    except PelopsError as error:
+        message = str(error)
+        assert len(message) < 3000
+        return type(error).__name__
+    return "done"
+
+
+def endpoint_at(host: HostileServer, *, with_sentinel: bool) -> RedisEndpoint:
+    node = f"127.0.0.1:{host.port}"
+    if with_sentinel:
+        return build_endpoint(url="redis://unused:1", sentinel_master="m", sentinel_nodes=[node])
+    return build_endpoint(url=f"redis://{node}")
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel"])
+@pytest.mark.parametrize("replies", replies_of(600, 20_000))
+async def test_no_reply_breaks_a_call_of_the_operator(
+    redis_86: StandaloneServers, topology: str, replies: int
+) -> None:
+    redis_86.flush()
+    rng = random.Random(SEED)
+    ends: Counter[str] = Counter()
+    async with hostile(redis_86.master().port, SEED) as host:
+        host.is_cluster = topology == "cluster"
+        endpoint = endpoint_at(host, with_sentinel=topology == "sentinel")
+        resident = 0
+        while host.count < replies:
+            pool = ServerPool()
+            try:
+                host.spoils = 0.3 if rng.random() < 0.3 else 0.0
+                end = await attempt(pool.server(endpoint))
+                if end != "done":
+                    ends[end] += 1
+                    continue
+                server = await pool.server(endpoint)
+                host.spoils = 0.0
+                for name in ("provision", "add"):
+                    await attempt(CALLS[name](server))
+                host.spoils = rng.choice((0.2, 0.6, 1.0))
+                calls = {**CALLS, **ENDS}
+                for name in (*rng.sample(sorted(CALLS), len(CALLS)), *ENDS):
+                    began = time.monotonic()
+                    try:
+                        end = await attempt(calls[name](server))
+                    except Exception:
+                        print(f"FUZZ_SEED={SEED} {topology} {name} after {host.count} replies")
+                        raise
+                    assert time.monotonic() - began < LONGEST_S, name
+                    ends[end] += 1
+            finally:
+                await pool.close()
+                resident = resident or resident_bytes()
+        assert resident_bytes() - resident < 64 * MIB
+        assert ANSWERS.held == 0
+        print(f"FUZZ_SEED={SEED} {topology}: {host.count} replies, {dict(ends)}, {dict(host.sent)}")
+    assert ends["InvalidReply"] > replies / 40
+
+
+STREAM: Final = KEYS.stream.encode()
+
+
+def worker_calls(
+    adapter: RedisAdapter, read: list[bytes]
+) -> dict[str, Callable[[], Awaitable[Any]]]:
+    """Every call of a worker, about the entries that it has read."""
+    some = {STREAM: read[-20:] or [b"1-1"]}
+    one = some[STREAM][0]
+
+    async def take() -> None:
+        for delivered in await adapter.read(10, 2):
+            read.extend(check_entry(entry) for entry in delivered.entries)
+
+    async def look_back() -> None:
+        for delivered in await adapter.read_history({}, 5):
+            read.extend(check_entry(entry) for entry in delivered.entries)
+
+    outgoing = Outgoing(acks=some, checked_acks=some, started_ids=b"1-1", keeps=some, read=2)
+    return {
+        "open": adapter.open,
+        "begin": adapter.begin,
+        "read": take,
+        "read_again": take,
+        "read_history": look_back,
+        "exchange": lambda: adapter.exchange(outgoing),
+        "keep": lambda: adapter.exchange(Outgoing(keeps=some, started_ids=b"")),
+        "reject": lambda: adapter.reject(STREAM, one, reason="r", error="e"),
+        "begin_isolated": lambda: adapter.begin_isolated(one),
+        "end_isolated": lambda: adapter.end_isolated(one),
+        "release": lambda: adapter.release(some),
+        "leave": adapter.leave,
+    }
+
+
+def check_entry(entry: list[Any]) -> bytes:
+    """What handlers are given is an entry, whatever the server sent."""
+    entry_id, body, idle, deliveries = entry
+    assert isinstance(entry_id, bytes) and isinstance(idle, int) and isinstance(deliveries, int)
+    parse_entry_id(entry_id)
+    assert body is None or (len(body) % 2 == 0 and all(isinstance(part, bytes) for part in body))
+    return entry_id
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("is_cluster", [False, True], ids=["standalone", "cluster"])
+@pytest.mark.parametrize("replies", replies_of(300, 12_000))
+async def test_no_reply_breaks_a_worker(
+    redis_86: StandaloneServers, is_cluster: bool, replies: int
+) -> None:
+    redis_86.flush()
+    rng = random.Random(SEED)
+    ends: Counter[str] = Counter()
+    async with hostile(redis_86.master().port, SEED) as host:
+        host.is_cluster = is_cluster
+        endpoint = endpoint_at(host, with_sentinel=False)
+        resident = 0
+        while host.count < replies:
+            async with behind(redis_86) as redis:
+                await redis.run("DEL", KEYS.stream)
+                await redis.create()
+                await redis.add(20)
+            adapter = RedisAdapter(
+                WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="me", patience_s=0.15)
+            )
+            adding = Adding(patience_s=0.02)
+            producer = Producer(endpoint, KEYS.stream, adding)
+            host.spoils = 0.0
+            read: list[bytes] = []
+            await adapter.open()
+            await adapter.begin()
+            host.spoils = rng.choice((0.2, 0.6, 1.0))
+            names = sorted(worker_calls(adapter, read))
+            for name in rng.sample(names * 3, len(names) * 3):
+                began = time.monotonic()
+                ends[await attempt(worker_calls(adapter, read)[name]())] += 1
+                ends[await attempt(producer.add({"f": "v"}, key=rng.choice((None, "k"))))] += 1
+                assert time.monotonic() - began < LONGEST_S, name
+            await asyncio.wait_for(producer.close(), LONGEST_S)
+            await asyncio.wait_for(adapter.close(), LONGEST_S)
+            resident = resident or resident_bytes()
+        assert resident_bytes() - resident < 64 * MIB
+    print(f"FUZZ_SEED={SEED} worker: {host.count} replies, {dict(ends)}, {dict(host.sent)}")
+    assert ends["InvalidReply"] > replies / 40
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel"])
+@pytest.mark.parametrize("replies", replies_of(100, 3_000))
+async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
+    redis_86: StandaloneServers,
+    topology: str,
+    replies: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for module, names in (
+        (keyspace_events, ("LONGEST_WAIT_S", "SHORTEST_WAIT_S", "LOOK_S", "SILENCE_S", "ANSWER_S")),
+        (idle_streams, ("LONGEST_PAUSE_S", "SHORTEST_PAUSE_S", "LOOK_S", "REFUSED_S")),
+    ):
+        for name in names:
+            monkeypatch.setattr(module, name, 0.02)
+    monkeypatch.setattr(idle_streams, "BLOCK_MS", 20)
+    redis_86.flush()
+    heard: list[object] = []
+    async with hostile(redis_86.master().port, SEED) as host:
+        host.is_cluster = topology == "cluster"
+        pool, events, waker = ServerPool(), ExpiryEvents(), Waker(heard.append)
+        server = await pool.server(endpoint_at(host, with_sentinel=topology == "sentinel"))
+        subscription = events.subscribe(server, heard.append)
+        rng = random.Random(SEED)
+        async with asyncio.timeout(replies):
+            while host.count < replies:
+                host.spoils = rng.choice((0.2, 0.6, 1.0))
+                waker.watch("token", server, {KEYS.stream: EntryId.MAX})
+                await asyncio.sleep(0.01)
+        host.spoils = 0.0
+        async with asyncio.timeout(LONGEST_S):
+            while not waker.is_watched("token") or not subscription.is_complete:
+                waker.watch("token", server, {KEYS.stream: EntryId.MAX})
+                await asyncio.sleep(0.05)
+        print(f"FUZZ_SEED={SEED} {topology}: {host.count} replies, {dict(host.sent)}")
+        await waker.close()
+        await events.close()
+        await pool.close()
+    assert ANSWERS.held == 0
+    assert not [record for record in caplog.records if record.exc_info]  # a mistake of ours
