@@ -12,7 +12,8 @@ from typing import Final, Protocol
 from redis import exceptions
 
 from pelops.domain.endpoint import Node
-from pelops.errors import PelopsError, RedisUnavailable
+from pelops.errors import PelopsError
+from pelops.redis_core.errors import common_kind
 from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
@@ -142,7 +143,7 @@ class ClusterRouter:
         async with self._refreshing:
             if not self._is_stale:
                 return
-            problems: list[str] = []
+            problems: list[PelopsError] = []
             # The seed comes last: behind a Service it may be a node that is gone by now.
             known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
             known.pop(self._seed, None)
@@ -151,13 +152,14 @@ class ClusterRouter:
                     reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
                     self._slots = SlotMap.parse(reply, node)
                 except PelopsError as error:
-                    problems.append(str(error))
+                    problems.append(error)
                     continue
                 self._moved.clear()
                 self._is_stale = False
                 await self._drop_strangers()
                 return
-        raise RedisUnavailable(f"no node of the cluster answers: {'; '.join(problems)}")
+        kind = common_kind(problems)
+        raise kind(f"no node of the cluster answers: {'; '.join(map(str, problems))}")
 
     async def _drop_strangers(self) -> None:
         members = {*self._slots.masters(), self._seed}

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pelops.domain.endpoint import Node
 from pelops.errors import RedisUnavailable
+from pelops.redis_core.errors import common_kind
 
 _MOST: Final = 32  # Sentinels to remember: a hostile one may name any number
 
@@ -43,7 +44,7 @@ class SentinelAnswers:
             raise MasterUnknown(f"knows no master {self.master_name}")
         found = _parse_node(address)
         if found is None:
-            raise RedisUnavailable(f"names no address of {self.master_name}: {str(address)[:200]}")
+            raise RedisUnavailable(f"names no address of {self.master_name}")
         self._nodes.remove(asked)
         self._nodes.insert(0, asked)
         self._nodes += [node for node in _members(others) if node not in self._nodes]
@@ -52,8 +53,10 @@ class SentinelAnswers:
 
     def failure(self, problems: Iterable[tuple[Node, Exception]]) -> RedisUnavailable:
         """The error when no Sentinel gave an answer; `problems` says why not, of each asked."""
-        reported = "; ".join(f"{node}: {problem}" for node, problem in problems)
-        return RedisUnavailable(f"no Sentinel names the master {self.master_name}: {reported}")
+        found = list(problems)
+        reported = "; ".join(f"{node}: {problem}" for node, problem in found)
+        kind = common_kind(problem for _, problem in found)
+        return kind(f"no Sentinel names the master {self.master_name}: {reported}")
 
 
 def usable_replicas(reply: Any) -> tuple[Node, ...]:
