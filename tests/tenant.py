@@ -56,6 +56,6 @@ class Tenant(Resources):
             ready: dict[str, Any] = next(found_ready, {})
             return ready if ready.get("reason") in REFUSED else None
 
-        condition = wait_until(found, timeout_s=20, what=f"{name} to be refused", every_s=0.2)
+        condition = wait_until(found, timeout_s=20, what=f"{name} to be refused", every_s=0.1)
         assert condition is not None
         return condition

@@ -17,6 +17,7 @@ from pelops.domain.destinations import REDIS_HOSTS, AddressRules
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint, confine_credentials
 from pelops.errors import (
     AuthenticationFailed,
+    CredentialsNotAllowed,
     Forbidden,
     InvalidSpec,
     NotFound,
@@ -123,7 +124,8 @@ class Connections:
         if reference is None or not isinstance(error, _MENDABLE):
             return
         # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
-        is_outage = isinstance(error, RedisUnavailable)
+        is_refusal = isinstance(error, CredentialsNotAllowed)
+        is_outage = isinstance(error, RedisUnavailable) and not is_refusal
         if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
             self._secrets.forget(namespace, reference.name)
 
