@@ -124,7 +124,7 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
 
 # By the name of a class of Python's, of OpenSSL's or of redis-py's; the most special comes first.
 _FAILURES: Final = {
-    "SSLCertVerificationError": "its certificate is not accepted",
+    "SSLCertVerificationError": "its certificate is not accepted (CERTIFICATE_VERIFY_FAILED)",
     "SSLError": "TLS cannot be agreed on; perhaps one side speaks plain text",
     "gaierror": "its name cannot be resolved",
     "ConnectionRefusedError": "connection refused",
