@@ -21,6 +21,8 @@ RIGHTS = (
     "user_roles",
 )
 TIMEOUT_S = 60.0
+# Redis runs on this machine, where an installation on a cluster allows none.
+ALLOWED_NETWORKS = "routable,127.0.0.0/8,::1/128"
 
 
 def install(plane: ControlPlane) -> None:
@@ -81,6 +83,7 @@ class Operators:
             **{k: v for k, v in os.environ.items() if not k.startswith("PELOPS_")},
             "PYTHONPATH": str(ROOT / "operator"),
             "PELOPS_LOG_FORMAT": "console",
+            "PELOPS_ALLOWED_NETWORKS": ALLOWED_NETWORKS,
             "PELOPS_IDENTITY": f"replica-{os.getpid()}-{port}",
             **self._environment,
             **extra,

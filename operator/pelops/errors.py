@@ -8,6 +8,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   └── InvalidEntryId        also a ValueError
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
+    │   │   ├── AddressNotAllowed      this installation does not let servers be there
+    │   │   ├── CredentialsNotAllowed  the Secret does not allow its credentials to go there
     │   │   ├── SlotMigrating     the keys are on their way to another node
     │   │   ├── OutOfMemory       refused for want of memory; what needs none is done
     │   │   ├── WritesRefused     a replica, or a server that cannot persist or replicate
@@ -60,6 +62,14 @@ class RedisError(PelopsError):
 
 class RedisUnavailable(RedisError):
     """Not sent, or refused before it began: it did not happen."""
+
+
+class AddressNotAllowed(RedisUnavailable):
+    """Nothing was connected to: the address is one that this installation does not allow."""
+
+
+class CredentialsNotAllowed(RedisUnavailable):
+    """Nothing was sent: the Secret does not allow its credentials to go to that host."""
 
 
 class SlotMigrating(RedisUnavailable):

@@ -58,13 +58,19 @@ def test_a_secret_that_is_missing_is_named_and_its_content_followed(
     ids=["of the job", "of the archive"],
 )
 def test_a_secret_that_only_the_job_needs_is_missed_before_it_runs(
-    declared: str, resources: Resources, spec: dict[str, Any], field: str
+    declared: str,
+    resources: Resources,
+    redis_86: RedisServers,
+    spec: dict[str, Any],
+    field: str,
 ) -> None:
     apply_audit(resources, an_audit(NAME, **spec))
     missing = await_reason(resources, "Ready", "SecretMissing")
     assert f"{resources.namespace}/keys of {field}" in missing["message"]
     assert resources.get("cronjob", JOB) is None
-    resources.apply_raw(secret("keys", accessKeyId="a", secretAccessKey="s", password="p"))
+    resources.apply_raw(
+        secret("keys", accessKeyId="a", secretAccessKey="s", password="p", url=redis_86.url)
+    )
     await_reason(resources, "Ready", "Scheduled")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pelops.domain.destinations import parse_address_rules
 from pelops.errors import InvalidSpec
 from pelops.kube.audit_cron_job import build_cron_job
 from pelops.kube.client import Manifest
@@ -245,7 +246,10 @@ def test_the_page_about_audits_has_exactly_the_variables_that_a_job_gets() -> No
         {"archive": {"s3": s3}, "evidence": evidence, "stuckAfterSeconds": 1},
         {"groups": None, "streamPattern": "x", "redis": {"url": "redis://r"}},
     ]
-    given = {name for spec in audits for name in env(job(**spec)) if "PELOPS_REDIS" not in name}
+    access = WorkerAccess(rules=parse_address_rules("10.0.0.0/8", "*.test"))
+    given = {
+        name for one in audits for name in env(job(access, **one)) if "PELOPS_REDIS" not in name
+    }
     rows = [row.split("|")[1] for row in page.splitlines() if row.startswith("| `")]
     reported = {name for row in rows for name in re.findall(r"`([A-Z][A-Z0-9_]+)`", row)}
     assert {name for name in reported if "PELOPS_REDIS" not in name} == given
@@ -266,3 +270,11 @@ def test_no_volume_of_the_template_gives_the_job_an_identity(identity: str) -> N
 def test_the_template_cannot_ask_for_the_token_of_its_account() -> None:
     asked = {"automountServiceAccountToken": True, "serviceAccountName": "admin"}
     assert pod(job(template={"spec": asked}))["spec"]["automountServiceAccountToken"] is False
+
+
+def test_a_job_obeys_the_rules_of_the_operator_about_addresses_and_credentials() -> None:
+    rules = parse_address_rules("10.0.0.0/8", "*.test")
+    reported = env(job(WorkerAccess(url="redis://r", rules=rules, credential_hosts="a,b")))
+    assert reported["PELOPS_ALLOWED_NETWORKS"] == "10.0.0.0/8"
+    assert reported["PELOPS_ALLOWED_HOSTS"] == "*.test"
+    assert reported["PELOPS_REDIS_HOSTS"] == "a,b"

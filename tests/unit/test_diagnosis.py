@@ -27,6 +27,18 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         True,
         "S holds a list. Nothing was changed",
     ),
+    "an address that is not allowed": (
+        errors.AddressNotAllowed("Redis at r:1 is not connected to: it is a loopback address"),
+        "AddressNotAllowed",
+        True,
+        "a loopback address. Correct spec.redis, or let whoever installed Pelops",
+    ),
+    "credentials that may not go there": (
+        errors.CredentialsNotAllowed("the credentials of Secret s may not go to r:1"),
+        "CredentialsNotAllowed",
+        True,
+        "The credentials of Secret s",
+    ),
     "Redis is down": (
         errors.RedisUnavailable("connection refused"),
         "RedisUnreachable",

@@ -1,10 +1,16 @@
 """Did it happen? What each error of Redis and of the connection means."""
 
+import logging
+import socket
+import ssl
+
 import pytest
 from redis import exceptions
 
 from pelops.errors import (
+    AddressNotAllowed,
     AuthenticationFailed,
+    CredentialsNotAllowed,
     CrossSlot,
     InvalidSpec,
     NoSuchGroup,
@@ -20,7 +26,14 @@ from pelops.errors import (
     WritesRefused,
     WrongType,
 )
-from pelops.redis_core.errors import is_passing, is_refusal, translate_failure, translate_reply
+from pelops.redis_core.errors import (
+    common_kind,
+    describe_failure,
+    is_passing,
+    is_refusal,
+    translate_failure,
+    translate_reply,
+)
 
 
 def parsed(text: str) -> Exception:
@@ -180,3 +193,89 @@ def test_credentials_that_redis_py_finds_refused_are_wrong() -> None:
     refused = exceptions.AuthenticationError("Invalid Username or Password")
     error = translate_failure(refused, address="a:1", sent=False, writes=False)
     assert type(error) is AuthenticationFailed
+
+
+FOREIGN = "zq9-foreign"
+
+
+@pytest.mark.parametrize("writes", [True, False])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        FOREIGN,
+        f"ERR {FOREIGN}",
+        f"{FOREIGN.upper()} x",
+        f"NOGROUP {FOREIGN}",
+        f"ERR no such key {FOREIGN}",
+        f"ERR No such consumer group {FOREIGN}",
+        f"ERR unknown command '{FOREIGN}'",
+        f"NOPERM User x has no permissions to run the '{FOREIGN}' command",
+        f"NOPERM No permissions to access the '{FOREIGN}' key",
+        f"WRONGTYPE {FOREIGN}",
+        f"LOADING {FOREIGN}",
+        f"WRONGPASS {FOREIGN}",
+        f"CROSSSLOT {FOREIGN}",
+        f"MOVED 1 {FOREIGN}:1",
+    ],
+)
+def test_what_a_server_says_is_in_no_message(answer: str, writes: bool) -> None:
+    error = translate_reply(parsed(answer), command="EVALSHA", key="orders", writes=writes)
+    assert FOREIGN not in str(error).lower()
+    assert FOREIGN not in str(vars(error)).lower()
+    broken = translate_failure(parsed(answer), address="a:1", sent=True, writes=writes)
+    assert FOREIGN not in str(broken).lower()
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__context__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (exceptions.InvalidResponse(f"Protocol Error: b'{FOREIGN}'"), "does not speak Redis"),
+        (exceptions.ConnectionError("Connection closed by server."), "connection was closed"),
+        (exceptions.TimeoutError("Timeout"), "no answer in time"),
+        (TimeoutError(), "no answer in time"),
+        (ConnectionResetError(104, FOREIGN), "connection was closed"),
+        (
+            caused(exceptions.ConnectionError(FOREIGN), ConnectionRefusedError(111, FOREIGN)),
+            "connection refused",
+        ),
+        (
+            caused(exceptions.ConnectionError(FOREIGN), socket.gaierror(-2, FOREIGN)),
+            "cannot be resolved",
+        ),
+        (OSError(113, FOREIGN), "no route"),
+        (OSError("Multiple exceptions: [Errno 111] Connect call failed"), "connection refused"),
+        (ssl.SSLError(1, f"[SSL: {FOREIGN}]"), "TLS cannot be agreed on"),
+        (ssl.SSLCertVerificationError(1, FOREIGN), "certificate is not accepted"),
+        (ValueError(FOREIGN), "ValueError"),
+    ],
+)
+def test_a_broken_connection_is_described_in_words_of_ours(error: Exception, words: str) -> None:
+    assert words in describe_failure(error)
+    assert FOREIGN not in describe_failure(error)
+
+
+def test_the_words_of_the_server_are_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, logger="pelops.redis_core.errors"):
+        translate_reply(parsed(f"ERR {FOREIGN}"), command="XLEN", key="s", writes=False)
+    assert FOREIGN in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kind"),
+    [
+        ([AddressNotAllowed, AddressNotAllowed], AddressNotAllowed),
+        ([CredentialsNotAllowed], CredentialsNotAllowed),
+        ([AddressNotAllowed, RedisUnavailable], RedisUnavailable),
+        ([AddressNotAllowed, CredentialsNotAllowed], RedisUnavailable),
+        ([], RedisUnavailable),
+    ],
+)
+def test_servers_that_are_all_refused_make_one_refusal(
+    kinds: list[type[Exception]], kind: type[Exception]
+) -> None:
+    assert common_kind(one("x") for one in kinds) is kind

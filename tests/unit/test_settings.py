@@ -61,6 +61,8 @@ def test_a_log_level_may_be_written_small() -> None:
 
 
 WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
+    "a network that is none": ([], {"PELOPS_ALLOWED_NETWORKS": "10.0.0.1/8"}, "is no network"),
+    "a host that is none": (["--allowed-hosts", "a/b"], {}, "--allowed-hosts"),
     "an interval of nothing": (["--observe-interval", "0"], {}, "intervals are seconds above 0"),
     "an interval that is no number": ([], {"PELOPS_STATUS_INTERVAL": "nan"}, "above 0"),
     "an interval without end": (["--resync-interval", "inf"], {}, "above 0"),
@@ -83,3 +85,16 @@ def test_the_operator_refuses_to_start_with(
         parse_settings(arguments, variables)
     assert ended.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_addresses_are_allowed_by_two_lists() -> None:
+    rules = parse_settings([], {}).address_rules
+    assert rules.objection("redis", "10.0.0.1") is None
+    assert rules.objection("redis", "127.0.0.1") == "a loopback address"
+    variables = {"PELOPS_ALLOWED_NETWORKS": "127.0.0.0/8", "PELOPS_ALLOWED_HOSTS": "*.test"}
+    both = parse_settings([], variables).address_rules
+    assert both.objection("redis", "127.0.0.1") is None
+    assert both.objection("redis", "10.0.0.1") is not None
+    assert both.objection("redis.test", "10.0.0.1") is None
+    flags = parse_settings(["--allowed-networks=routable"], variables).address_rules
+    assert flags.objection("redis", "10.0.0.1") is None

@@ -85,14 +85,18 @@ class RedisSpec(ApiModel):
         description="Address of Redis: redis://HOST[:PORT][/DATABASE], or rediss:// for TLS; the"
         " port is 6379 and the database 0 unless said. Standalone servers, any node of a Cluster"
         " and proxied endpoints are told apart by asking. Credentials are refused here: they"
-        " belong into the Secret. Without url, the Secret's key url is the address; with both,"
-        " they must name the same one. Beside sentinel only its scheme and its database count.",
+        " belong into the Secret. Without url, the Secret's key url is the address. With both, this"
+        " one is, and the credentials go there only if the Secret's url names the same host and"
+        " port, or its annotation pelops.dev/redis-hosts lists the host; rediss:// in the Secret"
+        " asks for rediss:// here. Beside sentinel only its scheme and its database count.",
     )
     secret_ref: SecretRef | None = Field(
         default=None,
         description="Secret with any of the keys url, username, password, ca.crt, tls.crt and"
         " tls.key. Its url may hold credentials; the keys username and password come before"
-        " those. A changed Secret is picked up without a restart.",
+        " those. Its credentials go to the host and port of its own url, and to the hosts that its"
+        " annotation pelops.dev/redis-hosts lists; with sentinel, or with a url here and none in"
+        " the Secret, the annotation is needed. A changed Secret is picked up without a restart.",
     )
     sentinel: SentinelSpec | None = Field(
         default=None,

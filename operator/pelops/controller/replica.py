@@ -309,7 +309,7 @@ class Replica:
             api=api,
             cache=Cache(),
             members=members,
-            connections=Connections(self._pool, Secrets(api, clock)),
+            connections=Connections(self._pool, Secrets(api, clock), settings.address_rules),
             settings=settings,
             clock=clock,
         )

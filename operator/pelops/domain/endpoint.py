@@ -11,7 +11,14 @@ from enum import Enum
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from pelops.errors import InvalidSpec
+from pelops.domain.destinations import (
+    REDIS_HOSTS,
+    AddressRules,
+    CredentialGrant,
+    HostPattern,
+    parse_host_patterns,
+)
+from pelops.errors import CredentialsNotAllowed, InvalidSpec
 
 DEFAULT_PORT: Final = 6379
 DEFAULT_SENTINEL_PORT: Final = 26379
@@ -54,6 +61,13 @@ class RedisEndpoint:
     cert_pem: bytes | None = field(default=None, repr=False)
     key_pem: bytes | None = field(default=None, repr=False)
     sentinel: Sentinel | None = None
+    rules: AddressRules | None = None  # None: any address may be connected to
+    grant: CredentialGrant | None = None  # None: credentials go to whatever node is connected to
+
+    @property
+    def has_credentials(self) -> bool:
+        """Whether there is anything by which a server would know us."""
+        return self.password is not None or self.cert_pem is not None
 
     @property
     def address(self) -> str:
@@ -188,6 +202,51 @@ def build_endpoint(
     return endpoint
 
 
+def confine_credentials(
+    endpoint: RedisEndpoint, secret: Mapping[str, bytes], *, name: str
+) -> RedisEndpoint:
+    """The endpoint of a resource, whose credentials go only where their Secret allows.
+
+    That is the host and port of the Secret's own url, and what its annotation lists. Without the
+    annotation that server may name further nodes of its cluster; with it, every node that is given
+    credentials must be listed, whoever names it. Sentinels are no part of a Secret's url, so with
+    them the annotation is needed. Raises CredentialsNotAllowed, and InvalidSpec for an annotation
+    that cannot be read.
+    """
+    if not endpoint.has_credentials:
+        return endpoint
+    fields = dict(secret)
+    url, listed = _text(fields, "url"), _text(fields, REDIS_HOSTS)
+    own = parse_redis_url(url).node if url else None
+    if listed is None and endpoint.sentinel is None and own == endpoint.node:
+        return endpoint
+    if listed is None:
+        place = "the master that Sentinels name" if endpoint.sentinel else str(endpoint.node)
+        raise CredentialsNotAllowed(
+            f"the credentials of Secret {name} may not go to {place}: the Secret does not name "
+            f"that host. Put the address into the key url of the Secret, or list the hosts in its "
+            f"annotation {REDIS_HOSTS}"
+        )
+    hosts = _read_listed(listed, name)
+    own_host = () if own is None else (HostPattern(own.host, own.port),)
+    grant = CredentialGrant(owner=f"Secret {name}", hosts=(*hosts, *own_host))
+    node = endpoint.node
+    objection = None if endpoint.sentinel else grant.objection(node.host, node.port)
+    if objection is not None:
+        raise CredentialsNotAllowed(objection)
+    return replace(endpoint, grant=grant)
+
+
+def _read_listed(listed: str, name: str) -> tuple[HostPattern, ...]:
+    try:
+        return parse_host_patterns(listed)
+    except ValueError:
+        raise InvalidSpec(
+            f"the annotation {REDIS_HOSTS} of Secret {name} cannot be read; write hosts such as "
+            "HOST, HOST:PORT, *.DOMAIN or 10.0.0.0/8, separated by commas"
+        ) from None
+
+
 def _choose_url(
     spec_url: str | None, secret_url: str | None, *, has_sentinel: bool
 ) -> RedisEndpoint:
@@ -195,6 +254,10 @@ def _choose_url(
     secret = parse_redis_url(secret_url) if secret_url else None
     if spec and (spec.username or spec.password):
         raise InvalidSpec("spec.redis.url holds credentials; put them into a Secret instead")
+    if spec and secret and secret.tls and not spec.tls:
+        raise InvalidSpec(
+            "the url of the Secret asks for TLS and spec.redis.url does not; write rediss://"
+        )
     if spec and secret:
         return replace(spec, username=secret.username, password=secret.password)
     chosen = spec or secret

@@ -15,6 +15,7 @@ from typing import Any, Final
 from pelops.api.audit.stream_audit import S3Spec, StreamAudit
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.redis import RedisSpec
+from pelops.domain.destinations import AddressRules
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
 from pelops.policy.audit.plan import AuditedGroup, AuditPlan
@@ -40,6 +41,8 @@ class WorkerAccess:
     url_secret: str | None = None  # name of the Secret that has a `url`, which then serves
     secret: str | None = None  # name of the Secret with username, password and TLS files
     secret_keys: frozenset[str] = frozenset()
+    rules: AddressRules | None = None  # which addresses jobs of this installation may connect to
+    credential_hosts: str | None = None  # the hosts that the Secret lists, if it lists any
 
     @property
     def tls_keys(self) -> tuple[str, ...]:
@@ -176,6 +179,7 @@ def build_audit_environment(
     """The variables in a fixed order: the same facts give the same bytes."""
     return [
         *redis_variables(plan.redis, access),
+        *_destinations(access),
         *(_plain(name, text) for name, text in _texts(audit, plan).items() if text is not None),
         *_archive_secrets(audit.spec.archive.s3),
         *_memory(audit),
@@ -231,6 +235,17 @@ def _render_groups(groups: tuple[AuditedGroup, ...]) -> str:
 
 def _milliseconds(seconds: int | None) -> str | None:
     return None if seconds is None else str(seconds * 1000)
+
+
+def _destinations(access: WorkerAccess) -> list[Variable]:
+    """Where the job may connect to, and take its credentials: what the operator itself obeys."""
+    rules = access.rules
+    texts = {
+        "PELOPS_ALLOWED_NETWORKS": rules.networks_text if rules else None,
+        "PELOPS_ALLOWED_HOSTS": rules.hosts_text if rules else None,
+        "PELOPS_REDIS_HOSTS": access.credential_hosts,
+    }
+    return [_plain(name, text) for name, text in texts.items() if text]
 
 
 def _plain(name: str, text: str) -> Variable:

@@ -34,6 +34,7 @@ from pelops.pipeline.settings import (
     PipelineSettings,
     TableFormat,
     read_settings,
+    read_url_file,
 )
 from pelops.pipeline.stages import PipelineRun
 from pelops.pipeline.status_table import check_table
@@ -61,6 +62,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     chosen = _parser().parse_args(argv)
     try:
+        if chosen.redis_url_file:
+            # The variable, and not an argument: the processes of executors inherit it.
+            os.environ["PELOPS_REDIS_URL"] = read_url_file(chosen.redis_url_file)
         settings = read_settings(chosen, os.environ)
     except WrongPipelineSettings as error:
         log.error("%s", error)
@@ -208,6 +212,8 @@ variables without an argument:
   PELOPS_REDIS_USERNAME, PELOPS_REDIS_PASSWORD, PELOPS_REDIS_SENTINEL_MASTER,
   PELOPS_REDIS_SENTINEL_NODES (host:port,...), PELOPS_REDIS_CA_FILE,
   PELOPS_REDIS_CERT_FILE, PELOPS_REDIS_KEY_FILE
+  PELOPS_ALLOWED_NETWORKS, PELOPS_ALLOWED_HOSTS, PELOPS_REDIS_HOSTS (where a job may
+  connect to, and take its password; set by the operator)
   PELOPS_AUDIT_GROUPS            groups as JSON: [{"stream": ..., "group": ...}, ...]
   PELOPS_AUDIT_RETENTION_DAYS    how long windows stay in the archive; default: for ever
   PELOPS_AUDIT_DEADLINE_SECONDS  when to stop, with what is finished
@@ -235,7 +241,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_what_to_audit(parser: _Group) -> None:
     add = parser.add_argument
-    add("--redis-url", metavar="URL", help="redis://host:port/db (PELOPS_REDIS_URL)")
+    address = parser.add_mutually_exclusive_group()
+    address.add_argument(
+        "--redis-url",
+        metavar="URL",
+        help="redis://host:port/db without a password, which others could read in the list of "
+        "processes (PELOPS_REDIS_URL)",
+    )
+    address.add_argument(
+        "--redis-url-file", metavar="PATH", help="a file with the URL, which may hold a password"
+    )
     add("--stream", metavar="KEY", help="the stream, with --group")
     add("--group", metavar="NAME", action="append", default=[], help="its group; may be repeated")
     add(

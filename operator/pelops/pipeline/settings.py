@@ -9,14 +9,19 @@ import argparse
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
 from pelops.domain.audit import Certainty, check_audit_name
-from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.destinations import (
+    CredentialGrant,
+    parse_address_rules,
+    parse_host_patterns,
+)
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint, parse_redis_url
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
 from pelops.pipeline.errors import WrongPipelineSettings
@@ -151,6 +156,8 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
 
 
 def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> RedisPlace:
+    if chosen.redis_url:
+        _refuse_password(chosen.redis_url)
     reported = chosen.redis_url or environment.get("PELOPS_REDIS_URL")
     if not reported and not environment.get("PELOPS_REDIS_SENTINEL_NODES"):
         raise WrongPipelineSettings(
@@ -163,6 +170,27 @@ def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> R
             raise
         text = str(error).removeprefix("PELOPS_REDIS_*: ")
         raise WrongPipelineSettings(f"--redis-url: {text}") from error
+
+
+def _refuse_password(url: str) -> None:
+    try:
+        has_password = parse_redis_url(url).password is not None
+    except InvalidSpec:
+        return  # which is reported with what is wrong
+    if has_password:
+        raise WrongPipelineSettings(
+            "--redis-url holds a password, and everybody on this machine can read the arguments of "
+            "a process: give the URL by --redis-url-file or PELOPS_REDIS_URL, or the password by "
+            "PELOPS_REDIS_PASSWORD. Change the password if others can log in here"
+        )
+
+
+def read_url_file(path: str) -> str:
+    """The URL in a file. Raises WrongPipelineSettings, which names the file alone."""
+    content = _read_file("--redis-url-file", path).decode(errors="replace").strip()
+    if not content:
+        raise WrongPipelineSettings(f"--redis-url-file names {path}, which is empty")
+    return content
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,12 +352,20 @@ _FILES: Final = {
 }
 
 
+# Set by the operator: where a job may connect to, and take its credentials.
+_DESTINATIONS: Final = {
+    "allowedNetworks": "PELOPS_ALLOWED_NETWORKS",
+    "allowedHosts": "PELOPS_ALLOWED_HOSTS",
+    "credentialHosts": "PELOPS_REDIS_HOSTS",
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedisPlace:
     """One Redis, in the words of both who speak to it."""
 
     endpoint: RedisEndpoint
-    options: Mapping[str, str]  # of the data source; a password only where the URL holds one
+    options: Mapping[str, str]  # of the data source; a password is named, never held
 
     @property
     def address(self) -> str:
@@ -353,7 +389,31 @@ def read_place(environment: Mapping[str, str], url: str | None = None) -> RedisP
         )
     except InvalidSpec as error:
         raise WrongPipelineSettings(f"PELOPS_REDIS_*: {error}") from error
+    endpoint = _confine(endpoint, reported)
     return RedisPlace(endpoint=endpoint, options=_source_options(endpoint, reported))
+
+
+def _with_own(listed: str, endpoint: RedisEndpoint) -> str:
+    return f"{listed},{endpoint.node}" if listed and endpoint.sentinel is None else listed
+
+
+def _confine(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> RedisEndpoint:
+    """The same endpoint with the limits that the operator sets; without them it has none."""
+    networks, names, listed = (reported.get(name, "") for name in _DESTINATIONS.values())
+    # The operator has checked the address itself: it may be the Secret's own, which is not listed.
+    hosts = _with_own(listed, endpoint)
+    try:
+        return replace(
+            endpoint,
+            rules=parse_address_rules(networks, names) if networks or names else None,
+            grant=CredentialGrant(owner="this job", hosts=parse_host_patterns(hosts))
+            if hosts
+            else None,
+        )
+    except ValueError as error:
+        raise WrongPipelineSettings(
+            f"{', '.join(_DESTINATIONS.values())}: one of them cannot be read: {error}"
+        ) from error
 
 
 def on_cluster(place: RedisPlace) -> RedisPlace:
@@ -378,8 +438,11 @@ def _source_options(endpoint: RedisEndpoint, reported: Mapping[str, str]) -> dic
         options["username"] = endpoint.username
     if endpoint.password:
         # Spark shows options in plans: the name of a variable is all it need know.
-        by_name = reported.get(PASSWORD) == endpoint.password
-        options |= {"passwordEnv": PASSWORD} if by_name else {"password": endpoint.password}
+        by_url = {"passwordUrlEnv": _PLAIN["url"]}
+        options |= {"passwordEnv": PASSWORD} if reported.get(PASSWORD) else by_url
+    limits = {option: reported.get(name, "") for option, name in _DESTINATIONS.items()}
+    limits["credentialHosts"] = _with_own(limits["credentialHosts"], endpoint)
+    options |= {option: text for option, text in limits.items() if text}
     files = {option: reported.get(name) for option, name in _FILES.values()}
     return options | {option: path for option, path in files.items() if path and endpoint.tls}
 

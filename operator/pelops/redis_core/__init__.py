@@ -4,16 +4,26 @@ Entry IDs and addresses are here too, for programs that use `redis_core` alone: 
 everywhere in Pelops.
 """
 
+from pelops.domain.destinations import (
+    AddressRules,
+    CredentialGrant,
+    parse_address_rules,
+    parse_host_patterns,
+)
 from pelops.domain.endpoint import BadUrl, Node, UrlProblem, parse_node, read_redis_url
 from pelops.domain.entry_id import LARGEST_PART, EntryId, parse_entry_id
 
 __all__ = [
     "LARGEST_PART",
+    "AddressRules",
     "BadUrl",
+    "CredentialGrant",
     "EntryId",
     "Node",
     "UrlProblem",
+    "parse_address_rules",
     "parse_entry_id",
+    "parse_host_patterns",
     "parse_node",
     "read_redis_url",
 ]

@@ -13,7 +13,8 @@ from typing import Final, Protocol
 from redis import exceptions
 
 from pelops.domain.endpoint import Node
-from pelops.errors import InvalidReply, PelopsError, RedisError, RedisUnavailable
+from pelops.errors import PelopsError, RedisError, RedisUnavailable
+from pelops.redis_core.errors import common_kind
 from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
@@ -169,8 +170,7 @@ class ClusterRouter:
             problems.insert(0, RedisUnavailable(f"not within {_REFRESH_TIMEOUT_S:g} s"))
         reported = "; ".join(str(problem) for problem in problems[:_REPORTED])
         more = f" and {len(problems) - _REPORTED} more" if len(problems) > _REPORTED else ""
-        are_invalid = all(isinstance(problem, InvalidReply) for problem in problems)
-        kind = InvalidReply if are_invalid else RedisUnavailable
+        kind = common_kind(problems)
         return kind(f"no node of the cluster answers: {reported}{more}")
 
     async def _ask_for_slots(self, problems: list[PelopsError]) -> bool:

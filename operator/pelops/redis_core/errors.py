@@ -2,18 +2,25 @@
 
 A reply that is an error was refused before anything was written: our scripts refuse first and write
 last. A connection that ends after a write was sent leaves the outcome unknown.
+
+Messages are shown in the status of a resource, whose author chose the server. They repeat nothing
+that a server said, which may be no Redis: they hold our own words, names that we sent, and codes
+and commands from lists of Redis' own. The original is chained as the cause, and logged at DEBUG.
 """
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from redis import exceptions
 
 from pelops.errors import (
+    AddressNotAllowed,
     AuthenticationFailed,
+    CredentialsNotAllowed,
     CrossSlot,
     InvalidReply,
     InvalidSpec,
@@ -31,9 +38,11 @@ from pelops.errors import (
     WritesRefused,
     WrongType,
 )
+from pelops.redis_core.commands import COMMANDS
 from pelops.redis_core.replies.wire import UnboundedReply
 
 __all__ = [
+    "AddressNotAllowed",
     "AuthenticationFailed",
     "InvalidReply",
     "InvalidSpec",
@@ -43,12 +52,16 @@ __all__ = [
     "PermissionDenied",
     "RedisUnavailable",
     "WrongType",
+    "common_kind",
+    "describe_failure",
     "is_passing",
     "is_refusal",
     "permission_denied",
     "translate_failure",
     "translate_reply",
 ]
+
+log: Final = logging.getLogger(__name__)
 
 _REFUSED: Final = {
     "LOADING": "Redis is loading its data; it will be asked again",
@@ -86,7 +99,13 @@ _NO_DATABASE: Final = re.compile(
 _WANTS_CREDENTIALS: Final = re.compile(
     r"without any password|invalid password|wrong number of arguments for 'auth'", re.IGNORECASE
 )
-_LONGEST: Final = 300  # characters of a refusal that are shown
+_LONGEST: Final = 300  # characters of a refusal that are looked at
+# Words that commands begin with, or go on with: a server may name them in its errors.
+_WORDS: Final = frozenset(
+    word
+    for name in (*COMMANDS, "eval", "evalsha", "script|load", "sentinel|sentinels", "cluster|nodes")
+    for word in name.split("|")
+)
 _SCRIPT_LINE: Final = re.compile(r" script: [0-9a-f, ]*on @user_script.*$", re.DOTALL)
 _ARGUMENTS: Final = re.compile(r",? with args beginning with.*$", re.DOTALL)  # may hold payload
 _DENIED_IN_SCRIPT: Final = re.compile(r"ACL failure in script|user executing the script can't")
@@ -100,14 +119,76 @@ def translate_failure(error: Exception, *, address: str, sent: bool, writes: boo
     """
     if is_refusal(error):
         return translate_reply(error, command="AUTH", key=None, writes=False)
+    log.debug("Redis at %s: %r", address, error)
     if isinstance(error, exceptions.InvalidResponse):
         why = str(error) if isinstance(error, UnboundedReply) else "it is none of RESP2"
         return InvalidReply(f"Redis at {address} answers what is no valid reply: {why}")
-    silent = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    shown = str(error) or silent
+    shown = describe_failure(error)
     if sent and writes:
         return OutcomeUnknown(f"Redis at {address} was asked to write and did not answer: {shown}")
     return RedisUnavailable(f"Redis at {address} cannot be reached: {shown}")
+
+
+# By the name of a class of Python's, of OpenSSL's or of redis-py's; the most special comes first.
+_FAILURES: Final = {
+    "SSLCertVerificationError": "its certificate is not accepted (CERTIFICATE_VERIFY_FAILED)",
+    "SSLError": "TLS cannot be agreed on; perhaps one side speaks plain text",
+    "gaierror": "its name cannot be resolved",
+    "ConnectionRefusedError": "connection refused",
+    "InvalidResponse": "it does not speak Redis' protocol",
+    "ProtocolError": "it does not speak Redis' protocol",
+    "TimeoutError": "no answer in time",
+    "ConnectionError": "the connection was closed",
+    "IncompleteReadError": "the connection was closed",
+    "OSError": "the network reports an error",
+}
+_CERTIFICATE: Final = {  # X509_V_ERR_*, what is wrong with a certificate
+    10: "it has expired",
+    18: "it is signed by itself, and not in ca.crt",
+    19: "the authority that signed it is not in ca.crt",
+    20: "the authority that signed it is not in ca.crt",
+    62: "it is for another host name",
+    64: "it is for another address",
+}
+_NO_ROUTE: Final = frozenset({101, 113})  # ENETUNREACH, EHOSTUNREACH
+
+
+def describe_failure(error: BaseException) -> str:
+    """What broke a connection, in words of our own: nothing that a server said."""
+    chain = list(_causes(error))
+    kinds = [{kind.__name__ for kind in type(one).__mro__} for one in chain]
+    for name, words in _FAILURES.items():
+        for one, names in zip(chain, kinds, strict=True):
+            if name not in names:
+                continue
+            if name == "SSLCertVerificationError":
+                reason = _CERTIFICATE.get(getattr(one, "verify_code", 0))
+                return f"{words}: {reason}" if reason else words
+            if getattr(one, "errno", None) in _NO_ROUTE:
+                return "no route to it"
+            # asyncio has one error for all addresses of a name, with the errors as its text.
+            return _FAILURES["ConnectionRefusedError"] if _refused_all(one) else words
+    return f"the connection failed ({type(error).__name__})"
+
+
+def _refused_all(error: BaseException) -> bool:
+    return str(error).startswith("Multiple exceptions: [Errno 111]")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and what led to it."""
+    for _ in range(8):
+        if error is None:
+            return
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def common_kind(problems: Iterable[Exception]) -> type[RedisError]:
+    """The kind of error for several servers of which none can be used."""
+    kinds = {type(problem) for problem in problems}
+    alike: tuple[type[RedisError], ...] = (AddressNotAllowed, CredentialsNotAllowed, InvalidReply)
+    return next((kind for kind in alike if kinds == {kind}), RedisUnavailable)
 
 
 def translate_reply(
@@ -123,7 +204,8 @@ def translate_reply(
     if isinstance(error, exceptions.AuthenticationError):  # redis-py says so in its own words
         return _wrong_credentials(code)
     if code == "NOPERM" or _DENIED_IN_SCRIPT.search(text):
-        return _denied(text)
+        return _denied(text, key)
+    log.debug("%s was refused: %.500r", command, text)
     return (
         _named(code, text, key)
         or (None if writes else _named_within(text, key))
@@ -135,7 +217,7 @@ def _named(code: str, text: str, key: str | None) -> PelopsError | None:
     if code == "WRONGTYPE":
         return WrongType(f"{key} holds another type", key=key or "", found="unknown")
     if code == "NOGROUP":
-        return NoSuchGroup(text)
+        return NoSuchGroup("the consumer group, or its stream, does not exist (NOGROUP)")
     if code == "CROSSSLOT" or "non local key" in text:
         return CrossSlot("the keys of this group do not lie in one slot of the cluster")
     return None
@@ -144,26 +226,26 @@ def _named(code: str, text: str, key: str | None) -> PelopsError | None:
 def _named_within(text: str, key: str | None) -> PelopsError | None:
     """What only the sentence says: of a write it may come from the middle of a script."""
     if "NOGROUP" in text or "no such consumer group" in text.lower():
-        return NoSuchGroup(text)
+        return NoSuchGroup("the consumer group, or its stream, does not exist")
     if "WRONGTYPE" in text or "wrong kind of value" in text:
         return WrongType(f"{key} holds another type", key=key or "", found="unknown")
     if "no such key" in text or "requires the key to exist" in text:
-        return NoSuchStream(text)
+        return NoSuchStream("the stream does not exist")
     return None
 
 
 def _unnamed(text: str, command: str, *, writes: bool) -> PelopsError:
     if _UNKNOWN.search(text):
         found = _LACKING.search(text)
-        return UnsupportedServer(
-            f"this Redis does not know the command {found[1] if found else command}"
-        )
+        lacking = found[1] if found and found[1].lower() in _WORDS else command
+        return UnsupportedServer(f"this Redis does not know the command {lacking}")
     if _NO_DATABASE.search(text):
         return InvalidSpec("Redis has no such database; a cluster has only database 0")
     if _CLIENTS in text:
         return NotServing("Redis accepts no more clients (maxclients); raise it, or close some")
     # An error that no list knows may come from the middle of a script.
-    return OutcomeUnknown(f"{command}: {text}") if writes else RedisError(f"{command}: {text}")
+    message = f"{command}: an error that Pelops does not know; the server's log may say more"
+    return OutcomeUnknown(message) if writes else RedisError(message)
 
 
 def _wrong_credentials(code: str) -> AuthenticationFailed:
@@ -172,10 +254,12 @@ def _wrong_credentials(code: str) -> AuthenticationFailed:
     return AuthenticationFailed("Redis does not accept the username or password; check the Secret")
 
 
-def _denied(text: str) -> PermissionDenied:
+def _denied(text: str, key: str | None) -> PermissionDenied:
     named, named_key = _DENIED.search(text), _DENIED_KEY.search(text)
+    command = named[1].lower() if named else None
     return permission_denied(
-        named[1].lower() if named else None, named_key[1] if named_key else None
+        command if command in COMMANDS or command in _WORDS else None,
+        key if key is not None and named_key is not None and named_key[1] == key else None,
     )
 
 

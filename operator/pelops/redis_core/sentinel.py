@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pelops.domain.endpoint import Node, RedisEndpoint, Sentinel
 from pelops.errors import AuthenticationFailed, PelopsError, RedisError
 from pelops.redis_core.errors import translate_reply
@@ -18,10 +20,14 @@ class MasterFinder:
 
     def __init__(self, endpoint: RedisEndpoint, sentinel: Sentinel, login: Login) -> None:
         self._answers = SentinelAnswers(sentinel.master_name, sentinel.nodes)
-        self._bare = Login(tls=login.tls)
-        self._known_user = Login(
-            tls=login.tls, username=endpoint.username, password=endpoint.password
+        self._known_user = replace(
+            login,
+            username=endpoint.username,
+            password=endpoint.password,
+            db=0,
+            needs_master=False,
         )
+        self._bare = replace(self._known_user, username=None, password=None)
 
     async def __call__(self) -> Node:
         """The master's address. Raises RedisUnavailable or InvalidReply when no Sentinel tells."""

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pelops.domain.endpoint import Node
 from pelops.errors import InvalidReply, RedisError, RedisUnavailable
+from pelops.redis_core.errors import common_kind
 from pelops.redis_core.replies.wire import is_host_or_own
 
 _MOST_DESCRIBED: Final = 1000  # Sentinels or replicas in one answer
@@ -55,11 +56,11 @@ class SentinelAnswers:
     def failure(self, problems: Sequence[tuple[Node, Exception]]) -> RedisError:
         """The error when no Sentinel gave an answer; `problems` says why not, of each asked.
 
-        RedisUnavailable, or InvalidReply when none of them gave a valid one.
+        RedisUnavailable, or what kept all of them from being used alike: an address or credentials
+        that are not allowed, or no valid reply.
         """
         reported = "; ".join(f"{node}: {problem}" for node, problem in problems)
-        are_invalid = all(isinstance(problem, InvalidReply) for _, problem in problems)
-        kind = InvalidReply if problems and are_invalid else RedisUnavailable
+        kind = common_kind(problem for _, problem in problems)
         return kind(f"no Sentinel names the master {self.master_name}: {reported}")
 
 

@@ -16,8 +16,9 @@ from typing import Any, Final, TypeAlias
 from redis import exceptions
 from redis.asyncio.connection import Connection, ConnectionPool
 
+from pelops.domain.destinations import AddressRules, CredentialGrant, is_host
 from pelops.domain.endpoint import Node, RedisEndpoint
-from pelops.errors import InvalidReply, RedisUnavailable
+from pelops.errors import CredentialsNotAllowed, InvalidReply, RedisUnavailable
 from pelops.redis_core.commands import Part
 from pelops.redis_core.errors import translate_failure
 from pelops.redis_core.replies.shapes import check_reply
@@ -31,6 +32,7 @@ from pelops.redis_core.replies.wire import (
     check_depth,
     limit_of,
 )
+from pelops.redis_core.resolution import resolve
 from pelops.redis_core.sentinel_answers import is_replica
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -67,6 +69,9 @@ class Login:
     password: str | None = None
     db: int = 0
     needs_master: bool = False  # a Sentinel may name a server that is not the master yet
+    has_certificate: bool = False  # of our own, in `tls`
+    rules: AddressRules | None = None  # None: any address may be connected to
+    grant: CredentialGrant | None = None  # None: credentials go to whatever is connected to
 
     @classmethod
     def of(cls, endpoint: RedisEndpoint, tls: ssl.SSLContext | None) -> Login:
@@ -77,7 +82,18 @@ class Login:
             password=endpoint.password,
             db=endpoint.db,
             needs_master=endpoint.sentinel is not None,
+            has_certificate=endpoint.cert_pem is not None,
+            rules=endpoint.rules,
+            grant=endpoint.grant,
         )
+
+    def check_grant(self, node: Node) -> None:
+        """Raise CredentialsNotAllowed when a node may not be given the credentials."""
+        if self.grant is None or not (self.password or self.has_certificate):
+            return
+        objection = self.grant.objection(node.host, node.port)
+        if objection is not None:
+            raise CredentialsNotAllowed(objection)
 
 
 class NodeChannel:
@@ -132,6 +148,8 @@ class NodeChannel:
 
     async def _find(self) -> Node:
         node = await self._locate()
+        if not is_host(node.host):  # another server named it: its bytes are in no message
+            raise RedisUnavailable("a server names a node whose host is malformed")
         self._address = str(node)
         return node
 
@@ -211,6 +229,7 @@ class LocatedConnection(Connection):
     def __init__(self, *, locate: Locate, login: Login, **settings: Any) -> None:
         self._locate = locate
         self._login = login
+        self._addresses: tuple[str, ...] = ()  # of the node, as they were checked
         super().__init__(parser_class=AsyncBoundedParser, **settings)
 
     @property
@@ -245,7 +264,12 @@ class LocatedConnection(Connection):
                 return
             await self.disconnect()
         node = await self._locate()
+        self._login.check_grant(node)
         self.host, self.port = node.host, node.port
+        self._addresses = (node.host,)
+        if self._login.rules is not None:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                self._addresses = await resolve(node, self._login.rules)
         await super().connect()  # type: ignore[no-untyped-call]
         if self._login.needs_master:
             await self._check_master()
@@ -260,9 +284,24 @@ class LocatedConnection(Connection):
         poller.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
         return bool(poller.poll(0))
 
+    async def _connect(self) -> None:
+        async with asyncio.timeout(CONNECT_TIMEOUT_S):
+            while True:
+                try:
+                    await super()._connect()  # type: ignore[no-untyped-call]
+                except OSError:
+                    if len(self._addresses) == 1:
+                        raise
+                    self._addresses = self._addresses[1:]
+                else:
+                    return
+
     def _connection_arguments(self) -> dict[str, Any]:
-        arguments = dict(super()._connection_arguments())
-        return {**arguments, "ssl": self._login.tls} if self._login.tls else arguments
+        arguments = {**super()._connection_arguments(), "host": self._addresses[0]}
+        if self._login.tls is None:
+            return arguments
+        # The certificate is about the name, not about the address that it was resolved to.
+        return {**arguments, "ssl": self._login.tls, "server_hostname": self.host}
 
     async def _check_master(self) -> None:
         await self.send_command("INFO", "replication", check_health=False)

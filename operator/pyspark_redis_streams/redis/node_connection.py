@@ -18,11 +18,13 @@ from redis.retry import Retry
 
 from pelops.redis_core import Node
 from pelops.redis_core.errors import (
+    AddressNotAllowed,
     AuthenticationFailed,
     InvalidReply,
     NoSuchGroup,
     NoSuchStream,
     PermissionDenied,
+    RedisUnavailable,
     WrongType,
     is_passing,
     is_refusal,
@@ -30,6 +32,7 @@ from pelops.redis_core.errors import (
 )
 from pelops.redis_core.replies.shapes import check_reply
 from pelops.redis_core.replies.wire import BoundedParser, UnboundedReply, check_depth, limit_of
+from pelops.redis_core.resolution import resolve_blocking
 from pelops.redis_core.tls import BadCertificate, Verify, make_ssl_context
 from pyspark_redis_streams.errors import (
     GroupMissing,
@@ -161,10 +164,11 @@ _HINTS = {
 
 def _connection(node: Node, settings: ServerSettings, *, is_sentinel: bool) -> Any:
     secret = settings.sentinel_secret if is_sentinel else settings.secret
-    kind: Callable[..., Connection] = Connection
+    kind: Callable[..., Connection] = CheckedConnection
     if settings.tls:
         kind = partial(TlsConnection, context=ssl_context(settings))
     return kind(
+        find=partial(_find_addresses, node, settings),
         host=node.host,
         port=node.port,
         parser_class=BoundedParser,
@@ -193,7 +197,47 @@ def _text(word: Argument) -> str:
     return word.decode("utf-8", "backslashreplace") if isinstance(word, bytes) else str(word)
 
 
-class TlsConnection(Connection):
+def _find_addresses(node: Node, settings: ServerSettings) -> Sequence[str]:
+    """The addresses to connect to. Raises ServerError where none may be, Away where none is."""
+    grant, rules = settings.grant, settings.rules
+    objection = None if grant is None else grant.objection(node.host, node.port)
+    if objection is not None:
+        raise ServerError(objection)
+    if rules is None:
+        return (node.host,)
+    try:
+        return resolve_blocking(node, rules)
+    except AddressNotAllowed as error:
+        raise ServerError(
+            f"{error}; check the options 'allowedNetworks' and 'allowedHosts'"
+        ) from error
+    except RedisUnavailable as error:
+        raise Away(str(error)) from error
+
+
+class CheckedConnection(Connection):
+    """A connection to an address that was checked, instead of to a name that is looked up again."""
+
+    def __init__(self, *, find: Callable[[], Sequence[str]], **settings: Any) -> None:
+        self._find = find
+        super().__init__(**settings)  # type: ignore[no-untyped-call]
+
+    def _connect(self) -> Any:
+        name, last = self.host, len(addresses := self._find()) - 1
+        try:
+            for position, address in enumerate(addresses):
+                self.host = address
+                try:
+                    return super()._connect()  # type: ignore[no-untyped-call]
+                except OSError:
+                    if position == last:
+                        raise
+        finally:
+            self.host = name
+        raise AssertionError("there is always an address")
+
+
+class TlsConnection(CheckedConnection):
     """A connection whose handshake is part of connecting: it has the time-out of connecting.
 
     A server that speaks no TLS waits for the end of what it takes for a command.
@@ -201,10 +245,10 @@ class TlsConnection(Connection):
 
     def __init__(self, *, context: ssl.SSLContext, **settings: Any) -> None:
         self._context = context
-        super().__init__(**settings)  # type: ignore[no-untyped-call]
+        super().__init__(**settings)
 
     def _connect(self) -> Any:
-        plain = super()._connect()  # type: ignore[no-untyped-call]
+        plain = super()._connect()
         try:
             plain.settimeout(self.socket_connect_timeout)
             secured = self._context.wrap_socket(plain, server_hostname=self.host)

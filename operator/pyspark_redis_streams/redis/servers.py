@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pelops.redis_core import BadUrl, Node, UrlProblem, parse_node, read_redis_url
+from pelops.redis_core import (
+    AddressRules,
+    BadUrl,
+    CredentialGrant,
+    Node,
+    UrlProblem,
+    parse_address_rules,
+    parse_host_patterns,
+    parse_node,
+    read_redis_url,
+)
 from pelops.redis_core.errors import InvalidSpec
 from pyspark_redis_streams.errors import OptionError
 from pyspark_redis_streams.options.option import (
@@ -32,21 +42,33 @@ class Secret:
     plain: str | None = field(default=None, repr=False)
     env: str | None = None
     file: str | None = None
+    url_env: str | None = None  # a variable that holds a URL with the password
     options: str = "password"  # prefix of the options' names, for messages
 
     def reveal(self) -> str | None:
         """The password; None when there is none. Raises OptionError when its place is empty."""
         if self.env is not None:
-            if self.env not in os.environ:
+            return self._read_variable("Env", self.env).rstrip("\r\n")
+        if self.url_env is not None:
+            try:
+                return read_redis_url(self._read_variable("UrlEnv", self.url_env)).password
+            except BadUrl as error:
                 raise OptionError(
-                    f"option '{self.options}Env' names the environment variable '{self.env}',"
-                    " which is not set in this process: set it before the session begins, and for"
-                    " executors too"
-                )
-            return os.environ[self.env]
+                    f"option '{self.options}UrlEnv' names the environment variable"
+                    f" '{self.url_env}', which holds no URL of a Redis: {error}"
+                ) from None
         if self.file is not None:
             return self._read_file(self.file)
         return self.plain
+
+    def _read_variable(self, ending: str, name: str) -> str:
+        if name not in os.environ:
+            raise OptionError(
+                f"option '{self.options}{ending}' names the environment variable '{name}',"
+                " which is not set in this process: set it before the session begins, and for"
+                " executors too"
+            )
+        return os.environ[name]
 
     def _read_file(self, path: str) -> str:
         try:
@@ -65,7 +87,17 @@ def _read_nodes(names: tuple[str, ...]) -> tuple[Node, ...]:
         raise ValueError(str(error)) from error
 
 
+def _checked(text: str, parse: Callable[[], object]) -> str:
+    try:
+        parse()
+    except ValueError as error:
+        raise ValueError(f"cannot be read: {error}") from error
+    return text
+
+
 _server = section("Server", uses=EVERY_USE, views=EVERY_VIEW)
+_NETWORKS = TEXT.then(lambda text: _checked(text, lambda: parse_address_rules(text, "")))
+_PATTERNS = TEXT.then(lambda text: _checked(text, lambda: parse_host_patterns(text)))
 _SECONDS = whole(1).then(lambda milliseconds: milliseconds / 1000)
 
 
@@ -97,6 +129,9 @@ class ServerSettings:
     password_file: str | None = _server("passwordFile", TEXT)(
         "File, on driver and executors, that holds the password."
     )
+    password_url_env: str | None = _server("passwordUrlEnv", TEXT)(
+        "Environment variable, on driver and executors, that holds a `url` with the password in it."
+    )
     sentinels: tuple[Node, ...] = _server("sentinels", NAMES.then(_read_nodes))(
         "Sentinels as `host:port,host:port`."
     )
@@ -122,6 +157,17 @@ class ServerSettings:
     from_replica: bool = _server("readFrom", either("replica", "master"), default="master")(
         "Read entries from a replica that has them already, else from the master."
     )
+    allowed_networks: str | None = _server("allowedNetworks", _NETWORKS)(
+        "Networks that servers may be in, such as `10.0.0.0/8,routable`; `routable`: all but"
+        " loopback, link-local and the like. Default: every address."
+    )
+    allowed_hosts: str | None = _server("allowedHosts", _PATTERNS)(
+        "Host names that servers may have beside, such as `*.cache.example.com`."
+    )
+    credential_hosts: str | None = _server("credentialHosts", _PATTERNS)(
+        "Hosts that may be given the password: `HOST`, `HOST:PORT`, `*.DOMAIN` or a network."
+        " Default: every host."
+    )
     connect_timeout_s: float = _server("connectTimeoutMs", _SECONDS, default="5000")(
         "Longest wait for a connection."
     )
@@ -138,13 +184,33 @@ class ServerSettings:
     @property
     def secret(self) -> Secret:
         """The password of the servers."""
-        return Secret(plain=self.password, env=self.password_env, file=self.password_file)
+        return Secret(
+            plain=self.password,
+            env=self.password_env,
+            file=self.password_file,
+            url_env=self.password_url_env,
+        )
 
     @property
     def sentinel_secret(self) -> Secret:
         """The password of the Sentinels."""
         env, file = self.sentinel_password_env, self.sentinel_password_file
         return Secret(env=env, file=file, options="sentinelPassword")
+
+    @property
+    def rules(self) -> AddressRules | None:
+        """Which addresses may be connected to; None: every one."""
+        if self.allowed_networks is None and self.allowed_hosts is None:
+            return None
+        return parse_address_rules(self.allowed_networks or "", self.allowed_hosts or "")
+
+    @property
+    def grant(self) -> CredentialGrant | None:
+        """Which hosts may be given the password; None: every one."""
+        if self.credential_hosts is None:
+            return None
+        hosts = parse_host_patterns(self.credential_hosts)
+        return CredentialGrant(owner="these options", hosts=hosts)
 
     def describe(self) -> str:
         """The place as a person would name it."""
@@ -214,7 +280,7 @@ def _check_topology(settings: ServerSettings) -> None:
 
 
 def _check_secret(secret: Secret) -> None:
-    if [secret.plain, secret.env, secret.file].count(None) < 2:
+    if [secret.plain, secret.env, secret.file, secret.url_env].count(None) < 3:
         name = secret.options
         raise OptionError(
             f"options '{name}', '{name}Env' and '{name}File' exclude each other: give one"

@@ -91,6 +91,10 @@ log = logging.getLogger(__name__)
 
 
 MANAGER: Final = "pelops-acknowledge"
+# A job without what the Secret holds could do nothing, and none goes where the operator may not.
+_JOBLESS: Final = frozenset(
+    {Reason.SECRET_MISSING, Reason.CREDENTIALS_NOT_ALLOWED, Reason.ADDRESS_NOT_ALLOWED}
+)
 _LATE: Final = timedelta(seconds=STARTING_DEADLINE_S)
 
 
@@ -121,8 +125,8 @@ class AuditActions:
         redis = observed.facts.redis_problem
         if observed.plan is None or observed.facts.job_problem is not None:
             return None
-        if redis is not None and redis.reason == Reason.SECRET_MISSING:
-            return None  # a job without what the Secret holds could do nothing
+        if redis is not None and redis.reason in _JOBLESS:
+            return None
         if spark_kind(observed.facts.audit) is not None:
             self._cleared.discard(observed.facts.audit.metadata.uid)
             return self._remove_cron_job(observed) or self._spark.next_action(observed, memory)

@@ -187,7 +187,7 @@ class AuditObserver:
             runs=_remember(audit, _runs(job) if kind is None else spark.runs),
             plan_problem=problem or (plan.problem if plan else None),
             job_problem=(_name_taken(audit, job) if kind is None else spark.problem)
-            or await self._missing_secret(audit, plan),
+            or await self._secret_problem(audit, plan),
             redis_problem=seen.problem,
         )
         return ObservedAudit(
@@ -200,8 +200,8 @@ class AuditObserver:
             keys=seen.keys,
         )
 
-    async def _missing_secret(self, audit: StreamAudit, plan: AuditPlan | None) -> Finding | None:
-        """A Secret without which the job's pod would not start, or could not write."""
+    async def _secret_problem(self, audit: StreamAudit, plan: AuditPlan | None) -> Finding | None:
+        """A Secret without which the job's pod would not start, could not write, or may not."""
         if plan is None:
             return None
         namespace, s3 = audit.metadata.namespace, audit.spec.archive.s3
@@ -214,6 +214,20 @@ class AuditObserver:
             keys = (await self._connections.access_of(plan.redis, secret, namespace)).secret_keys
             if not keys or not keys.issuperset(needed):
                 return _secret_missing(path, f"{namespace}/{secret.name}", needed)
+        return await self._refused_secret(plan, namespace)
+
+    async def _refused_secret(self, plan: AuditPlan, namespace: str) -> Finding | None:
+        """A Secret of the job whose credentials may not go to the Redis that is audited."""
+        if plan.job_secret is None:
+            return None
+        try:
+            await self._connections.check_job_secret(plan.redis, plan.job_secret, namespace)
+        except (Forbidden, NotFound):
+            return None  # that is reported of the Secret itself
+        except KubernetesUnavailable:
+            raise
+        except PelopsError as error:
+            return diagnose(error)
         return None
 
     def _plan(self, audit: StreamAudit) -> tuple[AuditPlan | None, Finding | None]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from pelops.api.redis import RedisSpec, SecretRef
 from pelops.domain.condition import Finding
-from pelops.domain.endpoint import RedisEndpoint, build_endpoint
+from pelops.domain.destinations import REDIS_HOSTS, AddressRules
+from pelops.domain.endpoint import RedisEndpoint, build_endpoint, confine_credentials
 from pelops.errors import (
     AuthenticationFailed,
+    CredentialsNotAllowed,
     Forbidden,
     InvalidReply,
     InvalidSpec,
@@ -57,7 +59,11 @@ class Secrets:
     async def read(
         self, namespace: str, name: str, *, max_age_s: float = MAX_AGE_S
     ) -> Mapping[str, bytes]:
-        """The decoded fields. Raises NotFound, or Forbidden when the role does not allow it."""
+        """The decoded fields, and the annotation that allows hosts under its name.
+
+        No field can have that name, since it holds a slash. Raises NotFound, or Forbidden when the
+        role does not allow it.
+        """
         known = self._reads.get((namespace, name))
         now = self._clock()
         if known is not None and now - known.at < max_age_s:
@@ -67,6 +73,9 @@ class Secrets:
         fields = {
             key: _decode(name, key, text) for key, text in (manifest.get("data") or {}).items()
         }
+        annotations = (manifest.get("metadata") or {}).get("annotations") or {}
+        if REDIS_HOSTS in annotations:
+            fields[REDIS_HOSTS] = str(annotations[REDIS_HOSTS]).encode()
         self._reads[namespace, name] = _Read(now, fields)
         return fields
 
@@ -88,9 +97,13 @@ class Secrets:
 class Connections:
     """Servers by what resources say of them."""
 
-    def __init__(self, pool: ServerPool, secrets: Secrets) -> None:
+    def __init__(
+        self, pool: ServerPool, secrets: Secrets, rules: AddressRules | None = None
+    ) -> None:
+        """`rules` say which addresses this installation allows; None: every one."""
         self._pool = pool
         self._secrets = secrets
+        self._rules = rules
 
     async def server(self, redis: RedisSpec, namespace: str) -> Server:
         """The server. Raises PelopsError with the cause; see also `forget_mendable_secret`."""
@@ -113,7 +126,8 @@ class Connections:
         if reference is None or not isinstance(error, _MENDABLE):
             return
         # An outage is seldom the Secret's fault: not all resources need to ask for all of it.
-        is_outage = isinstance(error, _OUTAGES)
+        is_refusal = isinstance(error, CredentialsNotAllowed)
+        is_outage = isinstance(error, _OUTAGES) and not is_refusal
         if not is_outage or self._secrets.age(namespace, reference.name) > OUTAGE_FRESH_S:
             self._secrets.forget(namespace, reference.name)
 
@@ -135,7 +149,31 @@ class Connections:
         own_keys = keys if name == own else await self._secret_keys(namespace, own)
         # A Secret's url may hold credentials, which spec.redis.url cannot.
         url_secret = name if "url" in keys else own if "url" in own_keys else None
-        return WorkerAccess(url=redis.url, url_secret=url_secret, secret=name, secret_keys=keys)
+        return WorkerAccess(
+            url=redis.url,
+            url_secret=url_secret,
+            secret=name,
+            secret_keys=keys,
+            rules=self._rules,
+            credential_hosts=await self._listed_hosts(namespace, name),
+        )
+
+    async def check_job_secret(
+        self, redis: RedisSpec, own_secret: SecretRef, namespace: str
+    ) -> None:
+        """Check that a job may take the credentials of `own_secret` to where Redis is.
+
+        Raises CredentialsNotAllowed, InvalidSpec, NotFound and other errors of reading Secrets.
+        """
+        secret = dict(await self._secrets.read(namespace, own_secret.name))
+        url = redis.url
+        if redis.secret_ref is not None and "url" not in secret:
+            url = _bare_url(await self._secrets.read(namespace, redis.secret_ref.name)) or url
+        await self._endpoint_with(
+            redis.model_copy(update={"url": None if "url" in secret else url}),
+            own_secret,
+            namespace,
+        )
 
     async def tidy(self) -> None:
         """Forget Secrets and close connections that were not used for long."""
@@ -143,15 +181,29 @@ class Connections:
         await self._pool.close_unused(UNUSED)
 
     async def _endpoint(self, redis: RedisSpec, namespace: str) -> RedisEndpoint:
+        return await self._endpoint_with(redis, redis.secret_ref, namespace)
+
+    async def _endpoint_with(
+        self, redis: RedisSpec, reference: SecretRef | None, namespace: str
+    ) -> RedisEndpoint:
+        """The endpoint with the credentials of a Secret, as far as that Secret allows."""
         secret: Mapping[str, bytes] = {}
-        if redis.secret_ref is not None:
-            secret = await self._secrets.read(namespace, redis.secret_ref.name)
-        return build_endpoint(
+        if reference is not None:
+            secret = await self._secrets.read(namespace, reference.name)
+        endpoint = build_endpoint(
             url=redis.url,
             secret=secret,
             sentinel_master=redis.sentinel.master_name if redis.sentinel else None,
             sentinel_nodes=redis.sentinel.nodes if redis.sentinel else (),
         )
+        if reference is not None:
+            endpoint = confine_credentials(endpoint, secret, name=reference.name)
+        return replace(endpoint, rules=self._rules)
+
+    async def _listed_hosts(self, namespace: str, name: str | None) -> str | None:
+        if name is None or REDIS_HOSTS not in await self._secret_keys(namespace, name):
+            return None
+        return (await self._secrets.read(namespace, name))[REDIS_HOSTS].decode()
 
     async def _secret_keys(self, namespace: str, name: str | None) -> frozenset[str]:
         if name is None:
@@ -175,6 +227,14 @@ def explain_unreachable(error: PelopsError, redis: RedisSpec, namespace: str) ->
             ),
         )
     return diagnose(error)
+
+
+def _bare_url(secret: Mapping[str, bytes]) -> str | None:
+    """The url of a Secret without its credentials."""
+    if not secret.get("url"):
+        return None
+    found = build_endpoint(secret={"url": secret["url"]})
+    return f"{'rediss' if found.tls else 'redis'}://{found.node}/{found.db}"
 
 
 def _decode(name: str, key: str, text: str) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
+from pelops.domain.destinations import ROUTABLE, AddressRules, parse_address_rules
 from pelops.logs import LogFormat
 
 LOG_FORMATS: Final = get_args(LogFormat)
@@ -35,6 +36,7 @@ class ReplicaSettings:
     resync_s: float  # how often the cache is compared with a full LIST
     skew_s: float  # how far a node's clock and that of a Redis may differ
     audit_image: str  # of the jobs of audits that name none
+    address_rules: AddressRules  # which addresses Redis servers may have
 
 
 def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> ReplicaSettings:
@@ -57,7 +59,15 @@ def parse_settings(argv: Sequence[str], environment: Mapping[str, str]) -> Repli
         resync_s=given.resync_interval,
         skew_s=given.clock_skew,
         audit_image=given.audit_image,
+        address_rules=_address_rules(parser, given),
     )
+
+
+def _address_rules(parser: argparse.ArgumentParser, given: argparse.Namespace) -> AddressRules:
+    try:
+        return parse_address_rules(given.allowed_networks, given.allowed_hosts)
+    except ValueError as error:
+        parser.error(f"--allowed-networks or --allowed-hosts: {error}")
 
 
 def _namespaces(given: Sequence[str] | None, environment: Mapping[str, str]) -> tuple[str, ...]:
@@ -115,4 +125,17 @@ def _parser(environment: Mapping[str, str]) -> argparse.ArgumentParser:
     add("--clock-skew", type=float, default=variable("CLOCK_SKEW", "2"), metavar="S", help=skew)
     image = variable("AUDIT_IMAGE", "pelops-pipeline:0.1.0")
     add("--audit-image", default=image, help="image of the jobs of StreamAudits that name none")
+    networks = (
+        f"networks that Redis servers may be in, such as 10.0.0.0/8,{ROUTABLE}; {ROUTABLE}: every "
+        "address but loopback, link-local, metadata services and the like, which need a network "
+        f"of their own, such as 127.0.0.0/8; default: {ROUTABLE}, or none with --allowed-hosts"
+    )
+    add(
+        "--allowed-networks",
+        default=variable("ALLOWED_NETWORKS", ""),
+        metavar="LIST",
+        help=networks,
+    )
+    hosts = "names that Redis servers may have beside, such as *.cache.example.com"
+    add("--allowed-hosts", default=variable("ALLOWED_HOSTS", ""), metavar="LIST", help=hosts)
     return parser

@@ -7,8 +7,10 @@ from typing import Final
 
 from pelops.domain.condition import Finding, shorten
 from pelops.errors import (
+    AddressNotAllowed,
     AuthenticationFailed,
     Conflict,
+    CredentialsNotAllowed,
     CrossSlot,
     DeadLetterInAnotherSlot,
     Forbidden,
@@ -97,6 +99,13 @@ _DIAGNOSES: Final = (
         Reason.REDIS_NOT_READY,
         "{error}. Pelops tries again by itself",
         is_terminal=False,
+    ),
+    _Diagnosis(CredentialsNotAllowed, Reason.CREDENTIALS_NOT_ALLOWED, "{error}"),
+    _Diagnosis(
+        AddressNotAllowed,
+        Reason.ADDRESS_NOT_ALLOWED,
+        "{error}. Correct spec.redis, or let whoever installed Pelops allow it by "
+        "PELOPS_ALLOWED_NETWORKS or PELOPS_ALLOWED_HOSTS",
     ),
     _Diagnosis(
         RedisUnavailable,

@@ -195,6 +195,10 @@ class Reason(StrEnum):
 
     # The Secret that spec.redis.secretRef names does not exist.
     SECRET_MISSING = "SecretMissing"
+    # The credentials of the Secret may not go to the host that the resource, or a Sentinel, names.
+    CREDENTIALS_NOT_ALLOWED = "CredentialsNotAllowed"
+    # The address of Redis is one that this installation of Pelops does not connect to.
+    ADDRESS_NOT_ALLOWED = "AddressNotAllowed"
     # Redis does not answer.
     REDIS_UNREACHABLE = "RedisUnreachable"
     # Redis answers with what is no valid reply: too large, too slow, or of another shape.

@@ -22,6 +22,7 @@ from redis import exceptions
 from redis._parsers import _AsyncHiredisParser, _HiredisParser
 from redis._parsers.hiredis import NOT_ENOUGH_DATA
 
+from pelops.domain.destinations import is_host
 from pelops.domain.naming import SLOTS
 from pelops.redis_core.commands import Part
 
@@ -228,10 +229,7 @@ def is_slot(number: Any) -> bool:
 
 def is_host_or_own(host: str) -> bool:
     """Whether it can be the name or address of a host, or stands for the one that answered."""
-    return host in {"", "?"} or bool(_HOST.fullmatch(host))
-
-
-_HOST: Final = re.compile(r"[A-Za-z0-9_.:%-]{1,255}")
+    return host in {"", "?"} or is_host(host)
 
 
 def _no_resp(_: str) -> Exception:

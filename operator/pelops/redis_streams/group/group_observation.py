@@ -261,10 +261,14 @@ def _check_types(request: ObservationRequest, types: Sequence[str]) -> None:
             raise wrong_type(name, found, wanted)
 
 
+_TYPES: Final = frozenset({"string", "list", "set", "zset", "hash", "stream"})
+
+
 def wrong_type(key: str, found: str, wanted: str) -> WrongType:
     """The error for a key that holds another type than the one needed."""
+    shown = f"a {found}" if found in _TYPES else "another type"
     return WrongType(
-        f"the key {key} holds a {found}, not a {wanted}; choose another name, or remove the key",
+        f"the key {key} holds {shown}, not a {wanted}; choose another name, or remove the key",
         key=key,
         found=found,
     )

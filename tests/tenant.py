@@ -1,0 +1,61 @@
+"""A user who may create the resources of Pelops in one namespace, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import yaml
+
+from local_cluster.plane import ControlPlane
+from local_cluster.processes import wait_until
+from tests.operators import Resources
+
+TENANT: Final = "eve"
+NAME: Final = "orders"
+REFUSED: Final = {"CredentialsNotAllowed", "InvalidSpec", "AddressNotAllowed"}
+
+
+class Tenant(Resources):
+    """Resources, as somebody applies them who may create them in one namespace and nothing else."""
+
+    def __init__(self, plane: ControlPlane, namespace: str) -> None:
+        super().__init__(plane, namespace)
+        self._config = plane.kubeconfig_for(TENANT, ("system:authenticated",))
+        api = "rbac.authorization.k8s.io"
+        verbs = ["get", "list", "create", "delete"]
+        kinds = ["streamconsumergroups", "streamaudits"]
+        rule = {"apiGroups": ["pelops.dev"], "resources": kinds, "verbs": verbs}
+        role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": TENANT}}
+        binding = {**role, "kind": "RoleBinding"}
+        super().apply_raw(
+            {**role, "rules": [rule]},
+            {
+                **binding,
+                "roleRef": {"apiGroup": api, "kind": "Role", "name": TENANT},
+                "subjects": [{"apiGroup": api, "kind": "User", "name": TENANT}],
+            },
+        )
+
+    def create(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        """kubectl create, by the tenant."""
+        manifest = {
+            "apiVersion": "pelops.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name, "namespace": self.namespace},
+            "spec": spec,
+        }
+        config = ("--kubeconfig", str(self._config))
+        self.plane.kubectl(*config, "create", "-f", "-", stdin=yaml.safe_dump(manifest))
+
+    def await_refusal(self, name: str = NAME, kind: str = "scg") -> dict[str, Any]:
+        """The condition Ready, once the resource is refused."""
+
+        def found() -> dict[str, Any] | None:
+            conditions = ((self.get(kind, name) or {}).get("status") or {}).get("conditions") or ()
+            found_ready = (one for one in conditions if one["type"] == "Ready")
+            ready: dict[str, Any] = next(found_ready, {})
+            return ready if ready.get("reason") in REFUSED else None
+
+        condition = wait_until(found, timeout_s=20, what=f"{name} to be refused", every_s=0.1)
+        assert condition is not None
+        return condition
