@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -23,6 +24,7 @@ from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
 from pelops.controller.runtime.cache import Cache
 from pelops.controller.runtime.connections import Connections, Secrets
+from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.kind import Services
 from pelops.controller.runtime.leases import ANSWER_S, Members
 from pelops.controller.runtime.runtime import AnyKind, Runtime
@@ -213,15 +215,18 @@ class Replica:
         kinds = await self._begin_with(lambda: _prepare(runtime, members))
         if kinds is None:
             return
+        keep_running = services.progress.keep_running
         loops = (
             *runtime.loops(),
-            members.run(),
-            self._keep_house(runtime, services.connections),
-            Heap().run(),
+            keep_running("members", members.run),
+            keep_running(
+                "housekeeping",
+                partial(self._keep_house, runtime, services.connections, services.progress),
+            ),
+            keep_running("heap", Heap().run),
         )
         self.begin(runtime)
         log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})
-        # A loop that breaks takes the process along: better started anew than half alive.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
             await self._stop.wait()
@@ -252,7 +257,9 @@ class Replica:
         result = await until_stopped(repeat(), self._stop)
         return None if self._stop.is_set() else result
 
-    async def _keep_house(self, runtime: Runtime, connections: Connections) -> None:
+    async def _keep_house(
+        self, runtime: Runtime, connections: Connections, progress: Progress
+    ) -> None:
         ticks = 0
         while True:
             await asyncio.sleep(1)
@@ -261,6 +268,7 @@ class Replica:
             if ticks % HOUSEKEEPING_S == 0:
                 runtime.tidy()
                 await connections.tidy()
+            progress.measure()
 
     def why_not_ready(self) -> str:
         """Name what is not yet well, and each watched kind that is silent; empty: nothing."""

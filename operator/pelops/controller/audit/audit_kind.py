@@ -385,7 +385,6 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
 
     api = STREAM_AUDIT
     alarms = AUDIT_ALARMS
-    workers = 8  # audits are few, and their passes mostly wait
 
     def __init__(self, services: Services) -> None:
         super().__init__(services.clock, defaultdict(AuditMemory))
