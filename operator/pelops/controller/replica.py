@@ -27,6 +27,7 @@ from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.kind import Services
 from pelops.controller.runtime.leases import ANSWER_S, Members
+from pelops.controller.runtime.names import ReplicaEventLoop
 from pelops.controller.runtime.runtime import AnyKind, Runtime
 from pelops.controller.runtime.settings import ReplicaSettings, parse_settings
 from pelops.errors import Forbidden, KubernetesError, NotFound, PelopsError
@@ -304,7 +305,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse_settings(sys.argv[1:] if argv is None else argv, os.environ)
     configure_logging(settings.log_format, settings.log_level)
     try:
-        asyncio.run(_run(settings))
+        with asyncio.Runner(loop_factory=ReplicaEventLoop) as runner:
+            runner.run(_run(settings))
     except PelopsError as error:
         log.error("cannot start: %s", error)
         sys.exit(1)

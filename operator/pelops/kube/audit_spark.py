@@ -22,6 +22,7 @@ from pelops.kube.audit_cron_job import (
 )
 from pelops.kube.client import Kind, Manifest
 from pelops.kube.container_environment import WorkerAccess, mebibytes, resources_of
+from pelops.kube.trimmed import part_of
 from pelops.kube.worker_deployment import APPLIED, MANAGED_BY, fingerprint_of
 from pelops.policy.audit.audit_facts import Runs
 from pelops.policy.audit.plan import AuditPlan
@@ -275,5 +276,5 @@ def _metadata(audit: StreamAudit) -> Manifest:
 
 
 def _account(audit: StreamAudit) -> str:
-    pod = (audit.spec.template or {}).get("spec") or {}
+    pod = part_of(audit.spec.template, "spec") or {}
     return str(pod.get("serviceAccountName") or _ACCOUNT)

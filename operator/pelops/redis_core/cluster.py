@@ -13,6 +13,7 @@ from redis import exceptions
 
 from pelops.domain.endpoint import Node
 from pelops.errors import PelopsError, RedisUnavailable
+from pelops.redis_core.candidates import MOST_NODES, NoAnswer, first_answer
 from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
@@ -61,7 +62,7 @@ class ClusterRouter:
         self._moved: dict[int, Node] = {}  # slots that the map is wrong about
         self._failing: set[Node] = set()  # asked last for the slot map
         self._is_stale = True
-        self._refreshing = asyncio.Lock()
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
         """The reply to each command, or the error it met: nodes fail one by one."""
@@ -84,6 +85,8 @@ class ClusterRouter:
 
     async def close(self) -> None:
         """End every connection."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         channels, self._channels = list(self._channels.values()), {}
         await asyncio.gather(*(channel.close() for channel in channels))
 
@@ -139,28 +142,49 @@ class ClusterRouter:
         return self._channels[node]
 
     async def _refresh(self) -> None:
-        async with self._refreshing:
-            if not self._is_stale:
-                return
-            problems: list[str] = []
-            # The seed comes last: behind a Service it may be a node that is gone by now.
-            known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
-            known.pop(self._seed, None)
-            for node in sorted([*known, self._seed], key=self._failing.__contains__):
-                try:
-                    reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
-                    self._slots = SlotMap.parse(reply, node)
-                except PelopsError as error:
-                    problems.append(str(error))
-                    continue
-                self._moved.clear()
-                self._is_stale = False
-                await self._drop_strangers()
-                return
-        raise RedisUnavailable(f"no node of the cluster answers: {'; '.join(problems)}")
+        """Learn the slot map anew if it is stale, once for all who wait for it.
+
+        They share the failure as well. Raises RedisUnavailable.
+        """
+        if not self._is_stale:
+            return
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._learn_slots())
+            self._refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        refreshing = self._refreshing
+        await asyncio.wait({refreshing})  # it outlives a caller who gives up
+        if refreshing.cancelled():
+            raise RedisUnavailable("the connections to the cluster were closed")
+        refreshing.result()
+
+    async def _learn_slots(self) -> None:
+        async def ask(node: Node) -> SlotMap:
+            try:
+                reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
+                return SlotMap.parse(reply, node)
+            except PelopsError:
+                self._failing.add(node)
+                raise
+
+        try:
+            _, self._slots = await first_answer(self._candidates(), ask)
+        except NoAnswer as error:
+            raise RedisUnavailable(f"no node of the cluster answers: {error}") from error
+        self._moved.clear()
+        self._is_stale = False
+        await self._drop_strangers()
+
+    def _candidates(self) -> list[Node]:
+        """Whom to ask for the slot map, those that failed last."""
+        # The seed comes last: behind a Service it may be a node that is gone by now.
+        known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
+        known.pop(self._seed, None)
+        nodes = sorted([*known, self._seed], key=self._failing.__contains__)[:MOST_NODES]
+        return nodes if self._seed in nodes else [*nodes[:-1], self._seed]
 
     async def _drop_strangers(self) -> None:
         members = {*self._slots.masters(), self._seed}
+        self._failing &= members
         for node in [node for node in self._channels if node not in members]:
             if not self._channels[node].in_flight:
                 await self._channels.pop(node).close()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pelops.domain.endpoint import Node, RedisEndpoint, Sentinel
-from pelops.errors import AuthenticationFailed, RedisError
+from pelops.errors import AuthenticationFailed
+from pelops.redis_core.candidates import NoAnswer, first_answer
 from pelops.redis_core.errors import translate_reply
 from pelops.redis_core.sentinel_answers import SentinelAnswers
 from pelops.redis_core.transport import Command, Login, NodeChannel, Reply
 
 
 class MasterFinder:
-    """Asks one Sentinel after the other.
+    """Asks one Sentinel after the other, for a few seconds in all.
 
     The credentials of the data servers are used for a Sentinel too, but only for one that asks for
     some.
@@ -25,13 +26,11 @@ class MasterFinder:
 
     async def __call__(self) -> Node:
         """The master's address. Raises RedisUnavailable when no Sentinel can tell."""
-        problems: list[tuple[Node, Exception]] = []
-        for node in self._answers.order:
-            try:
-                return await self._ask(node)
-            except RedisError as error:
-                problems.append((node, error))
-        raise self._answers.failure(problems)
+        try:
+            _, master = await first_answer(self._answers.order, self._ask)
+        except NoAnswer as error:
+            raise self._answers.failure(error.problems) from error
+        return master
 
     async def _ask(self, node: Node) -> Node:
         try:

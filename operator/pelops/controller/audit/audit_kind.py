@@ -34,7 +34,6 @@ from pelops.controller.runtime.cache import (
     ObjectChange,
     concern_itself,
     name_of,
-    without_managers,
 )
 from pelops.controller.runtime.kind import (
     ManagedKind,
@@ -72,6 +71,7 @@ from pelops.kube.client import (
     Manifest,
 )
 from pelops.kube.event_recorder import Happening
+from pelops.kube.trimmed import trim, unpack
 from pelops.kube.worker_deployment import fingerprint_of, is_applied
 from pelops.metrics import AUDITS_SERVED
 from pelops.metrics import forget_audit as forget_series
@@ -162,7 +162,7 @@ class AuditActions:
         body = build_cron_job(audit, plan, observed.access, image=self._image)
         fingerprint = fingerprint_of(body)
         if live is not None and (
-            is_applied(body, live) or memory.settled == _settled(live, fingerprint)
+            is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
         ):
             return None
         name = audit_job_name(audit.metadata.name)
@@ -482,7 +482,7 @@ def _keep_job(job: Manifest) -> Manifest | None:
     """The CronJob that an audit may own; of somebody else's only the metadata."""
     if audit_of(name_of(job)) is None:
         return None
-    bare = without_managers(job)
+    bare = trim(job)
     return bare if is_owned(bare) else {"metadata": bare["metadata"]}
 
 

@@ -15,6 +15,7 @@ from pelops.errors import Forbidden, InvalidSpec, Rejected
 from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
 from pelops.kube.disruption_budget import Budget, build_budget, is_as_built
 from pelops.kube.event_recorder import Happening
+from pelops.kube.trimmed import unpack
 from pelops.kube.worker_deployment import (
     build_deployment,
     deployment_name,
@@ -66,7 +67,7 @@ class WorkloadActions:
         body = build_deployment(resource, keys, observed.access)
         fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
         if live is not None and (
-            is_applied(body, live) or memory.settled == _settled(live, fingerprint)
+            is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
         ):
             memory.confirmed = seen
             return None

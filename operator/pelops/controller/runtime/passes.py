@@ -49,6 +49,7 @@ from pelops.errors import (
     PelopsError,
 )
 from pelops.kube.client import Address, Manifest
+from pelops.kube.trimmed import check_kept
 from pelops.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES_LIMITED
 from pelops.policy.status.conditions import refused
 from pelops.policy.status.diagnosis import diagnose
@@ -92,6 +93,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return None  # the API server completes it, and collects what it owns
         memory = kind.memories[name]
         try:
+            check_kept(manifest)
             resource = kind.parse(manifest)
         except InvalidSpec as error:
             return await self._refuse(manifest, error, memory)

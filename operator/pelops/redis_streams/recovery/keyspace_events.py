@@ -183,6 +183,9 @@ class _Listener:
                 await self._settle(await self._masters.find())
             except PelopsError as error:
                 log.debug("cannot look for the masters: %s", error)
+            except Exception:
+                # Whatever this server answers, whoever listens to it is not left without.
+                log.exception("looking for the masters broke")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._look_again.wait(), LOOK_S)
 
