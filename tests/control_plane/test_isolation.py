@@ -78,7 +78,7 @@ def await_healthy(plane: ControlPlane, redis: StandaloneServers, name: str) -> N
 
 
 def is_alive(operators: Operators) -> bool:
-    return all(one.is_running for one in operators.processes)
+    return all(one.is_alive() for one in operators.processes)
 
 
 @pytest.mark.parametrize("sort", ["odd_config", "slot_bomb", "flapping"])

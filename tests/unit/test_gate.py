@@ -104,7 +104,7 @@ async def bounded(work: Coroutine[None, None, float]) -> float:
     """Leave behind what cannot be cancelled: a loop that ends would wait for it."""
     result = await work
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        task.get_coro().close()  # type: ignore[union-attr]
+        task.get_coro().close()
     return result
 
 

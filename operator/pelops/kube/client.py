@@ -115,9 +115,13 @@ class Page:
 
     def __init__(self, text: str) -> None:
         self._text = ListText(text)
+        self._items = self._parse()
 
     def items(self) -> Iterator[Manifest]:
         """Each object, once. Raises KubernetesUnavailable when the answer is not a LIST."""
+        return self._items
+
+    def _parse(self) -> Iterator[Manifest]:
         try:
             yield from self._text.items()
         except ValueError as error:  # as of a proxy's page
