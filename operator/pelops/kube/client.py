@@ -12,6 +12,7 @@ import json
 import logging
 import re
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -165,7 +166,7 @@ class KubeApi:
     """Reads and writes objects as dicts.
 
     Raises `KubernetesError` and its children, never an exception of a client library. Requests
-    beyond `parallel` wait for their turn.
+    beyond `parallel`, and beyond three eighths of it in one namespace, wait for their turn.
     """
 
     def __init__(
@@ -181,6 +182,9 @@ class KubeApi:
         self._timeout_s = timeout_s
         self._load = load
         self._turns = asyncio.Semaphore(parallel)
+        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(max(1, parallel * 3 // 8))
+        )
         self._configuration, self._client = self._open(configuration)
         self._renewed_at = -RENEW_S
         self._former: set[asyncio.Task[None]] = set()
@@ -399,7 +403,8 @@ class KubeApi:
     ) -> bytes:
         """The answer's text. Raises KubernetesError, and _PageTooLarge beyond `most_bytes`."""
         verb = "apply" if content_type == APPLY else method.lower()
-        async with self._turns:
+        # No namespace has more than its share in the line: none waits behind hundreds of another.
+        async with self._shares[_namespace_of(path)], self._turns:
             client = self._client
             try:
                 parameters = await client.param_serialize(
@@ -445,6 +450,12 @@ async def _read(response: aio_rest.RESTResponse, most_bytes: int | None) -> byte
             raise _PageTooLarge
         parts.append(part)
     return b"".join(parts)
+
+
+def _namespace_of(path: str) -> str:
+    """The namespace of a request; empty for none."""
+    _, _, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0]
 
 
 async def _load_configuration(kubeconfig: str | None) -> Any:

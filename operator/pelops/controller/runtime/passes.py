@@ -218,9 +218,12 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         """Report that the spec cannot be read; nothing else is done."""
         conditions = refused(diagnose(error))
         wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
-        if wished != (manifest.get("status") or {}):
-            await self._put_status(manifest, wished)
+        before = manifest.get("status") or {}
         metadata = ObjectMeta.model_validate(manifest["metadata"])
+        if wished != before:
+            await self._put_status(manifest, wished)
+            for transition in list_transitions(before, wished, ()):
+                await self._reporter.report(metadata, transition)
         if not metadata.is_being_deleted:
             return memory.retry_s(is_terminal=True)
         finalizer = self._kind.finalizer
