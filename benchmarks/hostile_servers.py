@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -51,11 +52,13 @@ async def commands(reader: asyncio.StreamReader) -> AsyncIterator[list[str]]:
         yield [words[0].upper(), *words[1:]]
 
 
-def answering(replies: Mapping[str, bytes]) -> Talk:
-    """Answer commands by their first words, and all others by an error."""
+def answering(replies: Mapping[str, bytes], asked: Counter[str] | None = None) -> Talk:
+    """Answer commands by their first words, and all others by an error; count them in `asked`."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async for words in commands(reader):
+            if asked is not None:
+                asked[words[0]] += 1
             known = replies.get(words[0], replies.get(" ".join(words[:2]).upper()))
             writer.write(known or b"-ERR unknown command '%s'\r\n" % words[0].encode())
             await writer.drain()
@@ -107,6 +110,7 @@ class HostileServers:
 
     def __init__(self) -> None:
         self.ports: dict[str, int] = {}
+        self.asked: Counter[str] = Counter()  # commands that `odd_config` was asked
         self._loop = asyncio.new_event_loop()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hostile", daemon=True)
@@ -146,7 +150,7 @@ class HostileServers:
         await self._listen("flapping", flapping(silent))
         # A reply to CONFIG GET of the right length whose parts are numbers.
         odd = {"INFO": info(), "CONFIG GET": b"*2\r\n:1\r\n:5\r\n", "PSUBSCRIBE": b":7\r\n"}
-        await self._listen("odd_config", answering(odd))
+        await self._listen("odd_config", answering(odd, self.asked))
 
     async def _listen(self, sort: str, talk: Talk) -> int:
         async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

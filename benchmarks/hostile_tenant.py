@@ -62,6 +62,7 @@ class Scale:
     probes: int
     kills: int
     replicas: int
+    sorts: tuple[str, ...]
     settle_s: float  # between the arrival of the hostile resources and the measurement
     pods: int = 6
 
@@ -116,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         probes=12 if given.quick else 100,
         kills=4 if given.quick else 20,
         replicas=given.replicas,
+        sorts=tuple(given.sorts),
         settle_s=10.0 if given.quick else 60.0,
     )
     with tempfile.TemporaryDirectory(prefix="pelops-hostile-") as state, ExitStack() as running:
@@ -131,6 +133,8 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--hostile", type=int, metavar="N", help="of each sort; default: 80, with --quick 20")
     add("--healthy", type=int, default=50, metavar="N", help="default: %(default)s")
     add("--replicas", type=int, default=2, metavar="N", help="default: %(default)s")
+    sorts = (*SORTS, LARGE)
+    add("--sorts", nargs="+", choices=sorts, default=sorts, help="default: all")
     return parser.parse_args(arguments)
 
 
@@ -232,14 +236,16 @@ def _await_group(raw: RawRedis, stream: str) -> None:
 async def _create_hostile(ground: Ground, scale: Scale) -> None:
     api = await KubeApi.connect(str(ground.plane.kubeconfig))
     try:
-        for sort in (*SORTS, LARGE):
+        for sort in scale.sorts:
             body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _space(sort)}}
             await api.create(NAMESPACE, "", body)
     finally:
         await api.close()
-    for sort in SORTS:
+    for sort in (one for one in scale.sorts if one != LARGE):
         evil = (_resource(f"evil-{n}", ground.servers.url(sort, n)) for n in range(scale.hostile))
         await _create(ground.plane, _space(sort), evil)
+    if LARGE not in scale.sorts:
+        return
     url = ground.servers.url("silent", 0)
     large = (_large(f"evil-{number}", url, number) for number in range(scale.hostile))
     await _create(ground.plane, _space(LARGE), large)
@@ -345,7 +351,7 @@ def _figures(scale: Scale, outcome: Outcome) -> dict[str, Any]:
     return {
         "healthy": scale.healthy,
         "hostile_of_each_sort": scale.hostile,
-        "sorts": [*SORTS, LARGE],
+        "sorts": scale.sorts,
         "replicas": scale.replicas,
         "cores": os.cpu_count(),
         "new_resource_to_group_s": {

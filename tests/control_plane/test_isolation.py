@@ -96,6 +96,8 @@ def test_a_server_with_malformed_replies_ends_no_operator(
     hostile(plane, *({"redis": {"url": servers.url(sort, n)}, "recovery": locks} for n in range(5)))
     evil = Resources(plane, HOSTILE)
     wait_until(lambda: evil.condition("evil-0"), timeout_s=30, what="an answer about it")
+    if sort == "odd_config":
+        wait_until(lambda: servers.asked["CONFIG"], timeout_s=30, what="the odd reply")
     await_healthy(plane, redis_86, f"orders-{sort.replace('_', '-')}")
     assert is_alive(operators)
     assert all(map(is_ready, operators.ports))

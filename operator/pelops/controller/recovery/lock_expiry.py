@@ -36,7 +36,7 @@ CHECK_S: Final = 60.0  # how often the servers' setting is looked at
 RECHECK_S: Final = 10.0  # while it is wrong: somebody may be mending it
 
 # Until the connections of one resource stand, and for the look at its servers' setting.
-LIMITS: Final = Limits(deadline_s=5.0, per_namespace=256, per_endpoint=64)
+LIMITS: Final = Limits(deadline_s=5.0, per_namespace=64, per_endpoint=64)
 
 UNSEEN: Final = (
     "notifications are asked for and cannot be seen: set notify-keyspace-events to Ex on every "

@@ -44,6 +44,7 @@ from pelops.domain.recovery import LivenessReason, ScanObservation, StreamInScan
 from pelops.domain.state import BOOT, POD, render_report
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import (
+    DeadlineExceeded,
     InvalidSpec,
     KubernetesError,
     NoSuchGroup,
@@ -527,12 +528,14 @@ def _name(resource: StreamConsumerGroup) -> Name:
     return resource.metadata.namespace, resource.metadata.name
 
 
-# Scans are short; one that recovers very many entries continues in the next.
-LIMITS: Final = Limits(deadline_s=30.0)
+# Scans are short, but for one that recovers a million entries. What it did before its deadline is
+# done, and the next one continues.
+LIMITS: Final = Limits(deadline_s=300.0, most=512, per_namespace=16, per_endpoint=8)
 STEP_S = 0.2  # how long a replica leaves a death to those of lower rank
 START_UP_S = 2.0
 RECHECK = timedelta(seconds=30)  # a resource that has nothing to be scanned for may come to have it
 AFTER_BREAK = timedelta(seconds=30)
+AFTER_CUT = timedelta(seconds=1)
 
 
 class ScanLoop:
@@ -607,7 +610,7 @@ class ScanLoop:
             with contextlib.suppress(PelopsError):
                 report = partial(self._scanner.report_failure, name, error)
                 await self._gate.run(Place(name[0], "events"), report, what=key)
-            return AFTER_BREAK
+            return AFTER_CUT if isinstance(error, DeadlineExceeded) else AFTER_BREAK
         return RECHECK if wait is None else wait
 
     async def _scan(self, name: Name) -> timedelta | None:
