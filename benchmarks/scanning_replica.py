@@ -19,6 +19,7 @@ from pelops.controller.recovery.pod_evidence import LivenessEvidence, NodeClocks
 from pelops.controller.recovery.scanner import ScanAdapters, ScanLoop, Scanner
 from pelops.controller.runtime.connections import Connections, Secrets
 from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.leases import Members
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
@@ -128,7 +129,7 @@ def _build(api: KubeApi, identity: str, alive: frozenset[str]) -> ScanningReplic
         identity=identity,
     )
     scanner = Scanner(parts, clock)
-    loop = ScanLoop(scanner, cache, members, clock)
+    loop = ScanLoop(scanner, cache, members, Progress(), clock)
     return ScanningReplica(identity=identity, cache=cache, pool=pool, scanner=scanner, loop=loop)
 
 

@@ -6,6 +6,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     ├── InvalidSpec               the user must change the resource
     │   ├── DeadLetterInAnotherSlot
     │   └── InvalidEntryId        also a ValueError
+    ├── DeadlineExceeded          the work on one resource took too long and was cancelled
+    ├── InternalError             an error of Pelops itself, met in the work on one resource
     ├── RedisError
     │   ├── RedisUnavailable      not sent or refused: it did not happen; retry freely
     │   │   ├── AddressNotAllowed      this installation does not let servers be there
@@ -54,6 +56,14 @@ class DeadLetterInAnotherSlot(InvalidSpec):
 
 class InvalidEntryId(InvalidSpec, ValueError):
     """A text or a pair of numbers that is no entry ID."""
+
+
+class DeadlineExceeded(PelopsError):
+    """The work on one resource took too long and was cancelled; it is repeated."""
+
+
+class InternalError(PelopsError):
+    """An error of Pelops itself that the work on one resource met; the cause is chained."""
 
 
 class RedisError(PelopsError):

@@ -21,6 +21,25 @@ RECONCILE_SECONDS = Histogram(
     "Duration of one pass of the reconcile loop.",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
 )
+TURN_FAILURES = Counter(
+    "pelops_turn_failures_total",
+    "Number of turns of a loop (the work on one resource) that were cut off, by outcome: broken "
+    "(an error that Pelops does not expect) or late (longer than the deadline).",
+    ["loop", "outcome"],
+)
+TURNS_WAITING = Gauge(
+    "pelops_turns_waiting",
+    "Number of turns of a loop that are due and wait for a place.",
+    ["loop"],
+)
+LOOP_STALLED = Gauge(
+    "pelops_loop_stalled_seconds",
+    "Seconds for which work of a loop has been waiting while the loop made no progress.",
+    ["loop"],
+)
+LOOP_RESTARTS = Counter(
+    "pelops_loop_restarts_total", "Number of restarts of a loop after a failure.", ["loop"]
+)
 QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for a pass.")
 RESOURCES = Gauge("pelops_resources", "StreamConsumerGroups in the cache.")
 MEMBERS = Gauge("pelops_members", "Operator replicas that renew their Lease, this one included.")

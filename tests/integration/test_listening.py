@@ -6,11 +6,13 @@ from typing import Any, Final
 
 import pytest
 
+from benchmarks.hostile_servers import HostileServers
 from local_cluster.redis_servers import StandaloneServers, start_standalone
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.recovery import lock_expiry as listening
 from pelops.controller.recovery.lock_expiry import DEBOUNCE_S, UNSEEN, Listening
 from pelops.controller.runtime.cache import Name
+from pelops.domain.endpoint import build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import RedisUnavailable
 from pelops.redis_core.server import Server
@@ -202,3 +204,17 @@ async def test_ending_the_loop_ends_the_connections(
     loop.cancel()
     await asyncio.gather(loop, return_exceptions=True)
     await until(lambda: "psub=1" not in reporting.cli("CLIENT", "LIST"), "nobody is subscribed")
+
+
+async def test_a_server_with_malformed_replies_does_not_end_the_listening_of_others(
+    scans: ScanRequests,
+) -> None:
+    with HostileServers() as servers:
+        endpoint = build_endpoint(url=servers.url("odd_config", 1))
+        async with connected(endpoint) as hostile:
+            scans.server, healthy = hostile, scans.server
+            await scans.listening.follow([asks(BILLS)])
+            assert servers.asked["CONFIG"] == 1
+            scans.server = healthy
+            await scans.listening.follow([asks(ORDERS)])
+            await scans.await_reported(asks(ORDERS))

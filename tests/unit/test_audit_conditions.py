@@ -12,6 +12,7 @@ from pelops.controller.runtime.kind import PreviousStatus
 from pelops.domain.audit import AuditVerdict
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
+from pelops.kube.trimmed import trim
 from pelops.policy.audit.audit_conditions import (
     decide_audit_conditions,
     find_failed_start,
@@ -202,6 +203,15 @@ def test_an_archive_on_no_volume_is_reported_before_the_first_run(
     ready = reported(facts(audit=an_audit(**spec)))["Ready"]
     assert ready.reason == "Scheduled"
     assert ("No volume of spec.template is mounted at /a/b" in ready.message) is is_doubted
+
+
+def test_a_large_template_which_is_kept_compressed_tells_its_volumes() -> None:
+    template = mounting("/a/b", *(f"/{n}" for n in range(1000)))
+    manifest = {"metadata": {}, "spec": {"template": template}}
+    kept = trim(manifest)["spec"]["template"]
+    assert kept != template
+    audit = an_audit(archive={"path": "/a/b"}, template=kept)
+    assert "No volume" not in reported(facts(audit=audit))["Ready"].message
 
 
 def test_a_key_that_is_no_stream_is_reported_before_the_first_run() -> None:

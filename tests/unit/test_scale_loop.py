@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from pelops.controller.group.group_observer import RedisObservation
 from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.leases import Members, Standing
 from pelops.controller.scaling.loop import MOST, ScaleLoop
 from pelops.controller.scaling.scaler import Scaler
@@ -89,7 +90,7 @@ def play(
         cache = WorkloadCache(now)
         for name in resources:
             cache.put(STREAM_CONSUMER_GROUP, resource(name[1]))
-        loop = ScaleLoop(scripted, cache, members or Alone(), now)
+        loop = ScaleLoop(scripted, cache, members or Alone(), Progress(), now)
         task = asyncio.create_task(loop.run())
         await scenario(loop, scripted)
         task.cancel()

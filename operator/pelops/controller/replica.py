@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
 
@@ -24,8 +25,10 @@ from pelops.controller.audit.audit_kind import AuditKind
 from pelops.controller.group.group_kind import GroupKind
 from pelops.controller.runtime.cache import Cache, Recent
 from pelops.controller.runtime.connections import Connections, Secrets
+from pelops.controller.runtime.gate import Progress
 from pelops.controller.runtime.kind import Services
 from pelops.controller.runtime.leases import ANSWER_S, Members
+from pelops.controller.runtime.names import ReplicaEventLoop
 from pelops.controller.runtime.runtime import AnyKind, Runtime
 from pelops.controller.runtime.settings import ReplicaSettings, parse_settings
 from pelops.errors import Forbidden, KubernetesError, NotFound, PelopsError
@@ -320,15 +323,18 @@ class Replica:
         kinds = await self._begin_with(lambda: _prepare(runtime, members))
         if kinds is None:
             return
+        keep_running = services.progress.keep_running
         loops = (
             *runtime.loops(),
-            members.run(),
-            self._keep_house(runtime, services.connections),
-            Heap().run(),
+            keep_running("members", members.run),
+            keep_running(
+                "housekeeping",
+                partial(self._keep_house, runtime, services.connections, services.progress),
+            ),
+            keep_running("heap", Heap().run),
         )
         self.begin(runtime)
         log.info("ready", extra={"kinds": [kind.plural for kind in kinds]})
-        # A loop that breaks takes the process along: better started anew than half alive.
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(loop) for loop in loops]
             await self._stop.wait()
@@ -362,7 +368,9 @@ class Replica:
         result = await until_stopped(repeat(), self._stop)
         return None if self._stop.is_set() else result
 
-    async def _keep_house(self, runtime: Runtime, connections: Connections) -> None:
+    async def _keep_house(
+        self, runtime: Runtime, connections: Connections, progress: Progress
+    ) -> None:
         ticks = 0
         while True:
             await asyncio.sleep(1)
@@ -371,6 +379,7 @@ class Replica:
             if ticks % HOUSEKEEPING_S == 0:
                 runtime.tidy()
                 await connections.tidy()
+            progress.measure()
 
     def why_not_ready(self) -> str:
         """Name what is not yet well, and each watched kind that is silent; empty: nothing."""
@@ -406,7 +415,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     settings = parse_settings(sys.argv[1:] if argv is None else argv, os.environ)
     configure_logging(settings.log_format, settings.log_level)
     try:
-        asyncio.run(_run(settings))
+        with asyncio.Runner(loop_factory=ReplicaEventLoop) as runner:
+            runner.run(_run(settings))
     except PelopsError as error:
         log.error("cannot start: %s", error)
         sys.exit(1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from pelops.errors import InvalidSpec
 
@@ -70,3 +71,22 @@ def load_json_object(text: str | bytes, what: str, *, limit: int) -> JsonFields:
     if not isinstance(found, Mapping):
         raise InvalidSpec(f"{what} is no JSON object")
     return JsonFields(content=found)
+
+
+PACKED: Final = "pelops.dev/packed"  # the one field of a part that is kept compressed
+
+
+def unpack(part: Any) -> Any:
+    """A part of a kept object as it was, all its own parts unpacked."""
+    if isinstance(part, Mapping):
+        packed = part.get(PACKED)
+        if isinstance(packed, bytes):  # bytes never come from the API server
+            return json.loads(zlib.decompress(packed))
+        return {key: unpack(value) for key, value in part.items()}
+    return part
+
+
+def part_of(template: Mapping[str, Any] | None, field: str) -> Any:
+    """One part of a pod template of a resource that was kept; None when it has none."""
+    found = template or {}
+    return unpack(found).get(field) if PACKED in found else unpack(found.get(field))

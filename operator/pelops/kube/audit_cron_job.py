@@ -6,7 +6,6 @@ what it finds it writes to Redis.
 
 from __future__ import annotations
 
-import copy
 from typing import Any, Final
 
 from pelops.api.audit.stream_audit import AUDIT_KIND, ClaimSpec, StreamAudit
@@ -22,6 +21,7 @@ from pelops.kube.container_environment import (
     build_audit_environment,
     resources_of,
 )
+from pelops.kube.trimmed import copy_template
 from pelops.kube.worker_deployment import APPLIED, MANAGED_BY, fingerprint_of
 from pelops.policy.audit.plan import AuditPlan
 
@@ -109,7 +109,7 @@ def build_audit_pod(
     audit: StreamAudit, plan: AuditPlan, access: WorkerAccess, *, image: str
 ) -> Manifest:
     """The pod template: what `spec.template` says, and over it what the job needs."""
-    template = copy.deepcopy(dict(audit.spec.template or {}))
+    template = copy_template(audit.spec.template)
     metadata = _object_in(template, "metadata")
     labels = {**MANAGED_BY, **_object_in(metadata, "labels")}
     metadata["labels"] = {**labels, AUDIT_LABEL: audit.metadata.name}

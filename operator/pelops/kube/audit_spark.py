@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Final
 
 from pelops.api.audit.stream_audit import StreamAudit
+from pelops.domain.json_fields import part_of
 from pelops.errors import InvalidSpec
 from pelops.kube.audit_cron_job import (
     AUDIT_LABEL,
@@ -276,5 +277,5 @@ def _metadata(audit: StreamAudit) -> Manifest:
 
 
 def _account(audit: StreamAudit) -> str:
-    pod = (audit.spec.template or {}).get("spec") or {}
+    pod = part_of(audit.spec.template, "spec") or {}
     return str(pod.get("serviceAccountName") or _ACCOUNT)

@@ -12,7 +12,8 @@ import json
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -30,6 +31,7 @@ from pelops.errors import (
     NotFound,
     Rejected,
 )
+from pelops.kube.json_text import ListText, bound_depth, parse_json
 from pelops.metrics import KUBERNETES_REQUESTS
 
 
@@ -107,6 +109,7 @@ JSON = "application/json"
 APPLY = "application/apply-patch+yaml; charset=utf-8"
 MERGE = "application/merge-patch+json"
 
+PAGE_BYTES: Final = 8 * 1024 * 1024  # of a LIST; a larger page is asked for in smaller ones
 RENEW_S: Final = 5.0  # between two times that the credentials are read anew
 
 Manifest = dict[str, Any]
@@ -122,12 +125,36 @@ _ERRORS: dict[int, type[KubernetesError]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A part of a LIST, and the resourceVersion that the whole LIST shows."""
+    """A part of a LIST. Objects are parsed one by one: whole pages of them take much memory."""
 
-    items: list[Manifest]
-    version: str
+    def __init__(self, text: str) -> None:
+        self._text = ListText(text)
+        self._items = self._parse()
+
+    def items(self) -> Iterator[Manifest]:
+        """Each object, once. Raises KubernetesUnavailable when the answer is not a LIST."""
+        return self._items
+
+    def _parse(self) -> Iterator[Manifest]:
+        try:
+            yield from self._text.items()
+        except ValueError as error:  # as of a proxy's page
+            raise KubernetesUnavailable("the answer of the API server is not JSON") from error
+
+    @property
+    def version(self) -> str:
+        """The resourceVersion that the whole LIST shows. Known when all items were read."""
+        return str(self._text.metadata.get("resourceVersion", ""))
+
+    @property
+    def following(self) -> str:
+        """Where the next page begins; empty after the last. Known when all items were read."""
+        return str(self._text.metadata.get("continue") or "")
+
+
+class _PageTooLarge(Exception):
+    """The answer was left unread: it is larger than asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +180,7 @@ class KubeApi:
     """Reads and writes objects as dicts.
 
     Raises `KubernetesError` and its children, never an exception of a client library. Requests
-    beyond `parallel` wait for their turn.
+    beyond `parallel`, and beyond three eighths of it in one namespace, wait for their turn.
     """
 
     def __init__(
@@ -169,6 +196,9 @@ class KubeApi:
         self._timeout_s = timeout_s
         self._load = load
         self._turns = asyncio.Semaphore(parallel)
+        self._shares: defaultdict[str, asyncio.Semaphore] = defaultdict(
+            lambda: asyncio.Semaphore(max(1, parallel * 3 // 8))
+        )
         self._configuration, self._client = self._open(configuration)
         self._renewed_at = -RENEW_S
         self._former: set[asyncio.Task[None]] = set()
@@ -269,21 +299,36 @@ class KubeApi:
         page: int = 500,
         timeout_s: float | None = None,
     ) -> AsyncIterator[Page]:
-        """All objects page by page, each within `timeout_s`. Default: that of the client."""
-        query: dict[str, str] = {"limit": str(page)}
-        if selector:
-            query["labelSelector"] = selector
+        """All objects page by page, each within `timeout_s`. Default: that of the client.
+
+        A page has at most `page` objects, and fewer where these are large.
+        """
+        query: dict[str, str] = {"labelSelector": selector} if selector else {}
+        limit = page
         while True:
-            answer = await self._request(
-                "GET", kind.path(namespace), query, resource=kind.plural, timeout_s=timeout_s
-            )
-            metadata = answer.get("metadata") or {}
-            yield Page(
-                items=answer.get("items") or [], version=str(metadata.get("resourceVersion", ""))
-            )
-            if not metadata.get("continue"):
+            query["limit"] = str(limit)
+            try:
+                text = await self._send(
+                    "GET",
+                    kind.path(namespace),
+                    query,
+                    resource=kind.plural,
+                    timeout_s=timeout_s,
+                    most_bytes=PAGE_BYTES if limit > 1 else None,
+                )
+            except _PageTooLarge:
+                limit = max(1, limit // 4)
+                continue
+            if len(text) < PAGE_BYTES / 4:
+                limit = min(page, 2 * limit)
+            found = Page((await bound_depth(text)).decode())
+            del text
+            yield found
+            for _ in found.items():  # what the caller did not read
+                pass
+            if not found.following:
                 return
-            query["continue"] = metadata["continue"]
+            query["continue"] = found.following
 
     async def list_all(
         self, kind: Kind, namespace: str | None = None, *, selector: str = ""
@@ -292,7 +337,7 @@ class KubeApi:
         return [
             item
             async for page in self.list_pages(kind, namespace, selector=selector)
-            for item in page.items
+            for item in page.items()
         ]
 
     async def discover(self, group: str, version: str) -> Manifest:
@@ -351,7 +396,21 @@ class KubeApi:
         except NotFound:
             return
 
-    async def _request(  # noqa: PLR0913 - the one place that all requests go through
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> Manifest:
+        text = await self._send(method, path, query, **options)
+        try:
+            answer: Manifest = await parse_json(text) if text else {}
+        except ValueError as error:  # as of a proxy's page
+            raise KubernetesUnavailable("the answer of the API server is not JSON") from error
+        return answer
+
+    async def _send(  # noqa: PLR0913 - the one place that all requests go through
         self,
         method: str,
         path: str,
@@ -361,9 +420,12 @@ class KubeApi:
         body: Manifest | None = None,
         content_type: str = JSON,
         timeout_s: float | None = None,
-    ) -> Manifest:
+        most_bytes: int | None = None,
+    ) -> bytes:
+        """The answer's text. Raises KubernetesError, and _PageTooLarge beyond `most_bytes`."""
         verb = "apply" if content_type == APPLY else method.lower()
-        async with self._turns:
+        # No namespace has more than its share in the line: none waits behind hundreds of another.
+        async with self._shares[_namespace_of(path)], self._turns:
             client = self._client
             try:
                 parameters = await client.param_serialize(
@@ -377,7 +439,7 @@ class KubeApi:
                 response = await client.call_api(
                     *parameters, _request_timeout=timeout_s or self._timeout_s
                 )
-                text = await response.read()
+                text = await _read(response, most_bytes)
             except (
                 aiohttp.ClientError,
                 aio_config.ConfigException,
@@ -394,11 +456,27 @@ class KubeApi:
             if response.status == 401:
                 await self.renew()
             raise _error(response.status, text, response.headers.get("Retry-After"))
-        try:
-            answer: Manifest = json.loads(text) if text else {}
-        except ValueError as error:  # as of a proxy's page
-            raise KubernetesUnavailable("the answer of the API server is not JSON") from error
-        return answer
+        return text
+
+
+async def _read(response: aio_rest.RESTResponse, most_bytes: int | None) -> bytes:
+    answer: aiohttp.ClientResponse = response.response
+    if most_bytes is None or answer.status >= 400:
+        return await answer.read()
+    parts, size = [], 0
+    async for part in answer.content.iter_any():
+        size += len(part)
+        if size > most_bytes:
+            answer.close()
+            raise _PageTooLarge
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _namespace_of(path: str) -> str:
+    """The namespace of a request; empty for none."""
+    _, _, rest = path.partition("/namespaces/")
+    return rest.partition("/")[0]
 
 
 async def _load_configuration(kubeconfig: str | None) -> Any:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.domain.json_fields import part_of
 from pelops.domain.naming import GroupKeys
 from pelops.errors import InvalidSpec
 from pelops.kube.client import DEPLOYMENT, FIELD_MANAGER, STREAM_CONSUMER_GROUP, Manifest
@@ -19,10 +19,12 @@ from pelops.kube.container_environment import (
     WorkerAccess,
     build_environment,
 )
+from pelops.kube.trimmed import copy_template
 
 RESOURCE_LABEL = "pelops.dev/stream-consumer-group"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "pelops"}
 APPLIED = "pelops.dev/applied"
+SEARCHED = 100  # items of a list
 SCALE_MANAGER = "pelops-scale"
 
 
@@ -70,7 +72,7 @@ def worker_labels(resource: StreamConsumerGroup) -> dict[str, str]:
     Raises:
         InvalidSpec: the template's labels are no object.
     """
-    metadata = _object_in(dict(resource.spec.template or {}), "metadata")
+    metadata = _object_in({"metadata": part_of(resource.spec.template, "metadata")}, "metadata")
     labels = _object_in(dict(metadata), "labels")
     return {**MANAGED_BY, **labels, RESOURCE_LABEL: resource.metadata.name}
 
@@ -94,7 +96,7 @@ def build_owner_reference(resource: StreamConsumerGroup) -> Manifest:
 def _build_template(
     resource: StreamConsumerGroup, environment: list[Manifest], access: WorkerAccess
 ) -> Manifest:
-    template: Manifest = copy.deepcopy(dict(resource.spec.template or {}))
+    template = copy_template(resource.spec.template)
     metadata = _object_in(template, "metadata")
     metadata["labels"] = worker_labels(resource)
     pod = _object_in(template, "spec")
@@ -171,9 +173,17 @@ def is_applied(wished: Any, live: Any) -> bool:
         if not any(isinstance(item, Mapping) for item in wished):
             # Lists of plain values, such as arguments, are one value each: order and all.
             return not wished or wished == found_items
-        return all(any(is_applied(item, other) for other in found_items) for item in wished)
+        return all(_is_listed(item, found_items, index) for index, item in enumerate(wished))
     # The API server leaves out what is empty.
     return bool(wished == live) or (wished in (None, "", False, 0) and live is None)
+
+
+def _is_listed(item: Any, found: list[Any], index: int) -> bool:
+    """Whether a list holds an item, most often at the same place; a long one only there."""
+    if index < len(found) and is_applied(item, found[index]):
+        return True
+    # Thousands of items against thousands would take minutes.
+    return len(found) <= SEARCHED and any(is_applied(item, other) for other in found)
 
 
 def replicas_owner(live: Manifest, *, besides: str = FIELD_MANAGER) -> str | None:

@@ -6,22 +6,20 @@ A node answers MOVED or ASK instead of executing, so following them never does a
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 from redis import exceptions
 
 from pelops.domain.endpoint import Node
-from pelops.errors import PelopsError, RedisError, RedisUnavailable
+from pelops.errors import PelopsError, RedisUnavailable
+from pelops.redis_core.candidates import MOST_ASKED, NoAnswer, first_answer
 from pelops.redis_core.errors import common_kind
 from pelops.redis_core.hash_slots import SLOT_MAP, SlotMap, key_slot, redirect_of
 from pelops.redis_core.transport import Command, NodeChannel, Reply
 
 _REDIRECTS: Final = 5
-_REFRESH_TIMEOUT_S: Final = 10.0  # of asking for the slot map, however many nodes are asked
 _STRANGERS: Final = 16  # nodes that only ASK named, to which connections are kept
-_REPORTED: Final = 3  # nodes that do not answer, of which an error tells
 OpenChannel = Callable[[Node], NodeChannel]
 ASK_SLOTS: Final = Command(parts=SLOT_MAP)
 
@@ -66,9 +64,7 @@ class ClusterRouter:
         self._moved: dict[int, Node] = {}  # slots that the map is wrong about
         self._failing: set[Node] = set()  # asked last for the slot map
         self._is_stale = True
-        self._refreshing = asyncio.Lock()
-        self._failed_at = -math.inf
-        self._failure: RedisError | None = None  # of the last attempt to learn the slots
+        self._refreshing: asyncio.Task[None] | None = None
 
     async def exchange(self, commands: Sequence[Command]) -> list[Reply]:
         """The reply to each command, or the error it met: nodes fail one by one."""
@@ -93,6 +89,8 @@ class ClusterRouter:
 
     async def close(self) -> None:
         """End every connection."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
         channels, self._channels = list(self._channels.values()), {}
         await asyncio.gather(*(channel.close() for channel in channels))
 
@@ -148,50 +146,52 @@ class ClusterRouter:
         return self._channels[node]
 
     async def _refresh(self) -> None:
-        came_at = asyncio.get_running_loop().time()
-        async with self._refreshing:
-            if not self._is_stale:
-                return
-            # Whoever waited for a turn shares the failure, instead of one after the other asking.
-            if self._failed_at < came_at:
-                self._failure = await self._find_slots()
-                self._failed_at = asyncio.get_running_loop().time()
-            if self._failure is not None:
-                raise type(self._failure)(str(self._failure))
+        """Learn the slot map anew if it is stale, once for all who wait for it.
 
-    async def _find_slots(self) -> RedisError | None:
-        """Learn the slot map; or the error that says why not."""
-        problems: list[PelopsError] = []
+        They share the failure as well. Raises RedisUnavailable, or what kept all nodes from being
+        used alike: an address or credentials that are not allowed, or no valid reply.
+        """
+        if not self._is_stale:
+            return
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._learn_slots())
+            self._refreshing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        refreshing = self._refreshing
+        await asyncio.wait({refreshing})  # it outlives a caller who gives up
+        if refreshing.cancelled():
+            raise RedisUnavailable("the connections to the cluster were closed")
+        refreshing.result()
+
+    async def _learn_slots(self) -> None:
+        async def ask(node: Node) -> SlotMap:
+            try:
+                reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
+                return SlotMap.parse(reply, node)
+            except PelopsError:
+                self._failing.add(node)
+                raise
+
         try:
-            async with asyncio.timeout(_REFRESH_TIMEOUT_S):
-                if await self._ask_for_slots(problems):
-                    return None
-        except TimeoutError:
-            problems.insert(0, RedisUnavailable(f"not within {_REFRESH_TIMEOUT_S:g} s"))
-        reported = "; ".join(str(problem) for problem in problems[:_REPORTED])
-        more = f" and {len(problems) - _REPORTED} more" if len(problems) > _REPORTED else ""
-        kind = common_kind(problems)
-        return kind(f"no node of the cluster answers: {reported}{more}")
+            _, self._slots = await first_answer(self._candidates(), ask)
+        except NoAnswer as error:
+            self._failing.update(node for node, _ in error.problems)  # also those that were silent
+            kind = common_kind(problem for _, problem in error.problems)
+            raise kind(f"no node of the cluster answers: {error}") from error
+        self._moved.clear()
+        self._is_stale = False
+        await self._drop_strangers()
 
-    async def _ask_for_slots(self, problems: list[PelopsError]) -> bool:
+    def _candidates(self) -> list[Node]:
+        """Whom to ask for the slot map, those that failed last."""
         # The seed comes last: behind a Service it may be a node that is gone by now.
         known = dict.fromkeys((*self._slots.masters(), *self._moved.values()))
         known.pop(self._seed, None)
-        for node in sorted([*known, self._seed], key=self._failing.__contains__):
-            try:
-                reply = (await self._channel(node).exchange([ASK_SLOTS]))[0]
-                self._slots = SlotMap.parse(reply, node)
-            except PelopsError as error:
-                problems.append(error)
-                continue
-            self._moved.clear()
-            self._is_stale = False
-            await self._drop_strangers()
-            return True
-        return False
+        nodes = sorted([*known, self._seed], key=self._failing.__contains__)[:MOST_ASKED]
+        return nodes if self._seed in nodes else [*nodes[:-1], self._seed]
 
     async def _drop_strangers(self) -> None:
         members = {*self._slots.masters(), self._seed}
+        self._failing &= members
         for node in [node for node in self._channels if node not in members]:
             if not self._channels[node].in_flight:
                 await self._channels.pop(node).close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from pelops.domain.endpoint import Node
 from pelops.errors import RedisUnavailable
@@ -15,6 +16,8 @@ from pelops.redis_core.sentinel import MasterFinder
 from pelops.redis_core.server import Server, Topology
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Login, NodeChannel
+
+MOST_MASTERS: Final = 64  # a connection to each is held
 
 
 class Masters:
@@ -29,12 +32,18 @@ class Masters:
         )
 
     async def find(self) -> frozenset[Node]:
-        """The masters at this moment. Raises RedisError when nobody names them."""
+        """The masters at this moment. Raises RedisError when nobody names them, or too many."""
         if self._finder is not None:
             return frozenset({await self._finder()})
         if self._server.kind.topology != Topology.CLUSTER:
             return frozenset({self._server.endpoint.node})
-        return frozenset((await self._slots()).masters())
+        masters = frozenset((await self._slots()).masters())
+        if len(masters) > MOST_MASTERS:
+            raise RedisUnavailable(
+                f"the cluster names {len(masters)} masters, and at most {MOST_MASTERS} are "
+                "connected to at once"
+            )
+        return masters
 
     async def locate(self, key: str) -> Node:
         """The master that holds a key at this moment. Raises RedisError when nobody names it."""

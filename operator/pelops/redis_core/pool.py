@@ -12,7 +12,7 @@ from typing import Final
 from redis import exceptions
 
 from pelops.domain.endpoint import Node, RedisEndpoint
-from pelops.errors import InvalidSpec
+from pelops.errors import InvalidSpec, RedisUnavailable
 from pelops.redis_core.cluster import ASK_SLOTS, ClusterRouter, Router, SingleRouter
 from pelops.redis_core.errors import translate_reply
 from pelops.redis_core.sentinel import MasterFinder
@@ -20,6 +20,7 @@ from pelops.redis_core.server import Flavour, Server, ServerKind, Topology
 from pelops.redis_core.tls import build_ssl_context
 from pelops.redis_core.transport import Command, Locate, Login, NodeChannel, Reply
 
+CONNECT_BUDGET_S: Final = 10.0  # to connect and find out what kind of server it is
 _INFO: Final = Command(parts=("INFO",))
 
 
@@ -146,10 +147,15 @@ class ServerPool:
 
     async def _connect(self, endpoint: RedisEndpoint) -> Server:
         try:
-            server = await connect_server(endpoint)
+            async with asyncio.timeout(CONNECT_BUDGET_S):
+                server = await connect_server(endpoint)
             await self._forget(endpoint)
             self._servers[endpoint] = server
             return server
+        except TimeoutError as error:
+            raise RedisUnavailable(
+                f"Redis at {endpoint.address} did not tell what it is within {CONNECT_BUDGET_S:g} s"
+            ) from error
         finally:
             del self._connecting[endpoint]
 

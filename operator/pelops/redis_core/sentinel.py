@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pelops.domain.endpoint import Node, RedisEndpoint, Sentinel
-from pelops.errors import AuthenticationFailed, PelopsError, RedisError
+from pelops.errors import AuthenticationFailed, PelopsError
+from pelops.redis_core.candidates import NoAnswer, first_answer
 from pelops.redis_core.errors import translate_reply
 from pelops.redis_core.sentinel_answers import SentinelAnswers
 from pelops.redis_core.transport import Command, Login, NodeChannel, Reply
 
 
 class MasterFinder:
-    """Asks one Sentinel after the other.
+    """Asks one Sentinel after the other, for a few seconds in all.
 
     The credentials of the data servers are used for a Sentinel too, but only for one that asks for
     some.
@@ -30,14 +31,15 @@ class MasterFinder:
         self._bare = replace(self._known_user, username=None, password=None)
 
     async def __call__(self) -> Node:
-        """The master's address. Raises RedisUnavailable or InvalidReply when no Sentinel tells."""
-        problems: list[tuple[Node, Exception]] = []
-        for node in self._answers.order:
-            try:
-                return await self._ask(node)
-            except RedisError as error:
-                problems.append((node, error))
-        raise self._answers.failure(problems)
+        """The master's address.
+
+        Raises RedisUnavailable when no Sentinel can tell, or what kept all of them from it alike.
+        """
+        try:
+            _, master = await first_answer(self._answers.order, self._ask)
+        except NoAnswer as error:
+            raise self._answers.failure(error.problems) from error
+        return master
 
     async def _ask(self, node: Node) -> Node:
         try:

@@ -47,7 +47,10 @@ class SentinelAnswers:
         found = _parse_node(address)
         if found is None:
             raise InvalidReply(f"answers with what is no address of {self.master_name}")
-        self._nodes.remove(asked)
+        if (
+            asked in self._nodes
+        ):  # several are asked at once, and another answer may have left it out
+            self._nodes.remove(asked)
         self._nodes.insert(0, asked)
         self._nodes += [node for node in _members(others) if node not in self._nodes]
         del self._nodes[_MOST:]

@@ -35,7 +35,6 @@ from pelops.controller.runtime.cache import (
     ObjectChange,
     concern_itself,
     name_of,
-    without_managers,
 )
 from pelops.controller.runtime.kind import (
     ManagedKind,
@@ -48,6 +47,7 @@ from pelops.controller.runtime.kind import (
     StatusDecision,
 )
 from pelops.controller.runtime.namespaces import NamespaceLevels
+from pelops.domain.json_fields import unpack
 from pelops.domain.naming import GroupKeys
 from pelops.errors import Conflict, InvalidSpec, NotFound, PelopsError
 from pelops.kube.audit_cron_job import (
@@ -75,6 +75,7 @@ from pelops.kube.client import (
 )
 from pelops.kube.event_recorder import Happening
 from pelops.kube.pod_security import hold_template
+from pelops.kube.trimmed import trim
 from pelops.kube.worker_deployment import fingerprint_of, is_applied
 from pelops.metrics import AUDITS_SERVED
 from pelops.metrics import forget_audit as forget_series
@@ -170,7 +171,7 @@ class AuditActions:
         hold_template(body, observed.level, "spec", "jobTemplate", "spec", "template")
         fingerprint = fingerprint_of(body)
         if live is not None and (
-            is_applied(body, live) or memory.settled == _settled(live, fingerprint)
+            is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
         ):
             return None
         name = audit_job_name(audit.metadata.name)
@@ -420,7 +421,6 @@ class AuditKind(ManagedKind[StreamAudit, ObservedAudit, AuditMemory]):
 
     api = STREAM_AUDIT
     alarms = AUDIT_ALARMS
-    workers = 8  # audits are few, and their passes mostly wait
 
     def __init__(self, services: Services) -> None:
         super().__init__(services.clock, defaultdict(AuditMemory))
@@ -520,7 +520,7 @@ def _keep_job(job: Manifest) -> Manifest | None:
     """The CronJob that an audit may own; of somebody else's only the metadata."""
     if audit_of(name_of(job)) is None:
         return None
-    bare = without_managers(job)
+    bare = trim(job)
     return bare if is_owned(bare) else {"metadata": bare["metadata"]}
 
 

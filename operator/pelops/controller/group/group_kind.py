@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
@@ -36,6 +37,7 @@ from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import (
     Difference,
     Finalizer,
+    Loop,
     ManagedKind,
     Pass,
     PassIntervals,
@@ -276,7 +278,6 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     api = STREAM_CONSUMER_GROUP
     alarms = (*ALARMS, *AUDIT_ALARMS)  # audits report theirs of the groups concerned as well
     is_required = True
-    workers = 64  # passes mostly wait; one Redis that hangs must not hold up the others
 
     def __init__(self, services: Services, *, cluster: str, notices: Notices) -> None:
         """`cluster` identifies this Kubernetes cluster; `notices` is what audits say of a group."""
@@ -312,7 +313,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             hears=self._listening.problem,
             identity=settings.identity,
         )
-        self._scans = ScanLoop(Scanner(parts, clock), cache, services.members, clock)
+        self._scans = ScanLoop(
+            Scanner(parts, clock), cache, services.members, services.progress, clock
+        )
         scaling_parts = ScalingParts(
             api=api,
             cache=cache,
@@ -323,7 +326,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             make_due=self.queue.add,
             note=memories.note,
         )
-        self._scaling = Scaling(scaling_parts, clock)
+        self._scaling = Scaling(scaling_parts, services.progress, clock)
 
     # --- a pass
 
@@ -429,13 +432,13 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             self._scans.notice(name)
             self._scaling.notice(kind, name)
 
-    def loops(self) -> Iterable[Coroutine[Any, Any, None]]:
+    def loops(self) -> Mapping[str, Loop]:
         self._cache.listen(self._hear_pod)
-        return (
-            self._scans.run(),
-            self._scaling.run(),
-            self._listening.run(self._listeners),
-        )
+        return {
+            "scan": self._scans.run,
+            "scaling": self._scaling.run,
+            "lock expiry": partial(self._listening.run, self._listeners),
+        }
 
     def tidy(self) -> None:
         self._clocks.prune()

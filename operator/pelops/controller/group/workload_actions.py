@@ -11,6 +11,7 @@ from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.scaling.scale_writes import Fleet, Victims
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import Deployment, WorkloadCache
+from pelops.domain.json_fields import unpack
 from pelops.errors import Forbidden, InvalidSpec, Rejected
 from pelops.kube.client import DEPLOYMENT, DISRUPTION_BUDGET, Address, KubeApi, Manifest
 from pelops.kube.disruption_budget import Budget, build_budget, is_as_built
@@ -69,7 +70,7 @@ class WorkloadActions:
         hold_template(body, observed.level, "spec", "template")
         fingerprint = fingerprint_of(body)  # before the replicas, which nobody compares
         if live is not None and (
-            is_applied(body, live) or memory.settled == _settled(live, fingerprint)
+            is_applied(body, unpack(live)) or memory.settled == _settled(live, fingerprint)
         ):
             memory.confirmed = seen
             return None

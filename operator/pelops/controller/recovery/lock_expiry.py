@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime.cache import Name
+from pelops.controller.runtime.gate import Gate, Limits, Place
 from pelops.domain.locks import MatchLock, match_lock
 from pelops.domain.naming import GroupKeys
 from pelops.errors import PelopsError
@@ -31,6 +34,9 @@ FOLLOW_S: Final = 5.0
 DEBOUNCE_S: Final = 0.2
 CHECK_S: Final = 60.0  # how often the servers' setting is looked at
 RECHECK_S: Final = 10.0  # while it is wrong: somebody may be mending it
+
+# Until the connections of one resource stand, and for the look at its servers' setting.
+LIMITS: Final = Limits(deadline_s=5.0, per_namespace=64, per_endpoint=64)
 
 UNSEEN: Final = (
     "notifications are asked for and cannot be seen: set notify-keyspace-events to Ex on every "
@@ -76,6 +82,7 @@ class Listening:
         self._connect = connect
         self._request_scan = request_scan
         self._clock = asyncio.get_running_loop().time
+        self._gate = Gate("lock expiry", LIMITS)
         self._events = ExpiryEvents()
         self._ears: dict[Name, _Ear] = {}
         self._checks: dict[Server, _Check] = {}
@@ -94,8 +101,8 @@ class Listening:
         asking = {_name(each): each for each in resources if wants_notifications(each)}
         for name in [name for name in self._ears if name not in asking]:
             await self._stop(name)
-        await asyncio.gather(*(self._attend(name, each) for name, each in asking.items()))
-        await self._check_servers()
+        await asyncio.gather(*(self._attend_alone(name, each) for name, each in asking.items()))
+        await asyncio.gather(*(self._check_alone(server) for server in self._unchecked()))
 
     def problem(self, name: Name) -> str | None:
         """Why a resource's wish for notifications cannot be met, for its status; None when it can.
@@ -116,6 +123,19 @@ class Listening:
         for name in list(self._ears):
             await self._stop(name)
         await self._events.close()
+
+    async def _attend_alone(self, name: Name, resource: StreamConsumerGroup) -> None:
+        """Listen for one resource; what keeps it from that does not concern the others."""
+        place = Place(name[0], str(resource.spec.redis))
+        with suppress(PelopsError):  # the pass of the resource reports it; the gate has logged it
+            attend = partial(self._attend, name, resource)
+            await self._gate.run(place, attend, what="/".join(name))
+
+    async def _check_alone(self, server: Server) -> None:
+        name = next(name for name, ear in self._ears.items() if ear.server is server)
+        with suppress(PelopsError):
+            check = partial(self._check, server)
+            await self._gate.run(Place(name[0], server.address), check, what="/".join(name))
 
     async def _attend(self, name: Name, resource: StreamConsumerGroup) -> None:
         locks = resource.spec.recovery.locks
@@ -172,10 +192,10 @@ class Listening:
         if ear.heard_meanwhile:
             self._ask(name, ear)
 
-    async def _check_servers(self) -> None:
+    def _unchecked(self) -> list[Server]:
         servers = {ear.server for ear in self._ears.values()}
         self._checks = {server: each for server, each in self._checks.items() if server in servers}
-        await asyncio.gather(*(self._check(server) for server in servers if self._is_due(server)))
+        return [server for server in servers if self._is_due(server)]
 
     def _is_due(self, server: Server) -> bool:
         check = self._checks.get(server)
@@ -184,6 +204,7 @@ class Listening:
         return self._clock() - check.at >= (RECHECK_S if check.can_see is False else CHECK_S)
 
     async def _check(self, server: Server) -> None:
+        self._checks[server] = _Check(self._clock())  # not again at once if this one fails
         self._checks[server] = _Check(self._clock(), await can_see_expiries(server))
 
 

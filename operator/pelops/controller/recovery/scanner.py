@@ -13,12 +13,14 @@ replica that ranks first does it; the others come later, and find that it was do
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
@@ -30,6 +32,8 @@ from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence,
 from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
+from pelops.controller.runtime.kind import place_of
 from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
 from pelops.controller.workload.targets import Targets
@@ -40,6 +44,7 @@ from pelops.domain.recovery import LivenessReason, ScanObservation, StreamInScan
 from pelops.domain.state import BOOT, POD, render_report
 from pelops.domain.workload import Target, WorkloadObservation
 from pelops.errors import (
+    DeadlineExceeded,
     InvalidSpec,
     KubernetesError,
     NoSuchGroup,
@@ -49,6 +54,7 @@ from pelops.errors import (
     RedisUnavailable,
     SlotMigrating,
 )
+from pelops.kube.event_recorder import Happening
 from pelops.metrics import RECOVERY_LATENCY, SCAN_SECONDS, SCANS
 from pelops.policy.group.provisioning import needs_retry_stream
 from pelops.policy.recovery.liveness import could_be_dead
@@ -356,6 +362,24 @@ class Scanner:
             RECOVERY_LATENCY.observe(self._clock() - since)
         return wait
 
+    async def report_failure(self, name: Name, error: PelopsError) -> None:
+        """Report by an Event, once per generation, that a scan was cut off. Raises InvalidSpec."""
+        manifest = self._parts.cache.resources.get(name)
+        if manifest is None:
+            return
+        SCANS.labels(Trigger.SCAN.value, "broken").inc()
+        finding = diagnose(error)
+        await self._parts.reporter.report(
+            ObjectMeta.model_validate(manifest["metadata"]),
+            Happening(
+                type="Warning",
+                reason=finding.reason,
+                action="Scan",
+                note=finding.message,
+                occurrence=f"scan/{manifest['metadata'].get('generation')}",
+            ),
+        )
+
     async def _attempt(
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
@@ -504,11 +528,14 @@ def _name(resource: StreamConsumerGroup) -> Name:
     return resource.metadata.namespace, resource.metadata.name
 
 
-WORKERS = 32
+# Scans are short, but for one that recovers a million entries. What it did before its deadline is
+# done, and the next one continues.
+LIMITS: Final = Limits(deadline_s=300.0, most=512, per_namespace=16, per_endpoint=8)
 STEP_S = 0.2  # how long a replica leaves a death to those of lower rank
 START_UP_S = 2.0
 RECHECK = timedelta(seconds=30)  # a resource that has nothing to be scanned for may come to have it
 AFTER_BREAK = timedelta(seconds=30)
+AFTER_CUT = timedelta(seconds=1)
 
 
 class ScanLoop:
@@ -518,13 +545,20 @@ class ScanLoop:
     """
 
     def __init__(
-        self, scanner: Scanner, cache: WorkloadCache, members: Members, clock: Callable[[], float]
+        self,
+        scanner: Scanner,
+        cache: WorkloadCache,
+        members: Members,
+        progress: Progress,
+        clock: Callable[[], float],
     ) -> None:
         self._scanner = scanner
         self._cache = cache
         self._members = members
         self._clock = clock
         self._queue: KeyedQueue[Name] = KeyedQueue(clock)
+        self._gate = Gate("scan", LIMITS)
+        progress.follow("scan", self._gate.stalled_s, self._queue.overdue_s)
         self._triggers: dict[Name, tuple[Trigger, float]] = {}  # why earlier, and since when
         self._known: dict[Name, int | None] = {}  # generations
 
@@ -550,26 +584,37 @@ class ScanLoop:
         """Serve until cancelled."""
         for name in list(self._cache.resources):
             self.notice(name)
-        async with asyncio.TaskGroup() as group:
-            for _ in range(WORKERS):
-                group.create_task(self._serve())
+        async with asyncio.TaskGroup() as scans:
+            while is_wanted():
+                name = await self._queue.take()
+                scans.create_task(self._serve(name))
+                await asyncio.sleep(0)  # thousands may be due at once
 
-    async def _serve(self) -> None:
-        while is_wanted():
-            name = await self._queue.take()
+    async def _serve(self, name: Name) -> None:
+        wait: timedelta | None = None
+        try:
             wait = await self._turn(name)
+        finally:
             self._queue.done(name, again_s=None if wait is None else wait.total_seconds())
 
     async def _turn(self, name: Name) -> timedelta | None:
-        trigger, since = self._triggers.pop(name, (Trigger.SCAN, None))
-        if name not in self._cache.resources:
+        manifest = self._cache.resources.get(name)
+        if manifest is None:
+            self._triggers.pop(name, None)
             self._known.pop(name, None)
             return None
+        place, key = place_of(name, manifest), "/".join(name)
         try:
-            died = since if trigger is Trigger.POD_DEATH else None
-            wait = await self._scanner.scan(name, trigger, since=died)
-        except Exception:
-            # A mistake of ours in one group must not end the scans of all others.
-            log.exception("the scan broke", extra={"resource": "/".join(name)})
-            return AFTER_BREAK
+            wait = await self._gate.run(place, partial(self._scan, name), what=key)
+        except PelopsError as error:
+            with contextlib.suppress(PelopsError):
+                report = partial(self._scanner.report_failure, name, error)
+                await self._gate.run(Place(name[0], "events"), report, what=key)
+            return AFTER_CUT if isinstance(error, DeadlineExceeded) else AFTER_BREAK
         return RECHECK if wait is None else wait
+
+    async def _scan(self, name: Name) -> timedelta | None:
+        # What was heard while the scan waited for its place counts too.
+        trigger, since = self._triggers.pop(name, (Trigger.SCAN, None))
+        died = since if trigger is Trigger.POD_DEATH else None
+        return await self._scanner.scan(name, trigger, since=died)

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias, TypeVar
 
 from pelops.errors import KubernetesError
 from pelops.kube.client import Kind, KubeApi, Manifest
+from pelops.kube.trimmed import trim
 from pelops.metrics import RESYNC_AGE, WATCH_LISTS
 
 log = logging.getLogger(__name__)
@@ -31,6 +32,7 @@ Concerned: TypeAlias = dict[Kind, set[Name]]
 # Called with the kind of the changed objects, and the resources that are due.
 DueListener: TypeAlias = Callable[[Kind, set[Name]], None]
 
+BURST: Final = 20  # objects of a LIST that are taken in at once
 REMEMBERED: Final = 10_000  # removed objects; what is under way comes within seconds
 
 
@@ -59,12 +61,6 @@ class ObjectChange:
     last: Manifest | None = None  # the last state of one that was removed, when an event brings it
 
 
-def without_managers(manifest: Manifest) -> Manifest:
-    """The object without its field managers, which take as much memory as all the rest."""
-    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
-    return {**manifest, "metadata": metadata}
-
-
 def keep_nothing(_: Manifest) -> None:
     """Keep only versions: whoever declares the concern keeps what it needs."""
 
@@ -79,8 +75,9 @@ class Concern:
 
     kind: Kind
     find: Callable[[ObjectChange], set[Name]]  # the resources that a change makes due
-    # What the cache keeps of an object. If another kind of ours keeps the whole, so it is here.
-    keep: Callable[[Manifest], Manifest | None] = without_managers
+    # What the cache keeps of an object: `trim` keeps all that is used of it, large templates
+    # compressed. If another kind of ours keeps so much, so it is here.
+    keep: Callable[[Manifest], Manifest | None] = trim
     is_optional: bool = False  # True: all else goes on when it may not be listed (403)
     # Called with the last state of an object that was known to be gone, or not known at all.
     end_late: Callable[[Name, Manifest], None] = ignore_late_end
@@ -135,7 +132,8 @@ class Cache:
             kept[name] = part
         elif before is not None:
             del kept[name]
-        return self._find(ObjectChange(kind=kind, name=name, before=before, after=manifest))
+        after = manifest if part is None else part
+        return self._find(ObjectChange(kind=kind, name=name, before=before, after=after))
 
     def remove(
         self, kind: Kind, name: Name, uid: str | None = None, *, last: Manifest | None = None
@@ -209,8 +207,8 @@ class Cache:
     def _keep(self, kind: Kind, manifest: Manifest) -> Manifest | None:
         """What those that follow the object need of it: the whole if one of them does."""
         keeps = [concern.keep for _, concern in self._concerns[kind]]
-        if without_managers in keeps:
-            return without_managers(manifest)
+        if trim in keeps:
+            return trim(manifest)
         parts = (keep(manifest) for keep in keeps)
         return next((part for part in parts if part is not None), None)
 
@@ -311,11 +309,13 @@ class Resync:
             # Page by page: thousands of whole objects at once would stay in the process's memory.
             async for page in self._api.list_pages(kind, namespace, timeout_s=page_s):
                 on_page()
-                version = page.version
-                for item in page.items:
+                for count, item in enumerate(page.items(), start=1):
                     alive.add(item["metadata"]["uid"])
                     if not self._cache.knows(kind, item):
                         _merge(concerned, self._put(kind, item))
+                    if count % BURST == 0:
+                        await asyncio.sleep(0)  # others of this process have a turn
+                version = page.version
             for name, uid in ghosts(before, alive):
                 log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))
                 _merge(concerned, self._cache.remove(kind, name, uid))

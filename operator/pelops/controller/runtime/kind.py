@@ -28,6 +28,7 @@ from pelops.api.schema.base import ObjectMeta
 from pelops.controller.runtime.cache import Cache, Name
 from pelops.controller.runtime.connections import Connections
 from pelops.controller.runtime.events import list_transitions
+from pelops.controller.runtime.gate import Limits, Place, Progress
 from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue
 from pelops.controller.runtime.settings import ReplicaSettings
@@ -45,6 +46,7 @@ AFTER_CONFLICT_S: Final = 0.5  # the resource has changed meanwhile; the watch b
 FINALIZER_MANAGER: Final = "pelops-finalizer"
 
 Status: TypeAlias = dict[str, Any]
+Loop: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 
 class Difference(StrEnum):
@@ -191,6 +193,7 @@ class Services:
     connections: Connections
     settings: ReplicaSettings
     clock: Callable[[], float]  # seconds since any beginning
+    progress: Progress = field(default_factory=Progress)  # of all loops
 
 
 class Finalizer:
@@ -264,7 +267,7 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
     # True: the operator does not start without it. False: it follows once its CRD and the rights on
     # all that concerns it are there, and all else goes on without.
     is_required = False
-    workers = 8  # passes at a time
+    limits = Limits(deadline_s=20.0)  # of passes
     finalizer: Finalizer | None = None  # None: nothing has to be cleaned up
 
     def __init__(self, clock: Callable[[], float], memories: defaultdict[Name, MemoryT]) -> None:
@@ -364,13 +367,23 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """Hear of resources that became due, and of which objects have changed; once loops run."""
         return
 
-    def loops(self) -> Iterable[Coroutine[Any, Any, None]]:
-        """Whatever else runs until cancelled. Called once, when the cache is filled."""
-        return ()
+    def loops(self) -> Mapping[str, Loop]:
+        """Whatever else runs until cancelled, by name. Called once, when the cache is filled.
+
+        A loop that fails is begun anew.
+        """
+        return {}
 
     def tidy(self) -> None:
         """Drop what was not used for long. Called every minute."""
         return
+
+
+def place_of(name: Name, manifest: Manifest | None) -> Place:
+    """Where work on a resource belongs: its namespace, and the Redis as its spec names it."""
+    spec = None if manifest is None else manifest.get("spec")
+    redis = spec.get("redis") if isinstance(spec, Mapping) else None
+    return Place(name[0], str(redis or ""))
 
 
 def previous_status(manifest: Manifest) -> PreviousStatus:

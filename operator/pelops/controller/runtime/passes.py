@@ -14,11 +14,13 @@ import logging
 import random
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final, Generic
 
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.runtime.cache import Name
-from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.events import Reporter, list_transitions
+from pelops.controller.runtime.gate import Gate, Place
 from pelops.controller.runtime.kind import (
     Difference,
     ManagedKind,
@@ -32,13 +34,22 @@ from pelops.controller.runtime.kind import (
     Services,
     Status,
     StatusDecision,
+    place_of,
     previous_status,
     render_heading,
 )
 from pelops.controller.runtime.queue import is_wanted
 from pelops.domain.condition import Condition
-from pelops.errors import InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
+from pelops.errors import (
+    DeadlineExceeded,
+    InternalError,
+    InvalidSpec,
+    KubernetesUnavailable,
+    NotFound,
+    PelopsError,
+)
 from pelops.kube.client import Address, Manifest
+from pelops.kube.trimmed import check_kept
 from pelops.metrics import RECONCILE_SECONDS, RECONCILES, STATUS_WRITES_LIMITED
 from pelops.policy.status.conditions import refused
 from pelops.policy.status.diagnosis import diagnose
@@ -48,6 +59,8 @@ log = logging.getLogger(__name__)
 STATUS: Final = "status"  # the difference between the status wished for and the one that is there
 LIMITED_S: Final = 10.0  # the next pass when the write budget is used up
 AFTER_ERROR_S: Final = (1.0, 5.0)
+AFTER_BREAK_S: Final = (6.0, 30.0)
+REPORT_S: Final = 10.0  # for the status of a resource whose pass was cut off
 
 
 class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
@@ -80,6 +93,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return None  # the API server completes it, and collects what it owns
         memory = kind.memories[name]
         try:
+            check_kept(manifest)
             resource = kind.parse(manifest)
         except InvalidSpec as error:
             return await self._refuse(manifest, error, memory)
@@ -204,9 +218,12 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         """Report that the spec cannot be read; nothing else is done."""
         conditions = refused(diagnose(error))
         wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
-        if wished != (manifest.get("status") or {}):
-            await self._put_status(manifest, wished)
+        before = manifest.get("status") or {}
         metadata = ObjectMeta.model_validate(manifest["metadata"])
+        if wished != before:
+            await self._put_status(manifest, wished)
+            for transition in list_transitions(before, wished, ()):
+                await self._reporter.report(metadata, transition)
         if not metadata.is_being_deleted:
             return memory.retry_s(is_terminal=True)
         finalizer = self._kind.finalizer
@@ -216,6 +233,24 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         if happening is not None:
             await self._reporter.report(metadata, happening)
         return await finalizer.let_go(metadata)
+
+    async def report_failure(self, name: Name, error: PelopsError) -> None:
+        """Show in the status why a pass was cut off. Only the first in rank does. Raises
+        KubernetesError.
+        """
+        kind, manifest = self._kind, self._resources.get(name)
+        if manifest is None:
+            return
+        metadata, memory = ObjectMeta.model_validate(manifest["metadata"]), kind.memories[name]
+        before = manifest.get("status") or {}
+        now = datetime.now(UTC)
+        wished = render_refusal(refused(diagnose(error)), previous_status(manifest), now)
+        is_first = self._services.members.rank(kind.rank_key(metadata)) == 0
+        if not is_first or wished == before or not memory.budget.take(self._clock()):
+            return
+        await self._put_status(manifest, wished)
+        for happening in list_transitions(before, wished, ()):
+            await self._reporter.report(metadata, happening)
 
     async def _complete_deletion(self, one: Pass[ResourceT, MemoryT]) -> float | None:
         """Clean up and remove the finalizer: seconds until another try, or None when it is done."""
@@ -250,35 +285,52 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
         self._kind = kind
         self._reconciler = Reconciler(kind, services)
         self._resources = services.cache.objects(kind.api)
+        loop = f"reconcile {kind.api.plural}"
+        self._gate = Gate(loop, kind.limits)
+        services.progress.follow(loop, self._gate.stalled_s, kind.queue.overdue_s)
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for _ in range(self._kind.workers):
-                group.create_task(self._serve())
+        async with asyncio.TaskGroup() as passes:
+            while is_wanted():
+                name = await self._kind.queue.take()
+                passes.create_task(self._serve(name))
+                await asyncio.sleep(0)  # thousands may be due at once
 
-    async def _serve(self) -> None:
-        queue = self._kind.queue
-        while is_wanted():
-            name = await queue.take()
+    async def _serve(self, name: Name) -> None:
+        queue, again_s = self._kind.queue, None
+        try:
             again_s = await self._reconcile(name)
+        finally:
             queue.done(name, again_s=again_s)
-            self._kind.count(waiting=len(queue), known=len(self._resources))
+        self._kind.count(waiting=len(queue), known=len(self._resources))
 
     async def _reconcile(self, name: Name) -> float | None:
         """One pass, whatever it meets: seconds until the next, or None."""
         key = "/".join(name)
-        with RECONCILE_SECONDS.time():
-            try:
-                again_s = await self._reconciler.reconcile(name)
-            except PelopsError as error:
-                log.warning("the pass failed: %s", error, extra={"resource": key})
-                RECONCILES.labels("failed").inc()
-                return random.uniform(*AFTER_ERROR_S)
-            except Exception:
-                # A mistake of ours in one resource must not end the passes of all others.
-                log.exception("the pass broke", extra={"resource": key})
-                RECONCILES.labels("broken").inc()
-                return random.uniform(*AFTER_ERROR_S) * 6
+        try:
+            place = place_of(name, self._resources.get(name))
+            again_s = await self._gate.run(place, partial(self._pass, name), what=key)
+        except (DeadlineExceeded, InternalError) as error:
+            # A mistake of ours, or a server that is too slow, must not end the passes of others.
+            RECONCILES.labels("late" if isinstance(error, DeadlineExceeded) else "broken").inc()
+            await self._report_failure(name, error)
+            return random.uniform(*AFTER_BREAK_S)
+        except PelopsError as error:
+            log.warning("the pass failed: %s", error, extra={"resource": key})
+            RECONCILES.labels("failed").inc()
+            return random.uniform(*AFTER_ERROR_S)
         RECONCILES.labels("done").inc()
         return again_s
+
+    async def _pass(self, name: Name) -> float | None:
+        with RECONCILE_SECONDS.time():
+            return await self._reconciler.reconcile(name)
+
+    async def _report_failure(self, name: Name, error: PelopsError) -> None:
+        place, key = Place(name[0], "status"), "/".join(name)
+        report = partial(self._reconciler.report_failure, name, error)
+        try:
+            await self._gate.run(place, report, what=key, deadline_s=REPORT_S)
+        except PelopsError as problem:
+            log.warning("cannot report it in the status: %s", problem, extra={"resource": key})

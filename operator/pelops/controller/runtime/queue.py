@@ -40,6 +40,11 @@ class KeyedQueue(Generic[K]):
     def __len__(self) -> int:
         return len(self._due)
 
+    def overdue_s(self) -> float:
+        """Seconds for which the first key has been due and nobody took it; 0 when none is due."""
+        wait_s = self._until_due()
+        return 0.0 if wait_s is None else max(0.0, -wait_s)
+
     def add(self, key: K, *, delay_s: float = 0.0) -> None:
         """Make the key due after the delay, or earlier if it already is."""
         due = self._clock() + delay_s

@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from pelops.controller.runtime.cache import Name, Resync
-from pelops.controller.runtime.kind import ManagedKind, Services
+from pelops.controller.runtime.kind import Loop, ManagedKind, Services
 from pelops.controller.runtime.passes import ReconcileLoop
 from pelops.controller.runtime.watch import Watch
 from pelops.errors import Forbidden, KubernetesError, KubernetesUnavailable, NotFound
@@ -59,20 +59,31 @@ class Runtime:
         return listed
 
     def problem(self) -> str:
-        """The watches that are silent; empty also for kinds that may not be listed."""
-        problems = (self._required.problem(), *(source.problem() for source in self._optional))
-        return "; ".join(filter(None, problems))
+        """The watches that are silent and the loops without progress; empty: there are none.
+
+        A kind that may not be listed is no problem.
+        """
+        watches = (self._required.problem(), *(source.problem() for source in self._optional))
+        return "; ".join(filter(None, (*watches, self._services.progress.problem())))
 
     def loops(self) -> tuple[Coroutine[Any, Any, None], ...]:
-        """Everything that runs until cancelled. To be called once, after `prepare`."""
+        """Everything that runs until cancelled. To be called once, after `prepare`.
+
+        None of it ends by a failure: what fails is begun anew, and readiness reports it.
+        """
         self._runs_loops = True
-        return (
-            self._required.watch(),
-            self._required.resync(),
-            *(loop for source in self._optional for loop in (source.run(), source.watch())),
-            *(ReconcileLoop(kind, self._services).run() for kind in self._kinds),
-            *(loop for kind in self._kinds for loop in kind.loops()),
-        )
+        keep_running = self._services.progress.keep_running
+        return tuple(keep_running(name, run) for name, run in self._named_loops().items())
+
+    def _named_loops(self) -> Mapping[str, Loop]:
+        loops: dict[str, Loop] = {"watch": self._required.watch, "resync": self._required.resync}
+        for source in self._optional:
+            loops[f"resync of {source.plural}"] = source.run
+            loops[f"watch of {source.plural}"] = source.watch
+        for kind in self._kinds:
+            loops[f"reconcile {kind.api.plural}"] = ReconcileLoop(kind, self._services).run
+            loops.update(kind.loops())
+        return loops
 
     def tidy(self) -> None:
         """Drop what kinds did not use for long."""
@@ -166,6 +177,11 @@ class OptionalSource:
         self._granted = asyncio.Event()
         self._doubted = asyncio.Event()
         self._reported: str | None = None  # the last problem; empty: none
+
+    @property
+    def plural(self) -> str:
+        """The kind's."""
+        return self._kind.api.plural
 
     def problem(self) -> str:
         """The watches that are silent; empty also while the kind may not be listed."""

@@ -14,7 +14,6 @@ errors of its watches, so nobody could see that it is deaf.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import time
@@ -35,6 +34,7 @@ from pelops.controller.runtime.queue import is_wanted
 from pelops.domain.backoff import backoff_s
 from pelops.errors import Forbidden, NotFound
 from pelops.kube.client import Kind, KubeApi, Manifest, parse_retry_after
+from pelops.kube.json_text import parse_json
 from pelops.metrics import WATCH_ACTIVITY, WATCH_LISTS, WATCH_RESTARTS
 
 log = logging.getLogger(__name__)
@@ -234,7 +234,7 @@ class Watch:
             )
             yield None
             async for line in streaming.iter_jsonlines(response.content):
-                yield json.loads(line)
+                yield await parse_json(line)
         except errors.APIError as error:
             raise await self._translate(error) from error
         finally:

@@ -11,19 +11,21 @@ import logging
 import random
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, cast
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
+from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
 from pelops.controller.scaling.scale_writes import ScaleWrites, Victims
 from pelops.controller.scaling.scaler import IdleGroups, Scaler, ScalerParts
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
-from pelops.errors import PelopsError
+from pelops.errors import DeadlineExceeded, InternalError, PelopsError
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Kind, KubeApi
 from pelops.policy.scaling.decision import ScalingDecision
 from pelops.redis_streams.scaling.idle_streams import Waker
@@ -38,11 +40,20 @@ AFTER_ERROR_S: Final = (1.0, 3.0)
 AFTER_BREAK_S: Final = 30.0
 
 
+# Of a look at the groups of one Redis, and of what follows for one of them.
+LIMITS: Final = Limits(deadline_s=20.0, most=512)
+
+
 class ScaleLoop:
     """Gives each resource a turn when it is due: never two turns of one at once."""
 
     def __init__(
-        self, scaler: Scaler, cache: WorkloadCache, members: Members, clock: Callable[[], float]
+        self,
+        scaler: Scaler,
+        cache: WorkloadCache,
+        members: Members,
+        progress: Progress,
+        clock: Callable[[], float],
     ) -> None:
         self._scaler = scaler
         self._cache = cache
@@ -52,6 +63,8 @@ class ScaleLoop:
         self._woken: set[Name] = set()  # what goes first
         self._tasks: asyncio.TaskGroup | None = None
         self._known: dict[Name, object] = {}
+        self._gate = Gate("scaling", LIMITS)
+        progress.follow("scaling", self._gate.stalled_s, self._queue.overdue_s)
 
     def wake(self, name: Name) -> None:
         """Look at once: something was added."""
@@ -103,17 +116,18 @@ class ScaleLoop:
             for name in names:
                 del waiting[name]
                 self._woken.discard(name)
-            views = await self._look(names)
+            views = await self._look(endpoint_queue, names)
             for name in names:
                 tasks.create_task(self._follow(name, views.get(name)))
         del self._queues[endpoint_queue]
 
-    async def _look(self, names: list[Name]) -> dict[Name, RedisObservation]:
+    async def _look(self, endpoint_queue: str, names: list[Name]) -> dict[Name, RedisObservation]:
+        """What Redis shows of resources of one queue; empty when the look was cut off."""
+        place, look = Place(names[0][0], endpoint_queue), partial(self._scaler.look, names)
         try:
-            return await self._scaler.look(names)
-        except Exception:
-            # A mistake of ours in one group must not end the scaling of all others.
-            log.exception("the look at %s groups broke", len(names))
+            return await self._gate.run(place, look, what="/".join(names[0]))
+        except PelopsError as error:
+            log.info("%s groups cannot be observed: %s", len(names), error)
             return {}
 
     async def _follow(self, name: Name, view: RedisObservation | None) -> None:
@@ -124,13 +138,14 @@ class ScaleLoop:
         """What follows from a look, whatever it meets: seconds until the next, or None."""
         key = "/".join(name)
         try:
-            return await self._scaler.follow(name, view)
+            follow = partial(self._scaler.follow, name, view)
+            return await self._gate.run(Place(name[0], "workload"), follow, what=key)
+        except (DeadlineExceeded, InternalError) as error:
+            log.warning("scaling was cut off: %s", error, extra={"resource": key})
+            return AFTER_BREAK_S
         except PelopsError as error:
             log.info("scaling waits: %s", error, extra={"resource": key})
             return random.uniform(*AFTER_ERROR_S)
-        except Exception:
-            log.exception("scaling broke", extra={"resource": key})
-            return AFTER_BREAK_S
 
     async def _follow_members(self) -> None:
         """Who decides changes with the replicas: look at all again then."""
@@ -173,7 +188,8 @@ class ScalingParts:
 class Scaling:
     """Scales, in mode Auto, the resources for which this replica ranks first."""
 
-    def __init__(self, parts: ScalingParts, clock: Callable[[], float]) -> None:
+    def __init__(self, parts: ScalingParts, progress: Progress, clock: Callable[[], float]) -> None:
+        self._progress = progress
         self._waker = Waker(self._wake)
         victims = Victims(parts.api, parts.cache)
         scaler_parts = ScalerParts(
@@ -186,7 +202,7 @@ class Scaling:
             note=parts.note,
         )
         self._scaler = Scaler(scaler_parts, clock)
-        self._loop = ScaleLoop(self._scaler, parts.cache, parts.members, clock)
+        self._loop = ScaleLoop(self._scaler, parts.cache, parts.members, progress, clock)
 
     def decision(self, name: Name) -> ScalingDecision | None:
         """What was decided last; None when nothing was, or not by this replica."""
@@ -200,7 +216,7 @@ class Scaling:
         """Scale until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._waker.run())
-            group.create_task(self._loop.run())
+            group.create_task(self._progress.keep_running("scaling", self._loop.run))
 
     def _wake(self, token: Hashable) -> None:
         self._loop.wake(cast(Name, token))

@@ -45,10 +45,12 @@ class Scaled:
 
     @property
     def endpoint_queue(self) -> str:
-        """Names the Redis it lives in: resources with equal names share one."""
+        """Names the Redis it lives in: resources of a namespace with equal names share one.
+
+        Namespaces share none, so that nothing in one delays the looks of another.
+        """
         redis, metadata = self.resource.spec.redis, self.resource.metadata
-        namespace = metadata.namespace if redis.secret_ref is not None else ""
-        return f"{namespace}/{redis.model_dump_json(exclude_none=True)}"
+        return f"{metadata.namespace}/{redis.model_dump_json(exclude_none=True)}"
 
 
 class ScaledResources:

@@ -16,7 +16,6 @@ from pelops.controller.runtime.cache import (
     Name,
     ObjectChange,
     keep_nothing,
-    without_managers,
 )
 from pelops.controller.workload.pods import PodChange, Pods
 from pelops.domain.recovery import GonePod
@@ -32,6 +31,7 @@ from pelops.kube.client import (
     Manifest,
 )
 from pelops.kube.disruption_budget import Budget, observe_budget
+from pelops.kube.trimmed import trim
 from pelops.kube.worker_deployment import RESOURCE_LABEL, deployment_name, replicas_owner
 from pelops.kube.workload_observation import (
     Selector,
@@ -227,7 +227,7 @@ class WorkloadCache:
         self.deployments[change.name] = Deployment(
             observation=observation,
             selector=parse_label_selector(manifest.get("spec", {}).get("selector")),
-            manifest=without_managers(manifest) if RESOURCE_LABEL in labels else None,
+            manifest=trim(manifest) if RESOURCE_LABEL in labels else None,
             replicas_owner=replicas_owner(manifest),
         )
         return self.resources_of(observation.target)

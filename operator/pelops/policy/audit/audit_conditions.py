@@ -28,6 +28,7 @@ from pelops.api.group.group_status_model import ConditionStatus
 from pelops.domain.audit import AuditSummary, AuditVerdict
 from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
+from pelops.domain.json_fields import part_of
 from pelops.policy.audit.audit_facts import AuditFacts, GroupAudit, Runs, StreamEnds
 from pelops.policy.status.alarms import ACKNOWLEDGE
 from pelops.policy.status.reasons import AUDIT_ALARMS, ConditionType, Reason
@@ -164,7 +165,7 @@ def report_unmounted(audit: StreamAudit) -> str | None:
     path = audit.spec.archive.path
     if path is None or not path.startswith("/"):
         return None
-    if any(_holds(mount, path) for mount in _mount_paths(audit.spec.template or {})):
+    if any(_holds(mount, path) for mount in _mount_paths(part_of(audit.spec.template, "spec"))):
         return None
     return (
         f"No volume of spec.template is mounted at {path}: a container cannot write there, or what "
@@ -176,9 +177,9 @@ def _holds(mount: str, path: str) -> bool:
     return f"{path.rstrip('/')}/".startswith(f"{mount.rstrip('/')}/")
 
 
-def _mount_paths(template: dict[str, Any]) -> Iterator[str]:
-    """Where containers mount volumes. A template may have any shape: what is none is left out."""
-    for container in _objects(_object(template.get("spec")).get("containers")):
+def _mount_paths(pod: object) -> Iterator[str]:
+    """Where containers mount volumes. A pod may have any shape: what is none is left out."""
+    for container in _objects(_object(pod).get("containers")):
         for mount in _objects(container.get("volumeMounts")):
             if isinstance(mount.get("mountPath"), str):
                 yield mount["mountPath"]

@@ -13,7 +13,9 @@ from pelops.errors import (
     CredentialsNotAllowed,
     CrossSlot,
     DeadLetterInAnotherSlot,
+    DeadlineExceeded,
     Forbidden,
+    InternalError,
     InvalidReply,
     InvalidSpec,
     KubernetesError,
@@ -159,6 +161,19 @@ _DIAGNOSES: Final = (
     _Diagnosis(NotOurs, Reason.CONFLICT, "{error}"),
     _Diagnosis(RedisError, Reason.REDIS_ERROR, "Redis answers: {error}"),
     _Diagnosis(KubernetesError, Reason.KUBERNETES_ERROR, "The API server answers: {error}"),
+    _Diagnosis(
+        DeadlineExceeded,
+        Reason.DEADLINE_EXCEEDED,
+        "{error}, so that other resources do not wait. Check that the servers that spec.redis "
+        "names answer; Pelops tries again by itself",
+        is_terminal=False,
+    ),
+    _Diagnosis(
+        InternalError,
+        Reason.UNEXPECTED_ERROR,
+        "{error}. Other resources are not affected; Pelops tries again by itself. Please report it",
+        is_terminal=False,
+    ),
     _Diagnosis(PelopsError, Reason.UNEXPECTED_ERROR, "{error}"),
 )
 

@@ -269,6 +269,8 @@ class Reason(StrEnum):
     NOT_FOUND = "NotFound"
     # The API server answered with an error that Pelops does not know.
     KUBERNETES_ERROR = "KubernetesError"
+    # The work on the resource took longer than its deadline and was cancelled.
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
     # An error without a diagnosis: a gap in Pelops.
     UNEXPECTED_ERROR = "UnexpectedError"
 

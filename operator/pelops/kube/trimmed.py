@@ -1,0 +1,124 @@
+"""What the cache keeps of an object: what is used of it, large parts compressed, and never much.
+
+As dicts an object takes up to 25 times the memory of its JSON. Pod templates, which are read only
+when something is built from them, are therefore kept compressed when they are large. An object
+that is larger than anybody needs is kept without its content, and refused by whoever uses it.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from pelops.domain.json_fields import PACKED, unpack
+from pelops.errors import InvalidSpec
+from pelops.kube.json_text import MOST_DEPTH, TOO_DEEP
+
+SMALL_BYTES: Final = 8 * 1024  # of JSON; up to here an object is kept as it is
+# kubectl apply takes no more than this either: it keeps the whole object in an annotation.
+MOST_TEMPLATE_BYTES: Final = 256 * 1024
+MOST_OTHER_BYTES: Final = 128 * 1024  # of all else, without the status
+
+MOST_FINALIZERS: Final = 100
+
+_TEMPLATES: Final = ("template", "jobTemplate")  # of the spec
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+_OURS: Final = ("pelops.dev/", "app.kubernetes.io/")
+_STUB: Final = (
+    *("name", "namespace", "uid", "resourceVersion", "generation"),
+    *("creationTimestamp", "deletionTimestamp"),
+)
+_REFUSED: Final = "pelops.dev/refused"
+
+Manifest = dict[str, Any]
+
+
+def trim(manifest: Manifest) -> Manifest:
+    """What is kept of an object, without its field managers."""
+    metadata = {k: v for k, v in manifest["metadata"].items() if k != "managedFields"}
+    annotations = metadata.get("annotations")
+    if annotations and _LAST_APPLIED in annotations:
+        metadata["annotations"] = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
+    trimmed = {**manifest, "metadata": metadata}
+    text = json.dumps({**trimmed, "status": None})
+    if len(text) <= SMALL_BYTES and TOO_DEEP not in text:
+        return trimmed
+    return _trim_large(trimmed, text)
+
+
+def check_kept(manifest: Mapping[str, Any]) -> None:
+    """Raises InvalidSpec for an object of which only the name was kept."""
+    if _REFUSED in manifest:
+        raise InvalidSpec(str(manifest[_REFUSED]))
+
+
+def copy_template(template: Mapping[str, Any] | None) -> Manifest:
+    """The whole pod template of a resource that was kept, as a copy; empty for none."""
+    copied: Manifest = copy.deepcopy(unpack(template or {}))
+    return copied
+
+
+def _trim_large(manifest: Manifest, text: str) -> Manifest:
+    if TOO_DEEP in text:
+        return _stub(manifest, f"is nested deeper than {MOST_DEPTH} levels; make it flatter")
+    metadata, spec = dict(manifest["metadata"]), dict(manifest.get("spec") or {})
+    for field in ("annotations", "labels"):
+        found = metadata.get(field) or {}
+        metadata[field] = {k: v for k, v in found.items() if k.startswith(_OURS)}
+    for field in _TEMPLATES:
+        template = spec.pop(field, None)
+        if template is None:
+            continue
+        size = len(json.dumps(template))
+        if size > MOST_TEMPLATE_BYTES:
+            why = f"has {_kib(size)} in spec.{field}, of which at most {_kib(MOST_TEMPLATE_BYTES)}"
+            return _stub(manifest, f"{why} are allowed; move large values into ConfigMaps")
+        manifest = {**manifest, "spec": {**(manifest["spec"]), field: _pack(template)}}
+    size = len(json.dumps({"metadata": metadata, "spec": spec}))
+    if size > MOST_OTHER_BYTES:
+        why = f"has {_kib(size)} beside its pod template, of which at most"
+        return _stub(manifest, f"{why} {_kib(MOST_OTHER_BYTES)} are allowed; make it smaller")
+    return {**manifest, "metadata": metadata}
+
+
+def _pack(template: Any) -> Any:
+    """The parts of a template, each compressed if it is large."""
+    if not isinstance(template, Mapping):
+        return template
+    if len(template) > len(("metadata", "spec")):
+        return _packed(template)
+    return {key: _packed(value) for key, value in template.items()}
+
+
+def _packed(value: Any) -> Any:
+    text = json.dumps(value).encode()
+    return {PACKED: zlib.compress(text, 1)} if len(text) > SMALL_BYTES / 2 else value
+
+
+def _stub(manifest: Manifest, why: str) -> Manifest:
+    """The object without its content, and why nobody uses it."""
+    metadata = manifest["metadata"]
+    kept = {key: metadata[key] for key in _STUB if key in metadata}
+    for field in ("annotations", "labels"):
+        found = metadata.get(field) or {}
+        kept[field] = {k: v for k, v in found.items() if k.startswith("pelops.dev/")}
+    finalizers = metadata.get("finalizers") or ()
+    kept["finalizers"] = list(finalizers) if len(finalizers) <= MOST_FINALIZERS else []
+    owners = metadata.get("ownerReferences") or ()
+    kept["ownerReferences"] = [one for one in owners if one.get("controller")]
+    refusal = f"the {manifest.get('kind') or 'object'} {why}"
+    return {
+        "apiVersion": manifest.get("apiVersion"),
+        "kind": manifest.get("kind"),
+        "metadata": kept,
+        "spec": {},
+        "status": manifest.get("status"),
+        _REFUSED: refusal,
+    }
+
+
+def _kib(size: int) -> str:
+    return f"{-(-size // 1024)} KiB"

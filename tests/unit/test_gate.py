@@ -1,0 +1,294 @@
+"""How many turns run at once, whose comes next, and what becomes of one that fails or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+
+import pytest
+
+from pelops.controller.runtime.gate import (
+    ENDING_S,
+    STALL_LIMIT_S,
+    TENANT,
+    Gate,
+    Limits,
+    Place,
+    Progress,
+)
+from pelops.errors import DeadlineExceeded, InternalError, RedisUnavailable
+from tests.virtual_time import run_virtually
+
+DEADLINE_S = 10.0
+SMALL = Limits(deadline_s=DEADLINE_S, most=8, per_namespace=4, per_endpoint=2)
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def cling() -> None:
+    """Not to be cancelled."""
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            continue
+
+
+async def quick() -> float:
+    return now()
+
+
+def run(gate: Gate, place: Place, work: Callable[[], Coroutine[None, None, object]]) -> object:
+    return gate.run(place, work, what="shop/orders")
+
+
+def test_a_turn_returns_what_its_work_returns() -> None:
+    async def scenario() -> object:
+        return await Gate("test", SMALL).run(Place("shop"), quick, what="shop/orders")
+
+    assert run_virtually(scenario()) == 0.0
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("no number"),
+        RecursionError("too deep"),
+        MemoryError(),
+        asyncio.CancelledError(),
+        ExceptionGroup("several", [TypeError("one")]),
+    ],
+)
+def test_whatever_a_turn_raises_arrives_as_an_error_of_its_resource(error: BaseException) -> None:
+    async def fail() -> None:
+        raise error
+
+    async def scenario() -> None:
+        with pytest.raises(InternalError, match=type(error).__name__):
+            await Gate("test", SMALL).run(Place("shop"), fail, what="shop/orders")
+
+    run_virtually(scenario())
+
+
+def test_an_error_of_pelops_arrives_as_it_is() -> None:
+    async def fail() -> None:
+        raise RedisUnavailable("gone")
+
+    async def scenario() -> None:
+        with pytest.raises(RedisUnavailable, match="gone"):
+            await Gate("test", SMALL).run(Place("shop"), fail, what="shop/orders")
+
+    run_virtually(scenario())
+
+
+@pytest.mark.parametrize("work", [hang, cling])
+def test_a_turn_ends_at_its_deadline_even_if_it_cannot_be_cancelled(
+    work: Callable[[], Coroutine[None, None, None]],
+) -> None:
+    async def scenario() -> float:
+        with pytest.raises(DeadlineExceeded, match="within 10 s"):
+            await Gate("test", SMALL).run(Place("shop"), work, what="shop/orders")
+        return now()
+
+    assert run_virtually(bounded(scenario())) <= DEADLINE_S + ENDING_S
+
+
+async def bounded(work: Coroutine[None, None, float]) -> float:
+    """Leave behind what cannot be cancelled: a loop that ends would wait for it."""
+    result = await work
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.get_coro().close()
+    return result
+
+
+def test_a_caller_that_is_cancelled_takes_its_turn_along() -> None:
+    ended = []
+
+    async def note_end() -> None:
+        try:
+            await hang()
+        finally:
+            ended.append(now())
+
+    async def scenario() -> None:
+        gate = Gate("test", SMALL)
+        turn = asyncio.create_task(gate.run(Place("shop"), note_end, what="shop/orders"))
+        await asyncio.sleep(1)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert ended == [1.0]
+
+    run_virtually(scenario())
+
+
+def test_a_silent_endpoint_does_not_delay_others_of_its_namespace() -> None:
+    async def scenario() -> float:
+        gate = Gate("test", SMALL)
+        silent = [
+            asyncio.create_task(gate.run(Place("shop", "silent"), hang, what=str(number)))
+            for number in range(20)
+        ]
+        await asyncio.sleep(1)
+        answered_at = await gate.run(Place("shop", "alive"), quick, what="shop/orders")
+        await end(silent)
+        return answered_at
+
+    assert run_virtually(scenario()) == 1.0
+
+
+def test_a_namespace_full_of_silent_endpoints_does_not_delay_other_namespaces() -> None:
+    async def scenario() -> float:
+        gate = Gate("test", SMALL)
+        silent = [
+            asyncio.create_task(gate.run(Place("hostile", str(number)), hang, what=str(number)))
+            for number in range(80)
+        ]
+        await asyncio.sleep(1)
+        answered_at = await gate.run(Place("shop"), quick, what="shop/orders")
+        await end(silent)
+        return answered_at
+
+    assert run_virtually(scenario()) == 1.0
+
+
+def test_when_all_places_are_taken_the_next_goes_to_the_namespace_with_the_fewest() -> None:
+    order: list[str] = []
+
+    async def work(namespace: str, seconds: float) -> None:
+        order.append(namespace)
+        await asyncio.sleep(seconds)
+
+    async def scenario() -> None:
+        gate = Gate("test", Limits(deadline_s=100, most=3, per_namespace=3, per_endpoint=3))
+        turns = [
+            asyncio.create_task(
+                gate.run(Place("many", str(number)), partial(work, "many", 5 + number), what="m")
+            )
+            for number in range(10)
+        ]
+        await asyncio.sleep(1)
+        late = gate.run(Place("few"), partial(work, "few", 1), what="few")
+        turns.append(asyncio.create_task(late))
+        await asyncio.gather(*turns)
+
+    run_virtually(scenario())
+    assert order.index("few") == 3  # the first one after those that ran already
+
+
+def test_a_place_that_work_clings_to_stays_taken() -> None:
+    """Otherwise work that cannot be cancelled would pile up without any limit."""
+
+    async def scenario() -> float:
+        gate = Gate("test", SMALL)
+        place = Place("shop", "clinging")
+        await asyncio.gather(
+            *(gate.run(place, cling, what="shop/orders") for _ in range(2)), return_exceptions=True
+        )
+        waiting = asyncio.create_task(gate.run(place, quick, what="shop/other"))
+        await asyncio.sleep(1)
+        assert gate.waiting == 1
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        assert gate.waiting == 0
+        return now()
+
+    run_virtually(bounded(scenario()))
+
+
+def test_turns_that_are_cancelled_while_they_wait_leave_no_trace() -> None:
+    async def scenario() -> None:
+        gate = Gate("test", SMALL)
+        turns = [
+            asyncio.create_task(gate.run(Place("shop", "one"), hang, what=str(number)))
+            for number in range(10)
+        ]
+        await asyncio.sleep(1)
+        assert gate.waiting == 8
+        await end(turns)
+        assert gate.waiting == 0
+        assert await gate.run(Place("shop", "one"), quick, what="shop/orders") == now()
+
+    run_virtually(scenario())
+
+
+def test_work_knows_for_which_namespace_it_is_done() -> None:
+    async def ask() -> str:
+        return TENANT.get()
+
+    async def scenario() -> None:
+        gate = Gate("test", SMALL)
+        assert await gate.run(Place("shop"), ask, what="shop/orders") == "shop"
+        assert TENANT.get() == ""
+
+    run_virtually(scenario())
+
+
+def test_a_gate_is_stalled_when_all_its_places_are_held_and_others_wait() -> None:
+    async def scenario() -> None:
+        gate, progress = Gate("test", SMALL), Progress()
+        progress.follow("test", gate.stalled_s)
+        long = Limits(deadline_s=10 * STALL_LIMIT_S, most=1)
+        stuck_gate = Gate("stuck", long)
+        progress.follow("stuck", stuck_gate.stalled_s)
+        turns = [
+            asyncio.create_task(stuck_gate.run(Place(space), hang, what=space)) for space in "ab"
+        ]
+        await asyncio.sleep(STALL_LIMIT_S / 2)
+        assert progress.problem() == ""
+        await asyncio.sleep(STALL_LIMIT_S)
+        assert progress.problem() == "the stuck loop has made no progress for 90 s"
+        await end(turns)
+        assert progress.problem() == ""
+
+    run_virtually(scenario())
+
+
+def test_one_namespace_that_waits_for_itself_is_no_stall() -> None:
+    async def scenario() -> None:
+        gate = Gate("test", Limits(deadline_s=10 * STALL_LIMIT_S, per_endpoint=1))
+        turns = [
+            asyncio.create_task(gate.run(Place("hostile", "silent"), hang, what="hostile/one"))
+            for _ in range(50)
+        ]
+        await asyncio.sleep(2 * STALL_LIMIT_S)
+        assert gate.waiting == 49
+        assert gate.stalled_s() == 0
+        await end(turns)
+
+    run_virtually(scenario())
+
+
+def test_a_loop_that_breaks_begins_anew_and_is_reported_while_it_keeps_breaking() -> None:
+    begun: list[float] = []
+
+    async def loop() -> None:
+        begun.append(now())
+        if len(begun) < 4:
+            raise ValueError("a mistake of ours")
+        await hang()
+
+    async def scenario() -> None:
+        progress = Progress()
+        running = asyncio.create_task(progress.keep_running("test", loop))
+        while len(begun) < 4:
+            await asyncio.sleep(0.1)
+        assert progress.problem() == "the test loop fails: ValueError: a mistake of ours"
+        await asyncio.sleep(STALL_LIMIT_S + 1)
+        assert progress.problem() == ""
+        await end([running])
+
+    run_virtually(scenario())
+
+
+async def end(tasks: list[asyncio.Task[object]] | list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

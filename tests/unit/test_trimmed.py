@@ -1,0 +1,133 @@
+"""What the cache keeps of objects of any size, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from pelops.domain.json_fields import part_of, unpack
+from pelops.errors import InvalidSpec
+from pelops.kube.json_text import TOO_DEEP
+from pelops.kube.trimmed import (
+    MOST_TEMPLATE_BYTES,
+    check_kept,
+    copy_template,
+    trim,
+)
+from pelops.kube.worker_deployment import is_applied
+
+KIB = 1024
+
+
+def template_of(size: int, **metadata: Any) -> dict[str, Any]:
+    """A template of this many bytes of small objects, which take the most memory as dicts."""
+    one = {"name": "A1", "value": "b"}
+    count = size // (len(json.dumps(one)) + 2)
+    container = {"name": "worker", "env": [dict(one) for _ in range(count)]}
+    return {"metadata": metadata, "spec": {"containers": [container]}}
+
+
+def manifest_of(template: dict[str, Any] | None = None, **metadata: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"redis": {"url": "redis://shop"}, "stream": "orders"}
+    if template is not None:
+        spec["template"] = template
+    return {
+        "apiVersion": "pelops.dev/v1alpha1",
+        "kind": "StreamConsumerGroup",
+        "metadata": {"namespace": "shop", "name": "orders", "uid": "u", **metadata},
+        "spec": spec,
+    }
+
+
+def test_a_small_object_is_kept_as_it_is_without_its_managers() -> None:
+    manifest = manifest_of(
+        template_of(KIB), managedFields=[{"manager": "kubectl"}], labels={"a": "b"}
+    )
+    assert trim(manifest) == manifest_of(template_of(KIB), labels={"a": "b"})
+
+
+def test_a_copy_of_the_object_in_an_annotation_is_not_kept() -> None:
+    last = {"kubectl.kubernetes.io/last-applied-configuration": "x" * 200 * KIB, "mine": "y"}
+    assert trim(manifest_of(annotations=last)) == manifest_of(annotations={"mine": "y"})
+
+
+@pytest.mark.parametrize("size", [KIB, 20 * KIB, 200 * KIB])
+def test_a_template_of_any_allowed_size_comes_back_as_it_was(size: int) -> None:
+    template = template_of(size, labels={"app": "orders"})
+    kept = trim(manifest_of(template))
+    check_kept(kept)
+    assert unpack(kept) == manifest_of(template) | {"metadata": unpack(kept)["metadata"]}
+    assert copy_template(kept["spec"]["template"]) == template
+    assert part_of(kept["spec"]["template"], "metadata") == {"labels": {"app": "orders"}}
+    assert part_of(kept["spec"]["template"], "other") is None
+
+
+def test_a_template_with_parts_that_nobody_knows_comes_back_as_it_was() -> None:
+    template = {**template_of(20 * KIB), **{f"part-{number}": number for number in range(5_000)}}
+    kept = trim(manifest_of(template))
+    assert copy_template(kept["spec"]["template"]) == template
+    assert part_of(kept["spec"]["template"], "part-7") == 7
+
+
+def test_a_large_template_costs_no_more_than_its_compressed_size() -> None:
+    text = json.dumps(manifest_of(template_of(200 * KIB)))
+    tracemalloc.start()
+    try:
+        kept = [trim(json.loads(text)) for _ in range(10)]
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 10
+    assert size / 10 < 20 * KIB
+
+
+def test_a_template_that_cannot_be_compressed_costs_no_more_than_its_text() -> None:
+    noise = random.Random(1).randbytes(100 * KIB).hex()
+    text = json.dumps(manifest_of({"spec": {"containers": [{"name": noise}]}}))
+    tracemalloc.start()
+    try:
+        kept = [trim(json.loads(text)) for _ in range(5)]
+        size, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 5
+    assert size / 5 < len(text)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "why"),
+    [
+        (manifest_of(template_of(MOST_TEMPLATE_BYTES + KIB)), r"258 KiB in spec\.template"),
+        (manifest_of({"spec": {"containers": [{"name": TOO_DEEP}]}}), "nested deeper than 64"),
+        (manifest_of(finalizers=[f"a/{n}" for n in range(20_000)]), "beside its pod template"),
+    ],
+    ids=["template", "depth", "else"],
+)
+def test_of_an_object_that_is_too_large_only_its_name_is_kept(
+    manifest: dict[str, Any], why: str
+) -> None:
+    kept = trim(manifest)
+    with pytest.raises(InvalidSpec, match=why):
+        check_kept(kept)
+    assert kept["metadata"]["uid"] == "u"
+    assert kept["spec"] == {}
+
+
+def test_many_labels_and_annotations_are_not_kept() -> None:
+    many = {f"l{number}": "" for number in range(20_000)} | {"pelops.dev/resource": "orders"}
+    kept = trim(manifest_of(labels=many, annotations=many))
+    check_kept(kept)
+    assert kept["metadata"]["labels"] == {"pelops.dev/resource": "orders"}
+    assert kept["metadata"]["annotations"] == {"pelops.dev/resource": "orders"}
+
+
+def test_thousands_of_items_are_compared_in_no_time() -> None:
+    """Each against each would be a hundred million comparisons."""
+    wished = [{"name": f"A{number}", "value": "x"} for number in range(10_000)]
+    assert is_applied(wished, [dict(one) for one in wished])
+    assert not is_applied(wished, [dict(one) for one in reversed(wished)])
+    assert is_applied(wished[:50], [dict(one) for one in reversed(wished[:50])])
