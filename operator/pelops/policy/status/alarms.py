@@ -33,6 +33,7 @@ def _seen(facts: Facts) -> list[Condition]:
         ConditionType.PENDING_ENTRIES_DROPPED: _dropped(facts),
         ConditionType.UNMOVABLE_ENTRIES: _unmovable(facts),
         ConditionType.EVICTION_POSSIBLE: _eviction(facts),
+        ConditionType.DEAD_LETTER_STREAM_IN_USE: _letters_in_use(facts),
         ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
         ConditionType.RETRY_STREAM_NOT_READ: _unread(facts),
         ConditionType.RETRY_STREAM_NOT_EMPTY: _left(facts),
@@ -164,6 +165,19 @@ def _eviction(facts: Facts) -> str:
         "maxmemory-policy of this Redis is allkeys-*: when memory runs short it drops the stream, "
         "its groups and the dead letters without an error. Set maxmemory-policy noeviction or one "
         "of volatile-*"
+    )
+
+
+def _letters_in_use(facts: Facts) -> str:
+    stream, keys = facts.stream, facts.keys
+    if stream is None or keys is None or facts.is_foreign:
+        return ""
+    if not (stream.owns_dead_letters and stream.dead_letter_groups):
+        return ""
+    return (
+        f"A consumer group reads the dead-letter stream {keys.dead_letter}, so its dead letters do "
+        "not expire: what a group has not finished must not be removed. Destroy the group when it "
+        f"is done (XINFO GROUPS {keys.dead_letter}), or name another key in spec.deadLetter.stream"
     )
 
 

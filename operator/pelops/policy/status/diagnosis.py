@@ -11,6 +11,7 @@ from pelops.errors import (
     Conflict,
     CrossSlot,
     DeadLetterInAnotherSlot,
+    DeadLetterStreamInUse,
     Forbidden,
     InvalidSpec,
     KubernetesError,
@@ -28,6 +29,7 @@ from pelops.errors import (
     RedisUnavailable,
     Rejected,
     SlotMigrating,
+    StreamInUse,
     UnsupportedServer,
     WouldDuplicate,
     WritesRefused,
@@ -65,6 +67,17 @@ _DIAGNOSES: Final = (
         "{error}. Pelops goes on by itself when it has them",
     ),
     _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
+    _Diagnosis(
+        DeadLetterStreamInUse,
+        Reason.DEAD_LETTER_STREAM_IN_USE,
+        "{error}. Nothing was changed. Name another key in spec.deadLetter.stream, or leave it out",
+    ),
+    _Diagnosis(
+        StreamInUse,
+        Reason.STREAM_IN_USE,
+        "{error}. Nothing was changed. Name the group otherwise in spec.group, or move what is "
+        "there to another key",
+    ),
     _Diagnosis(
         CrossSlot,
         Reason.CROSS_SLOT,

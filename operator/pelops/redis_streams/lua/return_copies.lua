@@ -1,5 +1,6 @@
 -- include: entry
 -- include: stream
+-- include: adoption
 -- include: ledger
 -- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at
 -- a time: for a group whose resource no longer asks for a retry stream.
@@ -7,7 +8,7 @@
 -- KEYS     retry, stream, ledger, state  (same slot)
 -- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, reason
 -- READS    type retry stream ledger state; hget state; hmget state; xinfo|groups stream retry;
---          xinfo|stream stream; xpending retry; xrange retry
+--          xinfo|stream stream retry; xpending retry; xrange retry
 -- WRITES   xadd stream ledger; xdel retry; hset state; hdel state; hincrby state
 -- USER     operator for recovery
 -- RETURNS  done moved, stayed (the server did not take the copy), more (1 when more are left, else
@@ -35,6 +36,9 @@ if refusal then
   return refusal
 end
 if redis.call('TYPE', retry).ok == 'none' then -- XINFO STREAM would read two bodies more
+  return { 'done', 0, 0, 0 }
+end
+if find_foreign(state, retry, group) then
   return { 'done', 0, 0, 0 }
 end
 local ours = see_group(retry, group)
