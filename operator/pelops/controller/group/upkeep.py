@@ -130,6 +130,7 @@ class UpkeepActions:
                     keys,
                     work.observed.owner,
                     field_prefix=spec.recovery.field_prefix,
+                    max_entry_bytes=spec.recovery.max_entry_bytes,
                     actor=self._identity,
                     reason=reason,
                 )

@@ -150,9 +150,12 @@ def _unmovable(facts: Facts) -> str:
     example = printable(report.unmovable_example, 41)
     named = f", such as {example}" if example else ""
     entry = example or "ID"
+    limit = facts.resource.spec.recovery.max_entry_bytes
     return (
-        f"Some stuck entries{named} cannot be moved by any script and stay pending: they have too "
-        "many fields (more than 3900 pairs), or the stream has reached its highest ID. Look at one "
+        f"Some stuck entries{named} cannot be moved and stay pending: they are larger than "
+        f"spec.recovery.maxEntryBytes ({limit} bytes), have too many fields (more than 3900 "
+        "pairs), or the stream has reached its highest ID. Raise maxEntryBytes if the server has "
+        "the time and the memory for a copy, or look at one "
         f"with XRANGE {keys.stream} {entry} {entry}, do what is due, then "
         f"XACK {keys.stream} {keys.group} {entry}"
     )

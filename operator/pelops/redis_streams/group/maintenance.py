@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
@@ -276,7 +277,7 @@ class Returned:
     """What a call has moved back to the stream."""
 
     moved: int = 0
-    stayed: int = 0  # the server did not take the copy
+    stayed: int = 0  # too large, or the server did not take the copy
     may_continue: bool = False  # more copies are left
 
 
@@ -306,6 +307,7 @@ async def return_copies(  # noqa: PLR0913 - what the ledger says of it
     actor: str,
     reason: str,
     batch: int = RETURN_BATCH,
+    max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> Returned:
     """Move copies that were not delivered from the retry stream to the end of the stream.
 
@@ -320,6 +322,7 @@ async def return_copies(  # noqa: PLR0913 - what the ledger says of it
         prefix=field_prefix,
         batch=batch,
         max_bytes=MAX_BYTES,
+        max_entry_bytes=max_entry_bytes,
         actor=actor,
         reason=reason,
     )

@@ -2,7 +2,7 @@
 -- include: ids
 -- include: stream
 -- include: own_letters
--- include: body
+-- include: large
 -- Begin a scan: see whether it is due, say that it is under way, and look at everything it needs.
 --
 -- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, [retry]  (same slot)
@@ -13,7 +13,7 @@
 --          hmget state dead_letter_owner; hget state;
 --          xinfo|stream stream retry; xinfo|groups stream retry; xpending stream retry;
 --          xrange stream retry; [info]
--- WRITES   hset state
+-- WRITES   hset state; hdel state
 -- USER     operator for recovery
 -- RETURNS  open now_ms, master_since_ms (or false), retry_batch,
 --               under_way[id, owner] (of the retry batch's IDs that still are; owner is '' for what
@@ -41,7 +41,7 @@ end
 local now = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'sweep:at_ms', 'master:replid', 'master:since_ms',
   'chunk', 'back:hold_until_ms', 'back:since_ms', 'sweep:report', 'sweep:cursor',
-  'offers:first', 'offers:last')
+  'offers:first', 'offers:last', 'large')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -99,6 +99,17 @@ for id in string.gmatch(held[5] or '', '%S+') do
       or (second and find_under_way(retry, seen_there, second, id))
       or nil
   end
+end
+
+-- Of large entries only those are remembered that are pending.
+local large, has_changed = parse_large(held[12]), false
+for id in pairs(large) do
+  if not is_pending(stream, group, id) and not (second and is_pending(retry, group, id)) then
+    large[id], has_changed = nil, true
+  end
+end
+if has_changed then
+  write_large(state, large)
 end
 
 local info = redis.pcall('INFO', 'replication')
