@@ -61,8 +61,8 @@ local function expire_records(oldest)
   if not (seen and seen['first-id'] and comes_before(seen['first-id'], oldest)) then
     return 0
   end
-  if not holds_only(seen, WRITTEN.ledger) then
-    return 0 -- somebody has put another stream in its place
+  if not WRITTEN.ledger(seen['first-entry'][2]) and not WRITTEN.ledger(seen['last-entry'][2]) then
+    return 0 -- somebody has put another stream in its place; a word of theirs between ours goes
   end
   return trim_below(ledger, seen, oldest, batch, true)
 end
