@@ -163,8 +163,8 @@ async def _trim(server: Server) -> Callable[[], Awaitable[object]]:
 async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     for _ in range(MANY):
-        letter = ("f", LARGE, *letter_pairs(KEYS)[2:])
-        await server.execute("XADD", KEYS.dead_letter, "*", *letter, key=KEYS.dead_letter)
+        words = ("XADD", KEYS.dead_letter, "*", "f", LARGE, *letter_pairs(KEYS)[2:])
+        await server.execute(*words, key=KEYS.dead_letter)
     return lambda: expire_dead_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 
