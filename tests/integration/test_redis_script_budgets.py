@@ -163,8 +163,10 @@ async def _trim(server: Server) -> Callable[[], Awaitable[object]]:
 async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     for _ in range(MANY):
-        words = ("XADD", KEYS.dead_letter, "*", "f", LARGE, *letter_pairs(KEYS)[2:])
-        await server.execute(*words, key=KEYS.dead_letter)
+        marks = letter_pairs(KEYS)[2:]
+        await server.execute(
+            "XADD", KEYS.dead_letter, "*", "f", LARGE, *marks, key=KEYS.dead_letter
+        )
     return lambda: expire_dead_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 
