@@ -21,6 +21,8 @@ The split that matters to a caller is *did it happen?* (after Jepsen's fail and 
     │   ├── AuthenticationFailed  the credentials are wrong
     │   ├── PermissionDenied      the ACL forbids a command or a key
     │   ├── WrongType             a key holds another type
+    │   ├── StreamInUse           a key that Pelops would fill and empty is somebody else's
+    │   │   └── DeadLetterStreamInUse
     │   ├── CrossSlot             keys of one script live in different slots
     │   ├── NoSuchStream
     │   ├── NoSuchGroup
@@ -129,6 +131,14 @@ class WrongType(RedisError):
         super().__init__(message)
         self.key = key
         self.found = found
+
+
+class StreamInUse(RedisError):
+    """A key that Pelops derives for a group holds what Pelops has not written: it is left alone."""
+
+
+class DeadLetterStreamInUse(StreamInUse):
+    """The dead-letter stream holds what is no dead letter of this group, or others consume it."""
 
 
 class CrossSlot(RedisError):

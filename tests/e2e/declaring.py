@@ -8,6 +8,7 @@ from typing import Any
 
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers
+from pelops.domain.ledger import LETTER_FIELDS
 from tests.operators import Resources, sleeping_template
 
 Object = dict[str, Any]
@@ -26,6 +27,12 @@ def a_spec(url: str, stream: str, **more: Any) -> Object:
         **more,
     }
     return {name: value for name, value in spec.items() if value is not None}
+
+
+def a_letter(stream: str, group: str) -> dict[str, str]:
+    """The fields of a dead letter of a group."""
+    named = {"stream": stream, "group": group}
+    return {"n": "1"} | {f"_{name}": named.get(name, "1") for name in LETTER_FIELDS}
 
 
 def secret(name: str, **fields: str) -> Object:

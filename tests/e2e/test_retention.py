@@ -8,7 +8,7 @@ from typing import Any
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.entry_id import parse_entry_id
 from pelops.domain.ledger import LedgerKind
-from tests.e2e.declaring import patch
+from tests.e2e.declaring import a_letter, patch
 from tests.e2e.recovering import Group
 from tests.operators import Resources
 
@@ -114,11 +114,11 @@ def test_a_suspended_resource_trims_nothing(group: Group) -> None:
 
 def test_dead_letters_go_by_age_alone_and_the_ledger_says_so(group: Group) -> None:
     weeks_ago = group.now_ms() - 21 * 86_400_000
+    letter = a_letter(group.stream, group.keys.group)
     old = [
-        group.redis.xadd(group.keys.dead_letter, {"n": "1"}, f"{weeks_ago}-{n}")
-        for n in range(1, 151)
+        group.redis.xadd(group.keys.dead_letter, letter, f"{weeks_ago}-{n}") for n in range(1, 151)
     ]
-    new = group.redis.xadd(group.keys.dead_letter, {"n": "2"})
+    new = group.redis.xadd(group.keys.dead_letter, letter)
     group.declare()
     group.until(lambda: group.redis.xlen(group.keys.dead_letter) == 1, "the old letters to go")
     assert group.redis.xrange(group.keys.dead_letter)[0][0] == new

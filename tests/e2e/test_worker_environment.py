@@ -99,6 +99,7 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
         "PELOPS_IDLE_LIMIT_MS": "42000",
         "PELOPS_MAX_RETRIES": "7",
         "PELOPS_FIELD_PREFIX": "x_",
+        "PELOPS_MAX_ENTRY_BYTES": "8388608",
         "PELOPS_BACKOFF_INITIAL_SECONDS": "3",
         "PELOPS_BACKOFF_FACTOR": "2",
         "PELOPS_BACKOFF_MAX_SECONDS": "300",

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.ledger import LedgerEvent, LedgerKind, parse_ledger_event
+from pelops.domain.ledger import LETTER_FIELDS, LedgerEvent, LedgerKind, parse_ledger_event
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.redis_core.server import Server
 from tests.integration.redis_adapter import an_owner
@@ -20,6 +20,24 @@ async def fill(server: Server, key: str, count: int, *, first: int = 1, ms: int 
         " ARGV[3] == '0' and i .. '-0' or ARGV[3] .. '-' .. i, 'f', 'v') end"
     )
     await server.execute("EVAL", script, 1, key, count, first, ms, key=key, writes=True)
+
+
+def letter_pairs(keys: GroupKeys, *, prefix: str = "_") -> list[str]:
+    """The pairs of a dead letter of a group, after one pair of the user's own."""
+    named = {"stream": keys.stream, "group": keys.group}
+    marks = [part for name in LETTER_FIELDS for part in (prefix + name, named.get(name, "1"))]
+    return ["f", "v", *marks]
+
+
+async def fill_with(server: Server, key: str, pairs: list[str], count: int, *, ms: int) -> None:
+    """The same entry so often, as `ms`-1 and so on."""
+    for number in range(1, count + 1):
+        await server.execute("XADD", key, f"{ms}-{number}", *pairs, key=key, writes=True)
+
+
+async def fill_letters(server: Server, count: int, *, ms: int, keys: GroupKeys = KEYS) -> None:
+    """Dead letters of a group."""
+    await fill_with(server, keys.dead_letter, letter_pairs(keys), count, ms=ms)
 
 
 async def first_and_length(server: Server, key: str = KEYS.stream) -> tuple[str, int]:

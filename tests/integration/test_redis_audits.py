@@ -29,7 +29,7 @@ from tests.integration.redis_adapter import (
     provision,
     writes_so_far,
 )
-from tests.integration.retaining import DAY, KEYS, OWNER, fill, first_and_length
+from tests.integration.retaining import DAY, KEYS, OWNER, fill_with, first_and_length
 
 NAME = "shop/nightly"
 
@@ -201,9 +201,9 @@ async def test_the_ledger_waits_for_audits_that_have_not_archived_it(
     server: Server, archived_days: tuple[int, ...], left: int
 ) -> None:
     now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await fill(server, KEYS.ledger, 5, ms=now_ms - 12 * 86_400_000)
-    await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
-    await fill(server, KEYS.ledger, 2, ms=now_ms - 2 * 86_400_000)
+    for count, days in ((5, 12), (5, 8), (2, 2)):
+        ms = now_ms - days * 86_400_000
+        await fill_with(server, KEYS.ledger, ["kind", "bookmark"], count, ms=ms)
     await provision(server, KEYS)
     for number, days in enumerate(archived_days):
         position = EntryId(now_ms - days * 86_400_000)

@@ -9,13 +9,21 @@ from tests.integration.redis_adapter import (
     provision,
     writes_so_far,
 )
-from tests.integration.retaining import DAY, KEYS, OWNER, events, fill, first_and_length
+from tests.integration.retaining import (
+    DAY,
+    KEYS,
+    OWNER,
+    events,
+    fill_letters,
+    fill_with,
+    first_and_length,
+)
 
 
 async def letters(server: Server, now_ms: int) -> None:
     """150 dead letters of ten days ago, and 3 of today."""
-    await fill(server, KEYS.dead_letter, 150, ms=now_ms - 10 * 86_400_000)
-    await fill(server, KEYS.dead_letter, 3, ms=now_ms)
+    await fill_letters(server, 150, ms=now_ms - 10 * 86_400_000)
+    await fill_letters(server, 3, ms=now_ms)
 
 
 async def test_dead_letters_expire_by_age_and_that_is_reported(server: Server) -> None:
@@ -51,7 +59,7 @@ async def test_dead_letters_are_kept_however_many_there_are(
 async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Server) -> None:
     await provision(server, KEYS)
     now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await fill(server, KEYS.dead_letter, 5, ms=now_ms - 10 * 86_400_000)
+    await fill_letters(server, 5, ms=now_ms - 10 * 86_400_000)
     outcome = await expire_dead_letters(server, KEYS, OWNER, kept=DAY)
     assert (outcome.letters, outcome.last_id) == (5, EntryId(now_ms - 10 * 86_400_000, 5))
 
@@ -59,8 +67,9 @@ async def test_when_all_dead_letters_expire_the_last_of_them_is_named(server: Se
 async def test_the_ledger_is_kept_for_a_week(server: Server) -> None:
     """C5."""
     now_ms = int((await server.execute("TIME"))[0]) * 1000
-    await fill(server, KEYS.ledger, 5, ms=now_ms - 8 * 86_400_000)
-    await fill(server, KEYS.ledger, 5, ms=now_ms - 6 * 86_400_000)
+    for days in (8, 6):
+        ms = now_ms - days * 86_400_000
+        await fill_with(server, KEYS.ledger, ["kind", "bookmark"], 5, ms=ms)
     await provision(server, KEYS)
     outcome = await expire_dead_letters(server, KEYS, OWNER, kept=DAY)
     assert (outcome.records, outcome.letters) == (5, 0)

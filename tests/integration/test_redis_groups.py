@@ -29,6 +29,7 @@ from tests.integration.redis_adapter import (
     provision,
     writes_so_far,
 )
+from tests.integration.retaining import fill_letters
 
 KEYS = derive_keys("orders:events", "processing")
 OWNER = an_owner()
@@ -120,11 +121,11 @@ async def test_streams_that_were_created_empty_take_any_later_entry(server: Serv
     assert (await observe_group(server, KEYS)).dead_letters == 3
 
 
-async def test_an_existing_dead_letter_stream_is_kept(server: Server) -> None:
-    letter = await add(server, KEYS.dead_letter)
+async def test_an_existing_dead_letter_stream_of_the_group_is_kept(server: Server) -> None:
+    await fill_letters(server, 1, ms=5)
     await provision(server, KEYS)
     entries = await server.execute("XRANGE", KEYS.dead_letter, "-", "+")
-    assert [entry_id for entry_id, _ in entries] == [str(letter).encode()]
+    assert [entry_id for entry_id, _ in entries] == [b"5-1"]
 
 
 @pytest.mark.parametrize("which", ["stream", "dead_letter", "ledger", "state"])
@@ -142,7 +143,9 @@ async def test_a_key_of_another_type_stops_everything_before_a_write(
 
 
 async def test_a_destroyed_group_leaves_the_stream_and_its_dead_letters(server: Server) -> None:
-    await provision(server, KEYS)
+    await provision_group(
+        server, KEYS, start=EntryId.MIN, owner=OWNER, with_retry=True, with_offers=True
+    )
     await add(server, KEYS.stream)
     await deliver(server, KEYS, 1)
     await add(server, KEYS.dead_letter)
@@ -151,7 +154,7 @@ async def test_a_destroyed_group_leaves_the_stream_and_its_dead_letters(server: 
     await server.execute("HSET", KEYS.started, "worker", "1-1")
     assert (await destroy_group(server, KEYS, OWNER)).verdict == DestroyVerdict.DESTROYED
     left = {key.decode() for key in await server.execute("KEYS", "*")}
-    assert left == {KEYS.stream, KEYS.dead_letter}
+    assert left == {KEYS.stream, KEYS.dead_letter, KEYS.dead_letter_owner}
     assert (await destroy_group(server, KEYS, OWNER)).verdict == DestroyVerdict.ABSENT
 
 

@@ -48,6 +48,7 @@ from tests.integration.redis_adapter import (
     an_owner,
     provision,
 )
+from tests.integration.retaining import letter_pairs
 
 LARGE: Final = b"x" * 1_000_000
 MANY: Final = 24
@@ -162,7 +163,10 @@ async def _trim(server: Server) -> Callable[[], Awaitable[object]]:
 async def _expire(server: Server) -> Callable[[], Awaitable[object]]:
     await provision(server, KEYS)
     for _ in range(MANY):
-        await server.execute("XADD", KEYS.dead_letter, "*", "f", LARGE, key=KEYS.dead_letter)
+        marks = letter_pairs(KEYS)[2:]
+        await server.execute(
+            "XADD", KEYS.dead_letter, "*", "f", LARGE, *marks, key=KEYS.dead_letter
+        )
     return lambda: expire_dead_letters(server, KEYS, an_owner(), kept=timedelta(milliseconds=1))
 
 

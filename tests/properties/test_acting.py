@@ -42,6 +42,7 @@ def applied(seen: StreamObservation, lacks: tuple[Lack, ...], by: OwnerRecord) -
         exists=seen.exists or Lack.GROUP in lacks,
         group=group() if Lack.GROUP in lacks else seen.group,
         dead_letter_exists=seen.dead_letter_exists or Lack.DEAD_LETTERS in lacks,
+        owns_dead_letters=seen.owns_dead_letters or Lack.DEAD_LETTERS in lacks,
         ledger_exists=seen.ledger_exists or Lack.LEDGER in lacks,
         ownership=OwnershipRecord(owner=by, owned_until=NOW + OWNERSHIP_LIFETIME)
         if Lack.OWNERSHIP in lacks

@@ -92,7 +92,7 @@ CLIENT = "hello auth ping client|setname"
 CLUSTER = "cluster|slots cluster|shards command asking"
 OPERATOR = (
     "eval evalsha info time type hmget hset hdel xinfo|stream xinfo|groups xpending xlen xrange"
-    " xgroup|create xadd xdel xtrim"
+    " xgroup|create xadd xdel xtrim hscan"
 )
 SDK = (
     f"{CLIENT} xreadgroup xack eval evalsha time type xclaim xautoclaim xpending xrange xadd"
@@ -114,7 +114,7 @@ BEYOND = {
     (Role.OPERATOR, Feature.DATABASE): "select",
     (Role.OPERATOR, Feature.DELETE_POLICY): "xgroup|destroy unlink",
     (Role.OPERATOR, Feature.RECOVERY): (
-        "xack xclaim xinfo|consumers xgroup|delconsumer hget hincrby hscan"
+        "xack xclaim xinfo|consumers xgroup|delconsumer hget hincrby"
     ),
     (Role.OPERATOR, Feature.RETENTION): "hincrby",
     # HGET: the script that removes a consumer asks by it who acts on the group.

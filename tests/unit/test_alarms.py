@@ -47,6 +47,11 @@ def remembering(state: GroupState, **changes: Any) -> Facts:
 
 # The sentence of a case: facts, the alarm, what its message says.
 CASES: dict[str, tuple[Facts, str, str]] = {
+    "a group reads the dead letters": (
+        facts(stream=stream(dead_letter_groups=1)),
+        "DeadLetterStreamInUse",
+        ":dlq, so its dead letters do not expire",
+    ),
     "entries are lost": (
         remembering(GroupState(loss=LOSS)),
         "DataLoss",
@@ -183,9 +188,11 @@ def test_without_recovery_an_old_report_raises_no_alarm() -> None:
 def test_an_outage_of_redis_ends_no_alarm_and_begins_none() -> None:
     reported = decide_alarms(remembering(EVERYTHING, evicts_any_key=True, resource=RELEASE))
     unseen = facts(resource=before(EVERYTHING), stream=None)
-    # Those of the retry stream come from a look at it, and have tests of their own.
+    # Those of other streams come from a look at them, and have tests of their own.
     assert [alarm.type for alarm in reported] == [
-        kind for kind in ALARMS if not kind.startswith("RetryStream")
+        kind
+        for kind in ALARMS
+        if not kind.startswith("RetryStream") and kind != "DeadLetterStreamInUse"
     ]
     assert decide_alarms(unseen) == reported
     assert decide_alarms(facts(stream=None)) == []

@@ -50,6 +50,7 @@ def test_every_variable_of_a_group_is_there_once() -> None:
         "PELOPS_IDLE_LIMIT_MS": "300000",
         "PELOPS_MAX_RETRIES": "3",
         "PELOPS_FIELD_PREFIX": "_",
+        "PELOPS_MAX_ENTRY_BYTES": "8388608",
     }
 
 

@@ -78,9 +78,20 @@ def test_no_key_of_a_group_can_hold_its_dead_letters(what: DerivedKey) -> None:
     assert f"|{what}" in rule or f"({what}|" in rule, "admission refuses it too"
 
 
-def test_groups_may_share_a_dead_letter_stream() -> None:
-    shared = derive_keys("orders", "g").dead_letter
-    assert derive_keys("orders", "h", dead_letter=shared).dead_letter == shared
+def test_a_dead_letter_stream_that_the_user_named_as_it_is_called_anyway_is_taken() -> None:
+    default = derive_keys("orders", "g").dead_letter
+    assert derive_keys("orders", "g", dead_letter=default) == derive_keys("orders", "g")
+
+
+@pytest.mark.parametrize("stream", ["orders", "{shop}:orders", "a}b", "{}x", "50%:off", "{{a}"])
+@pytest.mark.parametrize("own", [None, "given-up", "{shop}:given-up", "a}b", "{}x"])
+def test_the_record_of_a_dead_letter_stream_lies_in_its_slot(stream: str, own: str | None) -> None:
+    if own == stream:
+        own = None
+    keys = derive_keys(stream, "g", dead_letter=own)
+    assert key_slot(keys.dead_letter_owner) == key_slot(keys.dead_letter)
+    assert keys.dead_letter_owner not in {keys.stream, *keys.derived()}
+    assert parse_derived_key(keys.dead_letter_owner) is None
 
 
 @pytest.mark.parametrize(
@@ -89,6 +100,7 @@ def test_groups_may_share_a_dead_letter_stream() -> None:
         ("orders", "the stream itself"),
         ("{orders}:g:ledger", "a key that Pelops keeps"),
         ("{orders}:other:state", "a key that Pelops keeps"),
+        ("{orders}:other:dlq", "a key that Pelops keeps"),
     ],
 )
 def test_a_dead_letter_stream_that_cannot_be_is_refused(dead_letter: str, said: str) -> None:

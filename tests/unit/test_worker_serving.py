@@ -300,6 +300,17 @@ def test_an_entry_that_failed_too_often_becomes_a_dead_letter_with_its_error() -
     assert adapter.acked == []
 
 
+def test_an_entry_that_is_too_large_for_a_dead_letter_stays_pending_and_keeps_nobody() -> None:
+    adapter = ScriptedAdapter(fresh=[raw(1, b"f", b"v" * 5_000), raw(2, b"f", b"v")])
+
+    async def handle(entry: Entry) -> None:
+        raise Reject("Fraud", "a known card")
+
+    _serve(adapter, handle, lambda: adapter.rejected, max_entry_bytes=4_096)
+    assert adapter.rejected == [(b"2-0", "Fraud", "a known card")]
+    assert adapter.acked == []
+
+
 @pytest.mark.parametrize("raises", [True, False])
 def test_a_handler_can_ask_for_a_retry_and_for_a_dead_letter(raises: bool) -> None:
     adapter = ScriptedAdapter(fresh=_entries(2))

@@ -22,6 +22,7 @@ from typing import Final
 from pelops.errors import DeadLetterInAnotherSlot, InvalidSpec
 
 SLOTS: Final = 16384
+_OWNERSHIP: Final = "ownership"
 
 
 class DerivedKey(StrEnum):
@@ -49,6 +50,7 @@ class GroupKeys:
     slot: int
     prefix: str  # what every derived key begins with, without the `:` after it
     dead_letter: str  # the default, or the stream that the user named
+    dead_letter_owner: str  # hash: which group that stream was made for or adopted by
     ledger: str
     state: str
     started: str
@@ -61,6 +63,7 @@ class GroupKeys:
         return {
             "stream": self.stream,
             "dead_letter": self.dead_letter,
+            "dead_letter_owner": self.dead_letter_owner,
             "ledger": self.ledger,
             "state": self.state,
             "started": self.started,
@@ -70,7 +73,7 @@ class GroupKeys:
         }
 
     def derived(self) -> Iterator[str]:
-        """Every key beside the stream, the dead letters first."""
+        """Every key beside the stream, the dead letters first; not whose these are."""
         yield from (self.dead_letter, self.ledger, self.state)
         yield from (self.started, self.retry, self.offer_stream, self.audit)
 
@@ -79,19 +82,22 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
     """All names of one consumer group; `dead_letter` is the user's own choice of that stream.
 
     Raises InvalidSpec when a name is empty or no text, or when the chosen dead-letter stream is a
-    key that a group already uses.
+    key that Pelops keeps for a group, this one's dead letters aside.
     """
     _require_text("stream", stream)
     _require_text("group", group)
     tag, prefix = hash_tag(stream), key_prefix(stream, group)
     named = {what: f"{prefix}:{what}" for what in DerivedKey}
+    letters = dead_letter or named[DerivedKey.DEAD_LETTER]
+    _require_text("dead-letter stream", letters)
     keys = GroupKeys(
         stream=stream,
         group=group,
         tag=tag,
         slot=key_slot(stream),
         prefix=prefix,
-        dead_letter=dead_letter or named[DerivedKey.DEAD_LETTER],
+        dead_letter=letters,
+        dead_letter_owner=ownership_key(letters),
         ledger=named[DerivedKey.LEDGER],
         state=named[DerivedKey.STATE],
         started=named[DerivedKey.STARTED],
@@ -122,6 +128,14 @@ def key_prefix(stream: str, group: str) -> str:
     tag = hash_tag(stream)
     middle = "" if stream == tag else f":{_escape(stream)}"
     return f"{{{tag}}}{middle}:{_escape(group)}"
+
+
+def ownership_key(dead_letter: str) -> str:
+    """The key beside a dead-letter stream, in its slot, that says whose dead letters it holds."""
+    if own_hash_tag(dead_letter) is not None:
+        return f"{dead_letter}:{_OWNERSHIP}"
+    tag = hash_tag(dead_letter)
+    return f"{{{tag}}}{'' if tag == dead_letter else f':{dead_letter}'}:{_OWNERSHIP}"
 
 
 def audit_index_key(name: str) -> str:
@@ -191,9 +205,9 @@ def _require_text(what: str, name: str) -> None:
 
 
 def _check_dead_letter(keys: GroupKeys) -> None:
-    _require_text("dead-letter stream", keys.dead_letter)
     derived = parse_derived_key(keys.dead_letter)
-    if keys.dead_letter == keys.stream or (derived and derived[2] != DerivedKey.DEAD_LETTER):
+    own = (keys.stream, keys.group, DerivedKey.DEAD_LETTER)
+    if keys.dead_letter == keys.stream or (derived and derived != own):
         raise InvalidSpec(
             f"{keys.dead_letter} cannot hold the dead letters, since it is the stream itself or "
             "a key that Pelops keeps for a group; choose another name"

@@ -42,6 +42,7 @@ class EntryVerdict(StrEnum):
     LOCKED = "locked"
     WAITING = "waiting"  # for its backoff
     TOO_WIDE = "too-wide"  # more field pairs than a script can copy
+    TOO_LARGE = "too-large"  # more bytes than spec.recovery.maxEntryBytes
     GONE = "gone"  # its body is
     REFUSED = "refused"  # Redis did not take the copy
     NEXT_BATCH = "next-batch"

@@ -91,13 +91,16 @@ class StreamObservation:
     # All of them; None: not asked for, not allowed, or too many.
     consumers: tuple[ConsumerObservation, ...] | None = None
     has_offer_stream: bool = True  # the offer stream and our group of it; true when not asked for
+    owns_dead_letters: bool = True  # the record of the dead-letter stream names this group
+    dead_letter_groups: int = 0  # consumer groups that read the dead-letter stream
 
     @property
     def is_provisioned(self) -> bool:
         """Whether all that provisioning creates is there."""
         retry = self.retry
         has_retry = retry is None or retry.exists or retry.is_former
-        has_records = self.dead_letter_exists and self.ledger_exists
+        has_letters = self.dead_letter_exists and self.owns_dead_letters
+        has_records = has_letters and self.ledger_exists
         return self.group is not None and has_records and has_retry and self.has_offer_stream
 
     @property

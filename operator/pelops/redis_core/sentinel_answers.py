@@ -47,9 +47,7 @@ class SentinelAnswers:
         found = _parse_node(address)
         if found is None:
             raise InvalidReply(f"answers with what is no address of {self.master_name}")
-        if (
-            asked in self._nodes
-        ):  # several are asked at once, and another answer may have left it out
+        if asked in self._nodes:  # of several that are asked at once another may have answered
             self._nodes.remove(asked)
         self._nodes.insert(0, asked)
         self._nodes += [node for node in _members(others) if node not in self._nodes]

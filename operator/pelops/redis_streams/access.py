@@ -153,6 +153,8 @@ def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) ->
         yield f"~{escape_glob(keys.audit)}"
     if role != Role.WORKER and not keys.dead_letter.startswith(f"{keys.prefix}:"):
         yield f"{may}{escape_glob(keys.dead_letter)}"
+        if role == Role.OPERATOR:
+            yield f"{may}{escape_glob(keys.dead_letter_owner)}"
     if role == Role.OPERATOR and Feature.LOCKS in features:
         yield f"~lock:{{{escape_glob(keys.tag)}}}:*"
 

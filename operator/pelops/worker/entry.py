@@ -77,6 +77,11 @@ class Entry:
         return self._arrival.key.decode("utf-8", "replace")
 
     @property
+    def size(self) -> int:
+        """Bytes of its fields and values."""
+        return sum(map(len, self._raw[1]))
+
+    @property
     def idle_s(self) -> float:
         """How long it had been pending without a heartbeat before it came here; 0 if new."""
         return max(int(self._raw[2]), 0) / 1000

@@ -157,6 +157,7 @@ class WorkerSettings:
     acknowledge_s: float = 0.02  # how long an acknowledgement may wait for others
     acknowledge_count: int = 100
     blocked_s: float | None = None  # how long a blocked event loop is spoken for
+    max_entry_bytes: int = 8 * 1024 * 1024  # a larger entry that is given up stays pending
     max_crashes: int | None = None  # processes that an entry may end while it runs alone
     batch_size: int = 100  # entries of one call, for handlers of batches
     health_port: int | None = None  # where `run` answers probes; None: nowhere
@@ -209,6 +210,7 @@ class WorkerSettings:
             "concurrency": _number(reported, "PELOPS_CONCURRENCY", int, 100),
             "prefetch": _number(reported, "PELOPS_PREFETCH", int, 1000),
             "retry": read_retry_policy(reported),
+            "max_entry_bytes": _number(reported, "PELOPS_MAX_ENTRY_BYTES", int, 8 * 1024 * 1024),
             "max_crashes": _number(reported, "PELOPS_MAX_CRASHES", int, None),
             "timeout_s": _number(reported, "PELOPS_TIMEOUT_SECONDS", float, None),
             "grace_s": _number(reported, "PELOPS_GRACE_SECONDS", float, GRACE_S),
@@ -332,6 +334,7 @@ _LEAST: Final[Mapping[str, tuple[str, float]]] = {
     "acknowledge_count": ("acknowledge_count", 1),
     "acknowledge_s": ("acknowledge_s", 0),
     "prefetch_bytes": ("prefetch_bytes", 1),
+    "max_entry_bytes": ("PELOPS_MAX_ENTRY_BYTES", 1),
     "max_crashes": ("PELOPS_MAX_CRASHES", 1),
     "batch_size": ("batch_size", 1),
     "blocked_s": ("blocked_s", 0),

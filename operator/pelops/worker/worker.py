@@ -36,6 +36,7 @@ class WorkerOptions(TypedDict, total=False):
     acknowledge_s: float
     acknowledge_count: int
     blocked_s: float | None
+    max_entry_bytes: int
     max_crashes: int | None
     batch_size: int
     health_port: int | None

@@ -19,6 +19,8 @@ from pelops.api.schema.base import (
 )
 
 DEFAULT_LOCK_FREE_SECONDS: Final = 30
+DEFAULT_MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
+MOST_ENTRY_BYTES: Final = 512 * 1024 * 1024  # the longest value that Redis takes
 
 
 class RecoveryStrategy(StrEnum):
@@ -168,6 +170,14 @@ class RecoverySpec(ApiModel):
         default=100,
         description="How many entries one script may move. More is faster; less holds the server"
         " for a shorter time.",
+    )
+    max_entry_bytes: Annotated[int, Field(ge=1024, le=MOST_ENTRY_BYTES)] = Field(
+        default=DEFAULT_MAX_ENTRY_BYTES,
+        description="The largest stuck entry, in bytes of its fields and values, that is copied to"
+        " the stream, the retry stream or the dead-letter stream; 8 MiB unless said. A copy takes"
+        " the memory once more and holds up the server, about 1 ms for each MiB. A larger entry"
+        " stays pending, and the condition UnmovableEntries reports it. Workers on the SDK leave it"
+        " pending too, instead of making a dead letter of it.",
     )
     field_prefix: Annotated[
         str, Field(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_.:-]+$")

@@ -25,18 +25,22 @@ from pelops.controller.runtime.kind import Memory
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
+from pelops.domain.entry_id import EntryId
 from pelops.domain.naming import GroupKeys, check_slots, derive_keys
 from pelops.domain.state import OwnerRecord
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.errors import PelopsError
+from pelops.kube.client import Manifest
 from pelops.kube.container_environment import WorkerAccess
 from pelops.kube.pod_security import PodSecurity
 from pelops.policy.group.losses import Holders, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
 from pelops.policy.group.provisioning import (
     Claim,
+    StreamUser,
     decide_conflict,
+    decide_letters_in_use,
     decide_target_owner,
     needs_offer_stream,
     needs_retry_stream,
@@ -254,7 +258,30 @@ class GroupObserver:
         if isinstance(stream, PelopsError):
             return self._fail(resource, view, stream)
         conflict = decide_conflict(stream.ownership, self.owner_of(resource), stream.server_time)
-        return replace(view, stream=stream, problem=conflict)
+        problem = conflict or self._find_letters_in_use(resource, stream)
+        return replace(view, stream=stream, problem=problem)
+
+    def _find_letters_in_use(
+        self, resource: StreamConsumerGroup, stream: StreamObservation
+    ) -> Finding | None:
+        """Another resource that names the dead-letter stream as its stream, in the same words.
+
+        Looked for only where it may matter; other groups than those of resources are an alarm.
+        """
+        key = resource.spec.dead_letter.stream
+        if key is None or (stream.owns_dead_letters and not stream.dead_letter_groups):
+            return None
+        users = (
+            _stream_user(manifest)
+            for manifest in self._cache.resources.values()
+            if names_stream(manifest, resource, key)
+        )
+        own = StreamUser(
+            created=resource.metadata.creation_timestamp or datetime.now(UTC),
+            uid=resource.metadata.uid,
+            name=resource.metadata.key,
+        )
+        return decide_letters_in_use(own, users, key=key, is_adopted=stream.owns_dead_letters)
 
     def _fail(
         self, resource: StreamConsumerGroup, view: RedisObservation, error: PelopsError
@@ -291,6 +318,28 @@ class GroupObserver:
             namespace=name[0],
             name=name[1],
         )
+
+
+def names_stream(manifest: Manifest, resource: StreamConsumerGroup, stream: str) -> bool:
+    """Whether a resource names this stream, at the Redis of another one, in the same words."""
+    spec, ours = manifest.get("spec") or {}, resource.spec
+    redis = spec.get("redis") or {}
+    secret = ours.redis.secret_ref
+    is_same_secret = (redis.get("secretRef") or {}).get("name") == (secret.name if secret else None)
+    is_same_place = (
+        secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
+    )
+    is_same_redis = redis.get("url") == ours.redis.url and is_same_secret and is_same_place
+    return bool(spec.get("stream") == stream and is_same_redis)
+
+
+def _stream_user(manifest: Manifest) -> StreamUser:
+    metadata = manifest["metadata"]
+    return StreamUser(
+        created=datetime.fromisoformat(metadata["creationTimestamp"]),
+        uid=metadata["uid"],
+        name=f"{metadata['namespace']}/{metadata['name']}",
+    )
 
 
 def _look(
@@ -358,6 +407,7 @@ class GroupMemory(Memory):
     owned: OwnedGroup | None = None  # the group that this resource acts on, to be let go at its end
     is_leaving: bool = False  # the resource is gone; its hold is let go in the next pass
     expired_at: datetime | None = None  # when old letters were looked for, by Redis' clock
+    expired_to: EntryId | None = None  # where that stopped, to be gone on with
     last_seen: LastSeen | None = None  # where the group stood at the last observation
     # Copies of a retry stream could not be moved before; by Redis' clock.
     return_after: datetime | None = None
@@ -372,6 +422,7 @@ class GroupMemory(Memory):
         if self.seen_of != group:
             self.is_elsewhere = self.seen_of is not None
             self.last_seen, self.holders, self.seen_of = None, None, group
+            self.expired_to = None
 
     def note(self, group: tuple[str, ...], stream: StreamObservation) -> None:
         """Keep a newer observation of a group that goes on as it was.

@@ -8,7 +8,12 @@ from typing import Final
 
 from pelops.api.group.recovery import RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.group.group_observer import GroupMemory, GroupPart, ObservedGroup
+from pelops.controller.group.group_observer import (
+    GroupMemory,
+    GroupPart,
+    ObservedGroup,
+    names_stream,
+)
 from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import render_time
@@ -50,6 +55,7 @@ from pelops.redis_streams.group.maintenance import (
 MANAGER: Final = "pelops-acknowledge"
 EXPIRE_EVERY: Final = timedelta(minutes=10)
 MOST_TRIMS: Final = 20  # batches of one action: others want their pass too
+MOST_EXPIRIES: Final = 20  # the same, of dead letters
 MOST_RETURNS: Final = 20  # the same, of copies that go back to the stream
 RETURN_AGAIN: Final = timedelta(seconds=30)  # after a try that moved nothing
 
@@ -124,6 +130,7 @@ class UpkeepActions:
                     keys,
                     work.observed.owner,
                     field_prefix=spec.recovery.field_prefix,
+                    max_entry_bytes=spec.recovery.max_entry_bytes,
                     actor=self._identity,
                     reason=reason,
                 )
@@ -200,7 +207,7 @@ class UpkeepActions:
         others = (
             (manifest.get("spec") or {}).get("retention")
             for manifest in self._cache.resources.values()
-            if _is_same_stream(manifest, resource)
+            if names_stream(manifest, resource, resource.spec.stream)
         )
         return merge_retention(
             [spec.retention, *(RetentionSpec.model_validate(other) for other in others if other)]
@@ -307,18 +314,24 @@ class _Upkeep:
         kept = timedelta(seconds=seconds)
 
         async def write() -> Happening | None:
-            expired = await expire_dead_letters(
-                self.server, self.keys, self.observed.owner, kept=kept
-            )
-            memory.expired_at = None if expired.may_continue else now
-            if not expired.letters:
+            letters, calls, may_continue, last = 0, 0, True, None
+            after = memory.expired_to
+            while may_continue and calls < MOST_EXPIRIES:
+                expired = await expire_dead_letters(
+                    self.server, self.keys, self.observed.owner, kept=kept, after=after
+                )
+                letters, calls = letters + expired.letters, calls + 1
+                may_continue, after = expired.may_continue, expired.next_id
+                last = expired.last_id or last
+            memory.expired_at, memory.expired_to = None if may_continue else now, after
+            if not letters:
                 return None
             return Happening(
                 type="Normal",
                 reason=Reason.DEAD_LETTERS_EXPIRED,
                 action="Expire",
-                note=f"{expired.letters} dead letters were older than {kept} and are gone",
-                occurrence=str(expired.last_id),
+                note=f"{letters} dead letters were older than {kept} and are gone",
+                occurrence=str(last),
             )
 
         return PlannedAction(
@@ -342,16 +355,3 @@ def find_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None
 def reported_before(observed: ObservedGroup, memory: GroupMemory) -> LastSeen | None:
     """What the status says, for a replica that has just started."""
     return None if memory.is_elsewhere else read_status(observed.facts.resource)
-
-
-def _is_same_stream(manifest: Manifest, resource: StreamConsumerGroup) -> bool:
-    """Whether another resource names the same stream in the same words."""
-    spec, ours = manifest.get("spec") or {}, resource.spec
-    redis = spec.get("redis") or {}
-    secret = ours.redis.secret_ref
-    is_same_secret = (redis.get("secretRef") or {}).get("name") == (secret.name if secret else None)
-    is_same_place = (
-        secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
-    )
-    is_same_redis = redis.get("url") == ours.redis.url and is_same_secret and is_same_place
-    return bool(spec.get("stream") == ours.stream and is_same_redis)

@@ -35,6 +35,7 @@ from pelops.redis_streams.recovery.suspects import Settled
 
 MOST_EVENTS = 5  # of one scan; more owners are told in one
 MOST_NAMES = 5
+_UNMOVABLE = frozenset({EntryVerdict.TOO_WIDE, EntryVerdict.TOO_LARGE})
 Severity = Literal["Normal", "Warning"]
 
 
@@ -72,7 +73,7 @@ class Findings:
     dangling: int = 0  # bodies that are gone of entries that workers hold, 100 at most
     lowest_dangling: EntryId | None = None
     locked: list[str] = field(default_factory=list)
-    too_wide: list[EntryId] = field(default_factory=list)
+    unmovable: list[EntryId] = field(default_factory=list)  # too wide, or too large
     unmatched: list[str] = field(default_factory=list)
     is_partial: bool = False  # too many consumers to look at all of them
     removed: list[str] = field(default_factory=list)
@@ -143,8 +144,8 @@ class Findings:
         return ScanReport(
             reason=reason,
             message=message,
-            unmovable=len(set(self.too_wide)),
-            unmovable_example=str(min(self.too_wide)) if self.too_wide else "",
+            unmovable=len(set(self.unmovable)),
+            unmovable_example=str(min(self.unmovable)) if self.unmovable else "",
             unmatched=tuple(sorted(set(self.unmatched))[:MOST_NAMES]),
             is_partial=self.is_partial,
             waiting=self.waiting,
@@ -206,9 +207,7 @@ class Findings:
 
     def _count_stays(self, stays: tuple[tuple[EntryId, EntryVerdict], ...]) -> None:
         self.verdicts.update(verdict for _, verdict in stays)
-        self.too_wide += [
-            entry_id for entry_id, verdict in stays if verdict is EntryVerdict.TOO_WIDE
-        ]
+        self.unmovable += [entry_id for entry_id, verdict in stays if verdict in _UNMOVABLE]
 
 
 def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:

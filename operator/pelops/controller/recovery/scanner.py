@@ -487,6 +487,7 @@ class Scanner:
             uid=scan.resource.metadata.uid,
             field_prefix=recovery.field_prefix,
             batch=recovery.batch_size,
+            max_entry_bytes=recovery.max_entry_bytes,
             actor=self._parts.identity,
             trigger=scan.findings.trigger.value,
             allows_others=with_retry,

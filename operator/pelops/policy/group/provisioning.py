@@ -59,7 +59,7 @@ def plan_provisioning(
     """Plan for one group; `was_created` tells that it existed before. Total for valid specs."""
     missing = {
         Lack.GROUP: stream.group is None,
-        Lack.DEAD_LETTERS: not stream.dead_letter_exists,
+        Lack.DEAD_LETTERS: not (stream.dead_letter_exists and stream.owns_dead_letters),
         Lack.LEDGER: not stream.ledger_exists,
         Lack.RETRY: stream.retry is not None and not stream.retry.exists,
         Lack.HANDOVER: not stream.has_offer_stream,
@@ -151,6 +151,37 @@ def _last_known(stream: StreamObservation, otherwise: str) -> str:
     if seen is None or stream.ownership is None:
         return f"at {otherwise}"
     return f"where nothing is skipped, at {seen.last_delivered_id} or before"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class StreamUser:
+    """A resource that names the dead-letter stream of another one as its stream."""
+
+    created: datetime
+    uid: str
+    name: str  # with its namespace
+
+
+def decide_letters_in_use(
+    own: StreamUser, users: Iterable[StreamUser], *, key: str, is_adopted: bool
+) -> Finding | None:
+    """Why the dead-letter stream `key` is not this resource's to fill; None when it is.
+
+    Somebody else's stream is never adopted. One that was adopted before stays its own unless an
+    older resource names it.
+    """
+    first = min(users, default=None)
+    if first is None or (is_adopted and own < first):
+        return None
+    return Finding(
+        reason=Reason.DEAD_LETTER_STREAM_IN_USE,
+        message=(
+            f"The key {key} cannot hold dead letters: it is the stream of {first.name} "
+            "(spec.stream), whose workers would be given them. Name another key in "
+            "spec.deadLetter.stream, or leave it out"
+        ),
+        is_terminal=True,
+    )
 
 
 def _is_valid(ownership: OwnershipRecord, server_time: datetime) -> bool:

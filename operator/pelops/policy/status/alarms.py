@@ -33,6 +33,7 @@ def _seen(facts: Facts) -> list[Condition]:
         ConditionType.PENDING_ENTRIES_DROPPED: _dropped(facts),
         ConditionType.UNMOVABLE_ENTRIES: _unmovable(facts),
         ConditionType.EVICTION_POSSIBLE: _eviction(facts),
+        ConditionType.DEAD_LETTER_STREAM_IN_USE: _letters_in_use(facts),
         ConditionType.UNMATCHED_CONSUMERS: _unmatched(facts),
         ConditionType.RETRY_STREAM_NOT_READ: _unread(facts),
         ConditionType.RETRY_STREAM_NOT_EMPTY: _left(facts),
@@ -149,9 +150,12 @@ def _unmovable(facts: Facts) -> str:
     example = printable(report.unmovable_example, 41)
     named = f", such as {example}" if example else ""
     entry = example or "ID"
+    limit = facts.resource.spec.recovery.max_entry_bytes
     return (
-        f"Some stuck entries{named} cannot be moved by any script and stay pending: they have too "
-        "many fields (more than 3900 pairs), or the stream has reached its highest ID. Look at one "
+        f"Some stuck entries{named} cannot be moved and stay pending: they are larger than "
+        f"spec.recovery.maxEntryBytes ({limit} bytes), have too many fields (more than 3900 "
+        "pairs), or the stream has reached its highest ID. Raise maxEntryBytes if the server has "
+        "the time and the memory for a copy, or look at one "
         f"with XRANGE {keys.stream} {entry} {entry}, do what is due, then "
         f"XACK {keys.stream} {keys.group} {entry}"
     )
@@ -164,6 +168,19 @@ def _eviction(facts: Facts) -> str:
         "maxmemory-policy of this Redis is allkeys-*: when memory runs short it drops the stream, "
         "its groups and the dead letters without an error. Set maxmemory-policy noeviction or one "
         "of volatile-*"
+    )
+
+
+def _letters_in_use(facts: Facts) -> str:
+    stream, keys = facts.stream, facts.keys
+    if stream is None or keys is None or facts.is_foreign:
+        return ""
+    if not (stream.owns_dead_letters and stream.dead_letter_groups):
+        return ""
+    return (
+        f"A consumer group reads the dead-letter stream {keys.dead_letter}, so its dead letters do "
+        "not expire: what a group has not finished must not be removed. Destroy the group when it "
+        f"is done (XINFO GROUPS {keys.dead_letter}), or name another key in spec.deadLetter.stream"
     )
 
 

@@ -13,6 +13,7 @@ from pelops.errors import (
     CredentialsNotAllowed,
     CrossSlot,
     DeadLetterInAnotherSlot,
+    DeadLetterStreamInUse,
     DeadlineExceeded,
     Forbidden,
     InternalError,
@@ -33,6 +34,7 @@ from pelops.errors import (
     RedisUnavailable,
     Rejected,
     SlotMigrating,
+    StreamInUse,
     UnsupportedServer,
     WouldDuplicate,
     WritesRefused,
@@ -70,6 +72,17 @@ _DIAGNOSES: Final = (
         "{error}. Pelops goes on by itself when it has them",
     ),
     _Diagnosis(WrongType, Reason.WRONG_TYPE, "{error}. Nothing was changed"),
+    _Diagnosis(
+        DeadLetterStreamInUse,
+        Reason.DEAD_LETTER_STREAM_IN_USE,
+        "{error}. Nothing was changed. Name another key in spec.deadLetter.stream, or leave it out",
+    ),
+    _Diagnosis(
+        StreamInUse,
+        Reason.STREAM_IN_USE,
+        "{error}. Nothing was changed. Name the group otherwise in spec.group, or move what is "
+        "there to another key",
+    ),
     _Diagnosis(
         CrossSlot,
         Reason.CROSS_SLOT,

@@ -37,6 +37,8 @@ class ConditionType(StrEnum):
     UNMOVABLE_ENTRIES = "UnmovableEntries"
     # The server may drop any key when memory runs short: stream, group and dead letters.
     EVICTION_POSSIBLE = "EvictionPossible"
+    # A consumer group reads the dead-letter stream, so dead letters do not expire.
+    DEAD_LETTER_STREAM_IN_USE = "DeadLetterStreamInUse"
     # Consumers with pending entries that no pod matches.
     UNMATCHED_CONSUMERS = "UnmatchedConsumers"
     # Copies wait in the retry stream, and no worker reads it.
@@ -60,6 +62,7 @@ ALARMS = (
     ConditionType.PENDING_ENTRIES_DROPPED,
     ConditionType.UNMOVABLE_ENTRIES,
     ConditionType.EVICTION_POSSIBLE,
+    ConditionType.DEAD_LETTER_STREAM_IN_USE,
     ConditionType.UNMATCHED_CONSUMERS,
     ConditionType.RETRY_STREAM_NOT_READ,
     ConditionType.RETRY_STREAM_NOT_EMPTY,
@@ -143,6 +146,10 @@ class Reason(StrEnum):
     BACKEND_MISSING = "BackendMissing"
     # The dead-letter stream of the user's choice lies in another slot than the stream.
     DEAD_LETTER_IN_ANOTHER_SLOT = "DeadLetterInAnotherSlot"
+    # The dead-letter stream holds something else, or a consumer group reads it.
+    DEAD_LETTER_STREAM_IN_USE = "DeadLetterStreamInUse"
+    # A key that Pelops keeps for the group holds something else.
+    STREAM_IN_USE = "StreamInUse"
 
     # --- what keeps entries from being recovered
 

@@ -343,7 +343,7 @@ _NUMBERS: Final = frozenset(
         *("consumers", "copied", "copies", "count", "dead", "dead_letters", "deliveries"),
         *("entries", "groups", "length", "letters", "marks", "more", "moved", "offered", "offers"),
         *("pending", "records", "removed", "repeated", "retries", "stayed", "untaken", "visited"),
-        *("charged", "done.gone"),
+        *("charged", "done.gone", "foreign", "letter_groups"),
     }
 )
 _OPTIONAL_NUMBERS: Final = frozenset({"added", "lag", "entries_read", "holding"})
@@ -367,6 +367,7 @@ _FIELD_CHECKS: Final[Mapping[str, Check]] = {
     "types": list_of(text),
     "fields": list_of(optional(text)),
     "values": list_of(optional(text)),
+    "letters_of": row_of(optional(text), optional(text)),
     **dict.fromkeys(("lost", "gone", "ids"), list_of(entry_id)),
     "found": list_of(text),
     "left": optional(text),

@@ -29,7 +29,7 @@ from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
 
 _SCRIPT: Final = load_script("observe_group")
-_WANTED: Final = ("stream", "stream", "stream", "hash", "stream", "stream")
+_WANTED: Final = ("stream", "stream", "stream", "hash", "hash", "stream", "stream")
 _OWNER: Final = ("uid", "cluster", "namespace", "name", "created_ms", "held_until_ms")
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -168,7 +168,13 @@ def _read(request: ObservationRequest, answer: Reply) -> StreamObservation:
         retry=sides.get(request.keys.retry),
         consumers=None if names is None else tuple(map(_read_consumer, names)),
         has_offer_stream=offer_stream is None or offer_stream.exists,
+        owns_dead_letters=_owns_dead_letters(request.keys, found["letters_of"]),
+        dead_letter_groups=found["letter_groups"],
     )
+
+
+def _owns_dead_letters(keys: GroupKeys, named: Sequence[bytes | None]) -> bool:
+    return list(named) == [keys.stream.encode(), keys.group.encode()]
 
 
 def _read_group(group: _Group, stream: _Stream) -> GroupObservation:
@@ -255,7 +261,8 @@ def _id_or_none(reply: bytes | None) -> EntryId | None:
 
 def _check_types(request: ObservationRequest, types: Sequence[str]) -> None:
     keys = request.keys
-    names = (keys.stream, keys.dead_letter, keys.ledger, keys.state, *request.further)
+    of_group = (keys.stream, keys.dead_letter, keys.ledger, keys.state, keys.dead_letter_owner)
+    names = (*of_group, *request.further)
     for name, found, wanted in zip(names, types, _WANTED, strict=False):
         if found not in {"none", wanted}:
             raise wrong_type(name, found, wanted)

@@ -11,6 +11,7 @@ from pelops.domain.entry_id import EntryId, StartPosition, parse_entry_id
 from pelops.domain.ledger import CreationReason, GroupCreation
 from pelops.domain.naming import GroupKeys
 from pelops.domain.state import OWNERSHIP_LIFETIME, Loss, OwnerRecord, OwnershipRecord
+from pelops.errors import DeadLetterStreamInUse, NotOurs, StreamInUse
 from pelops.redis_core.commands import Part, text_of
 from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.replies.shapes import reading
@@ -85,7 +86,10 @@ async def provision_group(  # noqa: PLR0913 - what one group needs, and for whom
     other replica has recorded it. The retry and the offer stream are made when asked for, with
     the group at their beginning. Call it again before `hold` runs out: a settled group is then
     written to once per third of it at most.
-    Raises WrongType and PermissionDenied before anything was written.
+    A dead-letter stream and derived keys that exist are adopted when they are empty, are recorded
+    as this group's, or hold what Pelops writes there for this group.
+    Raises DeadLetterStreamInUse, StreamInUse, NotOurs (another resource has this dead-letter
+    stream), WrongType and PermissionDenied before anything was written.
     """
     call = _PROVISION.call(
         keys,
@@ -146,6 +150,24 @@ async def release_group(server: Server, keys: GroupKeys, owner: OwnerRecord) -> 
     return answer.verdict == "released"
 
 
+def _in_use(keys: GroupKeys, answer: ScriptAnswer) -> StreamInUse:
+    key, why = answer["key"].decode("utf-8", "replace"), answer["why"]
+    example = answer["example"].decode("utf-8", "replace")
+    holds = {
+        b"groups": f"consumer group {example} reads it",
+        b"fields": f"it has the field {example}, which Pelops does not write",
+    }.get(why, "it holds entries that Pelops has not written for this group")
+    if key == keys.dead_letter:
+        return DeadLetterStreamInUse(
+            f"the key {key} cannot hold the dead letters of group {keys.group}: {holds}, so dead "
+            "letters would be mixed with it"
+        )
+    return StreamInUse(
+        f"the key {key}, which Pelops keeps for group {keys.group} of {keys.stream}, is somebody "
+        f"else's: {holds}"
+    )
+
+
 def _render_vanished(loss: Loss | None) -> dict[str, Part | None]:
     """A loss of any cause but trimming, as the script takes it."""
     if loss is None:
@@ -175,6 +197,17 @@ def _read_creation(answer: ScriptAnswer) -> GroupCreation:
 def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if answer.verdict == "wrong-type":
         key, found = text_of(answer["key"]), text_of(answer["type"])
-        raise wrong_type(key, found, "hash" if key in (keys.state, keys.started) else "stream")
+        hashes = (keys.state, keys.started, keys.dead_letter_owner)
+        raise wrong_type(key, found, "hash" if key in hashes else "stream")
+    if answer.verdict == "stream-in-use":
+        raise _in_use(keys, answer)
+    if answer.verdict == "letters-conflict":
+        texts = {name: text_of(text) for name, text in answer.fields.items()}
+        place = f" of cluster {texts['cluster']}" if texts["cluster"] else ""
+        raise NotOurs(
+            f"the dead-letter stream {texts['key']} is that of {texts['namespace']}/{texts['name']}"
+            f"{place} (group {texts['group']} of {texts['stream']}), which acts on it; name "
+            "another key in spec.deadLetter.stream, or leave it out"
+        )
     if answer.verdict == "no-permission":
         raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))

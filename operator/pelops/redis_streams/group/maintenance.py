@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.ledger import LEDGER_KEPT, LEDGER_WAITS
 from pelops.domain.naming import GroupKeys
@@ -190,7 +191,15 @@ async def _trim(
     of_retry: bool = False,
 ) -> Trimmed:
     source = {"source": keys.retry if of_retry else keys.stream}
-    call = _TRIM.call(keys, source, uid=owner.uid, batch=TRIM_BATCH, **limits)
+    call = _TRIM.call(
+        keys,
+        source,
+        uid=owner.uid,
+        group=keys.group,
+        batch=TRIM_BATCH,
+        is_derived=of_retry,
+        **limits,
+    )
     answer = _TRIM.read(await server.run(call))
     raise_refusal(keys, answer)
     return _read(answer) if answer.verdict == "done" else Trimmed()
@@ -218,19 +227,32 @@ class Expired:
     last_id: EntryId | None  # no dead letter up to it is left; None when none expired
     records: int  # of the ledger
     may_continue: bool  # call again: it may have stopped at its batch
+    foreign: int = 0  # entries that are old enough and no dead letters of this group: they stay
+    next_id: EntryId | None = None  # where to go on with the dead letters; None: at the beginning
 
 
 async def expire_dead_letters(
-    server: Server, keys: GroupKeys, owner: OwnerRecord, *, kept: timedelta
+    server: Server,
+    keys: GroupKeys,
+    owner: OwnerRecord,
+    *,
+    kept: timedelta,
+    after: EntryId | None = None,
 ) -> Expired:
     """Drop dead letters older than `kept` and records of the ledger older than a week.
 
+    Only entries that name this group as a dead letter does; those of a dead-letter stream that a
+    consumer group reads, or that is not recorded as this group's, all stay. `after` is where the
+    call before stopped.
     Records that an audit has not archived yet wait for it, two weeks at most.
     Repeats safely. Raises NotOurs, WrongType and PermissionDenied before anything was written.
     """
     call = _EXPIRE.call(
         keys,
         uid=owner.uid,
+        stream=keys.stream,
+        group=keys.group,
+        after=None if after is None else str(after),
         letters_ms=kept // MILLISECOND,
         ledger_ms=LEDGER_KEPT // MILLISECOND,
         batch=TRIM_BATCH,
@@ -249,6 +271,8 @@ def _read_expired(answer: ScriptAnswer) -> Expired:
         last_id=parse_entry_id(last) if last else None,
         records=answer["records"],
         may_continue=bool(answer["more"]),
+        foreign=answer["foreign"],
+        next_id=parse_entry_id(answer["next"]) if answer["next"] else None,
     )
 
 
@@ -263,7 +287,7 @@ class Returned:
     """What a call has moved back to the stream."""
 
     moved: int = 0
-    stayed: int = 0  # the server did not take the copy
+    stayed: int = 0  # too large, or the server did not take the copy
     may_continue: bool = False  # more copies are left
 
 
@@ -293,6 +317,7 @@ async def return_copies(  # noqa: PLR0913 - what the ledger says of it
     actor: str,
     reason: str,
     batch: int = RETURN_BATCH,
+    max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> Returned:
     """Move copies that were not delivered from the retry stream to the end of the stream.
 
@@ -307,6 +332,7 @@ async def return_copies(  # noqa: PLR0913 - what the ledger says of it
         prefix=field_prefix,
         batch=batch,
         max_bytes=MAX_BYTES,
+        max_entry_bytes=max_entry_bytes,
         actor=actor,
         reason=reason,
     )

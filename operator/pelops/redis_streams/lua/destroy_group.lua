@@ -1,13 +1,16 @@
 -- include: entry
 -- include: stream
 -- include: ahead
+-- include: adoption
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
--- KEYS     stream, state, started, retry, offer_stream, ledger, audit  (same slot)
+-- KEYS     stream, state, started, retry, offer_stream, ledger, audit, dead_letter_owner  (same slot)
 -- ARGV     group, uid
--- READS    type stream state retry; hmget state; xpending stream retry; xinfo|stream retry;
---          xinfo|groups retry; xrange retry
--- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit
+-- READS    type stream state started retry offer_stream ledger audit dead_letter_owner;
+--          hmget state audit dead_letter_owner; xpending stream retry;
+--          xinfo|stream retry offer_stream ledger; xinfo|groups retry offer_stream ledger; xrange retry
+-- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit;
+--          hdel dead_letter_owner
 -- USER     operator for delete-policy
 -- RETURNS  destroyed copies (in the retry stream that were not acknowledged, at least)
 --          | absent
@@ -15,8 +18,9 @@
 --          | no-permission command, key
 -- Costs  linear in the pending entries of the group, which Redis frees before it answers, and in at
 --        most 500 entries or 500 KB of the retry stream.
+-- Invariant 14: a key that holds what Pelops has not written stays, whatever its name.
 -- Repeats safely: the second run finds neither group nor record and answers absent. The stream and
--- its dead letters stay. Dying before the last line leaves the record, and the next run goes on.
+-- its dead letters stay, with the record of whose they are. Dying before the last line leaves the record, and the next run goes on.
 
 local refusal = find_missing_right()
 if refusal then
@@ -55,9 +59,27 @@ local function count_left()
 end
 
 local left = count_left()
+local ours = {}
+for _, key in ipairs({ retry, offer_stream, ledger }) do
+  if redis.call('TYPE', key).ok == 'stream' and not find_foreign(state, key, group) then
+    ours[#ours + 1] = key
+  end
+end
+if redis.call('TYPE', started).ok == 'hash' and redis.call('HMGET', state, 'owned:started')[1] then
+  ours[#ours + 1] = started
+end
+if redis.call('TYPE', audit).ok == 'hash' and redis.call('HMGET', audit, 'archived')[1] then
+  ours[#ours + 1] = audit
+end
 if group_exists() then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end
-redis.call('UNLINK', started, retry, offer_stream, ledger, audit)
+if redis.call('TYPE', dead_letter_owner).ok == 'hash'
+  and redis.call('HMGET', dead_letter_owner, 'uid')[1] == uid then
+  redis.call('HDEL', dead_letter_owner, 'held_until_ms')
+end
+if #ours > 0 then
+  redis.call('UNLINK', unpack(ours))
+end
 redis.call('UNLINK', state)
 return { 'destroyed', left }

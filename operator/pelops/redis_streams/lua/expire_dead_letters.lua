@@ -1,26 +1,32 @@
 -- include: entry
 -- include: stream
 -- include: ids
+-- include: adoption
+-- include: body
 -- include: trim
 -- include: ledger
--- Drop dead letters that have been kept for long enough, and records of the ledger that have and
--- that every audit has archived.
+-- Drop dead letters of this group that have been kept for long enough, and records of the ledger
+-- that have and that every audit has archived.
 --
--- KEYS     dead_letter, ledger, state, audit  (same slot)
--- ARGV     uid, letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
+-- KEYS     dead_letter, ledger, state, audit, dead_letter_owner  (same slot)
+-- ARGV     uid, stream, group, after (an ID of the dead-letter stream to go on from, or ''),
+--          letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
 --          (of each to remove at most), waits_ms: number (how old a record may become that an audit
 --          has not archived)
--- READS    type dead_letter ledger state audit; time; hmget state audit; xinfo|stream dead_letter
---          ledger
--- WRITES   xtrim dead_letter ledger; xadd ledger
+-- READS    type dead_letter ledger state audit dead_letter_owner; time;
+--          hmget state audit dead_letter_owner; xinfo|stream dead_letter ledger;
+--          xinfo|groups dead_letter; xrange dead_letter
+-- WRITES   xdel dead_letter; xtrim ledger; xadd ledger
 -- USER     operator
 -- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
---               more (1 when more may go, else 0)
+--               more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
+--               that are old enough, and no dead letters of this group: they stay)
 --          | not-owner | wrong-type key, type | no-permission command, key
--- Costs  linear in what is removed, about 100 nodes of each stream. Of bodies it reads the first
--- and the
---        last of each, and of the letters' twice.
--- Repeats safely: the second run finds none that is old enough. The trimming comes first and the
+-- Costs  linear in what is looked at: 256 KiB of dead letters, though always one, and 300 of them at
+--        most; then in the records removed, about 100 nodes of the ledger.
+-- Invariant 14: a stream that a consumer group reads, or whose record names another group, is left as
+-- it is, and so is an entry that is no dead letter of this group.
+-- Repeats safely: the second run finds none that is old enough. The removal comes first and the
 -- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
 -- waits_ms has ended or is broken, and the ledger waits for it no longer.
 
@@ -50,22 +56,61 @@ local function first_kept()
   return first
 end
 
-local function expire(key, oldest)
-  local seen = see_stream(key)
+local function expire_records(oldest)
+  local seen = redis.call('HMGET', state, 'owned:ledger')[1] and see_stream(ledger)
   if not (seen and seen['first-id'] and comes_before(seen['first-id'], oldest)) then
     return 0
   end
-  return trim_below(key, seen, oldest, batch, true)
+  if not WRITTEN.ledger(seen['first-entry'][2]) and not WRITTEN.ledger(seen['last-entry'][2]) then
+    return 0 -- somebody has put another stream in its place; a word of theirs between ours goes
+  end
+  return trim_below(ledger, seen, oldest, batch, true)
 end
 
+-- IDs of letters of this group that are old enough, how many others are, and where to go on.
+local MOST_LOOKED_AT, LARGEST_PAGE = 300, 50
+local function find_old_letters()
+  local old, foreign, looked_at, bytes, page, largest = {}, 0, 0, 0, 1, 1
+  local from, oldest = after == '' and '-' or '(' .. after, '(' .. instant_before(letters_ms)
+  if not owns_dead_letters(dead_letter_owner, stream, group) or count_groups(dead_letter) > 0 then
+    return old, foreign, ''
+  end
+  local most, retry = math.min(batch, MOST_LOOKED_AT), retry_beside(state)
+  while looked_at < most and bytes < MOST_BYTES do
+    local found = redis.call('XRANGE', dead_letter, from, oldest, 'COUNT', page)
+    for _, entry in ipairs(found) do
+      local size = size_of_body(entry[2])
+      bytes, largest = bytes + size, math.max(largest, size)
+      if is_own_letter(entry[2], stream, group, retry) then
+        old[#old + 1] = entry[1]
+      else
+        foreign = foreign + 1
+      end
+    end
+    looked_at = looked_at + #found
+    if #found < page then
+      return old, foreign, ''
+    end
+    from = '(' .. found[#found][1]
+    local room = math.floor((MOST_BYTES - bytes) / largest)
+    page = math.max(1, math.min(2 * page, LARGEST_PAGE, most - looked_at, room))
+  end
+  return old, foreign, string.sub(from, 2)
+end
+local old, foreign, next_id = find_old_letters()
+
 -- From here on it writes.
-local letters, last = expire(dead_letter, instant_before(letters_ms)), ''
-local records = expire(ledger, first_kept())
+local letters, last = #old, ''
 if letters > 0 then
-  local left = see_stream(dead_letter)
-  last = left['first-id'] and id_before(left['first-id']) or left['last-generated-id']
+  redis.call('XDEL', dead_letter, unpack(old))
+end
+local records = expire_records(first_kept())
+if letters > 0 then
+  local left = foreign == 0 and after == '' and see_stream(dead_letter)
+  last = left and (left['first-id'] and id_before(left['first-id']) or left['last-generated-id']) or old[letters]
   redis.call('XADD', ledger, '*', unpack(ledger_event('letters-expired', {
     count = text(letters), last_id = last,
   })))
 end
-return { 'done', letters, last, records, (letters > 0 or records > 0) and 1 or 0 }
+local more = (next_id ~= '' or letters > 0 or records > 0) and 1 or 0
+return { 'done', letters, last, records, more, next_id, foreign }

@@ -3,14 +3,15 @@
 -- include: ahead
 -- Look at a stream, one of its groups and our keys beside it, all at one instant. Writes nothing.
 --
--- KEYS     stream, dead_letter, ledger, state, further... (streams that have a group of the same name;
---          same slot. All exist once provisioned, since a slot migration answers TRYAGAIN for a declared
+-- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, further... (streams that have a group
+--          of the same name; same slot. All exist once provisioned, since a slot migration answers TRYAGAIN for a declared
 --          key that is absent)
 -- ARGV     group, is_deep: flag (count deeply whatever lag is reported), with_consumers: flag,
 --          fields... (of the state)
--- READS    type stream dead_letter ledger state further; time; xinfo|stream stream further;
---          xinfo|groups stream further; xpending stream further; [xrange stream further];
---          [xinfo|consumers stream for recovery cleanup]; xlen dead_letter; hmget state
+-- READS    type stream dead_letter ledger state dead_letter_owner further; time;
+--          xinfo|stream stream further; xinfo|groups stream dead_letter further; xpending stream further; [xrange stream further];
+--          [xinfo|consumers stream for recovery cleanup]; xlen dead_letter;
+--          hmget state dead_letter_owner
 -- WRITES   none
 -- USER     operator
 -- RETURNS  {types (of the keys), time (of the server: seconds, microseconds),
@@ -19,7 +20,8 @@
 --          (`counted` is false when XRANGE is forbidden, else: entries after its position, 1 when these are
 --          all or 0, the first one's ID or false. `holding`: consumers that hold pending entries, or false
 --          when it has too many consumers),
---          dead_letters, fields (of the state, each or false), further[stream, group] (as the first two),
+--          dead_letters, letters_of (stream and group that the record of the dead-letter stream names,
+--          each or false), letter_groups (consumer groups that read the dead-letter stream), fields (of the state, each or false), further[stream, group] (as the first two),
 --          consumers[name, pending, idle_ms] (or false: not asked for, forbidden, or more than 200)}
 -- Costs  XINFO GROUPS is linear in the stream's groups, HMGET in the fields, counting in at most 80
 --        entries or 80 KB, and 500 entries or 500 KB where the reported lag cannot be true or deep
@@ -29,11 +31,11 @@
 -- Repeats safely: it only reads.
 
 local types = {}
-for i, key in ipairs({ stream, dead_letter, ledger, state }) do
+for i, key in ipairs({ stream, dead_letter, ledger, state, dead_letter_owner }) do
   types[i] = redis.call('TYPE', key).ok
 end
 for i, key in ipairs(further) do
-  types[4 + i] = redis.call('TYPE', key).ok
+  types[5 + i] = redis.call('TYPE', key).ok
 end
 
 local function count(key, seen, ours)
@@ -71,7 +73,7 @@ end
 local main, main_group = look(stream, types[1])
 local sides = {}
 for i, key in ipairs(further) do
-  sides[i] = { look(key, types[4 + i]) }
+  sides[i] = { look(key, types[5 + i]) }
 end
 
 local consumers = false
@@ -91,6 +93,8 @@ end
 return {
   types, redis.call('TIME'), main, main_group,
   types[2] == 'stream' and redis.call('XLEN', dead_letter) or 0,
+  types[5] == 'hash' and redis.call('HMGET', dead_letter_owner, 'stream', 'group') or { false, false },
+  types[2] == 'stream' and #redis.call('XINFO', 'GROUPS', dead_letter) or 0,
   types[4] == 'hash' and redis.call('HMGET', state, unpack(fields)) or {},
   sides,
   consumers,

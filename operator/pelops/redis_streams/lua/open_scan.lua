@@ -1,17 +1,19 @@
 -- include: entry
 -- include: ids
 -- include: stream
--- include: body
+-- include: own_letters
+-- include: large
 -- Begin a scan: see whether it is due, say that it is under way, and look at everything it needs.
 --
--- KEYS     stream, dead_letter, ledger, state, [retry]  (same slot)
+-- KEYS     stream, dead_letter, ledger, state, dead_letter_owner, [retry]  (same slot)
 -- ARGV     group, uid, due_ms: number (a scan younger than this is enough; 0: scan in any case),
 --          is_former: flag (the resource no longer asks for the retry stream, and copies go to the
 --          stream)
--- READS    type stream dead_letter ledger state retry; time; hmget state; hget state;
+-- READS    type stream dead_letter ledger state dead_letter_owner retry; time;
+--          hmget state dead_letter_owner; hget state;
 --          xinfo|stream stream retry; xinfo|groups stream retry; xpending stream retry;
 --          xrange stream retry; [info]
--- WRITES   hset state
+-- WRITES   hset state; hdel state
 -- USER     operator for recovery
 -- RETURNS  open now_ms, master_since_ms (or false), retry_batch,
 --               under_way[id, owner] (of the retry batch's IDs that still are; owner is '' for what
@@ -22,6 +24,7 @@
 --               lowest_pending}, retry{groups, pending, consumers, last_delivered, last_generated,
 --               first, lowest_pending}
 --          | not-due scanned_at_ms, now_ms
+--          | letters-not-ours key (the record of the dead-letter stream names another group, or is absent)
 --          | not-owner | no-group key | wrong-type key, type | no-permission command, key
 -- Costs  linear in the groups of the stream and in the retry batch; all else is constant. Of bodies
 -- it reads
@@ -38,7 +41,7 @@ end
 local now = server_ms()
 local held = redis.call('HMGET', state, 'owner:uid', 'sweep:at_ms', 'master:replid', 'master:since_ms',
   'chunk', 'back:hold_until_ms', 'back:since_ms', 'sweep:report', 'sweep:cursor',
-  'offers:first', 'offers:last')
+  'offers:first', 'offers:last', 'large')
 if held[1] ~= uid then
   return { 'not-owner' }
 end
@@ -46,6 +49,10 @@ local scanned_at = tonumber(held[2] or 0) or 0
 -- A time in the future was written before the clock went back, and counts as none.
 if due_ms > 0 and scanned_at <= now and now - scanned_at < due_ms then
   return { 'not-due', text(scanned_at), text(now) }
+end
+
+if not owns_dead_letters(dead_letter_owner, stream, group) then
+  return { 'letters-not-ours', dead_letter }
 end
 
 local function look(key)
@@ -92,6 +99,17 @@ for id in string.gmatch(held[5] or '', '%S+') do
       or (second and find_under_way(retry, seen_there, second, id))
       or nil
   end
+end
+
+-- Of large entries only those are remembered that are pending.
+local large, has_changed = parse_large(held[12]), false
+for id in pairs(large) do
+  if not is_pending(stream, group, id) and not (second and is_pending(retry, group, id)) then
+    large[id], has_changed = nil, true
+  end
+end
+if has_changed then
+  write_large(state, large)
 end
 
 local info = redis.pcall('INFO', 'replication')

@@ -1,29 +1,32 @@
 -- include: entry
 -- include: ids
 -- include: stream
+-- include: adoption
 -- include: loss
 -- include: ledger
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS     stream, dead_letter, ledger, state, started, further... (streams that need a group of
---          the same name, which begins at 0-0; same slot)
+-- KEYS     stream, dead_letter, ledger, state, started, dead_letter_owner, further... (streams that
+--          need a group of the same name, which begins at 0-0; same slot)
 -- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid,
 --          cluster, namespace, name, created_ms: number, existed: flag (the caller knows that there
 --          was such a group), newest (the last-delivered-id of the newest observation, or ''),
 --          lost_position, lost_after, lost_before, lost_cause, lost_undelivered, lost_pending,
 --          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and
 --          as in record_loss.lua; no position: nothing was lost)
--- READS    type stream dead_letter ledger state started further; time; hmget state; xpending stream
---          further;
---          [info]; xinfo|stream stream; xrange! stream (needed when a group was lost: better known
---          before)
+-- READS    type stream dead_letter ledger state started dead_letter_owner further; time;
+--          hmget state dead_letter_owner; hscan state started; xpending stream further;
+--          [info]; xinfo|stream stream dead_letter ledger further; xinfo|groups dead_letter ledger
+--          further; xrange! stream (needed when a group was lost: better known before)
 -- WRITES   xgroup|create stream further; xadd dead_letter ledger; xdel dead_letter; hset state
---          started; hdel state
+--          started dead_letter_owner; hdel state
 -- USER     operator
 -- RETURNS  created held_until_ms, position, why, repeats
 --          | adopted held_until_ms (the group was there)
 --          | settled held_until_ms (the group was there)
 --          | conflict uid, cluster, namespace, name, created_ms, held_until_ms
+--          | letters-conflict key, namespace, name, cluster, stream, group (whose dead letters it is for)
+--          | stream-in-use key, why (entries or groups), example (a group)
 --          | wrong-type key, type | no-permission command, key
 -- why      first       nobody acted on the group, and none is known: it begins at `start`
 --          continues   the stream goes on: the group begins where it was last seen, or just before
@@ -62,20 +65,93 @@ local left_ms = (tonumber(held[6] or 0) or 0) - now_ms
 -- A hold far in the future was written before the clock went back, and binds nobody.
 local is_alive = held[1] and left_ms > 0 and left_ms <= 2 * hold_ms
 
-local function is_theirs()
-  local theirs_ms = tonumber(held[5] or 0) or 0
-  if cluster ~= '' and held[2] == cluster and held[3] == namespace and held[4] == name then
+-- Whether a resource comes before this one: its uid, cluster, namespace, name, created_ms.
+local function is_theirs(them)
+  local theirs_ms = tonumber(them[5] or 0) or 0
+  if cluster ~= '' and them[2] == cluster and them[3] == namespace and them[4] == name then
     -- One name in one cluster is one resource at a time: a younger one has replaced the other.
     return theirs_ms > created_ms
   end
   if theirs_ms ~= created_ms then
     return theirs_ms < created_ms
   end
-  return held[1] < uid
+  return them[1] < uid
 end
 
-if is_alive and not is_ours and is_theirs() then
+if is_alive and not is_ours and is_theirs(held) then
   return { 'conflict', held[1], held[2], held[3], held[4], held[5], held[6] }
+end
+
+-- Words with which the fields of a state begin, as pelops/domain/state.py lists them.
+local STATE_WORDS = {}
+for word in string.gmatch('owner owned master sweep seen group trim bookmark back loss dropped total '
+  .. 'retry chunk crowd try offer offers pod boot gone alone large', '%a+') do
+  STATE_WORDS[word] = true
+end
+
+-- A hash that is not ours, and a field of it that Pelops does not write; nil when both are, or are
+-- absent. Of a large one a page is read.
+local function find_foreign_hash()
+  if redis.call('HMGET', state, 'owned:started')[1] then
+    return nil
+  end
+  local found = redis.call('HSCAN', state, '0', 'COUNT', 100)[2]
+  for i = 1, #found, 2 do
+    if not STATE_WORDS[string.match(found[i], '^%a+') or ''] then
+      return state, found[i]
+    end
+  end
+  found = redis.call('HSCAN', started, '0', 'COUNT', 100)[2]
+  for i = 1, #found, 2 do
+    if not string.find(found[i + 1], '^[%d%- ]*$') then
+      return started, found[i]
+    end
+  end
+  return nil
+end
+
+-- Why the dead-letter stream is not ours to fill and to empty, as a verdict; nil when it is.
+local function refuse_dead_letters()
+  if owns_dead_letters(dead_letter_owner, stream, group) then
+    return nil
+  end
+  local theirs = redis.call('HMGET', dead_letter_owner, 'uid', 'cluster', 'namespace', 'name',
+    'created_ms', 'held_until_ms', 'stream', 'group')
+  local left = (tonumber(theirs[6] or 0) or 0) - now_ms
+  if theirs[1] and theirs[1] ~= uid and left > 0 and left <= 2 * hold_ms and is_theirs(theirs) then
+    return { 'letters-conflict', dead_letter, theirs[3] or '', theirs[4] or '', theirs[2] or '',
+      theirs[7] or '', theirs[8] or '' }
+  end
+  local seen = see_stream(dead_letter)
+  if not seen then
+    return nil
+  end
+  if seen['groups'] > 0 then
+    return { 'stream-in-use', dead_letter, 'groups', redis.call('XINFO', 'GROUPS', dead_letter)[1][2] }
+  end
+  local retry = retry_beside(state)
+  local function is_ours(fields)
+    return is_own_letter(fields, stream, group, retry)
+  end
+  if not holds_only(seen, is_ours) then
+    return { 'stream-in-use', dead_letter, 'entries', '' }
+  end
+  return nil
+end
+
+local taken, field = find_foreign_hash()
+if taken then
+  return { 'stream-in-use', taken, 'fields', field }
+end
+for _, key in ipairs({ ledger, unpack(further) }) do
+  local why, example = find_foreign(state, key, group)
+  if why then
+    return { 'stream-in-use', key, why, example }
+  end
+end
+refusal = refuse_dead_letters()
+if refusal then
+  return refusal
 end
 
 local lacks = {}
@@ -181,6 +257,14 @@ if redis.call('TYPE', started).ok == 'none' then
   -- While a slot is migrated, scripts are refused that name a key which does not exist.
   redis.call('HSET', started, '', '')
 end
+if not redis.call('HMGET', state, 'owned:started')[1] then
+  redis.call('HSET', state, 'owned:started', '1')
+end
+for _, key in ipairs({ ledger, unpack(further) }) do
+  if not redis.call('HMGET', state, 'owned:' .. last_word(key))[1] then
+    redis.call('HSET', state, 'owned:' .. last_word(key), '1')
+  end
+end
 local had_ledger = redis.call('TYPE', ledger).ok ~= 'none'
 if redis.call('TYPE', dead_letter).ok == 'none' then
   -- The lowest ID there is: no later XADD can be refused because of it.
@@ -235,6 +319,13 @@ if not is_ours or not is_alive or left_ms * 3 < hold_ms * 2 then
   redis.call('HSET', state, 'owner:uid', uid, 'owner:cluster', cluster,
     'owner:namespace', namespace, 'owner:name', name,
     'owner:created_ms', text(created_ms), 'owner:held_until_ms', text(held_until_ms))
+end
+local letters_of = redis.call('HMGET', dead_letter_owner, 'stream', 'group', 'uid', 'held_until_ms')
+if letters_of[1] ~= stream or letters_of[2] ~= group or letters_of[3] ~= uid
+  or letters_of[4] ~= text(held_until_ms) then
+  redis.call('HSET', dead_letter_owner, 'stream', stream, 'group', group, 'uid', uid,
+    'cluster', cluster, 'namespace', namespace, 'name', name,
+    'created_ms', text(created_ms), 'held_until_ms', text(held_until_ms))
 end
 
 if lacks[stream] then

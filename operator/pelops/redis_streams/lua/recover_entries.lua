@@ -1,12 +1,12 @@
 -- include: entry
 -- include: dead_letter
--- include: body
+-- include: large
 -- include: ledger
 -- Move stuck entries: copy each to the end of a stream and acknowledge it, a batch at a time.
 --
 -- KEYS     source, target, dead_letter, ledger, state, started, locks... (one for each item, or
 --          none; same slot. The target is the stream itself or the group's retry stream)
--- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, trigger, reason,
+-- ARGV     group, uid, prefix, batch: number, max_bytes: number, max_entry_bytes: number, actor, trigger, reason,
 --          action (requeue, or examine: nothing is moved, and every entry is answered),
 --          counts_attempt: flag (a process failed; else it ended on purpose, and no entry failed),
 --          count_from_ms: number (an entry delivered earlier gets no failed attempt: the server
@@ -32,10 +32,11 @@
 --          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
 --          generated
 --          | wrong-type key, type | no-permission command, key
--- Verdicts of entries: not-pending other-owner too-young held locked too-wide waiting refused
---           next-batch
+-- Verdicts of entries: not-pending other-owner too-young held locked too-wide too-large waiting
+--           refused next-batch
 -- Costs  linear in the batch, and in the bytes of its bodies, of which it reads max_bytes at most,
---        though always one entry and now and then three more. XINFO GROUPS is linear in the groups.
+--        though always one entry and now and then three more. One that is larger than max_entry_bytes is
+--        read once and never copied. XINFO GROUPS is linear in the groups.
 -- Repeats safely: an entry that was moved is not pending any more. All refusals come before the
 -- first write. Each copy precedes its acknowledgement, and Redis keeps a script's effects together,
 -- in its log and on its replicas: dying between two lines leaves none of them, or all.
@@ -45,9 +46,11 @@ local refusal = find_refusal()
 if refusal then
   return refusal
 end
-if redis.call('HGET', state, 'owner:uid') ~= uid then
+local remembered = redis.call('HMGET', state, 'owner:uid', 'large')
+if remembered[1] ~= uid then
   return { 'not-owner' }
 end
+local large, has_new_large = parse_large(remembered[2]), false
 refusal = find_obstacle(target, group, not moves or allows_others)
 if refusal and (moves or refusal[1] == 'no-group') then
   return refusal
@@ -120,7 +123,8 @@ end
 local bodies, read_to, together = {}, 0, 1
 local function read_body(i)
   if i > read_to then
-    local j = math.min(i + together - 1, #page)
+    -- One by one where a large one may lie between.
+    local j = next(large) and i or math.min(i + together - 1, #page)
     local found = redis.call('XRANGE', source, page[i][1], page[j][1], 'COUNT', j - i + 1)
     for _, one in ipairs(found) do
       bodies[one[1]] = one[2]
@@ -151,11 +155,18 @@ for i, entry in ipairs(page) do
     break
   end
   local id, idle = entry[1], entry[3]
-  local fields = read_body(i)
+  local is_known = (large[id] or 0) > max_entry_bytes
+  local fields = is_known and {} or read_body(i)
+  local size = is_known and large[id] or size_of_body(fields or {})
+  if fields and size > max_entry_bytes and not is_known then
+    large[id], has_new_large = size, true
+  end
+  bytes = is_known and bytes or bytes + size
   if not fields then
     gone[#gone + 1] = entry
+  elseif moves and size > max_entry_bytes then
+    stays[#stays + 1] = { id, 'too-large' }
   else
-    bytes = bytes + size_of_body(fields)
     local root, retries, keep = read_marks(id, fields, prefix)
     -- What was given back to the group, with an idle time of -1, has failed nobody.
     local is_owned = counts_attempt and idle >= 0 and now - idle >= count_from_ms
@@ -195,6 +206,9 @@ for _, one in ipairs(plan) do
 end
 
 -- From here on it writes.
+if has_new_large then
+  write_large(state, large)
+end
 local acked, event, last, idlest, copied = {}, {}, false, 0, 0
 local letters = {}
 for _, one in ipairs(plan) do

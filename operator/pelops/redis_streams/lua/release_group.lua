@@ -1,9 +1,9 @@
 -- Stop acting on a group: take our record out of its state, and leave everything else.
 --
--- KEYS     state
+-- KEYS     state, dead_letter_owner  (same slot)
 -- ARGV     uid
--- READS    type state; hmget state
--- WRITES   hdel state
+-- READS    type state dead_letter_owner; hmget state dead_letter_owner
+-- WRITES   hdel state dead_letter_owner
 -- USER     operator
 -- RETURNS  released | not-owner
 -- Costs  constant.
@@ -17,4 +17,9 @@ if redis.call('HMGET', state, 'owner:uid')[1] ~= uid then
 end
 redis.call('HDEL', state, 'owner:uid', 'owner:cluster', 'owner:namespace', 'owner:name',
   'owner:created_ms', 'owner:held_until_ms')
+if redis.call('TYPE', dead_letter_owner).ok == 'hash'
+  and redis.call('HMGET', dead_letter_owner, 'uid')[1] == uid then
+  -- Whose letters they are stays known; that a resource acts on them does not.
+  redis.call('HDEL', dead_letter_owner, 'held_until_ms')
+end
 return 'released'

@@ -1,16 +1,18 @@
 -- include: entry
 -- include: stream
+-- include: adoption
+-- include: body
 -- include: ledger
 -- Move copies that nobody was given yet from the retry stream to the end of the stream, a batch at
 -- a time: for a group whose resource no longer asks for a retry stream.
 --
 -- KEYS     retry, stream, ledger, state  (same slot)
--- ARGV     group, uid, prefix, batch: number, max_bytes: number, actor, reason
+-- ARGV     group, uid, prefix, batch: number, max_bytes: number, max_entry_bytes: number, actor, reason
 -- READS    type retry stream ledger state; hget state; hmget state; xinfo|groups stream retry;
---          xinfo|stream stream; xpending retry; xrange retry
+--          xinfo|stream stream retry; xpending retry; xrange retry
 -- WRITES   xadd stream ledger; xdel retry; hset state; hdel state; hincrby state
 -- USER     operator for recovery
--- RETURNS  done moved, stayed (the server did not take the copy), more (1 when more are left, else
+-- RETURNS  done moved, stayed (too large, or the server did not take the copy), more (1 when more are left, else
 --          0)
 --          | not-owner | no-group key | would-duplicate groups | position-ahead delivered,
 --          generated
@@ -35,6 +37,9 @@ if refusal then
   return refusal
 end
 if redis.call('TYPE', retry).ok == 'none' then -- XINFO STREAM would read two bodies more
+  return { 'done', 0, 0, 0 }
+end
+if find_foreign(state, retry, group) then
   return { 'done', 0, 0, 0 }
 end
 local ours = see_group(retry, group)
@@ -65,8 +70,8 @@ local moved, event, stayed, renamed = {}, {}, 0, {}
 for _, entry in ipairs(found) do
   local id, fields = entry[1], entry[2]
   local root, retries, keep = read_marks(id, fields, prefix)
-  local copy = { err = 'ERR too many fields' }
-  if keep <= 7800 then
+  local copy = { err = 'ERR too many fields, or too large' }
+  if keep <= 7800 and size_of_body(fields) <= max_entry_bytes then
     fields[keep + 1], fields[keep + 2] = root_name, root
     fields[keep + 3], fields[keep + 4] = count_name, text(retries)
     copy = redis.pcall('XADD', stream, '*', unpack(fields))

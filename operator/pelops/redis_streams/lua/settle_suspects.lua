@@ -1,14 +1,14 @@
 -- include: entry
 -- include: dead_letter
 -- include: retry_batch
--- include: body
+-- include: large
 -- include: ledger
 -- Carry out what was decided about suspects, entries that failed before: copy them to be tried once
 -- more, or make them dead letters.
 --
 -- KEYS     source, target, dead_letter, ledger, state, locks... (one for each item, or none; same
 --          slot)
--- ARGV     group, uid, prefix, actor, trigger, allows_others: flag, owner, cutoff_ms: number,
+-- ARGV     group, uid, prefix, max_entry_bytes: number, actor, trigger, allows_others: flag, owner, cutoff_ms: number,
 --          retry_batch (the state's retry batch as it was seen; another one now means that it was
 --          decided on facts which no longer hold),
 --          kept (IDs of the retry batch that are not resolved yet, separated by spaces),
@@ -27,7 +27,8 @@
 -- action  retry  copied, alone in its retry batch or with the others given here
 --         free   copied, and no retry batch waits for it
 --         dead   made a dead letter
--- Verdicts of entries: not-pending other-owner too-young locked too-wide gone refused next-batch
+-- Verdicts of entries: not-pending other-owner too-young locked too-wide too-large gone refused
+--           next-batch
 -- Costs  linear in the items, and in the bytes of their bodies, of which it reads 256 KiB at most,
 -- though
 --        always one: the others are answered as next-batch.
@@ -55,7 +56,7 @@ if copies then
 end
 
 local now, plan, stays, asked = server_ms(), {}, {}, {}
-local bytes = 0
+local bytes, large, has_new_large = 0, parse_large(redis.call('HMGET', state, 'large')[1]), false
 for i, item in ipairs(items) do
   local id, entry, at = item.id, nil, nil
   entry, at = look_in_time(function()
@@ -70,14 +71,20 @@ for i, item in ipairs(items) do
     stays[#stays + 1] = { id, 'too-young' }
   elseif lock and redis.call('EXISTS', lock) == 1 then
     stays[#stays + 1] = { id, 'locked' }
+  elseif (large[id] or 0) > max_entry_bytes then
+    stays[#stays + 1] = { id, 'too-large' }
   elseif bytes > MOST_BYTES then
     stays[#stays + 1] = { id, 'next-batch' }
   else
     local found = redis.call('XRANGE', source, id, id)[1]
-    bytes = bytes + size_of_body(found and found[2] or {})
+    local size = size_of_body(found and found[2] or {})
+    bytes = bytes + size
     local root, _, keep = read_marks(id, found and found[2] or {}, prefix)
     if not found then
       stays[#stays + 1] = { id, 'gone' }
+    elseif size > max_entry_bytes then
+      stays[#stays + 1] = { id, 'too-large' }
+      large[id], has_new_large = size, true
     elseif keep > 2 * WIDEST then
       stays[#stays + 1] = { id, 'too-wide' }
     else
@@ -88,6 +95,9 @@ for i, item in ipairs(items) do
 end
 
 -- From here on it writes.
+if has_new_large then
+  write_large(state, large)
+end
 local acked, forgotten, members = {}, {}, {}
 local requeued, buried = {}, {}
 for _, one in ipairs(plan) do

@@ -2,14 +2,16 @@
 -- include: ids
 -- include: stream
 -- include: trim
+-- include: adoption
 -- include: ledger
 -- Trim a stream below what all of its groups still need, as far as its limits ask.
 --
 -- KEYS     source, ledger, state  (same slot; state of the group on whose behalf it is done)
--- ARGV     uid, max_length: number ('': no limit), max_age_ms: number ('': no limit),
---          batch: number (entries to remove at most)
--- READS    type source ledger state; time; hmget state; xinfo|stream source; xinfo|groups source;
---          xpending source
+-- ARGV     uid, group, max_length: number ('': no limit), max_age_ms: number ('': no limit),
+--          batch: number (entries to remove at most), is_derived: flag (the source is a stream that is
+--          kept for the group; else spec.retention asks for it)
+-- READS    type source ledger state; time; hmget state; xinfo|stream source;
+--          xinfo|groups source; xpending source
 -- WRITES   xtrim source; xadd ledger; hset state; hincrby state
 -- USER     operator for retention recovery
 -- RETURNS  done removed, need (or ''), first (ID that is left, or ''), more (1 when more can go, else 0)
@@ -31,6 +33,9 @@ end
 local held = redis.call('HMGET', state, 'owner:uid', 'trim:at_ms')
 if held[1] ~= uid then
   return { 'not-owner' }
+end
+if is_derived and find_foreign(state, source, group) then
+  return { 'done', 0, '', '', 0 }
 end
 local seen = see_stream(source)
 local first = seen and seen['first-id']

@@ -12,7 +12,14 @@ from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import PendingEntry, RetryBatch, ScanObservation, StreamInScan, read_ids
 from pelops.domain.state import SCAN_AT, SCAN_CURSOR, SCAN_REPORT
-from pelops.errors import InvalidSpec, NoSuchGroup, NotOurs, PositionAhead, WouldDuplicate
+from pelops.errors import (
+    DeadLetterStreamInUse,
+    InvalidSpec,
+    NoSuchGroup,
+    NotOurs,
+    PositionAhead,
+    WouldDuplicate,
+)
 from pelops.redis_core.commands import text_of
 from pelops.redis_core.errors import permission_denied
 from pelops.redis_core.replies.shapes import LATEST_MS, BadShape, reading
@@ -52,7 +59,8 @@ async def open_scan(  # noqa: PLR0913 - what is scanned, and whether it is due
 
     With `is_retry_former` the resource no longer asks for the retry stream: its group may be gone.
 
-    Raises NotOurs, NoSuchGroup, WrongType, PermissionDenied, before anything was written.
+    Raises NotOurs, NoSuchGroup, DeadLetterStreamInUse, WrongType, PermissionDenied, before anything
+    was written.
     """
     recent = await _find_recent(server, keys, uid, due) if due else None
     if recent is not None:
@@ -174,13 +182,18 @@ async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> 
 def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     """Raise what a verdict means that says why nothing was done."""
     verdict = answer.verdict
+    if verdict == "letters-not-ours":
+        raise DeadLetterStreamInUse(
+            f"the dead-letter stream {keys.dead_letter} is not recorded as that of group "
+            f"{keys.group}, so nothing is recovered until it is"
+        )
     if verdict == "not-owner":
         raise NotOurs(f"another resource acts on the group {keys.group} of {keys.stream}")
     if verdict == "no-group":
         raise NoSuchGroup(f"the group {keys.group} of {text_of(answer['key'])} does not exist")
     if verdict == "wrong-type":
         key, found = text_of(answer["key"]), text_of(answer["type"])
-        hashes = (keys.state, keys.started, keys.audit)
+        hashes = (keys.state, keys.started, keys.audit, keys.dead_letter_owner)
         raise wrong_type(key, found, "hash" if key in hashes else "stream")
     if verdict == "no-permission":
         raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from pelops.api.group.recovery import DEFAULT_MAX_ENTRY_BYTES
 from pelops.domain.entry_id import EntryId, parse_entry_id
 from pelops.domain.naming import GroupKeys
 from pelops.domain.recovery import EntryVerdict, Suspect
@@ -39,6 +40,7 @@ class ScanContext:
     actor: str  # this replica
     trigger: str
     allows_others: bool  # whether other groups may see the copies: no, but for a stream of our own
+    max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES  # a larger entry is not copied
     former_retry: str = ""  # a retry stream to which copies went before; empty: there is none
 
     def by_name(self) -> dict[str, str]:
@@ -169,6 +171,7 @@ def _recover_call(  # noqa: PLR0913 - a page of the owner's entries, or entries 
         prefix=act.field_prefix,
         batch=act.batch,
         max_bytes=MAX_BYTES,
+        max_entry_bytes=act.max_entry_bytes,
         actor=act.actor,
         trigger=act.trigger,
         reason=order.reason,

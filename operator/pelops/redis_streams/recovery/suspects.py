@@ -107,6 +107,7 @@ async def _settle_piece(
         group=act.keys.group,
         uid=act.uid,
         prefix=act.field_prefix,
+        max_entry_bytes=act.max_entry_bytes,
         actor=act.actor,
         trigger=act.trigger,
         allows_others=act.allows_others,

@@ -29,6 +29,7 @@ class Rejecting:
         self._observer = shared.observer
         self._complaints = shared.complaints
         self._disown = disown
+        self._most_bytes = shared.settings.max_entry_bytes
         self._queue: deque[tuple[Entry, GivenUp]] = deque()
         self._alarm = Alarm()
 
@@ -59,6 +60,10 @@ class Rejecting:
         if entry.is_disowned:
             self._queue.popleft()
             return True
+        if entry.size > self._most_bytes:
+            self._queue.popleft()
+            self._leave(entry, why)
+            return True
         try:
             ours = await self._adapter.reject(
                 entry.key, entry.raw_id, reason=why.reason, error=why.error
@@ -71,6 +76,15 @@ class Rejecting:
         self._queue.remove((entry, why))
         self._note(entry, why, ours)
         return True
+
+    def _leave(self, entry: Entry, why: GivenUp) -> None:
+        """It would be copied within Redis: it stays pending, and recovery reports it."""
+        self._disown([entry])
+        log.error(
+            "%r has %d bytes, more than PELOPS_MAX_ENTRY_BYTES (%d): it is given up (%s) and stays "
+            "pending, since a dead letter would be a copy of it",
+            *(entry, entry.size, self._most_bytes, why.reason),
+        )
 
     def _note(self, entry: Entry, why: GivenUp, ours: bool) -> None:
         if ours:

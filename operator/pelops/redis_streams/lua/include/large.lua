@@ -1,0 +1,30 @@
+-- include: body
+-- Entries that are too large to be copied. A copy holds up the server and fills its memory once more,
+-- and no command tells the size of an entry without reading it, so it is read once and then known:
+-- the state's field `large` has 'ID:bytes' of such entries, separated by spaces.
+
+local MOST_LARGE = 100 -- more are read again by each scan
+
+-- Bytes by ID.
+local function parse_large(field)
+  local known = {}
+  for id, bytes in string.gmatch(field or '', '(%d+%-%d+):(%d+)') do
+    known[id] = tonumber(bytes)
+  end
+  return known
+end
+
+local function write_large(state, known)
+  local words = {}
+  for id, bytes in pairs(known) do
+    if #words < MOST_LARGE then
+      words[#words + 1] = id .. ':' .. string.format('%.0f', bytes)
+    end
+  end
+  if #words == 0 then
+    redis.call('HDEL', state, 'large')
+  else
+    table.sort(words)
+    redis.call('HSET', state, 'large', table.concat(words, ' '))
+  end
+end

@@ -1,0 +1,39 @@
+-- include: letter_fields
+-- Whose dead letters a stream holds. Invariant 14: only what this group's record and the entry's own
+-- fields name as this group's is ever trimmed, expired or deleted.
+
+-- Whether the record beside a dead-letter stream names this group.
+local function owns_dead_letters(dead_letter_owner, stream, group)
+  local named = redis.call('HMGET', dead_letter_owner, 'stream', 'group')
+  return named[1] == stream and named[2] == group
+end
+
+-- Whether an entry is a dead letter of this group: its last pairs are those of add_dead_letter, behind
+-- any prefix, and name the group and one of its streams.
+local function is_own_letter(fields, stream, group, retry)
+  local count = #LETTER_FIELDS
+  local before = #fields - 2 * count
+  if before < 0 then
+    return false
+  end
+  local first = fields[before + 1]
+  local prefix = string.sub(first, 1, #first - #LETTER_FIELDS[1])
+  local named = {}
+  for i, name in ipairs(LETTER_FIELDS) do
+    if fields[before + 2 * i - 1] ~= prefix .. name then
+      return false
+    end
+    named[name] = fields[before + 2 * i]
+  end
+  return named.group == group and (named.stream == stream or named.stream == retry)
+end
+
+-- The retry stream of the group whose state this is: derived keys differ in their last word alone.
+local function retry_beside(state)
+  return (string.gsub(state, '[^:]*$', 'retry'))
+end
+
+-- How many consumer groups read a stream that exists.
+local function count_groups(key)
+  return redis.call('TYPE', key).ok == 'stream' and #redis.call('XINFO', 'GROUPS', key) or 0
+end
