@@ -108,11 +108,13 @@ def test_dead_letters_of_a_group_that_is_gone_are_triaged(audited: Audited) -> N
 
 
 def test_what_is_wrong_with_the_server_is_reported_before_spark_starts(
-    audited: Audited, caplog: pytest.LogCaptureFixture
+    audited: Audited, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audited.client.execute_command("ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@read")
+    monkeypatch.setenv("PELOPS_REDIS_USERNAME", "weak")
+    monkeypatch.setenv("PELOPS_REDIS_PASSWORD", "pw")
     try:
-        arguments = ["audit", "--redis-url", f"redis://weak:pw@127.0.0.1:{audited.port}/0"]
+        arguments = ["audit", "--redis-url", f"redis://127.0.0.1:{audited.port}/0"]
         target = ["--stream", audited.stream, "--group", GROUP, "--archive", str(audited.archive)]
         assert main([*arguments, *target]) == 1
     finally:

@@ -235,7 +235,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_what_to_audit(parser: _Group) -> None:
     add = parser.add_argument
-    add("--redis-url", metavar="URL", help="redis://host:port/db (PELOPS_REDIS_URL)")
+    add(
+        "--redis-url",
+        metavar="URL",
+        help="redis://host:port/db, without credentials (PELOPS_REDIS_URL)",
+    )
     add("--stream", metavar="KEY", help="the stream, with --group")
     add("--group", metavar="NAME", action="append", default=[], help="its group; may be repeated")
     add(

@@ -23,6 +23,7 @@ from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
 from pelops.worker.engine.retries import RetryPolicy
+from pelops.worker.redaction import Redact
 
 WRONG_SETTINGS: Final = 2  # the exit code
 
@@ -159,6 +160,7 @@ class WorkerSettings:
     blocked_s: float | None = None  # how long a blocked event loop is spoken for
     max_crashes: int | None = None  # processes that an entry may end while it runs alone
     batch_size: int = 100  # entries of one call, for handlers of batches
+    redact: Redact | None = None  # the text of an error for dead letters; None: `redaction`
     health_port: int | None = None  # where `run` answers probes; None: nowhere
     health_host: str | None = None  # None: at every address
 
