@@ -103,8 +103,8 @@ class Behind:
         return await self._entries(self.keys.dead_letter)
 
     async def ledger(self) -> list[dict[bytes, bytes]]:
-        """The ledger's events, the oldest first."""
-        return await self._entries(self.keys.ledger)
+        """The events of the workers' ledger, the oldest first."""
+        return await self._entries(self.keys.worker_ledger)
 
     async def consumers(self, stream: str | None = None) -> set[bytes]:
         """The names of the group's consumers."""

@@ -21,7 +21,7 @@ def entry_of(*pairs: bytes) -> Entry:
     return Entry(Arrival(b"orders", DeliverySource.NEW, 0.0, terms), [b"17-1", list(pairs), 0, 0])
 
 
-def told(error: BaseException, *entries: Entry) -> str:
+def shown(error: BaseException, *entries: Entry) -> str:
     return describe_failure(error, entries or (entry_of(b"order", ORDER.encode()),), None)
 
 
@@ -41,34 +41,34 @@ class Order(pydantic.BaseModel):
     ],
 )
 def test_what_a_message_quotes_of_the_entry_is_taken_out(message: str, text: str) -> None:
-    assert told(ValueError(message)) == text
+    assert shown(ValueError(message)) == text
 
 
 def test_a_field_that_is_no_json_is_taken_out_too() -> None:
     entry = entry_of(b"name", "Zoë O'Neil".encode(), b"raw", b"\xff\xfe\xfdsecret")
-    assert told(ValueError("Zoë O'Neil is unknown"), entry) == "ValueError: [...] is unknown"
-    assert told(KeyError("Zoë O'Neil"), entry) == 'KeyError: "[...]"'
-    assert "secret" not in told(ValueError(str(entry["raw"])), entry)
+    assert shown(ValueError("Zoë O'Neil is unknown"), entry) == "ValueError: [...] is unknown"
+    assert shown(KeyError("Zoë O'Neil"), entry) == 'KeyError: "[...]"'
+    assert "secret" not in shown(ValueError(str(entry["raw"])), entry)
 
 
 def test_an_error_of_validation_names_places_and_kinds_alone() -> None:
     with pytest.raises(pydantic.ValidationError) as raised:
         Order.model_validate_json(ORDER)
-    assert told(raised.value) == "ValidationError: card: int_parsing"
+    assert shown(raised.value) == "ValidationError: card: int_parsing"
 
 
 def test_a_batch_hides_what_its_other_entries_hold() -> None:
     one, other = entry_of(b"card", b"4000-1"), entry_of(b"card", b"4000-2")
-    assert told(ValueError("4000-1, then 4000-2"), one, other) == "ValueError: [...], then [...]"
+    assert shown(ValueError("4000-1, then 4000-2"), one, other) == "ValueError: [...], then [...]"
 
 
 def test_of_an_entry_that_is_too_large_to_search_only_the_type_is_told() -> None:
     entry = entry_of(b"blob", b"x" * 200_000)
-    assert told(ValueError("anything"), entry) == "ValueError: [...]"
+    assert shown(ValueError("anything"), entry) == "ValueError: [...]"
 
 
 def test_words_of_a_rejection_are_treated_alike() -> None:
-    assert told(Reject("Card", f"{CARD} is stolen")) == "[...] is stolen"
+    assert shown(Reject("Card", f"{CARD} is stolen")) == "[...] is stolen"
 
 
 def test_what_lay_behind_is_told_where_there_are_no_words() -> None:
@@ -81,7 +81,7 @@ def test_what_lay_behind_is_told_where_there_are_no_words() -> None:
 
 def test_a_text_is_of_bounded_length() -> None:
     entry = entry_of(b"a", b"1")
-    assert len(told(ValueError("y" * 10_000), entry)) == REPORTED_AT_MOST
+    assert len(shown(ValueError("y" * 10_000), entry)) == REPORTED_AT_MOST
     assert len(describe_failure(ValueError(), [entry], lambda _: "z" * 10_000)) == REPORTED_AT_MOST
     assert describe_failure(ValueError(), [entry], lambda _: "\ud800") == "?"
 
@@ -105,7 +105,7 @@ class BadText(Exception):
 
 
 def test_an_error_without_a_text_is_told_by_its_type() -> None:
-    assert told(BadText()) == "BadText"
+    assert shown(BadText()) == "BadText"
 
 
 @pytest.mark.parametrize("redact", [None, lambda error: f"hidden {type(error).__name__}"])
@@ -129,6 +129,6 @@ def test_letters_and_logs_of_a_worker_hold_no_payload(
     group.run(worker)
     (letter,) = group.dead_letters
     usual = "ValueError: [...] is no order, nor is [...]"
-    told = letter[b"_error"].decode()
-    assert told == ("hidden ValueError" if redact else usual)
+    shown = letter[b"_error"].decode()
+    assert shown == ("hidden ValueError" if redact else usual)
     assert "4929" not in caplog.text

@@ -27,7 +27,7 @@ _WHOLE: Final = 3  # characters of a value from which on it is taken out where i
 _PART: Final = 8  # characters of a part of a value that is taken out
 _SEARCHED: Final = (
     64 * 1024
-)  # characters of values; of an entry that has more, only the type is told
+)  # characters of values; of an entry that has more, only the type is shown
 _WORD: Final = re.compile(r"\w")
 
 
@@ -37,7 +37,7 @@ def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redac
     Args:
         given: what the handler was given: one entry, or a batch.
         redact: the user's own function; what it answers is only cut to length. Where it raises, the
-            type is all that is told.
+            letter holds the type alone.
     """
     try:
         text = redact(error) if redact is not None else _without_payload(error, given)
@@ -50,7 +50,7 @@ def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redac
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """What is to be told of: what lay behind a Retry, or a Reject that has no words of its own."""
+    """The error to show: what lay behind a Retry, or behind a Reject that has no words of its own."""
     is_silent = isinstance(error, Retry) or (isinstance(error, Reject) and not error.error)
     return (error.__cause__ or error.__context__ or error) if is_silent else error
 
@@ -58,14 +58,14 @@ def cause_of(error: BaseException) -> BaseException:
 def _without_payload(error: BaseException, given: Sequence[Entry]) -> str:
     if isinstance(error, Undecodable):
         return error.error[:REPORTED_AT_MOST]  # names fields and types alone
-    told = report_without_input(error)
-    if told is None:
+    shown = report_without_input(error)
+    if shown is None:
         message = error.error if isinstance(error, Reject) else str(error)
-        told = message[: 4 * REPORTED_AT_MOST]  # what is cut may end within a value
-        told = take_out(told, given) if told else told
+        shown = message[: 4 * REPORTED_AT_MOST]  # what is cut may end within a value
+        shown = take_out(shown, given) if shown else shown
     if isinstance(error, Reject):
-        return told
-    return f"{type(error).__name__}: {told}"
+        return shown
+    return f"{type(error).__name__}: {shown}"
 
 
 def report_without_input(error: BaseException) -> str | None:

@@ -121,7 +121,7 @@ def _prepare(groups: Sequence[GroupKeys], after: EntryId) -> dict[str, StreamHis
                 histories[stream] = StreamHistory(EntryTable(bound), {}, {})
             history, name = histories[stream], keys.group.encode()
             history.groups[name] = GroupLives(history.table)
-            history.ledgers[name] = keys.ledger.encode()
+            history.ledgers[name] = (keys.ledger.encode(), keys.worker_ledger.encode())
     return histories
 
 

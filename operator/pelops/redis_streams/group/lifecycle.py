@@ -164,6 +164,6 @@ def _read_creation(answer: ScriptAnswer) -> GroupCreation:
 def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if answer.verdict == "wrong-type":
         key, found = answer["key"].decode(), answer["type"].decode()
-        raise wrong_type(key, found, "hash" if key in (keys.state, keys.started) else "stream")
+        raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
     if answer.verdict == "no-permission":
         raise permission_denied(answer["command"].decode(), answer["key"].decode())

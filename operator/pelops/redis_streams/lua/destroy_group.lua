@@ -3,11 +3,13 @@
 -- include: ahead
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
--- KEYS     stream, state, started, retry, offer_stream, ledger, audit  (same slot)
+-- KEYS     stream, state, started, retry, offer_stream, ledger, audit, worker_state, worker_ledger
+--          (same slot)
 -- ARGV     group, uid
 -- READS    type stream state retry; hmget state; xpending stream retry; xinfo|stream retry;
 --          xinfo|groups retry; xrange retry
--- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit
+-- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger
+--          audit worker_state worker_ledger
 -- USER     operator for delete-policy
 -- RETURNS  destroyed copies (in the retry stream that were not acknowledged, at least)
 --          | absent
@@ -58,6 +60,6 @@ local left = count_left()
 if group_exists() then
   redis.call('XGROUP', 'DESTROY', stream, group)
 end
-redis.call('UNLINK', started, retry, offer_stream, ledger, audit)
+redis.call('UNLINK', started, retry, offer_stream, ledger, audit, worker_state, worker_ledger)
 redis.call('UNLINK', state)
 return { 'destroyed', left }

@@ -3,16 +3,16 @@
 -- include: ids
 -- include: trim
 -- include: ledger
--- Drop dead letters that have been kept for long enough, and records of the ledger that have and
+-- Drop dead letters that have been kept for long enough, and records of the ledgers that have and
 -- that every audit has archived.
 --
--- KEYS     dead_letter, ledger, state, audit  (same slot)
+-- KEYS     dead_letter, ledger, state, audit, worker_ledger  (same slot)
 -- ARGV     uid, letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
 --          (of each to remove at most), waits_ms: number (how old a record may become that an audit
 --          has not archived)
--- READS    type dead_letter ledger state audit; time; hmget state audit; xinfo|stream dead_letter
---          ledger
--- WRITES   xtrim dead_letter ledger; xadd ledger
+-- READS    type dead_letter ledger state audit worker_ledger; time; hmget state audit; xinfo|stream dead_letter
+--          ledger worker_ledger
+-- WRITES   xtrim dead_letter ledger worker_ledger; xadd ledger
 -- USER     operator
 -- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
 --               more (1 when more may go, else 0)
@@ -60,7 +60,7 @@ end
 
 -- From here on it writes.
 local letters, last = expire(dead_letter, instant_before(letters_ms)), ''
-local records = expire(ledger, first_kept())
+local records = expire(ledger, first_kept()) + expire(worker_ledger, first_kept())
 if letters > 0 then
   local left = see_stream(dead_letter)
   last = left['first-id'] and id_before(left['first-id']) or left['last-generated-id']

@@ -5,20 +5,20 @@
 -- include: ledger
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS     stream, dead_letter, ledger, state, started, further... (streams that need a group of
---          the same name, which begins at 0-0; same slot)
+-- KEYS     stream, dead_letter, ledger, state, started, worker_state, worker_ledger, further...
+--          (streams that need a group of the same name, which begins at 0-0; same slot)
 -- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid,
 --          cluster, namespace, name, created_ms: number, existed: flag (the caller knows that there
 --          was such a group), newest (the last-delivered-id of the newest observation, or ''),
 --          lost_position, lost_after, lost_before, lost_cause, lost_undelivered, lost_pending,
 --          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and
 --          as in record_loss.lua; no position: nothing was lost)
--- READS    type stream dead_letter ledger state started further; time; hmget state; xpending stream
---          further;
+-- READS    type stream dead_letter ledger state started worker_state worker_ledger further; time;
+--          hmget state; xpending stream further;
 --          [info]; xinfo|stream stream; xrange! stream (needed when a group was lost: better known
 --          before)
--- WRITES   xgroup|create stream further; xadd dead_letter ledger; xdel dead_letter; hset state
---          started; hdel state
+-- WRITES   xgroup|create stream further; xadd dead_letter ledger worker_ledger;
+--          xdel dead_letter worker_ledger; hset state started worker_state; hdel state
 -- USER     operator
 -- RETURNS  created held_until_ms, position, why, repeats
 --          | adopted held_until_ms (the group was there)
@@ -177,15 +177,19 @@ local function record(kind, told)
   redis.call('XADD', ledger, '*', unpack(ledger_event(kind, told)))
 end
 
-if redis.call('TYPE', started).ok == 'none' then
-  -- While a slot is migrated, scripts are refused that name a key which does not exist.
-  redis.call('HSET', started, '', '')
+-- While a slot is migrated, scripts are refused that name a key which does not exist.
+for _, key in ipairs({ started, worker_state }) do
+  if redis.call('TYPE', key).ok == 'none' then
+    redis.call('HSET', key, '', '')
+  end
 end
 local had_ledger = redis.call('TYPE', ledger).ok ~= 'none'
-if redis.call('TYPE', dead_letter).ok == 'none' then
-  -- The lowest ID there is: no later XADD can be refused because of it.
-  redis.call('XADD', dead_letter, '0-1', 'placeholder', '')
-  redis.call('XDEL', dead_letter, '0-1')
+for _, key in ipairs({ dead_letter, worker_ledger }) do
+  if redis.call('TYPE', key).ok == 'none' then
+    -- The lowest ID there is: no later XADD can be refused because of it.
+    redis.call('XADD', key, '0-1', 'placeholder', '')
+    redis.call('XDEL', key, '0-1')
+  end
 end
 local lost = { position = lost_position, at_least = '0', at_most = '', after = lost_after,
   before = lost_before, cause = lost_cause, undelivered = lost_undelivered, pending = lost_pending,

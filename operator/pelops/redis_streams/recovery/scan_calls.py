@@ -154,11 +154,14 @@ async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its ow
     return str(answer["tries_cursor"].decode())
 
 
-async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
-    """Fields of the group's state, in the order asked for."""
+async def read_fields(
+    server: Server, keys: GroupKeys, names: Sequence[str], *, of_workers: bool = False
+) -> list[str | None]:
+    """Fields of the group's state, or of its workers' state, in the order asked for."""
     if not names:
         return []
-    reply = await server.execute("HMGET", keys.state, *names, key=keys.state)
+    key = keys.worker_state if of_workers else keys.state
+    reply = await server.execute("HMGET", key, *names, key=key)
     return [value.decode("utf-8", "replace") if value is not None else None for value in reply]
 
 
@@ -171,8 +174,7 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
         raise NoSuchGroup(f"the group {keys.group} of {answer['key'].decode()} does not exist")
     if verdict == "wrong-type":
         key, found = answer["key"].decode(), answer["type"].decode()
-        hashes = (keys.state, keys.started, keys.audit)
-        raise wrong_type(key, found, "hash" if key in hashes else "stream")
+        raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
     if verdict == "no-permission":
         raise permission_denied(answer["command"].decode(), answer["key"].decode())
 
