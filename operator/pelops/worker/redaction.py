@@ -50,7 +50,7 @@ def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redac
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The error to show: what lay behind a Retry, or behind a Reject that has no words of its own."""
+    """The error to show: what lay behind a Retry, or behind a Reject without words."""
     is_silent = isinstance(error, Retry) or (isinstance(error, Reject) and not error.error)
     return (error.__cause__ or error.__context__ or error) if is_silent else error
 
