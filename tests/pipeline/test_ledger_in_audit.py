@@ -70,7 +70,7 @@ def test_acts_that_workers_report_end_entries_and_say_nothing_else(audited: Audi
         "acknowledged_inferred": 1,
         "dead_lettered": 1,
         "payload_gone": 1,
-        "pending": 1,
+        "in_flight": 1,
     }
     archived = {row["kind"] for row in audited.rows("acts", 1)}
     assert archived == {"dead-lettered", "payload-gone"}
