@@ -65,11 +65,13 @@ class Store:
         )
 
     def read_ledger(self) -> list[LedgerEvent]:
-        """What the operator says that it did, in that order."""
-        return [
+        """What the operator and its workers say that they did, in that order."""
+        events = [
             parse_ledger_event(parse_entry_id(entry_id.decode()), pairs)
-            for entry_id, pairs in self._server.xrange(self._keys.ledger)
+            for ledger in (self._keys.ledger, self._keys.worker_ledger)
+            for entry_id, pairs in self._server.xrange(ledger)
         ]
+        return sorted(events, key=lambda event: event.entry_id)
 
     def read_dead_letters(self) -> list[Letter]:
         """The dead letters."""

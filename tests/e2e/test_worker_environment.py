@@ -93,8 +93,8 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
         "PELOPS_RETRY_STREAM": keys.retry,
         "PELOPS_HANDOVER_STREAM": keys.offer_stream,
         "PELOPS_STARTED_KEY": keys.started,
-        "PELOPS_STATE_KEY": keys.state,
-        "PELOPS_LEDGER_STREAM": keys.ledger,
+        "PELOPS_WORKER_STATE_KEY": keys.worker_state,
+        "PELOPS_WORKER_LEDGER_STREAM": keys.worker_ledger,
         "PELOPS_DEAD_LETTER_STREAM": keys.dead_letter,
         "PELOPS_IDLE_LIMIT_MS": "42000",
         "PELOPS_MAX_RETRIES": "7",
@@ -151,7 +151,7 @@ def test_names_with_any_character_reach_the_process_as_they_are(
         keys = derive_keys(odd_stream, odd_group)
         assert (seen["PELOPS_STREAM"], seen["PELOPS_GROUP"]) == (odd_stream, odd_group)
         assert seen["PELOPS_DEAD_LETTER_STREAM"] == keys.dead_letter
-        assert seen["PELOPS_LEDGER_STREAM"] == keys.ledger
+        assert seen["PELOPS_WORKER_LEDGER_STREAM"] == keys.worker_ledger
         assert redis_86.cli("EXISTS", keys.dead_letter, keys.ledger, odd_stream) == "3"
         assert seen["PELOPS_CONSUMER"] == f"{seen['POD_NAME']}:{seen['POD_UID']}"
         resources.await_condition(name, reason="Ready")

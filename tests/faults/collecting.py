@@ -36,7 +36,8 @@ def read_all(server: Any, lane: GroupUnderFault, into: Findings, *, offset_ns: i
     for source, key in ((Source.STREAM, keys.stream), (Source.RETRY, keys.retry)):
         take_entries(_read(server, key), source, into, offset_ns=offset_ns)
     take_dead_letters(_read(server, keys.dead_letter), into, offset_ns=offset_ns)
-    take_ledger(_read(server, keys.ledger), lane, into, offset_ns=offset_ns)
+    for ledger in (keys.ledger, keys.worker_ledger):
+        take_ledger(_read(server, ledger), lane, into, offset_ns=offset_ns)
 
 
 def take_entries(rows: Rows, source: Source, into: Findings, *, offset_ns: int) -> None:

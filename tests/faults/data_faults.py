@@ -237,7 +237,7 @@ def delete_consumer(world: World, dice: random.Random) -> str:
 
 def _ask(pipeline: Any, lane: GroupUnderFault) -> None:
     keys = lane.keys
-    for key in (keys.stream, keys.retry, keys.dead_letter, keys.ledger):
+    for key in (keys.stream, keys.retry, keys.dead_letter, keys.ledger, keys.worker_ledger):
         pipeline.xrange(key)
     pipeline.xpending_range(keys.stream, keys.group, "-", "+", ALL)
     pipeline.xpending_range(keys.retry, keys.group, "-", "+", ALL)
@@ -247,19 +247,20 @@ def _ask(pipeline: Any, lane: GroupUnderFault) -> None:
 def _take(world: World, lane: GroupUnderFault, answer: list[Any]) -> set[str]:
     """Remember what the streams of a lane held, and name the backlog."""
     findings, offset_ns = world.findings[lane.name], world.offset_ns
-    stream, retry, letters, ledger = map(_rows, answer[:4])
+    stream, retry, letters, *ledgers = map(_rows, answer[:5])
     take_entries(stream, Source.STREAM, findings, offset_ns=offset_ns)
     take_entries(retry, Source.RETRY, findings, offset_ns=offset_ns)
     take_dead_letters(letters, findings, offset_ns=offset_ns)
-    take_ledger(ledger, lane, findings, offset_ns=offset_ns)
+    for ledger in ledgers:
+        take_ledger(ledger, lane, findings, offset_ns=offset_ns)
     return _owed(findings, answer, stream, retry)
 
 
 def _owed(findings: Findings, answer: list[Any], stream: Any, retry: Any) -> set[str]:
-    pending = [(Source.STREAM, one) for one in _ids(answer[4])]
-    pending += [(Source.RETRY, one) for one in _ids(answer[5])]
+    pending = [(Source.STREAM, one) for one in _ids(answer[5])]
+    pending += [(Source.RETRY, one) for one in _ids(answer[6])]
     names = {findings.names.get(place, "") for place in pending}
-    position = _position(answer[6])
+    position = _position(answer[7])
     undelivered = [fields for entry_id, fields in stream if _order(entry_id) > position]
     names |= {fields.get("unique", "") for fields in [*undelivered, *(f for _, f in retry)]}
     return names - {""}

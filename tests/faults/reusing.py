@@ -53,7 +53,7 @@ class NamedLane(GroupUnderFault):
             "PELOPS_RETRY_STREAM": keys.retry,
             "PELOPS_HANDOVER_STREAM": keys.offer_stream,
             "PELOPS_STARTED_KEY": keys.started,
-            "PELOPS_STATE_KEY": keys.state,
+            "PELOPS_WORKER_STATE_KEY": keys.worker_state,
         }
 
 

@@ -63,7 +63,7 @@ class Keys:
             retry=named["PELOPS_RETRY_STREAM"],
             offer_stream=named["PELOPS_HANDOVER_STREAM"],
             started=named["PELOPS_STARTED_KEY"],
-            state=named["PELOPS_STATE_KEY"],
+            state=named["PELOPS_WORKER_STATE_KEY"],
         )
 
 

@@ -107,7 +107,7 @@ def test_xclaim_drops_an_entry_without_a_body_and_merely_leaves_it_out(side: Sid
 
 
 def _reject(side: Side, entry_id: str, prefix: str = "_") -> Any:
-    keys = [side.keys.stream, side.keys.dead_letter, side.keys.ledger]
+    keys = [side.keys.stream, side.keys.dead_letter, side.keys.worker_ledger]
     why = ("NoSuchCustomer", "customer 7 is unknown")
     return side.run("reject", keys, side.keys.group, ME, entry_id, prefix, *why)
 
@@ -130,7 +130,7 @@ def test_reject_writes_a_letter_like_those_of_the_operator(side: Side) -> None:
         "_error": "customer 7 is unknown",
     }
     assert not side.pending()
-    ((event_id, event),) = side.all.xrange(side.keys.ledger)
+    ((event_id, event),) = side.all.xrange(side.keys.worker_ledger)
     raw = {name.encode(): value.encode() for name, value in event.items()}
     parsed = parse_ledger_event(parse_entry_id(event_id), raw)
     assert parsed.kind == LedgerKind.DEAD_LETTERED
@@ -150,7 +150,7 @@ def test_reject_leaves_what_is_not_mine_and_what_has_no_body(side: Side) -> None
     side.all.xdel(side.keys.stream, gone)
     assert [_reject(side, one) for one in (theirs, gone)] == [None, None]
     assert side.pending().keys() == {theirs, gone}
-    assert not side.all.exists(side.keys.dead_letter, side.keys.ledger)
+    assert not side.all.exists(side.keys.dead_letter, side.keys.worker_ledger)
 
 
 def test_leave_removes_a_consumer_only_when_it_owns_nothing_on_any_stream(side: Side) -> None:

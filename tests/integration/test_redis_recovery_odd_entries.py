@@ -55,6 +55,16 @@ async def test_b3_a_users_own_field_under_our_name_stays_as_it_is(
     assert list((await bodies(server, KEYS.stream)).values())[-1] == [*pairs, *ours]
 
 
+async def test_a_forged_count_of_failed_attempts_is_bounded(server: Server) -> None:
+    """One more than six digits would no longer be taken for ours, and the chain would end there."""
+    await provision(server, KEYS)
+    pairs = [b"a", b"1", b"_original_id", b"1-1", b"_retry_count", b"999999"]
+    await server.execute("XADD", KEYS.stream, "*", *pairs, key=KEYS.stream)
+    await read_new(server, KEYS, 1)
+    batches = await recover_all(server)
+    assert [one.attempts for batch in batches for one in batch.suspects] == [1001]
+
+
 async def test_b6_large_bodies_are_moved_in_bounded_pieces(server: Server) -> None:
     """100 entries of 2 MB, each in a script of its own, or with few others."""
     await strand(server, 100, value=b"x" * 2_000_000)

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from pelops.redis_streams.recovery.scan_calls import (
 )
 from pelops.redis_streams.recovery.suspects import settle_suspects
 from tests.integration.recovering import (
+    DEAD,
     KEYS,
     REASONS,
     a_plan,
@@ -196,3 +198,19 @@ async def test_tries_of_entries_that_are_done_are_forgotten(server: Server) -> N
             break
     kept = await read_fields(server, KEYS, names)
     assert kept == [None, "1 0 0", "1 0 0", "1 0 0", None, None]
+
+
+async def test_what_was_learnt_about_consumers_that_are_gone_is_forgotten(server: Server) -> None:
+    """A worker that leaves by itself removes its consumer, and may not write the state."""
+    await strand(server, 1)
+    await server.execute(
+        "XGROUP", "CREATECONSUMER", KEYS.stream, KEYS.group, "a:b", key=KEYS.stream
+    )
+    learnt = {f"{kind}{name}": "1" for kind in ("pod:", "crowd:") for name in (DEAD, "a:b", "gone")}
+    learnt |= {"other": "1", "total:requeued": "3"}
+    finish = partial(finish_scan, server, KEYS, uid="uid-1", target=KEYS.stream)
+    await finish(learnt=learnt)
+    assert await finish(tries_cursor="0") == "0"
+    kept = await read_fields(server, KEYS, list(learnt))
+    left = {name for name, value in zip(learnt, kept, strict=True) if value is None}
+    assert left == {"pod:gone", "crowd:gone"}

@@ -35,5 +35,5 @@ def test_what_ends_process_after_process_becomes_a_dead_letter_without_an_operat
     assert ended == 4  # two among others, two alone
     handled = {one for number in range(ended + 1) for one in workers.ids(f"pod-{number}")}
     assert handled == {*ids} - {ids[3]}
-    found = workers.server.hgetall(workers.keys.state)
+    found = workers.server.hgetall(workers.keys.worker_state)
     assert not [name for name in found if name.startswith("alone:")]

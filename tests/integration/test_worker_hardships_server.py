@@ -14,7 +14,7 @@ from pelops.domain.endpoint import RedisEndpoint
 from pelops.worker import Entry, Reject
 from tests.integration.redis_adapter import endpoint_of
 from tests.integration.redis_proxy import Proxy, proxied
-from tests.integration.worker_adapter import KEYS, Behind, behind, on_port
+from tests.integration.worker_adapter import KEYS, Behind, behind, grant, grant_all_but, on_port
 from tests.redis_fixtures import RunRedis
 from tests.serving_worker import Handling, serving, until
 
@@ -68,11 +68,11 @@ def _ping(servers: StandaloneServers) -> str:
 
 @asynccontextmanager
 async def without_rights(servers: StandaloneServers, redis: Behind) -> AsyncIterator[None]:
-    servers.acl_setuser("a-worker", "-xack", "-evalsha", "-eval")
+    grant_all_but(servers, "+xack", "+evalsha", "+eval")
     try:
         yield
     finally:
-        servers.acl_setuser("a-worker", "+xack", "+evalsha", "+eval")
+        grant(servers)
 
 
 @asynccontextmanager

@@ -177,8 +177,8 @@ async def test_an_older_boot_record_that_a_failover_brought_back_makes_nobody_st
     async with behind(empty_redis) as seen, opened(endpoint_of(empty_redis)) as adapter:
         await seen.create()
         boot = await adapter.begin()
-        await seen.run("HSET", KEYS.state, "boot:me", str(boot.now_ms - 1))
+        await seen.run("HSET", KEYS.worker_state, "boot:me", str(boot.now_ms - 1))
         assert (await adapter.exchange(Outgoing(started_ids=b"1-1"))).problem is None
-        await seen.run("DEL", KEYS.state)
+        await seen.run("DEL", KEYS.worker_state)
         assert (await adapter.exchange(Outgoing(started_ids=b"1-2"))).problem is None
         assert await adapter.read(1, 1) == []

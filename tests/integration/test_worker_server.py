@@ -120,7 +120,7 @@ async def test_a_process_learns_what_its_predecessor_had_started(
     await adapter.exchange(Outgoing(started_ids=b"1-1 2-2"))
     boot = await adapter.begin()
     assert boot.left == {b"1-1", b"2-2"}
-    assert await redis.run("HGET", KEYS.state, "boot:me") == str(boot.now_ms).encode()
+    assert await redis.run("HGET", KEYS.worker_state, "boot:me") == str(boot.now_ms).encode()
     seconds, _ = await redis.run("TIME")
     assert abs(boot.now_ms / 1000 - int(seconds)) < 60
 

@@ -14,6 +14,7 @@ from tests.integration.worker_adapter import (
     STREAM,
     Behind,
     grant,
+    grant_all_but,
     ids_of,
     opened,
     worker_endpoint,
@@ -42,7 +43,6 @@ async def test_a_rejected_entry_is_a_dead_letter_as_the_operators_are(
     assert (event[b"kind"], event[b"reason"]) == (b"dead-lettered", b"Unreadable")
     assert event[entry_id].split()[1:4] == [b"1-1", b"2", b"1"]
     assert await redis.pending() == []
-    assert await redis.run("HGET", KEYS.state, "total:dead_lettered") == b"1"
 
 
 async def test_only_what_is_ours_is_rejected_and_once(redis: Behind, adapter: RedisAdapter) -> None:
@@ -84,7 +84,7 @@ async def test_a_worker_that_owns_nothing_leaves_and_one_that_owns_something_sta
     await adapter.exchange(Outgoing(acks={STREAM: [entry_id]}, started_ids=b""))
     assert await adapter.leave()
     assert await redis.consumers() | await redis.consumers(KEYS.offer_stream) == set()
-    assert await redis.run("HGET", KEYS.state, "boot:me") is None
+    assert await redis.run("HGET", KEYS.worker_state, "boot:me") is None
     assert await redis.run("HEXISTS", KEYS.started, "me") == 0
     assert [event[b"kind"] for event in await redis.ledger()] == [b"consumer-removed"]
 
@@ -156,7 +156,7 @@ async def test_what_the_rights_forbid_is_named(
 ) -> None:
     (entry_id,) = await redis.add()
     await adapter.read(100, 1000)
-    empty_redis.acl_setuser("a-worker", "-xadd")
+    grant_all_but(empty_redis, "+xadd")
     with pytest.raises(PermissionDenied, match="xadd"):
         await adapter.reject(STREAM, entry_id, reason="r", error="e")
     assert list(await redis.owners()) == [entry_id]

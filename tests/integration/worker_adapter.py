@@ -31,6 +31,15 @@ def grant(
     servers.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *rules)
 
 
+def grant_all_but(servers: RedisServers, *left_out: str) -> None:
+    """The same without some words of the rules, such as +xack or ~orders."""
+    rules = []
+    for rule in acl_rules(KEYS, Role.SDK_WORKER):
+        kept = [word for word in rule.strip("()").split(" ") if word not in left_out]
+        rules += [f"({' '.join(kept)})"] if rule.startswith("(") else kept
+    servers.acl_setuser(USER, "reset", "on", f">{PASSWORD}", *rules)
+
+
 def worker_endpoint(servers: RedisServers) -> RedisEndpoint:
     """Where these servers are for the worker's user."""
     return endpoint_of(servers, username=USER, password=PASSWORD)
@@ -103,8 +112,8 @@ class Behind:
         return await self._entries(self.keys.dead_letter)
 
     async def ledger(self) -> list[dict[bytes, bytes]]:
-        """The ledger's events, the oldest first."""
-        return await self._entries(self.keys.ledger)
+        """The events of the workers' ledger, the oldest first."""
+        return await self._entries(self.keys.worker_ledger)
 
     async def consumers(self, stream: str | None = None) -> set[bytes]:
         """The names of the group's consumers."""

@@ -111,8 +111,10 @@ def test_what_is_wrong_with_the_server_is_reported_before_spark_starts(
     audited: Audited, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audited.client.execute_command("ACL", "SETUSER", "weak", "on", ">pw", "~*", "+@read")
+    monkeypatch.setenv("PELOPS_REDIS_USERNAME", "weak")
+    monkeypatch.setenv("PELOPS_REDIS_PASSWORD", "pw")
     try:
-        monkeypatch.setenv("PELOPS_REDIS_URL", f"redis://weak:pw@127.0.0.1:{audited.port}/0")
+        monkeypatch.setenv("PELOPS_REDIS_URL", f"redis://127.0.0.1:{audited.port}/0")
         target = ["--stream", audited.stream, "--group", GROUP, "--archive", str(audited.archive)]
         assert main(["audit", *target]) == 1
     finally:

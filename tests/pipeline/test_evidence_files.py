@@ -201,3 +201,27 @@ def _named(data: bytes) -> Any:
 
 def _read(data: bytes) -> list[list[list[bytes]]]:
     return list(read_acts(_named(data), may_be_cut=True))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"+card 4929 1234 5678\r\n",
+        b"$9\r\n4929 1234\r\n",
+        b"*2\r\n$6\r\nSELECT\r\n$9\r\n4929 1234\r\n",
+    ],
+)
+def test_an_error_about_a_file_shows_no_payload(data: bytes, witnessed_86: Witnessed) -> None:
+    witnessed_86.add(1)
+    (file,) = witnessed_86.directory.glob("*.incr.aof")
+    with file.open("ab") as end:
+        end.write(data)
+    try:
+        witnessed_86.evidence()
+    except EvidenceUnusable as error:
+        chain: BaseException | None = error
+        while chain is not None:
+            assert "4929" not in str(chain)
+            chain = chain.__cause__
+    else:
+        pytest.fail("what no server writes was taken")

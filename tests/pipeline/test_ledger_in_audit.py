@@ -50,6 +50,30 @@ def test_acts_of_the_operator_end_entries_and_copies_are_followed_to_their_root(
     assert (root["seq"], root["status"]) == (0, "acknowledged_inferred")
 
 
+def test_acts_that_workers_report_end_entries_and_say_nothing_else(audited: Audited) -> None:
+    """Who may work for a group can write into the workers' ledger whatever it likes."""
+    audited.create_group()
+    ids = audited.add(4)
+    audited.deliver(4)
+    audited.acknowledge(*ids[:3])
+    audited.record("bookmark", "entries_added", 4, "last_generated", ids[-1])
+    add = ("XADD", audited.keys.worker_ledger, "*", "stream", audited.stream, "kind")
+    ask = audited.client.execute_command
+    ask(*add, "dead-lettered", "reason", "Poison", "actor", "a", ids[0], f"9-9 {ids[0]} 3 4 70")
+    ask(*add, "payload-gone", "reason", "PayloadGone", "actor", "a", ids[1], f"9-8 {ids[1]} 0 1 7")
+    ask(*add, "requeued", "consumer", "a", ids[2], f"{ids[3]} {ids[2]} 1 1 40")
+    ask(*add, "data-loss", "at_least", "100", "at_most", "100", "after", "0-0", "before", "9-9")
+    ask(*add, "trimmed", "count", "4", "below", ids[-1], "first_id_after", "")
+    ask(*add, "group-created", "position", ids[-1], "why", "first", "added", "4")
+    summary = audited.audit_one()
+    assert audited.counts(summary) == {
+        "acknowledged_inferred": 1,
+        "dead_lettered": 1,
+        "payload_gone": 1,
+        "in_flight": 1,
+    }
+
+
 def history(*events: tuple[LedgerKind, dict[str, str]]) -> GroupHistory:
     return GroupHistory(
         exists=True, archived=EntryId.MIN, rows=0, events=tuple(events), checkpoints=1

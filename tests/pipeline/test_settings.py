@@ -122,6 +122,13 @@ def test_what_cannot_be_used_is_named(changes: dict[str, str | None], reported: 
         read(**changes)
 
 
+def test_credentials_do_not_stand_in_the_list_of_processes() -> None:
+    for url in ("redis://me:sesame@localhost/0", "rediss://:sesame@localhost"):
+        with pytest.raises(WrongPipelineSettings, match="PELOPS_REDIS_PASSWORD") as refused:
+            read("--redis-url", url)
+        assert "sesame" not in str(refused.value)
+
+
 def test_an_argument_that_cannot_be_used_is_named_as_it_was_given() -> None:
     with pytest.raises(WrongPipelineSettings, match=r"^--redis-url: .* rediss://host"):
         read("--redis-url", "localhost:6379")

@@ -28,7 +28,8 @@ def test_keys_are_reported_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_an_acl_is_reported_as_a_line_for_redis_cli(capsys: pytest.CaptureFixture[str]) -> None:
     line = run(capsys, "acl", *NAMES, "--role", "worker", "--user", "orders")
-    assert line.startswith("ACL SETUSER orders on >PASSWORD resetkeys resetchannels -@all ~orders")
+    assert line.startswith("ACL SETUSER orders on >PASSWORD resetkeys resetchannels -@all ")
+    assert " clearselectors ~orders:events " in line
     assert line.endswith("+xreadgroup +xack\n")
 
 
@@ -116,6 +117,17 @@ def test_a_producer_is_granted_its_stream_without_a_group(
     refused(["acl", "--stream", "", "--role", "producer"], "the stream has an empty name", capsys)
     for role in ("operator", "worker", "sdk-worker"):
         refused(["acl", "--stream", "orders", "--role", role], "needs --group", capsys)
+
+
+def test_one_user_may_be_given_several_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    group = ["acl", "--role", "sdk-worker", "--stream", "orders", "--group", "g", "--user", "shop"]
+    line = run(capsys, *group, "--also", "worker", "refunds", "h", "--also", "producer", "invoices")
+    assert line.count("resetkeys") == line.count("clearselectors") == 1
+    assert '"(~refunds ~{refunds}:h:retry ~{refunds}:h:handover +hello' in line
+    assert line.rstrip().endswith('"(~invoices +hello +auth +ping +client|setname +xadd)"')
+    refused([*group, "--also", "worker", "refunds"], "the role worker needs", capsys)
+    refused([*group, "--also", "chef", "refunds"], "there is no role chef", capsys)
+    refused([*group, "--also", "producer"], "--also takes ROLE STREAM", capsys)
 
 
 def refused(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,7 +48,10 @@ def test_the_derived_keys_have_the_names_that_docs_promise() -> None:
     keys = derive_keys("orders", "g")
     assert list(keys.derived()) == [
         f"{{orders}}:g:{what}"
-        for what in ("dlq", "ledger", "state", "started", "retry", "handover", "audit")
+        for what in (
+            *("dlq", "ledger", "state", "started", "worker-state", "worker-ledger"),
+            *("retry", "handover", "audit"),
+        )
     ]
 
 

@@ -49,6 +49,11 @@ def test_what_recovery_added_is_no_field_of_the_user() -> None:
         (b"_original_id", b"17-0", b"_retry_count", b"banana"),
         (b"_original_id", b"17-0", b"_retry_count", b"1234567"),
         (b"_original_id", b"x", b"_retry_count", b"1"),
+        (b"_original_id", b"1760000000000-3", b"_retry_count", b"1"),
+        (b"_original_id", b"1760000000000-10", b"_retry_count", b"1"),
+        (b"_original_id", b"9760000000000-0", b"_retry_count", b"1"),
+        (b"_original_id", b"000000000000000000000-1", b"_retry_count", b"1"),
+        (b"_original_id", b"1-1-1", b"_retry_count", b"1"),
         (b"_original_id", b"17-0", b"_retry_count", b"1", b"a", b"1"),
     ],
 )
@@ -56,6 +61,11 @@ def test_fields_with_the_names_of_recovery_elsewhere_are_the_users(pairs: Any) -
     entry = _entry(*pairs)
     assert len(entry.fields) == len(pairs) // 2
     assert (entry.retry_count, entry.original_id) == (0, entry.id)
+
+
+def test_a_count_that_only_a_producer_can_write_is_bounded() -> None:
+    entry = _entry(b"a", b"1", b"_original_id", b"17-0", b"_retry_count", b"999999")
+    assert (entry.retry_count, entry.attempt, entry.fields) == (1001, 1002, {b"a": b"1"})
 
 
 def test_an_entry_knows_how_long_it_is_safe() -> None:

@@ -54,6 +54,14 @@ def test_large_entries_are_taken_one_by_one() -> None:
     assert prefetcher.room(held=1, waiting=0, per_s=1000) == 0
 
 
+def test_the_first_read_is_of_one_entry_however_many_there_is_room_for() -> None:
+    prefetcher = Prefetcher(concurrency=100, prefetch=1000, prefetch_bytes=1_000_000)
+    assert prefetcher.room(held=0, waiting=0, per_s=0.0) == 1
+    assert prefetcher.room(held=1, waiting=0, per_s=0.0) == 0
+    prefetcher.sizes.count(1, 200)
+    assert prefetcher.room(held=0, waiting=0, per_s=0.0) == 100
+
+
 def test_entries_that_wait_for_their_backoff_leave_room_for_others_but_not_for_ever() -> None:
     prefetcher = _prefetcher(prefetch=20, prefetch_bytes=10**9)
     assert prefetcher.room(held=0, waiting=199, per_s=0) > 0

@@ -77,7 +77,7 @@ def test_the_page_names_what_an_entry_has() -> None:
     shown = {re.split(r"[(\[]", name)[0] for row in rows("The entry")[1:] for name in names(row[0])}
     for name in shown - {"entry"} - {"id", "stream"}:
         assert hasattr(Entry, name), name
-    inner = {"key", "raw_id", "refreshed_s", "source", "order", "cancelled_for"}
+    inner = {"batch", "key", "raw_id", "refreshed_s", "source", "order", "cancelled_for"}
     inner |= {"failures", "started_s", "seconds", "has_finished", "runs_isolated", "was_put_back"}
     public = {name for name in vars(Entry) if not name.startswith("_")}
     assert public - inner == shown - {"entry"}

@@ -6,6 +6,7 @@ import pytest
 
 from pelops.worker.engine.retries import Again, GivenUp, RetryPolicy, decide_settlement
 from pelops.worker.outcomes import Reject, Retry
+from pelops.worker.redaction import describe_failure
 from pelops.worker.settings import WorkerSettings, WrongWorkerSettings, read_place
 from pelops.worker.worker import Worker
 
@@ -109,6 +110,10 @@ def test_each_failure_doubles_the_wait_up_to_a_limit(failures: int, wait_s: floa
     assert RetryPolicy().wait_s(failures) == wait_s
 
 
+def describe(error: BaseException) -> str:
+    return describe_failure(error, (), None)
+
+
 @pytest.mark.parametrize(
     ("outcome", "failures", "settlement"),
     [
@@ -124,7 +129,8 @@ def test_each_failure_doubles_the_wait_up_to_a_limit(failures: int, wait_s: floa
     ],
 )
 def test_what_becomes_of_an_entry(outcome: object, failures: int, settlement: object) -> None:
-    assert decide_settlement(outcome, failures, RetryPolicy(max_retries=3)) == settlement  # type: ignore[arg-type]
+    found = decide_settlement(outcome, failures, RetryPolicy(max_retries=3), describe)  # type: ignore[arg-type]
+    assert found == settlement
 
 
 def test_a_rejection_carries_the_error_that_led_to_it() -> None:
@@ -134,5 +140,5 @@ def test_a_rejection_carries_the_error_that_led_to_it() -> None:
         except ValueError as error:
             raise Reject("Card") from error
     except Reject as rejection:
-        found = decide_settlement(rejection, 0, RetryPolicy())
+        found = decide_settlement(rejection, 0, RetryPolicy(), describe)
     assert found == GivenUp(reason="Card", error="ValueError: no such card")

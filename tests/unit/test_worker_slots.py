@@ -223,12 +223,12 @@ def test_of_a_batch_that_fails_each_entry_is_tried_by_itself() -> None:
     class Handler:
         async def handle_batch(self, entries: list[Entry]) -> None:
             tried.append([entry.id for entry in entries])
-            if any(entry.id == "2-0" for entry in entries):
+            if any(entry.id == "3-0" for entry in entries):
                 raise ValueError
 
-    adapter = _handle_all(Handler, entries=3, retry=_retry(1))
-    assert [len(ids) for ids in tried] == [3, 1, 1, 1]
-    assert [one[0] for one in adapter.rejected] == [b"2-0"]
+    adapter = _handle_all(Handler, entries=4, retry=_retry(1))
+    assert [len(ids) for ids in tried] == [1, 3, 1, 1, 1]  # the first read is of one entry
+    assert [one[0] for one in adapter.rejected] == [b"3-0"]
 
 
 def _retry(times: int) -> Any:

@@ -125,6 +125,7 @@ def test_a_batch_is_linked_with_the_spans_of_its_entries(
     assert tools is not None
     monkeypatch.setattr(tools, "tracer", provider.get_tracer("pelops.worker"))
     group = MemoryGroup()
+    group.add({"n": "0"})  # alone: the first read is of one entry
     group.add({"traceparent": PARENT})
     group.add({"n": "2"})
 
@@ -136,3 +137,22 @@ def test_a_batch_is_linked_with_the_spans_of_its_entries(
     (span,) = exporter.get_finished_spans()
     assert [f"{link.context.trace_id:032x}" for link in span.links] == [TRACE]
     assert span.attributes["messaging.batch.message_count"] == 2
+
+
+def test_a_span_of_a_failure_holds_no_payload(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sdk = import_module("opentelemetry.sdk.trace")
+    export = import_module("opentelemetry.sdk.trace.export")
+    memory = import_module("opentelemetry.sdk.trace.export.in_memory_span_exporter")
+    exporter, provider = memory.InMemorySpanExporter(), sdk.TracerProvider()
+    provider.add_span_processor(export.SimpleSpanProcessor(exporter))
+    tools = tracing._tools()
+    assert tools is not None
+    monkeypatch.setattr(tools, "tracer", provider.get_tracer("pelops.worker"))
+    group = MemoryGroup()
+    group.add({"card": "4929 1234", "traceparent": PARENT})
+    _work(group, lambda entry: int(entry["card"]))
+    spans = exporter.get_finished_spans()
+    assert spans
+    assert "4929" not in "".join(span.to_json() for span in spans)
+    assert {span.status.status_code.name for span in spans} == {"ERROR"}
+    assert {span.attributes["error.type"] for span in spans} == {"ValueError"}

@@ -7,9 +7,13 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pelops import __version__
 from pelops.errors import InvalidSpec, PelopsError
+
+if TYPE_CHECKING:
+    from pelops.redis_streams.access import Access
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -40,6 +44,14 @@ def _parser() -> argparse.ArgumentParser:
     features = [feature.value for feature in Feature]
     acl.add_argument("--feature", action="append", choices=features, default=[])
     acl.add_argument("--user", default="pelops")
+    acl.add_argument(
+        "--also",
+        nargs="+",
+        action="append",
+        default=[],
+        metavar=("ROLE", "STREAM"),
+        help="ROLE STREAM [GROUP]: the same user for another group or stream, by selectors",
+    )
     acl.set_defaults(run=_run_acl)
 
     env = commands.add_parser("env", help="the environment that workers of a resource need")
@@ -82,8 +94,8 @@ def _run_keys(arguments: argparse.Namespace) -> str:
     from pelops.domain.naming import derive_keys
 
     keys = derive_keys(arguments.stream, arguments.group)
-    named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started", "retry")
-    last = ("offer_stream", "audit")
+    named = ("stream", "group", "slot", "dead_letter", "ledger", "state", "started")
+    last = ("worker_state", "worker_ledger", "retry", "offer_stream", "audit")
     return json.dumps({name: getattr(keys, name) for name in (*named, *last)}, indent=2)
 
 
@@ -93,14 +105,28 @@ def _run_acl(arguments: argparse.Namespace) -> str:
 
 
 def _rules(arguments: argparse.Namespace) -> Sequence[str]:
-    from pelops.domain.naming import derive_keys
-    from pelops.redis_streams.access import Feature, Role, acl_rules
+    from pelops.redis_streams.access import combined_rules
 
-    role, group = Role(arguments.role), arguments.group
+    asked = [(arguments.role, arguments.stream, arguments.group)]
+    for words in arguments.also:
+        if len(words) not in {2, 3}:
+            raise InvalidSpec("--also takes ROLE STREAM [GROUP], such as: --also producer invoices")
+        asked.append((words[0], words[1], words[2] if len(words) == 3 else None))
+    return combined_rules(_read_access(arguments, *one) for one in asked)
+
+
+def _read_access(
+    arguments: argparse.Namespace, role: str, stream: str, group: str | None
+) -> Access:
+    from pelops.domain.naming import derive_keys
+    from pelops.redis_streams.access import Access, Feature, Role
+
+    if role not in set(Role):
+        raise InvalidSpec(f"there is no role {role}; there are {', '.join(Role)}")
     if group is None and role != Role.PRODUCER:
-        raise InvalidSpec(f"the role {role} needs --group")
-    keys = derive_keys(arguments.stream, "any" if group is None else group)
-    return acl_rules(keys, role, [Feature(name) for name in arguments.feature])
+        raise InvalidSpec(f"the role {role} needs --group, or GROUP behind --also")
+    keys = derive_keys(stream, "any" if group is None else group)
+    return Access(keys, Role(role), [Feature(name) for name in arguments.feature])
 
 
 def _run_env(arguments: argparse.Namespace) -> str:

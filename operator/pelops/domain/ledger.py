@@ -49,6 +49,13 @@ class LedgerKind(StrEnum):
     CHECKPOINT = "bookmark"
 
 
+# What a worker may say in the ledger of the workers, in the same format: what became of entries
+# that it held. Anything else there was not written by the SDK, and counts for nothing.
+WORKER_KINDS: Final = (
+    LedgerKind.DEAD_LETTERED,
+    LedgerKind.PAYLOAD_GONE,
+    LedgerKind.CONSUMER_REMOVED,
+)
 _OWNER: Final = ("uid", "cluster", "namespace", "name")
 # Then a pair for each entry. `target` is the stream that has the new IDs; a requeue without it was
 # into the same stream.

@@ -30,8 +30,10 @@ class DerivedKey(StrEnum):
 
     DEAD_LETTER = "dlq"  # stream of the entries that were given up
     LEDGER = "ledger"  # stream of what the operator did
-    STATE = "state"  # hash: who acts on the group, scan cursor, boot times of workers
+    STATE = "state"  # hash: who acts on the group, scan cursor; workers do not write it
     STARTED = "started"  # hash: entries whose handler has started, by consumer
+    WORKER_STATE = "worker-state"  # hash: what workers say of themselves, such as boot times
+    WORKER_LEDGER = "worker-ledger"  # stream of what workers say that they did
     RETRY = "retry"  # stream of copies for this group alone
     OFFERS = "handover"  # stream of entries that workers may claim
     AUDIT = "audit"  # hash: what audits recorded about the group
@@ -54,9 +56,17 @@ class GroupKeys:
     ledger: str
     state: str
     started: str
+    worker_state: str
+    worker_ledger: str
     retry: str
     offer_stream: str
     audit: str
+
+    @property
+    def hashes(self) -> tuple[str, ...]:
+        """The keys that are hashes; all others are streams."""
+        of_group = (self.state, self.started, self.worker_state, self.audit)
+        return (*of_group, self.dead_letter_owner)
 
     def by_name(self) -> dict[str, str]:
         """Every key by the name that scripts have for it."""
@@ -67,6 +77,8 @@ class GroupKeys:
             "ledger": self.ledger,
             "state": self.state,
             "started": self.started,
+            "worker_state": self.worker_state,
+            "worker_ledger": self.worker_ledger,
             "retry": self.retry,
             "offer_stream": self.offer_stream,
             "audit": self.audit,
@@ -75,7 +87,8 @@ class GroupKeys:
     def derived(self) -> Iterator[str]:
         """Every key beside the stream, the dead letters first; not whose these are."""
         yield from (self.dead_letter, self.ledger, self.state)
-        yield from (self.started, self.retry, self.offer_stream, self.audit)
+        yield from (self.started, self.worker_state, self.worker_ledger)
+        yield from (self.retry, self.offer_stream, self.audit)
 
 
 def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> GroupKeys:
@@ -101,6 +114,8 @@ def derive_keys(stream: str, group: str, *, dead_letter: str | None = None) -> G
         ledger=named[DerivedKey.LEDGER],
         state=named[DerivedKey.STATE],
         started=named[DerivedKey.STARTED],
+        worker_state=named[DerivedKey.WORKER_STATE],
+        worker_ledger=named[DerivedKey.WORKER_LEDGER],
         retry=named[DerivedKey.RETRY],
         offer_stream=named[DerivedKey.OFFERS],
         audit=named[DerivedKey.AUDIT],

@@ -116,8 +116,8 @@ def _keys(keys: GroupKeys) -> list[Variable]:
         "PELOPS_RETRY_STREAM": keys.retry,
         "PELOPS_HANDOVER_STREAM": keys.offer_stream,
         "PELOPS_STARTED_KEY": keys.started,
-        "PELOPS_STATE_KEY": keys.state,
-        "PELOPS_LEDGER_STREAM": keys.ledger,
+        "PELOPS_WORKER_STATE_KEY": keys.worker_state,
+        "PELOPS_WORKER_LEDGER_STREAM": keys.worker_ledger,
         "PELOPS_DEAD_LETTER_STREAM": keys.dead_letter,
     }
     return [{"name": name, "value": literal(value)} for name, value in named.items()]

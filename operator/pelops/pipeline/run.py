@@ -266,6 +266,7 @@ def _rows_of_group(run: PipelineRun, plan: Plan, target: AuditTarget) -> int:
     return sum(
         [
             run.watch.stream(keys.ledger).length,
+            run.watch.stream(keys.worker_ledger).length,
             run.watch.stream(keys.retry).length,
             _open_before(run, plan, target),
         ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -11,6 +11,7 @@ from typing import Final
 from pelops.domain.naming import GroupKeys, escape_glob
 from pelops.redis_core.commands import NamedKeys, Need, Part
 from pelops.redis_core.declaration import (
+    KEY_TYPES,
     OPERATOR_SCRIPTS,
     WORKER_SCRIPTS,
     Declaration,
@@ -58,7 +59,8 @@ _ANY_CLUSTER: Final = (
 _SENT: Final[dict[Role, str]] = {
     # AUTH needs no word: every user may. XCLAIM was needed once, and stays granted.
     Role.OPERATOR: """
-        [info]; time; type retry; hmget state audit; hset audit; hdel audit; xrange stream;
+        [info]; time; type retry; hmget state worker_state audit; hset audit; hdel audit;
+        xrange stream;
         xinfo|groups stream retry for recovery; xinfo|consumers stream retry for recovery;
         xpending stream retry for recovery; [xclaim stream for recovery]; pttl locks for locks;
         psubscribe for expiry-events; punsubscribe for expiry-events;
@@ -70,9 +72,10 @@ _SENT: Final[dict[Role, str]] = {
     f"{_ANY_CLUSTER}",
     # XAUTOCLAIM is for workers without our scripts.
     Role.SDK_WORKER: f"""
-        {_ANY_CLIENT} hset started; hget state; xreadgroup stream retry offer_stream;
+        {_ANY_CLIENT} hset started; hget worker_state; xreadgroup stream retry offer_stream;
         xack stream retry offer_stream; xpending stream retry; xrange stream retry;
-        hincrby state; hdel state; [xautoclaim stream]; [xackdel stream retry for deleting];
+        hincrby worker_state; hdel worker_state; [xautoclaim stream];
+        [xackdel stream retry for deleting];
         {_ANY_CLUSTER}
     """,
     Role.AUDITOR: f"""
@@ -83,7 +86,12 @@ _SENT: Final[dict[Role, str]] = {
     Role.PRODUCER: f"{_ANY_CLIENT} xadd stream; {_ANY_CLUSTER}",
 }
 _CHANNELS: Final = {Feature.EXPIRY_EVENTS: "&__keyevent@*__:expired"}
-_RESET: Final = ("resetkeys", "resetchannels", "-@all")
+_RESET: Final = ("resetkeys", "resetchannels", "-@all", "clearselectors")
+# What a key of KEYS stands for that is not the name of one.
+_STANDS_FOR: Final[Mapping[str, tuple[str, ...]]] = {
+    "source": ("stream", "retry"),
+    "others": ("retry", "offer_stream"),
+}
 
 
 def runs_of(role: Role) -> tuple[DeclaredCommand, ...]:
@@ -115,9 +123,8 @@ def scripts_of(role: Role) -> tuple[Declaration, ...]:
 def worker_needs(keys: NamedKeys) -> tuple[Need, ...]:
     """Every command that an SDK worker cannot do without, on each key of its group."""
     named = keys.by_name()
-    sources = (named["stream"], named["retry"])
     places: dict[str, tuple[Part, ...]] = {name: (key,) for name, key in named.items()}
-    places |= {"source": sources, "others": (named["retry"], named["offer_stream"])}
+    places |= {name: tuple(named[one] for one in some) for name, some in _STANDS_FOR.items()}
     needs = (
         Need(run.command, key)
         for run in runs_of(Role.SDK_WORKER)
@@ -127,31 +134,107 @@ def worker_needs(keys: NamedKeys) -> tuple[Need, ...]:
     return tuple(dict.fromkeys(needs))
 
 
+@dataclass(frozen=True, slots=True)
+class Access:
+    """What a user may do with one stream, or with one group on it."""
+
+    keys: GroupKeys
+    role: Role
+    features: Collection[Feature] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Permission:
+    """Commands, and the keys that they may name: the root permissions of a user, or a selector."""
+
+    patterns: tuple[str, ...]
+    words: tuple[str, ...]
+
+    def as_selector(self) -> str:
+        """In parentheses. Quotes would begin a quoted word there: `?` stands for each of them."""
+        patterns = (one.replace('"', "?").replace("'", "?") for one in self.patterns)
+        return f"({' '.join((*patterns, *self.words))})"
+
+
 def acl_rules(
     keys: GroupKeys, role: Role, features: Collection[Feature] = frozenset()
 ) -> tuple[str, ...]:
     """The words that follow `ACL SETUSER <name> on ><password>`, for one group.
 
-    They begin with a reset, so that the user may do nothing else. A user of several groups gets
-    the key patterns of each.
+    They begin with a reset, so that the user may do nothing else.
     """
-    if role == Role.PRODUCER:
-        return producer_rules(keys.stream, features)
-    return (*_RESET, *_key_patterns(keys, role, features), *_words(role, features))
+    return combined_rules([Access(keys, role, features)])
+
+
+def combined_rules(accesses: Iterable[Access]) -> tuple[str, ...]:
+    """The same for a user of several groups and streams, in any roles.
+
+    What is allowed for one of them is allowed there alone: each further one is in selectors.
+    """
+    first, *further = [one for access in accesses for one in _permissions(access)]
+    selectors = dict.fromkeys(one.as_selector() for one in further)
+    return (*_RESET, *first.patterns, *first.words, *selectors)
 
 
 def producer_rules(stream: str, features: Collection[Feature] = frozenset()) -> tuple[str, ...]:
-    """The same for whoever only adds entries: a producer knows no group."""
-    return (*_RESET, f"~{escape_glob(stream)}", *_words(Role.PRODUCER, features))
+    """The rules of whoever only adds entries: a producer knows no group."""
+    words = tuple(_words(Role.PRODUCER, features))
+    return (*_RESET, f"~{escape_glob(stream)}", *words)
+
+
+def _permissions(access: Access) -> Iterable[_Permission]:
+    keys, role, features = access.keys, access.role, access.features
+    if role == Role.SDK_WORKER:
+        yield from _worker_permissions(keys, features)
+    else:
+        patterns = tuple(dict.fromkeys(_key_patterns(keys, role, features)))
+        yield _Permission(patterns, tuple(_words(role, features)))
+
+
+def _worker_permissions(keys: GroupKeys, features: Collection[Feature]) -> Iterable[_Permission]:
+    """A worker may run scripts about keys that it may use, and use each of them in its own way.
+
+    EVAL must be allowed for all keys of a script at once, by one permission. What the script runs
+    is judged command by command: entries are read and acknowledged, letters and events added,
+    records written, and nothing of that on other keys.
+    """
+    named = keys.by_name()
+    used: dict[str, dict[str, None]] = {}
+    words: dict[str, dict[str, None]] = {kind: {} for kind in ("any", "stream", "add", "hash")}
+    for run in runs_of(Role.SDK_WORKER):
+        if run.features and not any(Feature(one) in features for one in run.features):
+            continue
+        places = [place for key in run.keys for place in _STANDS_FOR.get(key, (key,))]
+        kind = _kind_of(run.command, places)
+        words[kind][f"+{run.command}"] = None
+        used.setdefault(kind, {}).update(dict.fromkeys(places))
+    used["any"] = dict.fromkeys(place for places in used.values() for place in places)
+    words["any"] = {"+eval": None, "+evalsha": None, **words["any"]}
+    for kind, some in words.items():
+        patterns = tuple(dict.fromkeys(f"~{escape_glob(named[place])}" for place in used[kind]))
+        yield _Permission(patterns, tuple(some))
+
+
+def _kind_of(command: str, places: Collection[str]) -> str:
+    if not places or command == "type":
+        return "any"
+    if all(KEY_TYPES[place] == "hash" for place in places):
+        return "hash"
+    return "add" if command == "xadd" else "stream"
 
 
 def _key_patterns(keys: GroupKeys, role: Role, features: Collection[Feature]) -> Iterable[str]:
     may = "%R~" if role == Role.AUDITOR else "~"
     yield f"{may}{escape_glob(keys.stream)}"
+    if role == Role.PRODUCER:
+        return
+    if role == Role.WORKER:
+        yield from (f"~{escape_glob(key)}" for key in (keys.retry, keys.offer_stream))
+        return
     yield f"{may}{escape_glob(keys.prefix)}:*"
     if role == Role.AUDITOR:
         yield f"~{escape_glob(keys.audit)}"
-    if role != Role.WORKER and not keys.dead_letter.startswith(f"{keys.prefix}:"):
+    if not keys.dead_letter.startswith(f"{keys.prefix}:"):
         yield f"{may}{escape_glob(keys.dead_letter)}"
         if role == Role.OPERATOR:
             yield f"{may}{escape_glob(keys.dead_letter_owner)}"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
 from pelops.worker.outcomes import Undecodable
+from pelops.worker.redaction import report_without_input
 from pelops.worker.server.adapter import DeliverySource, RawEntry
 
 T = TypeVar("T")
+# As many failed attempts as `spec.recovery.maxRetries` allows, and one: a larger count, which only
+# a producer can write, tells nothing more.
+MOST_RETRIES: Final = 1001
 TRACE_FIELDS: Final = (b"traceparent", b"tracestate")  # of W3C trace context
 
 
@@ -54,6 +58,7 @@ class Entry:
     has_finished: bool = False
     runs_isolated: bool = False
     was_put_back: bool = False  # whose it is was not known when it could have started
+    batch: Sequence[Entry] = ()  # that failed with it, while that is settled
     order: Hashable | None = None  # entries with equal ones run one after another
 
     def __init__(self, arrival: Arrival, raw: RawEntry) -> None:
@@ -103,7 +108,7 @@ class Entry:
     @cached_property
     def retry_count(self) -> int:
         """Failed attempts before it came here, by the last two pairs if they are Pelops' own."""
-        return read_retry_count(self._raw[1], self._arrival.terms.prefix)
+        return read_retry_count(self.raw_id, self._raw[1], self._arrival.terms.prefix)
 
     @property
     def attempt(self) -> int:
@@ -113,8 +118,11 @@ class Entry:
     @cached_property
     def original_id(self) -> str:
         """The first ID in the chain of copies: the key for making an effect only once."""
-        flat = self._raw[1]
-        return flat[-3].decode() if has_attempt_pairs(flat, self._arrival.terms.prefix) else self.id
+        return self._raw[1][-3].decode() if self._has_attempt_pairs else self.id
+
+    @property
+    def _has_attempt_pairs(self) -> bool:
+        return has_attempt_pairs(self.raw_id, self._raw[1], self._arrival.terms.prefix)
 
     @property
     def age_s(self) -> float:
@@ -136,7 +144,7 @@ class Entry:
     def pairs(self) -> list[tuple[bytes, bytes]]:
         """Fields and values in their order, doubled names too, without what Pelops added."""
         flat = self._raw[1]
-        own = flat[:-4] if has_attempt_pairs(flat, self._arrival.terms.prefix) else flat
+        own = flat[:-4] if self._has_attempt_pairs else flat
         return list(zip(own[::2], own[1::2], strict=True))
 
     @cached_property
@@ -178,7 +186,8 @@ class Entry:
             raise
         except Exception as error:
             # The message may show the payload: it goes no further than the type.
-            raise Undecodable(f"{getattr(model, '__name__', model)}: {_report(error)}") from None
+            reported = report_without_input(error) or type(error).__name__
+            raise Undecodable(f"{getattr(model, '__name__', model)}: {reported}") from None
 
     def _build(self, model: Callable[..., T], field: str | None) -> T:
         if hasattr(model, "model_validate_json"):
@@ -201,35 +210,33 @@ class Entry:
         return pairs[0][1]
 
 
-def has_attempt_pairs(flat: list[bytes], prefix: bytes) -> bool:
-    """Whether the last two pairs are Pelops' own: only in that place and order are they."""
+def has_attempt_pairs(entry_id: bytes, flat: list[bytes], prefix: bytes) -> bool:
+    """Whether the last two pairs are Pelops' own: only in that place and order are they.
+
+    A copy is younger than its original, so an `original_id` that is not smaller than the entry's
+    own ID was made up by a producer: the pairs are then fields like any other, as in the scripts.
+    """
     return (
         len(flat) >= 4
         and flat[-2] == prefix + b"retry_count"
         and flat[-4] == prefix + b"original_id"
         and flat[-1].isdigit()
         and len(flat[-1]) <= 6
-        and _is_entry_id(flat[-3])
+        and _comes_before(flat[-3], entry_id)
     )
 
 
-def read_retry_count(flat: list[bytes], prefix: bytes) -> int:
-    """Failed attempts; 0 when the entry carries none, or somebody else's fields."""
-    return int(flat[-1]) if has_attempt_pairs(flat, prefix) else 0
+def read_retry_count(entry_id: bytes, flat: list[bytes], prefix: bytes) -> int:
+    """Failed attempts, at most MOST_RETRIES; 0 when the entry carries none, or others' fields."""
+    if not has_attempt_pairs(entry_id, flat, prefix):
+        return 0
+    return min(int(flat[-1]), MOST_RETRIES)
 
 
-def _is_entry_id(text: bytes) -> bool:
-    ms, _, seq = text.partition(b"-")
-    return ms.isdigit() and seq.isdigit() and len(ms) <= 20 and len(seq) <= 20
-
-
-def _report(error: Exception) -> str:
-    """The error without the input that it complains about, where it can tell it apart."""
-    errors = getattr(error, "errors", None)
-    if callable(errors):
-        try:
-            found = errors(include_input=False, include_url=False, include_context=False)
-            return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
-        except Exception:
-            pass
-    return type(error).__name__
+def _comes_before(first: bytes, second: bytes) -> bool:
+    """Whether both are entry IDs, and the first is the smaller one."""
+    halves = [*first.split(b"-"), *second.split(b"-")]
+    if len(halves) != 4 or not all(half.isdigit() and len(half) <= 20 for half in halves):
+        return False
+    ms, seq, other_ms, other_seq = map(int, halves)
+    return (ms, seq) < (other_ms, other_seq)

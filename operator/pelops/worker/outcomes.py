@@ -8,6 +8,7 @@ HANDLER_FAILED: Final = "HandlerFailed"  # reason of entries that failed as ofte
 MAX_RETRIES: Final = "MaxRetriesExceeded"  # of entries that ended process after process
 REJECTED: Final = "Rejected"
 UNDECODABLE: Final = "Undecodable"
+LONGEST_REASON: Final = 100  # characters of a reason that go into a dead letter
 REPORTED_AT_MOST: Final = 2000  # characters of an error that go into a dead letter
 
 
@@ -49,8 +50,3 @@ class Undecodable(Reject):
 
 
 Outcome: TypeAlias = Retry | Reject | BaseException | None
-
-
-def describe_error(error: BaseException) -> str:
-    """Type and message, as a dead letter carries them."""
-    return f"{type(error).__name__}: {error}"[:REPORTED_AT_MOST]

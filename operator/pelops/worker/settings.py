@@ -23,6 +23,7 @@ from pelops.domain.endpoint import RedisEndpoint, build_endpoint
 from pelops.domain.naming import GroupKeys, derive_keys
 from pelops.errors import InvalidSpec
 from pelops.worker.engine.retries import RetryPolicy
+from pelops.worker.redaction import Redact
 
 WRONG_SETTINGS: Final = 2  # the exit code
 
@@ -160,6 +161,7 @@ class WorkerSettings:
     max_entry_bytes: int = 8 * 1024 * 1024  # a larger entry that is given up stays pending
     max_crashes: int | None = None  # processes that an entry may end while it runs alone
     batch_size: int = 100  # entries of one call, for handlers of batches
+    redact: Redact | None = None  # the text of an error for dead letters; None: `redaction`
     health_port: int | None = None  # where `run` answers probes; None: nowhere
     health_host: str | None = None  # None: at every address
 

@@ -6,7 +6,8 @@ an entry, under the names that they have in HTTP, so that any other program find
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -57,13 +58,23 @@ class _Tools:
         """Whether spans go anywhere: somebody has set up more than the API."""
         return not isinstance(self.trace.get_tracer_provider(), self.trace.ProxyTracerProvider)
 
-    def span(self, name: str, attributes: Mapping[str, Any], **more: Any) -> Any:
-        return self.tracer.start_as_current_span(
+    @contextmanager
+    def span(self, name: str, attributes: Mapping[str, Any], **more: Any) -> Iterator[None]:
+        """A span that tells of an exception its type: message and stack may quote the payload."""
+        with self.tracer.start_as_current_span(
             name,
             kind=self.trace.SpanKind.CONSUMER,
             attributes={"messaging.system": _SYSTEM, **attributes},
+            record_exception=False,
+            set_status_on_exception=False,
             **more,
-        )
+        ) as span:
+            try:
+                yield
+            except Exception as error:
+                span.set_attribute("error.type", type(error).__name__)
+                span.set_status(self.trace.StatusCode.ERROR)
+                raise
 
     def links(self, entries: Iterable[Entry]) -> list[Any]:
         """To the spans in which these entries were added."""

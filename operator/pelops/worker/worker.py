@@ -14,6 +14,7 @@ from pelops.worker.engine.shared import Clock, build_shared, steady
 from pelops.worker.engine.worker_session import Serving
 from pelops.worker.handlers import Threads, adapt_handler, decode_first, make_handler
 from pelops.worker.metrics import build_metrics
+from pelops.worker.redaction import Redact
 from pelops.worker.server.adapter import GroupAdapter
 from pelops.worker.settings import WorkerPlace, WorkerSettings, WrongWorkerSettings, read_place
 from pelops.worker.tracing import traced
@@ -39,6 +40,7 @@ class WorkerOptions(TypedDict, total=False):
     max_entry_bytes: int
     max_crashes: int | None
     batch_size: int
+    redact: Redact | None
     health_port: int | None
     health_host: str | None
 

@@ -142,7 +142,11 @@ class RecoveryStatus(ApiModel):
         description="Stuck entries that were offered to other workers under their own ID and"
         " taken.",
     )
-    dead_lettered: Count | None = Field(default=None, description="Entries made dead letters.")
+    dead_lettered: Count | None = Field(
+        default=None,
+        description="Entries that the operator made dead letters; those that workers rejected are"
+        " not among them.",
+    )
     payload_gone: Count | None = Field(
         default=None, description="Pending entries acknowledged because their body was deleted."
     )

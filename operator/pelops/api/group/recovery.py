@@ -204,9 +204,9 @@ class RecoverySpec(ApiModel):
 _STREAM_RULES = cel(
     Rule(
         rule="!self.matches('^[{][^}]+[}](:[^:]+)?:[^:]+"
-        ":(ledger|state|started|retry|handover|audit)$')",
+        ":(ledger|state|started|worker-state|worker-ledger|retry|handover|audit)$')",
         message="deadLetter.stream must not be a key that Pelops keeps for a group: its ledger,"
-        " state, started, retry, handover or audit key",
+        " state, started, worker-state, worker-ledger, retry, handover or audit key",
     )
 )
 

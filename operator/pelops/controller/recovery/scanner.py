@@ -147,10 +147,16 @@ class Closing:
 
 
 async def read_records(ground: Ground, owners: list[str]) -> dict[str, str]:
-    """What the state knows of these consumers."""
-    names = [f"{kind}{owner}" for kind in (POD, BOOT) for owner in owners]
-    values = await read_fields(ground.server, ground.act.keys, names)
-    return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    """What the state knows of these consumers, and what they say of themselves."""
+    found: dict[str, str] = {}
+    for kind in (POD, BOOT):
+        names = [f"{kind}{owner}" for owner in owners]
+        of_workers = kind == BOOT
+        values = await read_fields(ground.server, ground.act.keys, names, of_workers=of_workers)
+        found |= {
+            name: value for name, value in zip(names, values, strict=True) if value is not None
+        }
+    return found
 
 
 async def until_unlocked(scan: GroupScan, longest: timedelta) -> timedelta:

@@ -199,7 +199,10 @@ def _is_ledger_unchanged(
     watch: RedisReader, plan: Plan, reported: Mapping[str, Any], group: str
 ) -> bool:
     """Whether nothing was recorded since but counters as they were."""
-    ledger = derive_keys(plan.stream, group).ledger
+    keys = derive_keys(plan.stream, group)
+    ledger = keys.ledger
+    if str(watch.stream(keys.worker_ledger).last_generated) != reported.get("of_workers"):
+        return False
     look: StreamSnapshot = watch.stream(ledger)
     archived = parse_entry_id(reported["archived"])
     if look.exists != reported["exists"] or look.last_generated < archived:

@@ -267,5 +267,7 @@ def _is_at_end(reader: hiredis.Reader, rest: bytes) -> bool:
         return False
 
 
-def _shown(command: Any) -> str:
-    return repr(command)[:60]
+def _shown(reply: Any) -> str:
+    """What stands in place of a command, without its bytes: they may be a payload's."""
+    size = f" of {len(reply)}" if isinstance(reply, bytes | str | list) else ""
+    return f"a reply of type {type(reply).__name__}{size}"

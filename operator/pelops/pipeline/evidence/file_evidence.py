@@ -92,16 +92,24 @@ def read_evidence(source: EvidenceLocation, groups: Sequence[GroupKeys]) -> File
                 try:
                     replay.apply(act)
                 except (ValueError, IndexError) as error:
-                    shown = b" ".join(act[0][:6])[:120]
+                    # Neither arguments nor the error's own words: they may hold a payload.
                     raise EvidenceUnusable(
-                        f"{file.name} holds what no server writes: {shown!r} ({error})"
-                    ) from error
+                        f"{file.name} holds what no server writes: {_name_of(act[0])} "
+                        f"({type(error).__name__})"
+                    ) from None
     return FileEvidence(
         begins_empty=opened.begins_empty,
         acts=replay.acts,
         clock_ms=replay.clock_ms,
         _histories=histories,
     )
+
+
+def _name_of(command: Sequence[bytes]) -> str:
+    """A command by its name and the number of its arguments, which may hold a payload."""
+    name = command[0][:20].decode("ascii", "replace") if command else ""
+    shown = name.upper() if name.isalpha() else "a command without a name"
+    return f"{shown} with {len(command) - 1} arguments"
 
 
 def _prepare(groups: Sequence[GroupKeys], after: EntryId) -> dict[str, StreamHistory]:
@@ -113,7 +121,7 @@ def _prepare(groups: Sequence[GroupKeys], after: EntryId) -> dict[str, StreamHis
                 histories[stream] = StreamHistory(EntryTable(bound), {}, {})
             history, name = histories[stream], keys.group.encode()
             history.groups[name] = GroupLives(history.table)
-            history.ledgers[name] = keys.ledger.encode()
+            history.ledgers[name] = (keys.ledger.encode(), keys.worker_ledger.encode())
     return histories
 
 

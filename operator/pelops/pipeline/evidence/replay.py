@@ -8,11 +8,11 @@ approximate trim has left; only an XADD that was a repetition (IDMP, 8.6) keeps 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pelops.domain.ledger import KIND_FIELD
+from pelops.domain.ledger import KIND_FIELD, WORKER_KINDS
 from pelops.pipeline.evidence.append_only_files import STAMP, Command
 from pelops.pipeline.evidence.entry_histories import (
     ACTS,
@@ -118,7 +118,7 @@ class StreamHistory:
 
     table: EntryTable
     groups: dict[bytes, GroupLives]
-    ledgers: dict[bytes, bytes]  # the ledger's key of each group
+    ledgers: dict[bytes, tuple[bytes, bytes]]  # of each group: the ledger, and that of workers
 
     def every_group(self) -> Iterator[GroupLives]:
         yield from self.groups.values()
@@ -135,11 +135,18 @@ class Replay:
     acts: int = 0  # commands and transactions that were looked at
     _selected: bool = True
     _ledgers: frozenset[bytes] = field(init=False)
+    _of_workers: frozenset[bytes] = field(init=False)
     _recorded: dict[tuple[bytes, Id], AcknowledgementKind] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ledgers = frozenset(
-            key for history in self.streams.values() for key in history.ledgers.values()
+            key
+            for history in self.streams.values()
+            for both in history.ledgers.values()
+            for key in both
+        )
+        self._of_workers = frozenset(
+            both[1] for history in self.streams.values() for both in history.ledgers.values()
         )
         self._selected = self.database == 0
 
@@ -216,9 +223,10 @@ class Replay:
             if len(command) > 4 and command[1] in self._ledgers and command[0].upper() == b"XADD":
                 added = read_added(command)
                 fields = dict(zip(added.pairs[::2], added.pairs[1::2], strict=False))
-                kind = ACTS.get(
-                    fields.get(_KIND, b"").decode(errors="replace"), AcknowledgementKind.OTHER
-                )
+                named = fields.get(_KIND, b"").decode(errors="replace")
+                if command[1] in self._of_workers and named not in WORKER_KINDS:
+                    continue  # no worker of ours says that
+                kind = ACTS.get(named, AcknowledgementKind.OTHER)
                 for name in fields:
                     if name[:1].isdigit() and b"-" in name:
                         self._recorded[command[1], parse_id(name)] = kind
@@ -294,14 +302,19 @@ class Replay:
         self, history: StreamHistory, group: GroupLives, name: bytes, ids: Sequence[Id]
     ) -> list[Id]:
         """Those of them that were pending."""
-        ledger, usual, done = history.ledgers.get(name, b""), AcknowledgementKind.WORKER, []
+        ledgers, usual, done = history.ledgers.get(name, ()), AcknowledgementKind.WORKER, []
         for entry_id in ids:
             number = history.table.find(entry_id)
             if number is not None:
-                act = self._recorded.get((ledger, entry_id), usual) if self._recorded else usual
+                act = self._act_on(entry_id, ledgers) if self._recorded else usual
                 if group.acknowledge(number, act, self.clock_ms):
                     done.append(entry_id)
         return done
+
+    def _act_on(self, entry_id: Id, ledgers: Iterable[bytes]) -> AcknowledgementKind:
+        """What the operator says that it did to an entry, or else what a worker says."""
+        acts = (self._recorded.get((ledger, entry_id)) for ledger in ledgers)
+        return next((act for act in acts if act is not None), AcknowledgementKind.WORKER)
 
     def _claim(self, history: StreamHistory, command: Command) -> None:
         """XCLAIM key group consumer 0 id TIME ms RETRYCOUNT n [FORCE] [JUSTID] [LASTID id]."""

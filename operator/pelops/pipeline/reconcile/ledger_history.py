@@ -1,4 +1,6 @@
-"""What the ledger says was done to entries, one row for each act on each entry.
+"""What the ledgers say was done to entries, one row for each act on each entry.
+
+The operator's ledger, and that of the workers, in which only what became of entries counts.
 
 Also the events that concern a group as a whole: losses, trims, changes of its position.
 """
@@ -11,12 +13,18 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from pelops.domain.entry_id import EntryId, parse_entry_id
-from pelops.domain.ledger import KIND_FIELD, LedgerEvent, LedgerKind, parse_ledger_event
+from pelops.domain.ledger import (
+    KIND_FIELD,
+    WORKER_KINDS,
+    LedgerEvent,
+    LedgerKind,
+    parse_ledger_event,
+)
 from pelops.domain.naming import derive_keys
 from pelops.errors import InvalidSpec
 from pelops.pipeline.archive.layout import slug
 from pelops.pipeline.archive.stream_entries import LAST_HELD
-from pelops.pipeline.engine.sql import DataFrame, bounded
+from pelops.pipeline.engine.sql import Column, DataFrame, bounded
 from pelops.pipeline.engine.sql import functions as F  # noqa: N812
 from pelops.pipeline.stages import Content, WindowWork, run_stage, write_sorted
 
@@ -89,24 +97,28 @@ def read_acts(work: WindowWork) -> Content:
     def make(directory: str) -> Content:
         content: Content = {"rows": {}, "groups": {}}
         for target in plan.targets:
-            ledger = derive_keys(plan.stream, target.group).ledger
-            look = watch.stream(ledger)
+            keys = derive_keys(plan.stream, target.group)
+            look, workers = watch.stream(keys.ledger), watch.stream(keys.worker_ledger)
             after = plan.ledger_from.get(target.group, EntryId.MIN)
             path = f"{directory}/group={slug(target.group)}"
-            events = _read_events(work, ledger, after, look.last_generated)
+            events = _read_events(work, keys.ledger, after, look.last_generated)
+            if workers.length:
+                reported = _read_events(work, keys.worker_ledger, after, workers.last_generated)
+                events = events.unionByName(_of_workers(reported))
             events = events.persist()  # Redis is read once
             try:
                 rows = write_sorted(
                     work, _acts_of(events), path, "ms", "seq", "event_ms", "event_seq"
                 )
-                reported = _report(events)
+                of_group = _report(events)
             finally:
                 events.unpersist()
             content["rows"][target.group] = rows
             content["groups"][target.group] = {
                 "exists": look.exists,
                 "archived": str(look.last_generated),
-                **reported,
+                "of_workers": str(workers.last_generated),
+                **of_group,
             }
         return content
 
@@ -139,6 +151,16 @@ def _read_events(work: WindowWork, ledger: str, after: EntryId, last: EntryId) -
     reader = work.session.read.format("redis_streams").options(**given)
     events = reader.schema(f"ms BIGINT, seq BIGINT, fields {_FIELDS}").load()
     return events.where(F.col("seq").isNotNull())
+
+
+def _of_workers(events: DataFrame) -> DataFrame:
+    """What workers may report of themselves: what became of entries, nothing about the group."""
+    return events.where(_kind().isin([str(one) for one in WORKER_KINDS]))
+
+
+def _kind() -> Column:
+    named = F.filter("fields", lambda field: field["name"] == F.lit(KIND_FIELD.encode()))
+    return F.try_element_at(named, F.lit(1))["value"].cast("string")
 
 
 def _acts_of(events: DataFrame) -> DataFrame:
@@ -177,8 +199,7 @@ def _event(ms: int, seq: int, fields: Fields) -> LedgerEvent:
 
 
 def _report(events: DataFrame) -> Content:
-    named = F.filter("fields", lambda field: field["name"] == F.lit(KIND_FIELD.encode()))
-    kind = F.try_element_at(named, F.lit(1))["value"].cast("string")
+    kind = _kind()
     of_group = events.where(kind.isin([str(one) for one in _REPORTED]))
     rows = of_group.coalesce(1).orderBy("ms", "seq").limit(_MOST_REPORTED).collect()
     reported = [_of_group(*row) for row in rows]

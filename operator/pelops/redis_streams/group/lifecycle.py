@@ -197,8 +197,7 @@ def _read_creation(answer: ScriptAnswer) -> GroupCreation:
 def _raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
     if answer.verdict == "wrong-type":
         key, found = text_of(answer["key"]), text_of(answer["type"])
-        hashes = (keys.state, keys.started, keys.dead_letter_owner)
-        raise wrong_type(key, found, "hash" if key in hashes else "stream")
+        raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
     if answer.verdict == "stream-in-use":
         raise _in_use(keys, answer)
     if answer.verdict == "letters-conflict":

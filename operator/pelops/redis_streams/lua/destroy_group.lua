@@ -4,13 +4,15 @@
 -- include: adoption
 -- Destroy a consumer group and its own keys, if the caller is the one who acts on it.
 --
--- KEYS     stream, state, started, retry, offer_stream, ledger, audit, dead_letter_owner  (same slot)
+-- KEYS     stream, state, started, retry, offer_stream, ledger, audit, dead_letter_owner, worker_state,
+--          worker_ledger  (same slot)
 -- ARGV     group, uid
--- READS    type stream state started retry offer_stream ledger audit dead_letter_owner;
---          hmget state audit dead_letter_owner; xpending stream retry;
---          xinfo|stream retry offer_stream ledger; xinfo|groups retry offer_stream ledger; xrange retry
--- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit;
---          hdel dead_letter_owner
+-- READS    type stream state started retry offer_stream ledger audit dead_letter_owner worker_state
+--          worker_ledger; hmget state audit dead_letter_owner; xpending stream retry;
+--          xinfo|stream retry offer_stream ledger worker_ledger;
+--          xinfo|groups retry offer_stream ledger worker_ledger; xrange retry
+-- WRITES   xgroup|destroy stream; unlink state started retry offer_stream ledger audit worker_state
+--          worker_ledger; hdel dead_letter_owner
 -- USER     operator for delete-policy
 -- RETURNS  destroyed copies (in the retry stream that were not acknowledged, at least)
 --          | absent
@@ -60,13 +62,15 @@ end
 
 local left = count_left()
 local ours = {}
-for _, key in ipairs({ retry, offer_stream, ledger }) do
+for _, key in ipairs({ retry, offer_stream, ledger, worker_ledger }) do
   if redis.call('TYPE', key).ok == 'stream' and not find_foreign(state, key, group) then
     ours[#ours + 1] = key
   end
 end
-if redis.call('TYPE', started).ok == 'hash' and redis.call('HMGET', state, 'owned:started')[1] then
-  ours[#ours + 1] = started
+for _, key in ipairs({ started, worker_state }) do
+  if redis.call('TYPE', key).ok == 'hash' and redis.call('HMGET', state, 'owned:' .. last_word(key))[1] then
+    ours[#ours + 1] = key
+  end
 end
 if redis.call('TYPE', audit).ok == 'hash' and redis.call('HMGET', audit, 'archived')[1] then
   ours[#ours + 1] = audit

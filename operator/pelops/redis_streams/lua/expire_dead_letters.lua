@@ -5,30 +5,30 @@
 -- include: body
 -- include: trim
 -- include: ledger
--- Drop dead letters of this group that have been kept for long enough, and records of the ledger
+-- Drop dead letters of this group that have been kept for long enough, and records of the ledgers
 -- that have and that every audit has archived.
 --
--- KEYS     dead_letter, ledger, state, audit, dead_letter_owner  (same slot)
+-- KEYS     dead_letter, ledger, state, audit, dead_letter_owner, worker_ledger  (same slot)
 -- ARGV     uid, stream, group, after (an ID of the dead-letter stream to go on from, or ''),
 --          letters_ms: number, ledger_ms: number (for how long each is kept), batch: number
 --          (of each to remove at most), waits_ms: number (how old a record may become that an audit
 --          has not archived)
--- READS    type dead_letter ledger state audit dead_letter_owner; time;
---          hmget state audit dead_letter_owner; xinfo|stream dead_letter ledger;
+-- READS    type dead_letter ledger state audit dead_letter_owner worker_ledger; time;
+--          hmget state audit dead_letter_owner; xinfo|stream dead_letter ledger worker_ledger;
 --          xinfo|groups dead_letter; xrange dead_letter
--- WRITES   xdel dead_letter; xtrim ledger; xadd ledger
+-- WRITES   xdel dead_letter; xtrim ledger worker_ledger; xadd ledger
 -- USER     operator
 -- RETURNS  done letters (removed), last (ID up to which none is left, or ''), records (removed),
 --               more (1 when more may go, else 0), next (where to go on, or ''), foreign (entries
 --               that are old enough, and no dead letters of this group: they stay)
 --          | not-owner | wrong-type key, type | no-permission command, key
 -- Costs  linear in what is looked at: 256 KiB of dead letters, though always one, and 300 of them at
---        most; then in the records removed, about 100 nodes of the ledger.
+--        most; then in the records removed, about 100 nodes of each ledger.
 -- Invariant 14: a stream that a consumer group reads, or whose record names another group, is left as
 -- it is, and so is an entry that is no dead letter of this group.
 -- Repeats safely: the second run finds none that is old enough. The removal comes first and the
 -- ledger after it: Redis keeps a script's effects together. An audit whose archive is older than
--- waits_ms has ended or is broken, and the ledger waits for it no longer.
+-- waits_ms has ended or is broken, and the ledgers wait for it no longer.
 
 local refusal = find_refusal()
 if refusal then
@@ -43,7 +43,7 @@ local function instant_before(kept_ms)
   return text(math.max(0, now - kept_ms)) .. '-0'
 end
 
--- The first ID of the ledger that stays: no younger than `ledger_ms`, and not archived by every
+-- The first ID of the ledgers that stays: no younger than `ledger_ms`, and not archived by every
 -- audit.
 local function first_kept()
   local first, oldest = instant_before(ledger_ms), instant_before(waits_ms)
@@ -56,15 +56,16 @@ local function first_kept()
   return first
 end
 
-local function expire_records(oldest)
-  local seen = redis.call('HMGET', state, 'owned:ledger')[1] and see_stream(ledger)
+local function expire_records(key, oldest)
+  local what = last_word(key)
+  local seen = redis.call('HMGET', state, 'owned:' .. what)[1] and see_stream(key)
   if not (seen and seen['first-id'] and comes_before(seen['first-id'], oldest)) then
     return 0
   end
-  if not WRITTEN.ledger(seen['first-entry'][2]) and not WRITTEN.ledger(seen['last-entry'][2]) then
+  if not WRITTEN[what](seen['first-entry'][2]) and not WRITTEN[what](seen['last-entry'][2]) then
     return 0 -- somebody has put another stream in its place; a word of theirs between ours goes
   end
-  return trim_below(ledger, seen, oldest, batch, true)
+  return trim_below(key, seen, oldest, batch, true)
 end
 
 -- IDs of letters of this group that are old enough, how many others are, and where to go on.
@@ -104,7 +105,7 @@ local letters, last = #old, ''
 if letters > 0 then
   redis.call('XDEL', dead_letter, unpack(old))
 end
-local records = expire_records(first_kept())
+local records = expire_records(ledger, first_kept()) + expire_records(worker_ledger, first_kept())
 if letters > 0 then
   local left = foreign == 0 and after == '' and see_stream(dead_letter)
   last = left and (left['first-id'] and id_before(left['first-id']) or left['last-generated-id']) or old[letters]

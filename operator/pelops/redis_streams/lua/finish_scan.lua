@@ -3,7 +3,8 @@
 -- include: stream
 -- include: retry_batch
 -- include: body
--- Write down what a scan found, and forget what need not be remembered any more.
+-- Write down what a scan found, and forget what need not be remembered any more: attempts of entries
+-- that are done, and what was learnt about consumers that are gone.
 --
 -- KEYS     stream, state, others... (streams of the group to which copies went before; same slot.
 --          The first key is the one to which they go)
@@ -13,15 +14,17 @@
 --          tries_cursor (where to look for tries to forget; empty: nowhere),
 --          fields{name, value}... (of the scan, and of what was learnt about consumers)
 -- READS    type stream state others; hmget state; hget state; hscan state; xinfo|stream stream
---          others; xinfo|groups stream others; xpending stream others; xrange stream others
+--          others; xinfo|groups stream others; xinfo|consumers stream others; xpending stream others; xrange stream others
 -- WRITES   hset state; hdel state
 -- USER     operator for recovery
 -- RETURNS  done tries_cursor (where to go on) | not-owner | wrong-type key, type | no-permission
 --          command, key
--- Costs  linear in the fields given, and in 100 fields of the state when it scans. Of bodies it
+-- Costs  linear in the fields given, and in 100 fields of the state and 500 consumers when it scans. Of bodies it
 -- reads
 --        what look_whether_it_waits does, 256 KiB, though always one.
 -- Repeats safely: the same words are written again.
+
+local MOST_CONSUMERS = 500
 
 local refusal = find_refusal()
 if refusal then
@@ -41,7 +44,7 @@ if resolved ~= '' and held[2] == resolved then
 end
 local next_scan = '0'
 if tries_cursor ~= '' then
-  local found = redis.call('HSCAN', state, tries_cursor, 'MATCH', 'try:*', 'COUNT', 100)
+  local found = redis.call('HSCAN', state, tries_cursor, 'COUNT', 100)
   local streams, bytes = { [stream] = 0 }, 0
   for _, key in ipairs(others) do
     streams[key] = 0
@@ -68,13 +71,31 @@ if tries_cursor ~= '' then
     end
     return false
   end
+  -- Whether there is such a consumer, or there are too many to know it at a bounded cost.
+  local known
+  local function is_consumer(name)
+    if not known then
+      known = {}
+      for key, facts in pairs(streams) do
+        local ours = facts and facts.ours
+        if ours and ours['consumers'] > MOST_CONSUMERS then
+          known.are_many = true
+        elseif ours then
+          for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', key, group)) do
+            known[' ' .. pairs_of(consumer)['name']] = true
+          end
+        end
+      end
+    end
+    return known.are_many or known[' ' .. name]
+  end
   next_scan = found[1]
   for i = 1, #found[2], 2 do
-    local id = string.sub(found[2][i], 5)
-    if not is_id(id) then
+    local kind, name = string.match(found[2][i], '^(%l+):(.*)$')
+    if kind == 'try' and not (is_id(name) and is_under_way(name)) then
       redis.call('HDEL', state, found[2][i])
-    elseif not is_under_way(id) then
-      redis.call('HDEL', state, found[2][i])
+    elseif (kind == 'pod' or kind == 'crowd') and not is_consumer(name) then
+      redis.call('HDEL', state, found[2][i]) -- a worker that left by itself may not write here
     end
   end
 end

@@ -6,20 +6,21 @@
 -- include: ledger
 -- Make everything that a consumer group needs, and write down who acts on it; or refuse all of it.
 --
--- KEYS     stream, dead_letter, ledger, state, started, dead_letter_owner, further... (streams that
---          need a group of the same name, which begins at 0-0; same slot)
+-- KEYS     stream, dead_letter, ledger, state, started, dead_letter_owner, worker_state, worker_ledger,
+--          further... (streams that need a group of the same name, which begins at 0-0; same slot)
 -- ARGV     group, start ('$' or an entry ID; for the very first creation), hold_ms: number, uid,
 --          cluster, namespace, name, created_ms: number, existed: flag (the caller knows that there
 --          was such a group), newest (the last-delivered-id of the newest observation, or ''),
 --          lost_position, lost_after, lost_before, lost_cause, lost_undelivered, lost_pending,
 --          lost_observed_ms (what was lost with a stream that is gone, as it was observed last, and
 --          as in record_loss.lua; no position: nothing was lost)
--- READS    type stream dead_letter ledger state started dead_letter_owner further; time;
---          hmget state dead_letter_owner; hscan state started; xpending stream further;
---          [info]; xinfo|stream stream dead_letter ledger further; xinfo|groups dead_letter ledger
---          further; xrange! stream (needed when a group was lost: better known before)
--- WRITES   xgroup|create stream further; xadd dead_letter ledger; xdel dead_letter; hset state
---          started dead_letter_owner; hdel state
+-- READS    type stream dead_letter ledger state started dead_letter_owner worker_state worker_ledger
+--          further; time; hmget state dead_letter_owner; hscan state started worker_state;
+--          xpending stream further; [info]; xinfo|stream stream dead_letter ledger worker_ledger further;
+--          xinfo|groups dead_letter ledger worker_ledger further;
+--          xrange! stream (needed when a group was lost: better known before)
+-- WRITES   xgroup|create stream further; xadd dead_letter ledger worker_ledger;
+--          xdel dead_letter worker_ledger; hset state started dead_letter_owner worker_state; hdel state
 -- USER     operator
 -- RETURNS  created held_until_ms, position, why, repeats
 --          | adopted held_until_ms (the group was there)
@@ -89,22 +90,41 @@ for word in string.gmatch('owner owned master sweep seen group trim bookmark bac
   STATE_WORDS[word] = true
 end
 
--- A hash that is not ours, and a field of it that Pelops does not write; nil when both are, or are
--- absent. Of a large one a page is read.
-local function find_foreign_hash()
-  if redis.call('HMGET', state, 'owned:started')[1] then
-    return nil
-  end
-  local found = redis.call('HSCAN', state, '0', 'COUNT', 100)[2]
+-- A field of a hash that Pelops does not write, of the first page of them; nil when there is none.
+local function find_foreign_field(key, is_written)
+  local found = redis.call('HSCAN', key, '0', 'COUNT', 100)[2]
   for i = 1, #found, 2 do
-    if not STATE_WORDS[string.match(found[i], '^%a+') or ''] then
-      return state, found[i]
+    if not is_written(found[i], found[i + 1]) then
+      return found[i]
     end
   end
-  found = redis.call('HSCAN', started, '0', 'COUNT', 100)[2]
-  for i = 1, #found, 2 do
-    if not string.find(found[i + 1], '^[%d%- ]*$') then
-      return started, found[i]
+  return nil
+end
+
+-- A hash that is not ours, and such a field; nil when all are ours, or are absent.
+local function find_foreign_hash()
+  local owned = redis.call('HMGET', state, 'owned:started', 'owned:worker-state')
+  local field
+  if not owned[1] then
+    field = find_foreign_field(state, function(name)
+      return STATE_WORDS[string.match(name, '^%a+') or '']
+    end)
+    if field then
+      return state, field
+    end
+    field = find_foreign_field(started, function(_, ids)
+      return string.find(ids, '^[%d%- ]*$')
+    end)
+    if field then
+      return started, field
+    end
+  end
+  if not owned[2] then
+    field = find_foreign_field(worker_state, function(name)
+      return name == '' or string.find(name, '^boot:') or string.find(name, '^alone:')
+    end)
+    if field then
+      return worker_state, field
     end
   end
   return nil
@@ -143,7 +163,7 @@ local taken, field = find_foreign_hash()
 if taken then
   return { 'stream-in-use', taken, 'fields', field }
 end
-for _, key in ipairs({ ledger, unpack(further) }) do
+for _, key in ipairs({ ledger, worker_ledger, unpack(further) }) do
   local why, example = find_foreign(state, key, group)
   if why then
     return { 'stream-in-use', key, why, example }
@@ -253,23 +273,24 @@ local function record(kind, told)
   redis.call('XADD', ledger, '*', unpack(ledger_event(kind, told)))
 end
 
-if redis.call('TYPE', started).ok == 'none' then
-  -- While a slot is migrated, scripts are refused that name a key which does not exist.
-  redis.call('HSET', started, '', '')
+-- While a slot is migrated, scripts are refused that name a key which does not exist.
+for _, key in ipairs({ started, worker_state }) do
+  if redis.call('TYPE', key).ok == 'none' then
+    redis.call('HSET', key, '', '')
+  end
 end
-if not redis.call('HMGET', state, 'owned:started')[1] then
-  redis.call('HSET', state, 'owned:started', '1')
-end
-for _, key in ipairs({ ledger, unpack(further) }) do
+for _, key in ipairs({ started, worker_state, ledger, worker_ledger, unpack(further) }) do
   if not redis.call('HMGET', state, 'owned:' .. last_word(key))[1] then
     redis.call('HSET', state, 'owned:' .. last_word(key), '1')
   end
 end
 local had_ledger = redis.call('TYPE', ledger).ok ~= 'none'
-if redis.call('TYPE', dead_letter).ok == 'none' then
-  -- The lowest ID there is: no later XADD can be refused because of it.
-  redis.call('XADD', dead_letter, '0-1', 'placeholder', '')
-  redis.call('XDEL', dead_letter, '0-1')
+for _, key in ipairs({ dead_letter, worker_ledger }) do
+  if redis.call('TYPE', key).ok == 'none' then
+    -- The lowest ID there is: no later XADD can be refused because of it.
+    redis.call('XADD', key, '0-1', 'placeholder', '')
+    redis.call('XDEL', key, '0-1')
+  end
 end
 local lost = { position = lost_position, at_least = '0', at_most = '', after = lost_after,
   before = lost_before, cause = lost_cause, undelivered = lost_undelivered, pending = lost_pending,

@@ -3,11 +3,11 @@
 -- include: ledger
 -- Remove a consumer that owns nothing, with all that is remembered of it.
 --
--- KEYS     stream, ledger, state, started, others... (streams of the same group, whose entries the
+-- KEYS     stream, ledger, state, started, worker_state, others... (streams of the same group, whose entries the
 --          consumer may own; same slot)
 -- ARGV     group, uid, actor, consumer
--- READS    type stream ledger state started; hget state; xpending stream others; xinfo|groups stream
--- WRITES   xgroup|delconsumer stream; xadd ledger; hdel state started
+-- READS    type stream ledger state started worker_state; hget state; xpending stream others; xinfo|groups stream
+-- WRITES   xgroup|delconsumer stream; xadd ledger; hdel state started worker_state
 -- USER     operator for recovery cleanup
 -- RETURNS  removed | owns-entries | absent | not-owner
 --          | wrong-type key, type | no-permission command, key
@@ -45,7 +45,8 @@ redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer)
 if count_consumers() == before then
   return { 'absent' } -- there was none of this name: nothing else tells, but the list of all
 end
-redis.call('HDEL', state, 'crowd:' .. consumer, 'pod:' .. consumer, 'boot:' .. consumer)
+redis.call('HDEL', state, 'crowd:' .. consumer, 'pod:' .. consumer)
+redis.call('HDEL', worker_state, 'boot:' .. consumer)
 redis.call('HDEL', started, consumer)
 redis.call('XADD', ledger, '*', unpack(ledger_event('consumer-removed', {
   stream = stream, consumer = consumer, actor = actor,

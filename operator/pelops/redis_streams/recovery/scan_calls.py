@@ -171,11 +171,14 @@ async def finish_scan(  # noqa: PLR0913 - each word ends up in a field of its ow
     return text_of(answer["tries_cursor"])
 
 
-async def read_fields(server: Server, keys: GroupKeys, names: Sequence[str]) -> list[str | None]:
-    """Fields of the group's state, in the order asked for."""
+async def read_fields(
+    server: Server, keys: GroupKeys, names: Sequence[str], *, of_workers: bool = False
+) -> list[str | None]:
+    """Fields of the group's state, or of its workers' state, in the order asked for."""
     if not names:
         return []
-    reply = await server.execute("HMGET", keys.state, *names, key=keys.state)
+    key = keys.worker_state if of_workers else keys.state
+    reply = await server.execute("HMGET", key, *names, key=key)
     return [value.decode("utf-8", "replace") if value is not None else None for value in reply]
 
 
@@ -193,8 +196,7 @@ def raise_refusal(keys: GroupKeys, answer: ScriptAnswer) -> None:
         raise NoSuchGroup(f"the group {keys.group} of {text_of(answer['key'])} does not exist")
     if verdict == "wrong-type":
         key, found = text_of(answer["key"]), text_of(answer["type"])
-        hashes = (keys.state, keys.started, keys.audit, keys.dead_letter_owner)
-        raise wrong_type(key, found, "hash" if key in hashes else "stream")
+        raise wrong_type(key, found, "hash" if key in keys.hashes else "stream")
     if verdict == "no-permission":
         raise permission_denied(text_of(answer["command"]), text_of(answer["key"]))
 

@@ -22,7 +22,7 @@ from pelops.worker.server.adapter import Delivered, DeliverySource, RawEntry
 AHEAD_S: Final = 0.2  # what can be started within this time may wait here
 _WINDOW_S: Final = 0.05  # over which the rate is measured
 _FIRST_WINDOW_S: Final = 0.01  # a rough idea soon is better than none
-_FIRST_READ: Final = 10  # entries, while nothing is known of their size
+_FIRST_READ: Final = 1  # entries, while nothing is known of their size: one may have 100 MB
 _MANY: Final = 16  # entries of one read, from which on more are expected at once
 
 

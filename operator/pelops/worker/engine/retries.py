@@ -20,12 +20,13 @@ from pelops.worker.entry import Entry
 from pelops.worker.handlers import Handler
 from pelops.worker.outcomes import (
     HANDLER_FAILED,
+    LONGEST_REASON,
     MAX_RETRIES,
     Outcome,
     Reject,
     Retry,
-    describe_error,
 )
+from pelops.worker.redaction import cause_of
 from pelops.worker.server.adapter import GroupAdapter
 
 
@@ -72,33 +73,39 @@ class GivenUp:
 Settlement: TypeAlias = Again | GivenUp | None  # None: it is done
 
 
-def decide_settlement(outcome: Outcome, failures: int, policy: RetryPolicy) -> Settlement:
+Describe: TypeAlias = Callable[[BaseException], str]  # the text for a dead letter
+
+
+def decide_settlement(
+    outcome: Outcome, failures: int, policy: RetryPolicy, describe: Describe
+) -> Settlement:
     """What becomes of an entry that had failed `failures` times before this outcome."""
     match outcome:
         case Reject():
-            error = outcome.error or _cause(outcome)
-            return GivenUp(reason=outcome.reason, error=error)
+            return GivenUp(reason=outcome.reason[:LONGEST_REASON], error=_report(outcome, describe))
         case Retry(after=after, counts=False):
             wait_s = policy.wait_s(failures + 1) if after is None else after
             return Again(wait_s=wait_s, counts=False)
         case BaseException():
-            return _again_or_never(outcome, failures + 1, policy)
+            return _again_or_never(outcome, failures + 1, policy, describe)
         case _:
             return None
 
 
-def _again_or_never(error: BaseException, failures: int, policy: RetryPolicy) -> Settlement:
+def _again_or_never(
+    error: BaseException, failures: int, policy: RetryPolicy, describe: Describe
+) -> Settlement:
     if failures > policy.max_retries:
-        reported = _cause(error) or describe_error(error)
-        return GivenUp(reason=HANDLER_FAILED, error=reported)
+        return GivenUp(reason=HANDLER_FAILED, error=_report(error, describe))
     after = error.after if isinstance(error, Retry) else None
     return Again(wait_s=policy.wait_s(failures) if after is None else after, counts=True)
 
 
-def _cause(outcome: BaseException) -> str:
-    """What lay behind a Retry or a Reject."""
-    cause = outcome.__cause__ or outcome.__context__
-    return describe_error(cause) if isinstance(outcome, Retry | Reject) and cause else ""
+def _report(error: BaseException, describe: Describe) -> str:
+    """The words of an error, or of what lay behind it where it has none."""
+    behind = cause_of(error)
+    is_silent = isinstance(behind, Reject) and not behind.error
+    return "" if is_silent else describe(behind)
 
 
 log = logging.getLogger("pelops.worker")

@@ -162,7 +162,7 @@ class Slots:
             outcomes = await self._handle_batch(handle, entries)
             now_s = clock()
             for entry, outcome in zip(entries, outcomes, strict=True):
-                self._settle_one_of_batch(entry, outcome, now_s)
+                self._settle_one_of_batch(entry, entries, outcome, now_s)
             if isinstance(outcomes[0], GeneratorExit):
                 raise outcomes[0]
             if now_s > ends_s or task.cancelling() or contextvars.copy_context() != context:
@@ -174,9 +174,13 @@ class Slots:
         except BaseException as error:
             return [error] * len(entries)
 
-    def _settle_one_of_batch(self, entry: Entry, outcome: Outcome, now_s: float) -> None:
+    def _settle_one_of_batch(
+        self, entry: Entry, batch: list[Entry], outcome: Outcome, now_s: float
+    ) -> None:
         if entry.cancelled_for or outcome is not None:
+            entry.batch = batch
             self._end(entry, outcome, now_s - entry.started_s)
+            entry.batch = ()
         else:
             entry.seconds = now_s - entry.started_s
             self._in_flight.finish(entry)

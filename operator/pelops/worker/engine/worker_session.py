@@ -24,6 +24,7 @@ from pelops.worker.engine.watchdog import Watchdog
 from pelops.worker.entry import Entry
 from pelops.worker.handlers import Handler
 from pelops.worker.outcomes import Outcome
+from pelops.worker.redaction import describe_failure
 from pelops.worker.server.adapter import GroupAdapter
 
 log = logging.getLogger("pelops.worker")
@@ -249,7 +250,12 @@ class Serving:
         if outcome is not None:
             self.shared.observer.failed(entry, entry.seconds, outcome)
         failures = entry.attempt - 1
-        match decide_settlement(outcome, failures, self.shared.settings.retry):
+        given, redact = entry.batch or (entry,), self.shared.settings.redact
+
+        def describe(error: BaseException) -> str:
+            return describe_failure(error, given, redact)
+
+        match decide_settlement(outcome, failures, self.shared.settings.retry, describe):
             case Again(wait_s=wait_s, counts=counts):
                 entry.failures += counts
                 log.info("%r: again in %.3g s: %s", entry, wait_s, _place(outcome))

@@ -30,7 +30,7 @@ class ConsumerNameOwnership:
 
     def __init__(self, names: Names, processing_timeout_ms: int, now: Callable[[], float]) -> None:
         self.left: frozenset[bytes] = frozenset()  # what the other one had started at the last turn
-        self.look: Parts = ("HGET", names.state, b"boot:" + names.me)
+        self.look: Parts = ("HGET", names.worker_state, b"boot:" + names.me)
         self._name = names.me.decode("utf-8", "replace")
         self._idle_s = processing_timeout_ms / 1000
         self._now = now

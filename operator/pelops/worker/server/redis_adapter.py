@@ -141,12 +141,12 @@ class RedisAdapter:
 
     async def begin_isolated(self, entry_id: bytes) -> int:
         """Count a run of an entry beside which nothing runs; how many have begun and not ended."""
-        count = ("HINCRBY", self._names.state, b"alone:" + entry_id, 1)
+        count = ("HINCRBY", self._names.worker_state, b"alone:" + entry_id, 1)
         return int(await self._acts.ask_one(count))
 
     async def end_isolated(self, entry_id: bytes) -> None:
         """Such a run has ended, and its process has not: forget all of them."""
-        await self._acts.ask_one(("HDEL", self._names.state, b"alone:" + entry_id))
+        await self._acts.ask_one(("HDEL", self._names.worker_state, b"alone:" + entry_id))
 
     async def release(self, ids: Ids) -> int:
         """Hand entries back that have not been started; how many others may take at once."""

@@ -42,8 +42,8 @@ class Names:
     retry: bytes
     offer_stream: bytes
     started: bytes
-    state: bytes
-    ledger: bytes
+    worker_state: bytes
+    worker_ledger: bytes
     dead_letter: bytes
     group: bytes
     me: bytes
@@ -58,8 +58,8 @@ class Names:
             retry=keys.retry.encode(),
             offer_stream=keys.offer_stream.encode(),
             started=keys.started.encode(),
-            state=keys.state.encode(),
-            ledger=keys.ledger.encode(),
+            worker_state=keys.worker_state.encode(),
+            worker_ledger=keys.worker_ledger.encode(),
             dead_letter=keys.dead_letter.encode(),
             group=keys.group.encode(),
             me=place.consumer.encode(),
@@ -71,8 +71,8 @@ class Names:
         return {
             "stream": self.stream,
             "dead_letter": self.dead_letter,
-            "ledger": self.ledger,
-            "state": self.state,
+            "worker_ledger": self.worker_ledger,
+            "worker_state": self.worker_state,
             "started": self.started,
             "retry": self.retry,
             "offer_stream": self.offer_stream,

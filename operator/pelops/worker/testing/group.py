@@ -180,7 +180,7 @@ class MemoryGroup:
         stream = self.world.main
         if failures:
             prefix = self.world.prefix
-            root = b"%d-0" % self.clock.now_ms
+            root = b"%d-0" % (self.clock.now_ms - 1)
             marks = (prefix + b"original_id", root, prefix + b"retry_count", b"%d" % failures)
             flat, stream = [*flat, *marks], self.world.retry
         entry_id = stream.add(flat, self.clock.now_ms)

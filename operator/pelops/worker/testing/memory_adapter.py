@@ -11,7 +11,7 @@ from typing import Final
 from pelops.domain.ledger import LETTER_FIELDS
 from pelops.domain.naming import GroupKeys
 from pelops.errors import NoSuchGroup, OutcomeUnknown, RedisError
-from pelops.worker.entry import has_attempt_pairs
+from pelops.worker.entry import has_attempt_pairs, read_retry_count
 from pelops.worker.server.adapter import (
     Boot,
     Delivered,
@@ -206,8 +206,9 @@ class World:
         """A dead letter with the fields that the scripts write."""
         flat = stream.bodies.get(entry_id, [])
         root, retries = entry_id, b"0"
-        if has_attempt_pairs(flat, self.prefix):
-            root, retries, flat = flat[-3], flat[-1], flat[:-4]
+        if has_attempt_pairs(entry_id, flat, self.prefix):
+            retries = b"%d" % read_retry_count(entry_id, flat, self.prefix)
+            root, flat = flat[-3], flat[:-4]
         reported = {
             "original_id": root,
             "stream": stream.key,

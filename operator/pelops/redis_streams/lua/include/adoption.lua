@@ -4,10 +4,12 @@
 -- may; one that holds entries only when these are what Pelops writes there.
 
 -- What the entries of a derived stream begin with or end in, by the last word of its key.
+local function is_event(fields)
+  return fields[1] == 'kind'
+end
 local WRITTEN = {
-  ledger = function(fields)
-    return fields[1] == 'kind'
-  end,
+  ledger = is_event,
+  ['worker-ledger'] = is_event,
   handover = function(fields)
     return fields[1] == 'consumer' and fields[3] == 'before' and fields[5] == 'ids'
   end,

@@ -1,6 +1,10 @@
 -- An entry's own fields, and the two that recovery adds at its end: <prefix>original_id, a valid ID
 -- smaller than the entry's own, then <prefix>retry_count, 1 to 6 digits. All else is the user's.
 
+-- As many failed attempts as maxRetries allows, and one. Only a producer can write a larger count; one more
+-- than its six digits hold would no longer be taken for ours.
+local MOST_RETRIES = 1001
+
 local function comes_before(a, b)
   local a_ms, a_seq = string.match(a, '^(%d+)-(%d+)$')
   local b_ms, b_seq = string.match(b, '^(%d+)-(%d+)$')
@@ -25,7 +29,7 @@ local function read_marks(id, fields, prefix)
   if n >= 4 and fields[n - 1] == count_name and fields[n - 3] == root_name then
     local count, root = fields[n], fields[n - 2]
     if #count <= 6 and string.find(count, '^%d+$') and comes_before(root, id) then
-      return root, tonumber(count), n - 4
+      return root, math.min(tonumber(count), MOST_RETRIES), n - 4
     end
   end
   return id, 0, n

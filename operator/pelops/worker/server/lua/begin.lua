@@ -1,9 +1,9 @@
 -- Say when a process began, and learn what former processes of its name left.
 --
--- KEYS     state, started  (same slot)
+-- KEYS     worker_state, started  (same slot)
 -- ARGV     me
--- READS    time; hget state started
--- WRITES   hset state
+-- READS    time; hget worker_state started
+-- WRITES   hset worker_state
 -- USER     sdk-worker
 -- RETURNS  {now_ms, left (the IDs that had started and not finished, separated by spaces, or false)}
 -- Costs  little.
@@ -12,10 +12,10 @@
 
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-local former = tonumber(redis.call('HGET', state, 'boot:' .. me) or '') or 0
+local former = tonumber(redis.call('HGET', worker_state, 'boot:' .. me) or '') or 0
 if former >= tonumber(now) and former < tonumber(now) + 1000 then
   now = string.format('%.0f', former + 1) -- several have begun within this millisecond
 end
 local left = redis.call('HGET', started, me)
-redis.call('HSET', state, 'boot:' .. me, now)
+redis.call('HSET', worker_state, 'boot:' .. me, now)
 return { now, left }

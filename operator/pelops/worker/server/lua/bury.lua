@@ -4,10 +4,10 @@
 -- include: gone
 -- Record own pending entries whose body is gone, as the history shows them.
 --
--- KEYS     source, dead_letter, ledger, state  (same slot)
+-- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, ids...
--- READS    type source dead_letter ledger state; time; xpending source; xrange source
--- WRITES   xadd dead_letter ledger; xack source; [hincrby state]
+-- READS    type source dead_letter worker_ledger; time; xpending source; xrange source
+-- WRITES   xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
 -- RETURNS  done ids (recorded) | wrong-type key, type | no-permission command, key
 -- Costs  linear in the IDs. Reads bodies of those that are not gone, 256 KiB of them, though always one; the
@@ -31,7 +31,7 @@ for _, id in ipairs(ids) do
   end
 end
 local recorded = record_gone(
-  { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+  { source = source, dead_letter = dead_letter, ledger = worker_ledger },
   { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
 )
 return recorded.err and recorded or { 'done', recorded }

@@ -3,11 +3,11 @@
 -- include: gone
 -- Claim idle entries of a page, on servers whose XREADGROUP knows no CLAIM.
 --
--- KEYS     source, dead_letter, ledger, state  (same slot)
+-- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, min_idle_ms: number, start (where the page begins), page: number,
 --          count: number, max_bytes: number
 -- READS    time; xpending source; xrange source
--- WRITES   xclaim source; xadd dead_letter ledger; xack source; [hincrby state]
+-- WRITES   xclaim source; xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
 -- RETURNS  {next (where to go on, or ''), taken (entries: ID, fields, idle_ms, deliveries),
 --          gone (IDs whose body is gone)} (or the error of a group that is not there)
@@ -44,7 +44,7 @@ end
 local recorded = {}
 if #gone > 0 then
   recorded = record_gone(
-    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+    { source = source, dead_letter = dead_letter, ledger = worker_ledger },
     { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
   )
 end

@@ -1,9 +1,11 @@
 -- include: entry
 -- Find a key of the group that holds something else.
 --
--- KEYS     stream, retry, offer_stream, dead_letter, ledger, state, started  (same slot)
+-- KEYS     stream, retry, offer_stream, dead_letter, worker_ledger, worker_state,
+--          started  (same slot)
 -- ARGV     none
--- READS    type stream retry offer_stream dead_letter ledger state started
+-- READS    type stream retry offer_stream dead_letter worker_ledger worker_state
+--          started
 -- WRITES   none
 -- USER     sdk-worker
 -- RETURNS  {found...} (key and type, or nothing)

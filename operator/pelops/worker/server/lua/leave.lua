@@ -1,11 +1,12 @@
 -- include: entry
--- include: ledger
--- Remove a worker's own consumer, if it owns nothing, with all that is remembered of it.
+-- include: worker_ledger
+-- Remove a worker's own consumer, if it owns nothing, with what the worker said of itself.
 --
--- KEYS     ledger, state, started, stream, others... (streams of the group; same slot)
+-- KEYS     worker_ledger, worker_state, started, stream, others... (streams of the group; same slot)
 -- ARGV     group, me
 -- READS    xpending stream others
--- WRITES   xgroup|delconsumer stream; [xgroup|delconsumer others]; xadd ledger; hdel state started
+-- WRITES   xgroup|delconsumer stream; [xgroup|delconsumer others]; xadd worker_ledger;
+--          hdel worker_state started
 -- USER     sdk-worker
 -- RETURNS  removed | owns-entries | absent | no-permission command, key
 -- Costs  little.
@@ -32,9 +33,9 @@ end
 for _, key in ipairs(present) do
   redis.call('XGROUP', 'DELCONSUMER', key, group, me)
 end
-redis.pcall('HDEL', state, 'crowd:' .. me, 'pod:' .. me, 'boot:' .. me)
+redis.pcall('HDEL', worker_state, 'boot:' .. me)
 redis.pcall('HDEL', started, me)
-redis.pcall('XADD', ledger, '*', unpack(ledger_event('consumer-removed', {
+add_worker_event(worker_ledger, ledger_event('consumer-removed', {
   stream = stream, consumer = me, actor = me,
-})))
+}))
 return { 'removed' }

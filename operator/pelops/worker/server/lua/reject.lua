@@ -1,13 +1,13 @@
 -- include: entry
 -- include: dead_letter
 -- include: gone
--- include: ledger
+-- include: worker_ledger
 -- Make a dead letter of an entry that its worker gives up.
 --
--- KEYS     source, dead_letter, ledger, state  (same slot)
+-- KEYS     source, dead_letter, worker_ledger, worker_state  (same slot)
 -- ARGV     group, me, prefix, trigger, reason, why, id
--- READS    type source dead_letter ledger state; time; xpending source; xrange source
--- WRITES   xadd dead_letter ledger; xack source; [hdel state]; [hincrby state]
+-- READS    type source dead_letter worker_ledger worker_state; time; xpending source; xrange source
+-- WRITES   xadd dead_letter worker_ledger; xack source; [hdel worker_state]
 -- USER     sdk-worker
 -- RETURNS  rejected | not-ours | gone (recorded as such) | too-wide
 --          | wrong-type key, type | no-permission command, key
@@ -27,7 +27,7 @@ end
 local found = redis.call('XRANGE', source, id, id)[1]
 if not found then
   local recorded = record_gone(
-    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+    { source = source, dead_letter = dead_letter, ledger = worker_ledger },
     { group = group, me = me, prefix = prefix, trigger = trigger }, { entry }, now
   )
   return recorded.err and recorded or { 'gone' }
@@ -46,9 +46,8 @@ if type(letter) ~= 'string' then
   return letter
 end
 redis.call('XACK', source, group, id)
-redis.call('XADD', ledger, '*', unpack(ledger_event('dead-lettered', {
+add_worker_event(worker_ledger, ledger_event('dead-lettered', {
   stream = source, consumer = me, reason = reason, trigger = trigger, actor = me,
-}, { id, ledger_entry(letter, root, text(retries), text(entry[4]), text(entry[3])) })))
-redis.pcall('HDEL', state, 'try:' .. id, 'alone:' .. id)
-redis.pcall('HINCRBY', state, 'total:dead_lettered', 1)
+}, { id, ledger_entry(letter, root, text(retries), text(entry[4]), text(entry[3])) }))
+redis.pcall('HDEL', worker_state, 'alone:' .. id)
 return { 'rejected' }

@@ -4,13 +4,12 @@
 -- Hand back entries that were delivered and not started, so that another worker may take them at
 -- once.
 --
--- KEYS     source, dead_letter, ledger, state, offer_stream  (same slot)
+-- KEYS     source, dead_letter, worker_ledger, offer_stream  (same slot)
 -- ARGV     group, me, prefix, trigger, processing_timeout_ms, may_age: flag (the server has no
 --          CLAIM), may_offer: flag (offers are read), ids...
 -- READS    time; xpending source
--- WRITES   [xnack source for release]; [xadd offer_stream]; xclaim source; xadd dead_letter ledger;
---          xack source;
---          [hincrby state]
+-- WRITES   [xnack source for release]; [xadd offer_stream]; xclaim source; xadd dead_letter worker_ledger;
+--          xack source
 -- USER     sdk-worker
 -- RETURNS  <count> (how many others may take now)
 -- Costs  linear in the IDs; reads no body.
@@ -58,7 +57,7 @@ for i, id in ipairs(ours) do
 end
 if #gone > 0 then
   record_gone(
-    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+    { source = source, dead_letter = dead_letter, ledger = worker_ledger },
     { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
   )
 end

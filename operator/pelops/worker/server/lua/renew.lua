@@ -5,10 +5,10 @@
 -- stays for a heartbeat, and grows by one where the trigger is `history`: a new process has them
 -- now.
 --
--- KEYS     source, dead_letter, ledger, state  (same slot)
+-- KEYS     source, dead_letter, worker_ledger  (same slot)
 -- ARGV     group, me, prefix, trigger, ids... (in the order in which they were delivered)
 -- READS    time; xpending source
--- WRITES   xclaim source; xadd dead_letter ledger; xack source; [hincrby state]
+-- WRITES   xclaim source; xadd dead_letter worker_ledger; xack source
 -- USER     sdk-worker
 -- RETURNS  {lost (IDs that are not ours), gone (IDs that were ours, whose body is gone)}
 -- Costs  linear in the IDs; reads no body.
@@ -44,7 +44,7 @@ for _, entry in ipairs(mine) do
 end
 if #gone > 0 then
   record_gone(
-    { source = source, dead_letter = dead_letter, ledger = ledger, state = state },
+    { source = source, dead_letter = dead_letter, ledger = worker_ledger },
     { group = group, me = me, prefix = prefix, trigger = trigger }, gone, server_ms()
   )
 end

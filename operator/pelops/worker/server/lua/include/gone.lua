@@ -1,11 +1,11 @@
 -- include: dead_letter
--- include: ledger
+-- include: worker_ledger
 -- Entries whose body was deleted while they were pending.
 
--- Record them as dead letters without a body, acknowledge them, and tell the ledger. `entries` are as
+-- Record them as dead letters without a body, acknowledge them, and add events to the workers' ledger. `entries` are as
 -- XPENDING answers them. The answer: the IDs recorded, or the error that refused the first.
 local function record_gone(keys, names, entries, now)
-  local source, dead_letter, ledger, state = keys.source, keys.dead_letter, keys.ledger, keys.state
+  local source, dead_letter, ledger = keys.source, keys.dead_letter, keys.ledger
   local acked, by_owner = {}, {}
   for _, entry in ipairs(entries) do
     local id, owner = entry[1], entry[2]
@@ -29,12 +29,11 @@ local function record_gone(keys, names, entries, now)
   if #acked > 0 then
     redis.call('XACK', source, names.group, unpack(acked))
     for owner, event in pairs(by_owner) do
-      redis.call('XADD', ledger, '*', unpack(ledger_event('payload-gone', {
+      add_worker_event(ledger, ledger_event('payload-gone', {
         stream = source, consumer = owner, reason = 'PayloadGone', trigger = names.trigger,
         actor = names.me,
-      }, event)))
+      }, event))
     end
-    redis.pcall('HINCRBY', state, 'total:payload_gone', #acked)
   end
   return acked
 end

@@ -1,0 +1,147 @@
+"""The text of an error as dead letters carry it: of bounded length, and without the payload.
+
+Libraries quote in their errors what they were given: `invalid literal for int(): '4111'`. A dead
+letter is kept longer than its entry and read by more people, so what an error quotes of the entry
+is taken out. The setting `redact` replaces all of this by a function of the user's own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from pelops.worker.outcomes import REPORTED_AT_MOST, Reject, Retry, Undecodable
+
+if TYPE_CHECKING:
+    from pelops.worker.entry import Entry
+
+Redact: TypeAlias = Callable[[BaseException], str]
+
+log = logging.getLogger("pelops.worker")
+
+TAKEN_OUT: Final = "[...]"
+_WHOLE: Final = 3  # characters of a value from which on it is taken out where it stands whole
+_PART: Final = 8  # characters of a part of a value that is taken out
+_SEARCHED: Final = (
+    64 * 1024
+)  # characters of values; of an entry that has more, only the type is shown
+_WORD: Final = re.compile(r"\w")
+
+
+def describe_failure(error: BaseException, given: Sequence[Entry], redact: Redact | None) -> str:
+    """Type and message of an error, at most REPORTED_AT_MOST characters. Never raises.
+
+    Args:
+        given: what the handler was given: one entry, or a batch.
+        redact: the user's own function; what it answers is only cut to length. Where it raises, the
+            letter holds the type alone.
+    """
+    try:
+        text = redact(error) if redact is not None else _without_payload(error, given)
+        if not isinstance(text, str):
+            raise TypeError(f"redact answered {type(text).__name__}, not a text")
+    except Exception as failure:
+        log.warning("the text of an error is left out: %s", type(failure).__name__)
+        text = type(error).__name__
+    return text[:REPORTED_AT_MOST].encode("utf-8", "replace").decode()
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The error to show: what lay behind a Retry, or behind a Reject without words."""
+    is_silent = isinstance(error, Retry) or (isinstance(error, Reject) and not error.error)
+    return (error.__cause__ or error.__context__ or error) if is_silent else error
+
+
+def _without_payload(error: BaseException, given: Sequence[Entry]) -> str:
+    if isinstance(error, Undecodable):
+        return error.error[:REPORTED_AT_MOST]  # names fields and types alone
+    shown = report_without_input(error)
+    if shown is None:
+        message = error.error if isinstance(error, Reject) else str(error)
+        shown = message[: 4 * REPORTED_AT_MOST]  # what is cut may end within a value
+        shown = take_out(shown, given) if shown else shown
+    if isinstance(error, Reject):
+        return shown
+    return f"{type(error).__name__}: {shown}"
+
+
+def report_without_input(error: BaseException) -> str | None:
+    """An error of validation without the input that it complains about; None: it is none."""
+    errors = getattr(error, "errors", None)
+    if not callable(errors):
+        return None
+    try:
+        found = errors(include_input=False, include_url=False, include_context=False)
+        return "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['type']}" for one in found)
+    except Exception:
+        return None
+
+
+def take_out(message: str, given: Sequence[Entry]) -> str:
+    """The message with what it quotes of the entries' values replaced."""
+    texts = [value.decode("utf-8", "backslashreplace") for one in given for _, value in one.pairs]
+    if sum(map(len, texts)) > _SEARCHED:
+        return TAKEN_OUT
+    values = {value for text in texts for value in _values(text)}
+    # As messages quote what holds quotes or control characters.
+    values |= {repr(value)[1:-1] for value in values}
+    hidden = bytearray(len(message))
+    for value in values | {*texts}:
+        _hide_whole(message, value, hidden)
+    _hide_parts(message, values, hidden)
+    return "".join(_visible(message, hidden))
+
+
+def _values(text: str) -> Iterator[str]:
+    """The scalars of JSON without the names of its members; of anything else all of it."""
+    try:
+        yield from _scalars(json.loads(text))
+    except (ValueError, RecursionError):
+        yield text
+
+
+def _scalars(parsed: Any) -> Iterator[str]:
+    waiting = [parsed]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, dict | list):
+            waiting += one.values() if isinstance(one, dict) else one
+        elif one is not None and not isinstance(one, bool):
+            yield str(one)
+
+
+def _hide_whole(message: str, value: str, hidden: bytearray) -> None:
+    """Hide a value where it stands as a word of its own."""
+    at = message.find(value) if len(value) >= _WHOLE else -1
+    while at >= 0:
+        end = at + len(value)
+        before, after = message[at - 1 : at], message[end : end + 1]
+        is_within = (_WORD.match(before) and _WORD.match(value)) or (
+            _WORD.match(after) and _WORD.match(value[-1])
+        )
+        if not is_within:
+            hidden[at:end] = b"\1" * len(value)
+        at = message.find(value, end)
+
+
+def _hide_parts(message: str, values: Iterable[str], hidden: bytearray) -> None:
+    """Hide what is quoted of a longer value, as messages that cut it do."""
+    parts = {
+        value[at : at + _PART] for value in values for at in range(max(len(value) - _PART + 1, 0))
+    }
+    for at in range(len(message) - _PART + 1 if parts else 0):
+        if message[at : at + _PART] in parts:
+            hidden[at : at + _PART] = b"\1" * _PART
+
+
+def _visible(message: str, hidden: bytearray) -> Iterator[str]:
+    was_hidden = 0
+    for character, is_hidden in zip(message, hidden, strict=True):
+        if not is_hidden:
+            yield character
+        elif not was_hidden:
+            yield TAKEN_OUT
+        was_hidden = is_hidden
