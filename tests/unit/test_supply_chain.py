@@ -215,7 +215,25 @@ def test_nothing_is_published_while_an_action_can_be_replaced() -> None:
         assert all(job is first or "needs" in job for job in jobs.values())
 
 
-@pytest.mark.parametrize("page", ["SECURITY", "docs/supply-chain"])
+def test_the_threat_model_names_every_right_of_the_operator() -> None:
+    text = (ROOT / "docs" / "threat-model.md").read_text()
+    section = text.partition("## Kubernetes rights")[2].partition("\n## ")[0].lower()
+    rows = [line for line in section.splitlines() if line.startswith("| ")]
+    roles = (ROOT / "manifests" / "base" / "cluster_role.yaml").read_text()
+    for role in yaml.safe_load_all(roles):
+        for rule in role.get("rules") or ():
+            for resource in rule["resources"]:
+                name, _, part = resource.partition("/")
+                # The Namespace is one, all others are many.
+                named = [row for row in rows if name in row or name.removesuffix("s") in row]
+                matching = [row for row in named if part in row]
+                granted = " ".join(row.split(" | ")[0] for row in matching)
+                assert matching and all(f"`{verb}`" in granted for verb in rule["verbs"]), resource
+
+
+@pytest.mark.parametrize(
+    "page", ["SECURITY", "docs/security", "docs/supply-chain", "docs/threat-model"]
+)
 def test_the_links_of_a_page_lead_somewhere(page: str) -> None:
     path = ROOT / f"{page}.md"
     for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]+))?\)", path.read_text()):

@@ -163,11 +163,6 @@ def _read_place(chosen: argparse.Namespace, environment: Mapping[str, str]) -> R
         raise WrongPipelineSettings(
             "no Redis: give --redis-url redis://host:port/db, or PELOPS_REDIS_URL"
         )
-    if chosen.redis_url and "@" in chosen.redis_url.partition("://")[2].partition("/")[0]:
-        raise WrongPipelineSettings(
-            "--redis-url holds credentials, which every user of this machine sees in the list of "
-            "processes; give them in PELOPS_REDIS_USERNAME and PELOPS_REDIS_PASSWORD"
-        )
     try:
         return read_place(environment, chosen.redis_url)
     except WrongPipelineSettings as error:
