@@ -1,4 +1,4 @@
-"""A user who may create the resources of Pelops in one namespace, and nothing else."""
+"""A user who may create the resources of Pelops in one namespace, and what these need."""
 
 from __future__ import annotations
 
@@ -12,11 +12,22 @@ from tests.operators import Resources
 
 TENANT: Final = "eve"
 NAME: Final = "orders"
+# What the admission policies ask of the author of a resource that names Secrets or runs pods.
+ASKED_FOR: Final = {
+    "": {"resources": ["secrets"], "verbs": ["get"]},
+    "apps": {"resources": ["deployments"], "verbs": ["create"]},
+    "policy": {"resources": ["poddisruptionbudgets"], "verbs": ["create"]},
+    "batch": {"resources": ["cronjobs"], "verbs": ["create"]},
+}
 REFUSED: Final = {"CredentialsNotAllowed", "InvalidSpec", "AddressNotAllowed"}
 
 
 class Tenant(Resources):
-    """Resources, as somebody applies them who may create them in one namespace and nothing else."""
+    """Resources, as somebody applies them who may do in one namespace what policies ask for.
+
+    So that what is refused is refused by the operator, not by the policies: on a cluster without
+    them it is the only one.
+    """
 
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         super().__init__(plane, namespace)
@@ -24,11 +35,14 @@ class Tenant(Resources):
         api = "rbac.authorization.k8s.io"
         verbs = ["get", "list", "create", "delete"]
         kinds = ["streamconsumergroups", "streamaudits"]
-        rule = {"apiGroups": ["pelops.dev"], "resources": kinds, "verbs": verbs}
+        rules = [
+            {"apiGroups": ["pelops.dev"], "resources": kinds, "verbs": verbs},
+            *({"apiGroups": [group], **asked} for group, asked in ASKED_FOR.items()),
+        ]
         role = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": TENANT}}
         binding = {**role, "kind": "RoleBinding"}
         super().apply_raw(
-            {**role, "rules": [rule]},
+            {**role, "rules": rules},
             {
                 **binding,
                 "roleRef": {"apiGroup": api, "kind": "Role", "name": TENANT},

@@ -1,7 +1,7 @@
 """What a hostile tenant gains by naming a Secret, an address, or a server of their own: nothing.
 
-The tenant may create StreamConsumerGroups in one namespace and read their status, no more: neither
-Secrets nor pods.
+The tenant has the rights that the admission policies ask for, so that only the operator is left to
+refuse: as it is on a cluster without these policies.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def eve() -> Iterator[HostileServer]:
 
 
 def secret(name: str, *, annotation: str | None = None, **fields: str) -> dict[str, Any]:
-    """The Secret of another team, which the tenant may not read."""
+    """The Secret of another team."""
     found = a_secret(name, **fields)
     if annotation is not None:
         found["metadata"]["annotations"] = {HOSTS: annotation}

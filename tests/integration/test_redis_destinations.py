@@ -12,7 +12,7 @@ from local_cluster.processes import free_port
 from local_cluster.redis_servers import SentinelServers, StandaloneServers
 from pelops.domain.destinations import CredentialGrant, parse_address_rules, parse_host_patterns
 from pelops.domain.endpoint import Node, RedisEndpoint
-from pelops.errors import AddressNotAllowed, CredentialsNotAllowed, RedisUnavailable
+from pelops.errors import AddressNotAllowed, CredentialsNotAllowed, InvalidReply, RedisUnavailable
 from pelops.redis_core.masters import Masters
 from pelops.redis_core.resolution import resolve
 from pelops.redis_core.transport import Command
@@ -108,7 +108,7 @@ async def test_sentinels_and_masters_at_addresses_that_are_not_allowed_are_not_a
 async def test_a_host_that_is_no_host_is_in_no_message() -> None:
     with hostile_server(cluster(slots("foreign bytes <x>", 1))) as server:
         async with connected(at(server)) as found:
-            with pytest.raises(RedisUnavailable) as refused:
+            with pytest.raises(InvalidReply) as refused:
                 await found.execute("GET", "k", key="k")
     assert "foreign" not in str(refused.value)
 

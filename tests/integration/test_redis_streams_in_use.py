@@ -40,7 +40,7 @@ async def test_a_live_stream_is_not_emptied_as_a_dead_letter_stream(server: Serv
     assert await first_and_length(server, "pay") == (f"{OLD_MS}-1", 300)
 
 
-@pytest.mark.parametrize("what", ["retry", "handover", "ledger"])
+@pytest.mark.parametrize("what", ["retry", "handover", "ledger", "worker-ledger"])
 async def test_a_derived_key_that_is_somebodys_stream_is_not_deleted(
     server: Server, what: str
 ) -> None:
@@ -167,7 +167,7 @@ async def test_a_scan_refuses_a_dead_letter_stream_without_its_record(server: Se
 
 async def test_a_hash_of_somebody_else_is_not_taken_for_the_state(server: Server) -> None:
     keys = derive_keys("pay", "orders")
-    for taken in (keys.state, keys.started):
+    for taken in (keys.state, keys.started, keys.worker_state):
         await server.execute("HSET", taken, "balance", "twelve")
         with pytest.raises(StreamInUse, match="balance"):
             await provision(server, keys)
@@ -182,16 +182,47 @@ async def test_a_hash_of_somebody_else_is_not_deleted_with_the_group(server: Ser
     assert await server.execute("HGETALL", keys.audit)
 
 
+async def test_keys_of_workers_that_are_somebody_elses_are_not_deleted_with_the_group(
+    server: Server,
+) -> None:
+    keys = derive_keys("pay", "orders")
+    await provision(server, keys)
+    # As before there were such keys.
+    await server.execute("HDEL", keys.state, "owned:worker-state", "owned:worker-ledger")
+    await server.execute("DEL", keys.worker_state, keys.worker_ledger)
+    await server.execute("HSET", keys.worker_state, "balance", "twelve")
+    await fill(server, keys.worker_ledger, 3, ms=OLD_MS)
+    await destroy_group(server, keys, OWNER)
+    assert await server.execute("HGETALL", keys.worker_state)
+    assert (await first_and_length(server, keys.worker_ledger))[1] == 3
+
+
+async def test_what_workers_wrote_before_an_operator_came_is_adopted_and_goes_with_the_group(
+    server: Server,
+) -> None:
+    keys = derive_keys("pay", "orders")
+    await server.execute("HSET", keys.worker_state, "boot:w-1", "5", "alone:1-1", "2")
+    event = ("kind", "dead-lettered", "consumer", "w-1")
+    await server.execute("XADD", keys.worker_ledger, f"{OLD_MS}-1", *event)
+    await provision(server, keys)
+    assert await server.execute("HGET", keys.worker_state, "boot:w-1") == b"5"
+    assert (await expire_dead_letters(server, keys, OWNER, kept=DAY)).records == 1
+    await destroy_group(server, keys, OWNER)
+    assert not await server.execute("EXISTS", keys.worker_state)
+    assert not await server.execute("EXISTS", keys.worker_ledger)
+
+
 async def test_a_stream_that_replaces_the_ledger_or_the_retry_stream_is_not_trimmed(
     server: Server,
 ) -> None:
     keys = derive_keys("pay", "orders")
     await provision(server, keys)
-    await server.execute("DEL", keys.ledger)
-    for taken in (keys.ledger, keys.retry):
+    ledgers = (keys.ledger, keys.worker_ledger)
+    await server.execute("DEL", *ledgers)
+    for taken in (*ledgers, keys.retry):
         await fill(server, taken, 200, ms=OLD_MS)
     await server.execute("XGROUP", "CREATE", keys.retry, keys.group, "$")
     await expire_dead_letters(server, keys, OWNER, kept=DAY)
     await trim_retry_stream(server, keys, OWNER)
-    for taken in (keys.ledger, keys.retry):
+    for taken in (*ledgers, keys.retry):
         assert (await first_and_length(server, taken))[1] == 200

@@ -12,6 +12,7 @@ from pelops.errors import (
     AuthenticationFailed,
     CredentialsNotAllowed,
     CrossSlot,
+    InvalidReply,
     InvalidSpec,
     NoSuchGroup,
     NoSuchStream,
@@ -270,6 +271,8 @@ def test_the_words_of_the_server_are_in_the_log(caplog: pytest.LogCaptureFixture
     [
         ([AddressNotAllowed, AddressNotAllowed], AddressNotAllowed),
         ([CredentialsNotAllowed], CredentialsNotAllowed),
+        ([InvalidReply, InvalidReply], InvalidReply),
+        ([InvalidReply, RedisUnavailable], RedisUnavailable),
         ([AddressNotAllowed, RedisUnavailable], RedisUnavailable),
         ([AddressNotAllowed, CredentialsNotAllowed], RedisUnavailable),
         ([], RedisUnavailable),

@@ -253,7 +253,7 @@ _SHAPES: Final[Mapping[str, Check]] = {
     "XINFO CONSUMERS": list_of(_CONSUMER),
     "XGROUP CREATE": _state_or_number,
     "XGROUP SETID": _state_or_number,
-    "SCAN": row_of(digits, list_of(text)),
+    **dict.fromkeys(("SCAN", "HSCAN"), row_of(digits, list_of(text))),
     "CONFIG GET": list_of(text),
 }
 _SUBCOMMANDS: Final = frozenset({"XINFO", "XGROUP", "CLIENT", "CONFIG", "CLUSTER", "SENTINEL"})

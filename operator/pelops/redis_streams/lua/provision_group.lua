@@ -27,7 +27,7 @@
 --          | settled held_until_ms (the group was there)
 --          | conflict uid, cluster, namespace, name, created_ms, held_until_ms
 --          | letters-conflict key, namespace, name, cluster, stream, group (whose dead letters it is for)
---          | stream-in-use key, why (entries or groups), example (a group)
+--          | stream-in-use key, why (entries, groups or fields), example (a group or a field)
 --          | wrong-type key, type | no-permission command, key
 -- why      first       nobody acted on the group, and none is known: it begins at `start`
 --          continues   the stream goes on: the group begins where it was last seen, or just before
