@@ -59,6 +59,7 @@ __all__ = [
     "permission_denied",
     "translate_failure",
     "translate_reply",
+    "words_of",
 ]
 
 log: Final = logging.getLogger(__name__)
@@ -275,6 +276,11 @@ def permission_denied(command: str | None, key: str | None) -> PermissionDenied:
         command=command,
         key=key,
     )
+
+
+def words_of(error: BaseException) -> str:
+    """What the server itself said in a refusal: to decide by, never to be shown."""
+    return str(error.__cause__ or error)
 
 
 def is_refusal(error: Exception) -> bool:

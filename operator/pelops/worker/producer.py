@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import InvalidSpec, OutcomeUnknown, PelopsError, RedisUnavailable
+from pelops.redis_core.errors import words_of
 from pelops.worker.settings import WrongWorkerSettings, ends_with_a_line, read_endpoint
 from pelops.worker.tracing import read_context
 
@@ -288,7 +289,7 @@ class Producer:
             if not order.added.done():
                 order.added.set_result(reply.decode())
             return False
-        if order.by_key and _UNKNOWN_OPTION in str(reply):
+        if order.by_key and _UNKNOWN_OPTION in words_of(reply):
             return self._learn_unknown(order)
         if order.added.done() or self._may_repeat(order, reply):
             return not order.added.done()

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Final
 
 from pelops.domain.recovery import Progress
-from pelops.errors import NoSuchGroup, RedisError
+from pelops.errors import NoSuchGroup, NoSuchStream
 from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
@@ -53,10 +53,8 @@ async def count_consumers(server: Server, stream: str, group: str) -> int:
     """How many consumers a group has; 0 without the group or its stream."""
     try:
         groups = await server.execute("XINFO", "GROUPS", stream, key=stream)
-    except RedisError as error:
-        if "no such key" in str(error):
-            return 0
-        raise
+    except NoSuchStream:
+        return 0
     found = (dict(zip(one[::2], one[1::2], strict=True)) for one in groups)
     return next((one[b"consumers"] for one in found if one[b"name"] == group.encode()), 0)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pelops.domain.entry_id import parse_entry_id
 from pelops.errors import NoSuchGroup, PelopsError, RedisError
+from pelops.redis_core.errors import words_of
 from pelops.redis_core.replies.shapes import BadShape, reading
 from pelops.redis_core.transport import Reply
 from pelops.worker.server.acknowledgements import in_chunks
@@ -202,7 +203,7 @@ class Reading:
 
     def _learn(self, refusal: PelopsError, found: Answer, asked: Parts) -> None:
         is_missing = isinstance(refusal, NoSuchGroup)
-        if is_missing and self.streams.learn_missing(str(refusal), asked):
+        if is_missing and self.streams.learn_missing(words_of(refusal), asked):
             found.again = True
         elif self.knows_claim and _is_about_syntax(refusal):
             self.knows_claim = False
@@ -238,7 +239,7 @@ class Reading:
 
 
 def _is_about_syntax(refusal: PelopsError) -> bool:
-    text = str(refusal).lower()
+    text = words_of(refusal).lower()
     return "syntax" in text or "unbalanced" in text
 
 
@@ -296,7 +297,7 @@ class HistoryReader:
         replies = await self._wire.ask([self._listing(key, at, count) for key in keys])
         for reply in replies:
             is_missing = isinstance(reply, NoSuchGroup)
-            if is_missing and self._streams.learn_missing(str(reply), keys):
+            if is_missing and self._streams.learn_missing(words_of(reply), keys):
                 self._wire.forgive()
                 return await self._list(at, count)
             if isinstance(reply, PelopsError):
