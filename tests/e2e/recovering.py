@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -186,13 +187,19 @@ class Group:
 
     def ledger(self, *kinds: LedgerKind) -> list[LedgerEvent]:
         """The events of these kinds, the oldest first."""
-        events = [
-            parse_ledger_event(
-                parse_entry_id(entry_id), {k.encode(): v.encode() for k, v in fields.items()}
-            )
-            for entry_id, fields in self.redis.xrange(self.keys.ledger)
-        ]
+        events = [_event_of(*one) for one in self.redis.xrange(self.keys.ledger)]
         return [event for event in events if event.kind in kinds]
+
+    def await_act(self, kind: LedgerKind) -> LedgerEvent:
+        """The first event of this kind, as soon as the ledger has it."""
+        after, until = "0-0", time.monotonic() + WAIT_S
+        while time.monotonic() < until:
+            for _, added in self.redis.xread({self.keys.ledger: after}, block=1000):
+                for entry_id, fields in added:
+                    after = entry_id
+                    if (event := _event_of(entry_id, fields)).kind == kind:
+                        return event
+        raise TimeoutError(f"no {kind} in the ledger within {WAIT_S:.0f} s")
 
     def recorded(self, kind: LedgerKind) -> list[str]:
         """The entries that the ledger names in acts of this kind, one for each time."""
@@ -264,6 +271,11 @@ class Group:
 
     def _scanned_at(self) -> int:
         return int(self.redis.hget(self.keys.state, SCAN_AT) or 0)
+
+
+def _event_of(entry_id: str, fields: Mapping[str, str]) -> LedgerEvent:
+    pairs = {name.encode(): value.encode() for name, value in fields.items()}
+    return parse_ledger_event(parse_entry_id(entry_id), pairs)
 
 
 def measured(operators: Operators, metric: str, **labels: str) -> float:

@@ -136,8 +136,10 @@ class Trial:
             raise
 
     def _said(self) -> list[str]:
+        """The whole lines so far; the last one may be half written when it is read."""
         logs = [process.log for process in self._processes]
-        return [line for log in logs if log.exists() for line in log.read_text().splitlines()]
+        texts = [log.read_text() for log in logs if log.exists()]
+        return [line for text in texts for line in text.split("\n")[:-1]]
 
     def _clients(self) -> list[dict[str, str]]:
         return [client for client in self.redis.client_list() if client["user"] == self._user]

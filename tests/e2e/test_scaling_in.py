@@ -57,7 +57,7 @@ def test_workers_are_drained_one_at_a_time(
     pods = group.declare(2)
     _await_allowed(resources, 1)
     # The pod in place of the first finds no node, so that the second one must stay.
-    failed = _drain(drained, resources)
+    failed = _drain(drained, resources, timeout_s=8)
     assert failed.returncode != 0
     assert "violate the pod's disruption budget" in failed.stderr
     (left,) = group.pods()
@@ -183,11 +183,11 @@ def _a_quota() -> Object:
     }
 
 
-def _drain(node: Node, resources: Resources) -> Any:
+def _drain(node: Node, resources: Resources, timeout_s: float = WAIT_S) -> Any:
     """kubectl drain, of the workers of this test alone."""
     ours = f"--pod-selector=pelops.dev/stream-consumer-group={NAME}"
-    where = ("-n", resources.namespace)
-    return node.plane.kubectl("drain", node.name, ours, *where, "--timeout=8s", check=False)
+    options = ("-n", resources.namespace, f"--timeout={timeout_s:g}s")
+    return node.plane.kubectl("drain", node.name, ours, *options, check=False)
 
 
 def _await_lag(group: Group, lag: int) -> None:
