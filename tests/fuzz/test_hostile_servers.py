@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import pytest
+from redis import Redis
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
@@ -37,18 +38,22 @@ from pelops.worker.server.redis_adapter import RedisAdapter
 from pelops.worker.settings import WorkerPlace
 from tests.fuzz.hostile_server import HostileServer, hostile
 from tests.fuzz.operator_calls import CALLS, ENDS, KEYS
-from tests.integration.worker_adapter import behind
 
 SEED: Final = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
 LONGEST_S: Final = 10.0  # of one call, with the time-outs of this test
 MIB: Final = 1024 * 1024
 
 
-def replies_of(short: int, long: int) -> list[Any]:
-    """How many spoilt replies a test takes: some always, many in `make test-full`."""
-    if "FUZZ_REPLIES" in os.environ:
-        return [int(os.environ["FUZZ_REPLIES"])]
+def numbers_of(variable: str, short: int, long: int) -> list[Any]:
+    """How many a test takes: few always, many in `make test-full`, or what the variable says."""
+    if variable in os.environ:
+        return [pytest.param(int(os.environ[variable]), marks=pytest.mark.timeout(3600))]
     return [short, pytest.param(long, marks=[pytest.mark.full, pytest.mark.timeout(3600)])]
+
+
+def replies_of(short: int, long: int) -> list[Any]:
+    """How many spoilt replies a test takes."""
+    return numbers_of("FUZZ_REPLIES", short, long)
 
 
 @pytest.fixture
@@ -190,10 +195,11 @@ async def test_no_reply_breaks_a_worker(
         endpoint = endpoint_at(host, with_sentinel=False)
         resident = 0
         while host.count < replies:
-            async with behind(redis_86) as redis:
-                await redis.run("DEL", KEYS.stream)
-                await redis.create()
-                await redis.add(20)
+            with Redis(port=redis_86.master().port) as redis:  # patient on a busy machine
+                redis.delete(KEYS.stream)
+                redis.xgroup_create(KEYS.stream, KEYS.group, "0", mkstream=True)
+                for _ in range(20):
+                    redis.xadd(KEYS.stream, {"f": "v"})
             adapter = RedisAdapter(
                 WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="me", patience_s=0.15)
             )

@@ -193,6 +193,8 @@ def test_replies_as_servers_give_them_pass(command: tuple[Any, ...], reply: Any)
     ("command", "reply"),
     [
         (("TIME",), [b"99999999999999", b"5"]),
+        (("TIME",), [b"1760000000", b"1000000"]),
+        (("TIME",), [b"1760000000", b"9" * 19]),
         (("TIME",), 5),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [ENTRY, ENTRY]),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", [b"f"]]]),

@@ -159,7 +159,7 @@ def _list(part: Any) -> list[Any]:
 
 def _time(part: Any) -> None:
     row_of(digits, digits)(part)
-    if int(part[0]) > LATEST_MS // 1000:
+    if int(part[0]) > LATEST_MS // 1000 or int(part[1]) >= 1_000_000:
         raise BadShape("a time is out of range")
 
 
