@@ -142,7 +142,7 @@ def test_an_amount_that_is_none_in_a_template_is_reported_in_the_words_of_the_ap
 _MORE_THAN_A_JOB_MAY: dict[str, tuple[dict[str, Any], str]] = {
     "token": (
         {"volumes": [{"name": "id", "projected": {"sources": [{"serviceAccountToken": {}}]}}]},
-        "token",
+        "projects a serviceAccountToken",
     ),
     "certificate": (
         {"volumes": [{"name": "id", "projected": {"sources": [{"podCertificate": {}}]}}]},

@@ -35,7 +35,7 @@ ATTACKS: Final = {
     "sentinel-without-a-port": (
         "SENTINEL GET-MASTER-ADDR-BY-NAME",
         Sent(b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\nx\r\n"),
-        "RedisUnreachable",
+        "InvalidRedisReply",
     ),
     "config-is-a-number": ("CONFIG GET", Sent(b"*2\r\n$1\r\na\r\n:5\r\n"), None),
 }

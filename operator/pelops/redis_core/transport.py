@@ -280,8 +280,11 @@ class LocatedConnection(Connection):
         # closed meanwhile. The kernel knows it before the event loop does, and only before the
         # command is sent can it still be said that a write did not happen.
         assert self._writer is not None
+        socket = self._writer.get_extra_info("socket")
+        if socket is None:
+            return True  # the event loop has closed it; with TLS the transport then has none
         poller = select.poll()
-        poller.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
+        poller.register(socket.fileno(), select.POLLIN)
         return bool(poller.poll(0))
 
     async def _connect(self) -> None:
