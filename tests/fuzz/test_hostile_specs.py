@@ -146,7 +146,8 @@ def create(plane: ControlPlane, manifest: Object) -> str:
     try:
         plane.request("POST", path, manifest, timeout_s=60)
     except HTTPError as error:
-        assert error.code in {400, 413, 422}, error.read()
+        said = error.read()
+        assert error.code in {400, 413, 422} or b"request is too large" in said, said
         return "refused"
     return "created"
 
