@@ -52,6 +52,7 @@ def main() -> int:
         which = []
     from tests.fuzz.tally import SEED  # it reads the environment
 
+    print(f"FUZZ_SEED={SEED}", flush=True)
     os.environ["FUZZ_SEED"] = str(SEED)  # pytest may import the tests under another name
     found = _Sum()
     files = map(str, sorted(Path(__file__).parent.glob(_FILES[given.what])))

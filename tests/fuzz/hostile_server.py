@@ -122,11 +122,11 @@ class HostileServer:
 
 @asynccontextmanager
 async def hostile(
-    port_behind: int, seed: int, tls: ssl.SSLContext | None = None
+    port_behind: int, seed: int, tls: Tls | None = None
 ) -> AsyncIterator[HostileServer]:
-    """A server in the event loop of the test; it speaks TLS when it is given a context."""
+    """A server in the event loop of the test; it speaks TLS where files for that are given."""
     host = HostileServer(port_behind, seed)
-    server = await asyncio.start_server(host.meet, "127.0.0.1", 0, ssl=tls)
+    server = await asyncio.start_server(host.meet, "127.0.0.1", 0, ssl=tls.context if tls else None)
     host.port = server.sockets[0].getsockname()[1]
     try:
         yield host
@@ -136,10 +136,8 @@ async def hostile(
 
 
 @contextmanager
-def hostile_thread(
-    port_behind: int, seed: int, tls: ssl.SSLContext | None = None
-) -> Iterator[HostileServer]:
-    """A server in a thread; it speaks TLS when it is given a context."""
+def hostile_thread(port_behind: int, seed: int, tls: Tls | None = None) -> Iterator[HostileServer]:
+    """A server in a thread; it speaks TLS where files for that are given."""
     loop = asyncio.new_event_loop()
     began = threading.Event()
     hosts: list[HostileServer] = []

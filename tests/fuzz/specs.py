@@ -71,12 +71,7 @@ class Specs:
     def manifest(self, name: str, *, is_wild: bool) -> Object:
         """A resource of either kind; a wild one may hold anything anywhere."""
         rng = self._rng
-        kind, sample = rng.choice(self._samples)
-        spec: Json = copy.deepcopy(sample)
-        if kind == "StreamConsumerGroup" and rng.random() < 0.8:
-            spec["stream"] = name
-        if "redis" in spec and rng.random() < 0.85:
-            spec["redis"] = {"url": self._url}
+        kind, spec = self._begin(name)
         schema = self._schemas[kind]
         for _ in range(rng.choice((1, 1, 2, 3, 6))):
             if is_wild and rng.random() < 0.6:
@@ -91,6 +86,20 @@ class Specs:
             metadata["annotations"] = {"pelops.dev/acknowledge": acknowledged}
         manifest = {"apiVersion": "pelops.dev/v1alpha1", "kind": kind, "metadata": metadata}
         return manifest | {"spec": spec}
+
+    def _begin(self, name: str) -> tuple[str, Json]:
+        """A kind and the spec of a sample, most often for the real server and a stream of its own."""
+        rng = self._rng
+        kind, sample = rng.choice(self._samples)
+        spec: Json = copy.deepcopy(sample)
+        if kind == "StreamConsumerGroup" and rng.random() < 0.8:
+            spec["stream"] = name
+        if "redis" in spec and rng.random() < 0.85:
+            spec["redis"] = {"url": self._url}
+        for field in ("workerSecretRef", "jobSecretRef"):
+            if rng.random() < 0.7:  # there is no such Secret
+                spec.pop(field, None)
+        return kind, spec
 
     def _vary(self, value: Json, schema: Object) -> None:
         """Set or remove one field, anywhere, to something that its own schema allows."""

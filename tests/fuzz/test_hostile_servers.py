@@ -99,7 +99,7 @@ async def test_no_reply_breaks_a_call_of_the_operator(
     redis_86.flush()
     rng = random.Random(SEED)
     ends: Counter[str] = Counter()
-    async with hostile(redis_86.master().port, SEED, tls and tls.context) as host:
+    async with hostile(redis_86.master().port, SEED, tls) as host:
         host.is_cluster = topology == "cluster"
         endpoint = endpoint_at(host, tls, with_sentinel=topology == "sentinel")
         resident = 0
@@ -188,7 +188,7 @@ async def test_no_reply_breaks_a_worker(
     redis_86.flush()
     rng = random.Random(SEED)
     ends: Counter[str] = Counter()
-    async with hostile(redis_86.master().port, SEED, tls and tls.context) as host:
+    async with hostile(redis_86.master().port, SEED, tls) as host:
         host.is_cluster = topology == "cluster"
         endpoint = endpoint_at(host, tls, with_sentinel=False)
         resident = 0

@@ -168,7 +168,7 @@ def test_no_reply_breaks_a_reader_or_a_writer(
     rng = random.Random(SEED)
     ends: Counter[str] = Counter()
     tls = Tls.make(tmp_path) if topology == "tls" else None
-    with hostile_thread(port, SEED, tls and tls.context) as host:
+    with hostile_thread(port, SEED, tls) as host:
         host.is_cluster = topology == "cluster"
         calls = calls_of(options_at(host, topology, tls))
         resident = 0

@@ -32,7 +32,7 @@ from tests.fuzz.tally import SEED, Tally, numbers_of
 from tests.operators import Operators, Resources, is_ready, metrics
 
 FUZZED, HEALTHY = "fuzzed", "healthy"
-BATCH: Final = 100
+BATCH: Final = 250
 SOON_S: Final = 20.0  # for a healthy resource beside a batch; 2 to 3 s where nothing else is
 ANSWERED_S: Final = 120.0  # until each resource of a batch has a status, and until each is gone
 API: Final = "/apis/pelops.dev/v1alpha1"
