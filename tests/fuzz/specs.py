@@ -88,7 +88,7 @@ class Specs:
         return manifest | {"spec": spec}
 
     def _begin(self, name: str) -> tuple[str, Json]:
-        """A kind and the spec of a sample, most often for the real server and a stream of its own."""
+        """A kind and a sample of it, most often with the real server and a stream of its own."""
         rng = self._rng
         kind, sample = rng.choice(self._samples)
         spec: Json = copy.deepcopy(sample)
