@@ -25,6 +25,6 @@ def test_a_killed_server_s_file_names_what_was_added_delivered_and_acknowledged(
         kept = cut_tail(find_file(one.master().directory), keep_until_s=0, fraction=1)
     named = [("s", str(entry_id)) for entry_id in added]
     assert kept.added == set(named)
-    assert kept.delivered & set(named) == set(named[:2])  # beside the last ID before
+    assert kept.deliveries == {(*one, "jane") for one in named[:2]}
     assert kept.acknowledged == set(named[:1])
     assert not kept.cut_bytes
