@@ -114,7 +114,7 @@ class WorkerProcesses:
         return self._directory / f"{name}.log"
 
 
-def until(condition: Callable[[], Any], seconds: float = 30) -> None:
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait for a condition; fails when it does not come."""
     ends = time.monotonic() + seconds
     while not condition():

@@ -9,7 +9,7 @@ import pytest
 
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from tests.e2e.declaring import NAME, WAIT_S, a_spec
+from tests.e2e.declaring import NAME, WAIT_S, a_spec, await_absence
 from tests.fuzz.hostile_server import HostileServer, hostile_thread
 from tests.fuzz.mutations import Sent
 from tests.operators import Operators, Resources
@@ -60,14 +60,12 @@ def test_a_hostile_server_is_told_of_its_resource_and_disturbs_no_other(
             assert "secret" not in condition["message"]
         wait_until(lambda: host.sent[command] >= 2, timeout_s=WAIT_S, what="two spoilt replies")
         resources.apply(NAME, a_spec(redis_86.url, stream))
-        resources.await_condition(NAME, reason="Ready", timeout_s=15)
+        resources.await_condition(NAME, reason="Ready")
         assert all(process.is_alive() for process in operator.processes)
         assert [process.pid for process in operator.processes] == pids
         after = list(map(_resident_bytes, pids))
         resources.delete("hostile")
-        resources.plane.kubectl(
-            "wait", "--for=delete", "scg/hostile", "-n", resources.namespace, "--timeout=30s"
-        )
+        await_absence(resources, "scg", "hostile")
     assert all(new - old < 150 * MIB for new, old in zip(after, before, strict=True))
 
 
