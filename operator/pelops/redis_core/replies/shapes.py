@@ -188,9 +188,10 @@ def entries(part: Any, *, most: int | None = None, widths: frozenset[int] = froz
 
 
 def _check_ids(ids: Sequence[Any]) -> None:
-    if set(map(type, ids)) != {bytes}:
-        raise BadShape("an entry ID is missing")
-    joined = b",".join((*ids, b""))
+    try:
+        joined = b",".join((*ids, b""))
+    except TypeError:
+        raise BadShape("an entry ID is missing") from None
     if not _IDS.fullmatch(joined) or joined.count(b",") != len(ids):
         for one in ids:
             entry_id(one)
