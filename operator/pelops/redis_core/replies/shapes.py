@@ -7,7 +7,6 @@ status must not learn by it what some other server says to a stranger.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ContextDecorator
 from types import TracebackType
@@ -204,9 +203,12 @@ def _check_bodies(bodies: Sequence[Any]) -> None:
             raise BadShape("the fields of an entry are missing")
     if any(size % 2 for size in set(map(len, bodies))):
         raise BadShape("a field of an entry has no value")
+    parts: list[Any] = []
+    for body in bodies:
+        parts += body
     try:
-        # Nothing tells as quickly that all parts of a list are texts.
-        deque(map(b"".join, bodies), maxlen=0)
+        # The quickest look at each of them that copies none: no text begins behind the end of one.
+        b"".startswith(tuple(parts), 1)
     except TypeError:
         raise BadShape("a field of an entry is no text") from None
 
