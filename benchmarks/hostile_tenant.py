@@ -84,6 +84,7 @@ class Measured:
     """Seconds in one phase, each by itself."""
 
     reconciles: list[float]
+    creations: list[float]  # of these, until the API server had answered
     deaths: list[float]
     cores: dict[str, float]  # in use meanwhile, by process
 
@@ -226,7 +227,7 @@ class _Cpu:
 
 def _measure_phase(ground: Ground, scale: Scale, phase: str) -> Measured:
     cpu = _Cpu(ground)
-    reconciles = asyncio.run(_probe(ground, scale.probes, phase))
+    probed = asyncio.run(_probe(ground, scale.probes, phase))
     with RawRedis(ground.redis.server.port) as raw:
         hunt = Hunt(ground.plane, HEALTHY, ground.watch, Holdings(raw, KEYS))
         for _ in range(scale.kills):
@@ -234,12 +235,15 @@ def _measure_phase(ground: Ground, scale: Scale, phase: str) -> Measured:
             hunt.end_next(50)
             time.sleep(0.1)
     return Measured(
-        reconciles=reconciles, deaths=hunt.outcome.deletions.latencies_s, cores=cpu.cores()
+        reconciles=[whole for whole, _ in probed],
+        creations=[creation for _, creation in probed],
+        deaths=hunt.outcome.deletions.latencies_s,
+        cores=cpu.cores(),
     )
 
 
-async def _probe(ground: Ground, count: int, phase: str) -> list[float]:
-    """Seconds from the creation of each of so many resources to its group."""
+async def _probe(ground: Ground, count: int, phase: str) -> list[tuple[float, float]]:
+    """Seconds from the creation of each of so many resources to its group, and to the answer."""
     api = await KubeApi.connect(str(ground.plane.kubeconfig))
     found = []
     try:
@@ -248,8 +252,9 @@ async def _probe(ground: Ground, count: int, phase: str) -> list[float]:
                 name = f"{phase}-{number}"
                 began = time.monotonic()
                 await api.create(STREAM_CONSUMER_GROUP, HEALTHY, _resource(name, ground.redis.url))
+                creation_s = time.monotonic() - began
                 await asyncio.to_thread(_await_group, raw, name)
-                found.append(time.monotonic() - began)
+                found.append((time.monotonic() - began, creation_s))
                 await api.delete(Address(kind=STREAM_CONSUMER_GROUP, namespace=HEALTHY, name=name))
                 await asyncio.sleep(0.1)
     finally:
@@ -390,6 +395,10 @@ def _figures(scale: Scale, outcome: Outcome) -> dict[str, Any]:
         "new_resource_to_group_s": {
             "before": describe(outcome.before.reconciles),
             "beside": describe(outcome.beside.reconciles),
+        },
+        "of_which_creation_s": {
+            "before": describe(outcome.before.creations),
+            "beside": describe(outcome.beside.creations),
         },
         "pod_death_to_recovery_s": {
             "before": describe(outcome.before.deaths),
