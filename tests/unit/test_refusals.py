@@ -7,14 +7,19 @@ A Redis that never answers takes all the time that a pass has.
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
-from pelops.controller.runtime.cache import Cache, concern_itself, name_of
+from pelops.controller.runtime import cache as cache_module
+from pelops.controller.runtime.cache import BURST_S, Cache, Resync, concern_itself, name_of
 from pelops.controller.runtime.kind import (
     FIRST_BREAK_S,
     LONGEST_BREAK_S,
@@ -28,7 +33,7 @@ from pelops.controller.runtime.passes import (
     LONGEST_LARGE_S,
     ReconcileLoop,
 )
-from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Kind, Manifest
+from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Kind, Manifest, Page
 from pelops.kube.trimmed import MOST_TEMPLATE_BYTES
 from tests.virtual_time import run_virtually
 
@@ -170,3 +175,29 @@ def test_a_resource_whose_passes_are_cut_off_is_looked_at_ever_more_seldom() -> 
 
 def pauses_between(times: list[float]) -> list[float]:
     return [later - earlier for earlier, later in pairwise(times)]
+
+
+async def test_a_list_of_large_resources_leaves_others_their_turn_after_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = itertools.count(step=2 * BURST_S)
+    slow = SimpleNamespace(monotonic=lambda: next(ticks), time=lambda: 0.0)
+    monkeypatch.setattr(cache_module, "time", slow)
+    text = json.dumps({"metadata": {}, "items": [large(f"evil-{number}") for number in range(8)]})
+
+    class Pages:
+        async def list_pages(self, *_: object, **__: object) -> AsyncIterator[Page]:
+            yield Page(text)
+
+    cache = Cache()
+    cache.follow(KIND, concern_itself(KIND))
+    listing = Resync(cast(Any, Pages()), cache, ()).list_feed(KIND, None)
+    seen: list[int] = []
+
+    async def look() -> None:
+        while len(cache.objects(KIND)) < 8:
+            seen.append(len(cache.objects(KIND)))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(listing, look())
+    assert len(set(seen)) >= 7
