@@ -22,10 +22,15 @@ from pelops.controller.runtime import cache as cache_module
 from pelops.controller.runtime.cache import BURST_S, Cache, Resync, concern_itself, name_of
 from pelops.controller.runtime.kind import (
     FIRST_BREAK_S,
+    FLIPS_PER_S,
     LONGEST_BREAK_S,
+    LONGEST_RETRY_S,
     ManagedKind,
     Memory,
+    PassIntervals,
     Services,
+    StatusDecision,
+    WriteBudget,
 )
 from pelops.controller.runtime.passes import (
     FIRST_LARGE_S,
@@ -33,8 +38,10 @@ from pelops.controller.runtime.passes import (
     LONGEST_LARGE_S,
     ReconcileLoop,
 )
+from pelops.domain.condition import Finding
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Kind, Manifest, Page
 from pelops.kube.trimmed import MOST_TEMPLATE_BYTES
+from pelops.policy.status.reasons import Reason
 from tests.virtual_time import run_virtually
 
 KIND = STREAM_CONSUMER_GROUP
@@ -86,10 +93,25 @@ class Groups(ManagedKind[StreamConsumerGroup, Any, Memory]):
         self.looks.append(now())
         await asyncio.Event().wait()
 
-    def never(self, *_: object) -> Any:
+    def next_action(self, *_: object) -> None:
+        return None
+
+    def decide_status(self, *_: object) -> StatusDecision:
+        problem = Finding(reason=Reason.REDIS_UNREACHABLE, message=f"trouble {len(self.looks)}")
+        return StatusDecision(status={"trouble": problem.message}, conditions=(), problem=problem)
+
+    def intervals(self, known: int) -> PassIntervals:
+        return PassIntervals(observe_s=5.0, status_s=10.0)
+
+    def blame(self, *_: object) -> Any:
         raise NotImplementedError
 
-    next_action = blame = decide_status = intervals = never
+
+class Flapping(Groups):
+    """Each look finds another trouble."""
+
+    async def observe(self, _: object) -> Any:
+        self.looks.append(now())
 
 
 def now() -> float:
@@ -112,8 +134,16 @@ def large(name: str) -> Manifest:
     }
 
 
+def small(name: str) -> Manifest:
+    return {**large(name), "spec": {"redis": {"url": "redis://evil"}, "stream": name}}
+
+
 def run_for(
-    seconds: float, *manifests: Manifest, rank: int = 0, answers: bool = True
+    seconds: float,
+    *manifests: Manifest,
+    rank: int = 0,
+    answers: bool = True,
+    of: type[Groups] = Groups,
 ) -> tuple[Server, Groups]:
     """What the API server saw of one replica that ranks so, in so many seconds."""
 
@@ -121,7 +151,7 @@ def run_for(
         clock = asyncio.get_running_loop().time
         cache = Cache()
         cache.follow(KIND, concern_itself(KIND))
-        kind = Groups(clock)
+        kind = of(clock)
         server = Server(cache, *manifests, answers=answers)
         services = Services(
             api=cast(Any, server),
@@ -165,9 +195,15 @@ def test_a_refusal_that_the_api_server_does_not_answer_is_repeated_ever_more_sel
     assert len(pauses) < 25
 
 
+def test_a_resource_that_changes_all_the_time_is_written_ever_more_seldom() -> None:
+    hour_s = 3600.0
+    server, kind = run_for(hour_s, small("flapping"), of=Flapping)
+    assert len(kind.looks) > hour_s / LONGEST_RETRY_S / 4
+    assert len(server.writes) <= WriteBudget().capacity + hour_s * FLIPS_PER_S + 1
+
+
 def test_a_resource_whose_passes_are_cut_off_is_looked_at_ever_more_seldom() -> None:
-    silent = {**large("silent"), "spec": {"redis": {"url": "redis://silent"}, "stream": "silent"}}
-    _, kind = run_for(20 * LONGEST_BREAK_S, silent)
+    _, kind = run_for(20 * LONGEST_BREAK_S, small("silent"))
     pauses = pauses_between(kind.looks)
     assert pauses[0] < Groups.limits.deadline_s + 2 * FIRST_BREAK_S
     assert min(pauses[-5:]) > Groups.limits.deadline_s + LONGEST_BREAK_S / 2

@@ -189,7 +189,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return None
         if wait_s > 0:
             return wait_s
-        if not memory.budget.take(self._clock()):
+        is_flip, now = difference is Difference.FACTS, self._clock()
+        if not memory.budget.take(now) or (is_flip and not memory.flips.take(now)):
             STATUS_WRITES_LIMITED.labels(*one.name).inc()
             return LIMITED_S
         await self._put_status(one.manifest, wished)
