@@ -41,6 +41,7 @@ from pelops.controller.runtime.passes import (
 from pelops.domain.condition import Finding
 from pelops.kube.client import STREAM_CONSUMER_GROUP, Address, Kind, Manifest, Page
 from pelops.kube.trimmed import MOST_TEMPLATE_BYTES
+from pelops.policy.membership import STEP
 from pelops.policy.status.reasons import Reason
 from tests.virtual_time import run_virtually
 
@@ -185,6 +186,13 @@ def test_each_large_resource_is_refused_once_and_one_at_a_time() -> None:
 def test_only_the_replica_that_ranks_first_refuses() -> None:
     server, _ = run_for(600, large("evil"), rank=1)
     assert not server.writes
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_small_refusal_is_written_at_once_by_the_first_in_rank(rank: int) -> None:
+    unreadable = {**small("evil"), "spec": {"stream": 7}}
+    server, _ = run_for(STEP.total_seconds() / 2, unreadable, rank=rank)
+    assert len(server.writes) == (1 if rank == 0 else 0)
 
 
 def test_a_refusal_that_the_api_server_does_not_answer_is_repeated_ever_more_seldom() -> None:

@@ -222,17 +222,17 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         self._services.cache.put_answer(api, answer, writer=api)
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
-        """Report that the spec cannot be read; nothing else is done, and by the first in rank."""
+        """Report that the spec cannot be read; nothing else is done."""
         metadata = ObjectMeta.model_validate(manifest["metadata"])
-        if self._services.members.rank(self._kind.rank_key(metadata)) > 0:
-            return memory.retry_s(is_terminal=True)  # by then this replica may rank first
         conditions = refused(diagnose(error))
         wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
         before = manifest.get("status") or {}
         if wished != before:
-            wait_s = await self._write_refusal(manifest, wished, memory)
+            rank = self._services.members.rank(self._kind.rank_key(metadata))
+            wait_s = await self._write_refusal(manifest, wished, memory, rank)
             if wait_s is not None:
                 return wait_s
+            memory.differing.pop(STATUS, None)
             for transition in list_transitions(before, wished, ()):
                 await self._reporter.report(metadata, transition)
         if not metadata.is_being_deleted:
@@ -246,12 +246,20 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         return await finalizer.let_go(metadata)
 
     async def _write_refusal(
-        self, manifest: Manifest, wished: Status, memory: Memory
+        self, manifest: Manifest, wished: Status, memory: Memory, rank: int
     ) -> float | None:
-        """Write the status of a resource that is refused: seconds until another try, or None."""
+        """Write the status of a resource that is refused: seconds until another try, or None.
+
+        That of a large one is written by the first in rank alone, however long it takes.
+        """
         if is_kept(manifest):
+            wait_s = memory.wait(STATUS, rank, datetime.now(UTC)).total_seconds()
+            if wait_s > 0:
+                return wait_s
             await self._put_status(manifest, wished)
             return None
+        if rank > 0:
+            return random.uniform(*LARGE_TAKEN_S)  # by then this replica may rank first
         now = self._clock()
         if now < memory.large_again_at:
             return memory.large_again_at - now
