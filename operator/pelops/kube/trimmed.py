@@ -70,9 +70,14 @@ def trim(manifest: Manifest) -> Manifest:
     return _trim_large(trimmed, text)
 
 
+def is_kept(manifest: Mapping[str, Any]) -> bool:
+    """Whether more than its name was kept of an object."""
+    return _REFUSED not in manifest
+
+
 def check_kept(manifest: Mapping[str, Any]) -> None:
     """Raises InvalidSpec for an object of which only the name was kept."""
-    if _REFUSED in manifest:
+    if not is_kept(manifest):
         raise InvalidSpec(str(manifest[_REFUSED]))
 
 
