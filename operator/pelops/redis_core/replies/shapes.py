@@ -233,6 +233,9 @@ _STREAM: Final = map_of(
     {b"entries-added": number, b"max-deleted-entry-id": entry_id},
 )
 _PENDING: Final = list_of(row_of(entry_id, text, milliseconds, number))
+_PENDING_SUMMARY: Final = row_of(
+    number, optional(entry_id), optional(entry_id), optional(list_of(row_of(text, digits)))
+)
 
 
 def _state_or_number(part: Any) -> None:
@@ -308,6 +311,9 @@ def _check_values(parts: _Parts, reply: Any) -> None:
 
 
 def _check_pending(parts: _Parts, reply: Any) -> None:
+    if len(parts) == 3:
+        _PENDING_SUMMARY(reply)
+        return
     _PENDING(reply)
     if len(reply) > int(parts[7 if parts[3] == "IDLE" else 5]):
         raise BadShape("there are more entries than were asked for")
