@@ -69,6 +69,29 @@ async def test_a_connection_that_the_server_has_ended_is_made_anew(
         await channel.close()
 
 
+async def test_a_plain_connection_whose_socket_is_closed_is_made_anew(
+    redis_86: StandaloneServers,
+) -> None:
+    """Its socket is still there, and no file any more."""
+    endpoint, node = endpoint_of(redis_86), Node("127.0.0.1", redis_86.master().port)
+
+    async def locate() -> Node:
+        return node
+
+    channel = NodeChannel(locate, Login.of(endpoint, None))
+    try:
+        connection = await channel.take()
+        writer = connection._writer
+        assert writer is not None
+        writer.transport.abort()
+        await until(lambda: writer.get_extra_info("socket").fileno() == -1)
+        await connection.connect()
+        await connection.send_command("PING", check_health=False)
+        assert await connection.receive(limit_of("PING")) == b"PONG"
+    finally:
+        await channel.close()
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [

@@ -289,7 +289,7 @@ class LocatedConnection(Connection):
         # command is sent can it still be said that a write did not happen.
         assert self._writer is not None
         socket = self._writer.get_extra_info("socket")
-        if socket is None:
+        if socket is None or socket.fileno() < 0:
             return True  # the event loop has closed it; with TLS the transport then has none
         poller = select.poll()
         poller.register(socket.fileno(), select.POLLIN)
