@@ -301,7 +301,8 @@ class StreamScan:
         failure = self._idle.setdefault(owner, Failure(owner=owner, death=death))
         # What a dead owner was delivered before its cutoff was decided with it: it has moved, or a
         # lock or the like keeps it, or this is a dry run.
-        before = None if cutoff is None else cutoff.at
+        judgement = self._judgements.get(owner)
+        before = None if judgement is None else judgement.cutoff.at
         ids = [(one.entry_id, limit) for one in stuck if before is None or one.delivered >= before]
         size = self._ground.act.batch
         while ids:
