@@ -349,8 +349,8 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        changes = {"scaling": scaling, "audits": self._notices(one.name)}
-        if observed.facts.is_dry:
+        changes: dict[str, Any] = {"scaling": scaling, "audits": self._notices(one.name)}
+        if observed.facts.is_dry and observed.facts.recovers:
             status = one.resource.status
             reported = read_dry_run(status.recovery if status else None)
             changes["dry_run"] = self._dry_runs.get(one.resource.metadata) or reported
@@ -420,6 +420,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     def forget(self, name: Name) -> None:
         forget_group(*name)
+        self._dry_runs.forget(name)
 
     # --- how it is reported
 

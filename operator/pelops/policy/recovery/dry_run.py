@@ -108,14 +108,14 @@ def find_reason(owner: str, cutoff_reason: str, unmatched: Iterable[str]) -> str
     return (StuckReason.NO_POD if owner in unmatched else StuckReason.TIMEOUT).value
 
 
-def read_dry_run(status: RecoveryStatus | None) -> DryRun:
-    """What the status says of the last dry run; nothing was found when it says nothing.
+def read_dry_run(status: RecoveryStatus | None) -> DryRun | None:
+    """What the status says of the last dry run; None when there was none.
 
     One replica makes the dry runs of a group, and the others repeat what it has reported.
     """
     found = status.dry_run if status else None
     if status is None or found is None:
-        return DryRun()
+        return None
     return DryRun(
         outcomes={(row.action, row.reason): row.entries for row in found.outcomes or ()},
         report=ScanReport(

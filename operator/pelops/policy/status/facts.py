@@ -9,7 +9,7 @@ from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import Finding, shorten
 from pelops.domain.naming import GroupKeys
-from pelops.domain.state import GroupState
+from pelops.domain.state import GroupState, ScanReport
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice
@@ -37,7 +37,7 @@ class Facts:
     redis_problem: Finding | None = None
     workload_problem: Finding | None = None
     audits: tuple[AuditNotice, ...] = ()  # what audits say about the group
-    dry_run: DryRun | None = None  # what the last dry run found; None: none is asked for
+    dry_run: DryRun | None = None  # what the last dry run found; None: there was none yet
 
     @property
     def is_group_ready(self) -> bool:
@@ -66,7 +66,9 @@ class Facts:
         A dry run writes no report there, and one of earlier scans would be outdated.
         """
         state = GroupState() if self.stream is None else self.stream.state
-        return state if self.dry_run is None else replace(state, report=self.dry_run.report)
+        if not self.is_dry:
+            return state
+        return replace(state, report=self.dry_run.report if self.dry_run else ScanReport())
 
     @property
     def unmatched_consumers(self) -> tuple[str, ...]:
