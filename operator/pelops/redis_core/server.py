@@ -73,7 +73,7 @@ class Server:
     @cached_property
     def dry(self) -> Server:
         """The same server for dry runs: scripts decide and answer there, and write nothing."""
-        return DryServer(self)
+        return self if self.is_dry else DryServer(self)
 
     @property
     def address(self) -> str:
@@ -171,10 +171,6 @@ class DryServer(Server):
     @property
     def is_dry(self) -> bool:
         return True
-
-    @property
-    def dry(self) -> Server:  # type: ignore[override]
-        return self
 
     async def execute_many(self, commands: Sequence[Command]) -> list[Reply | PelopsError]:
         """As of the server; raises ValueError for a command that writes."""
