@@ -83,7 +83,8 @@ def test_a_dry_run_counts_what_recovery_does_once_it_is_turned_off(
 ) -> None:
     group = Group(resources, redis_86, stream)
     resources.apply_raw(a_deployment(WORKERS, 2))
-    gone, alive = group.until(lambda: len(group.pods()) == 2 and group.pods(), "two pods") or ()
+    group.until(lambda: len(group.pods()) == 2, "two pods")
+    gone, alive = group.pods()
     group.redis.xgroup_create(stream, NAME, "0", mkstream=True)
     kept = hold(group, alive.consumer, 50)
     lost = hold(group, gone.consumer, 500)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -79,7 +79,7 @@ async def written(server: Server) -> tuple[int, Sequence[bytes]]:
     return changes, sorted(await server.execute("KEYS", "*"))
 
 
-async def scan_all(server: Server, **recovery: object) -> DryRun:
+async def scan_all(server: Server, **recovery: Any) -> DryRun:
     """What a scan of the group does, or would do through a server that writes nothing."""
     soon = await server_time(server) + timedelta(hours=1)
     return (await scan(await a_ground(server, **recovery), died(soon))).dry_run()
