@@ -185,6 +185,12 @@ PAYLOAD_GONE = Counter(
     "Pending entries acknowledged because their body was deleted.",
     ["namespace", "name"],
 )
+DRY_RUN_ENTRIES = Gauge(
+    "pelops_dry_run_entries",
+    "Number of stuck entries that recovery would move or keep, by action (Requeue, Release,"
+    " DeadLetter or Keep) and reason, while spec.recovery.dryRun is true. One replica exports it.",
+    ["namespace", "name", "action", "reason"],
+)
 GROUP_ACTS = (
     *(REQUEUED, OFFERED, RELEASED, SKIPPED_ALIVE, ALREADY_HANDLED, DEAD_LETTERED, PAYLOAD_GONE),
 )

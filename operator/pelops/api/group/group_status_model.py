@@ -131,6 +131,48 @@ class RedisStatus(ApiModel):
     version: Text | None = Field(default=None, description="Version of the server.")
 
 
+class DryRunAction(StrEnum):
+    """What recovery would do with a stuck entry."""
+
+    REQUEUE = "Requeue"
+    RELEASE = "Release"
+    DEAD_LETTER = "DeadLetter"
+    KEEP = "Keep"
+
+
+class DryRunOutcome(ApiModel):
+    """Stuck entries that would be treated alike, for the same reason."""
+
+    action: DryRunAction = Field(
+        description="Requeue: copied and acknowledged. Release: offered to workers that claim."
+        " DeadLetter: moved to the dead-letter stream. Keep: left pending for now."
+    )
+    reason: Annotated[str, Field(max_length=64)] = Field(
+        description="Why, such as PodGone, ProcessingTimeout or MaxRetriesExceeded."
+    )
+    entries: Count = Field(description="Number of entries.")
+
+
+class DryRunStatus(ApiModel):
+    """What the last scan of a dry run found."""
+
+    stuck: Count | None = Field(default=None, description="Number of stuck entries.")
+    outcomes: Annotated[tuple[DryRunOutcome, ...], Field(max_length=64)] | None = Field(
+        default=None,
+        description="What recovery would do with them, by action and reason; absent when no entry"
+        " is stuck.",
+        json_schema_extra={
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["action", "reason"],
+        },
+    )
+    reason: Annotated[str, Field(max_length=128)] | None = Field(
+        default=None,
+        description="What would keep recovery from working; absent when it would work.",
+    )
+    message: Text | None = Field(default=None, description="The same, for people.")
+
+
 class RecoveryStatus(ApiModel):
     """What recovery did since the group's ledger began, and what it cannot do."""
 
@@ -166,6 +208,10 @@ class RecoveryStatus(ApiModel):
         default=None,
         description="Consumers with pending entries that no pod matches, at most five: their"
         " entries wait for the processing timeout.",
+    )
+    dry_run: DryRunStatus | None = Field(
+        default=None,
+        description="What recovery would do. Present while spec.recovery.dryRun is true.",
     )
 
 

@@ -136,6 +136,14 @@ class RecoverySpec(ApiModel):
         " groups would see it too, so it is refused when there are several groups. RetryStream: to"
         " a stream of this group alone, which the workers read as well.",
     )
+    dry_run: bool = Field(
+        default=False,
+        description="Observe and decide, and write nothing: not to the stream, the group, the dead"
+        " letters or any other key in Redis, and not to the workers. status.recovery.dryRun, an"
+        " Event and a metric say what recovery would do with how many entries. A group or stream"
+        " that does not exist is not created, and Ready is False then. Set it to false to begin."
+        " Default: false.",
+    )
     processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,
         description="The processing timeout: how long a worker that is alive, or of which nothing "

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.api.group.stream_consumer_group import StreamConsumerGroup, StreamConsumerGroupSpec
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.group.group_observer import (
     GroupMemories,
@@ -71,6 +71,7 @@ from pelops.policy.group.provisioning import (
     needs_retry_stream,
     plan_provisioning,
 )
+from pelops.policy.recovery.dry_run import read_dry_run
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.reasons import ALARMS, AUDIT_ALARMS, Reason
 from pelops.redis_streams.group.lifecycle import (
@@ -102,9 +103,12 @@ class GroupActions:
         self._budget = budget
 
     def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
-        """The first thing that is not as it should be, or None. Raises InvalidSpec."""
+        """The first thing that is not as it should be, or None. Raises InvalidSpec.
+
+        None in a dry run as well: here decisions become writes.
+        """
         facts = observed.facts
-        if facts.resource.spec.suspend or facts.redis_problem is not None:
+        if facts.resource.spec.suspend or facts.is_dry or facts.redis_problem is not None:
             return None
         action = self._settle_finalizer(observed) or self._provision(observed, memory)
         if action is None and facts.is_group_ready:
@@ -207,7 +211,7 @@ class GroupDeletion:
         Raises PelopsError when it did not work.
         """
         decision = decide_cleanup(
-            deletes_group=resource.spec.deletion_policy == "Delete" and not resource.spec.suspend,
+            deletes_group=_deletes_group(resource.spec),
             deleted_at=resource.metadata.deletion_timestamp or now,
             failure=memory.cleanup_failure,
             now=now,
@@ -236,6 +240,11 @@ class GroupDeletion:
         if destroyed.verdict is DestroyVerdict.ABSENT:
             return "", False  # most often another replica was faster, and reports it
         return f"Left group {keys.group} alone: this resource does not act on it", False
+
+
+def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
+    is_asked_for = spec.deletion_policy == "Delete"
+    return is_asked_for and not spec.suspend and not spec.recovery.dry_run
 
 
 def report_abandoned(problem: str) -> Happening:
@@ -312,10 +321,11 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
             reporter=reporter,
             hears=self._listening.problem,
             identity=settings.identity,
+            make_due=self.queue.add,
         )
-        self._scans = ScanLoop(
-            Scanner(parts, clock), cache, services.members, services.progress, clock
-        )
+        scanner = Scanner(parts, clock)
+        self._dry_runs = scanner.dry_runs
+        self._scans = ScanLoop(scanner, cache, services.members, services.progress, clock)
         scaling_parts = ScalingParts(
             api=api,
             cache=cache,
@@ -339,8 +349,12 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        audits = self._notices(one.name)
-        observed = replace(observed, facts=replace(observed.facts, scaling=scaling, audits=audits))
+        changes: dict[str, Any] = {"scaling": scaling, "audits": self._notices(one.name)}
+        if observed.facts.is_dry and observed.facts.recovers:
+            status = one.resource.status
+            reported = read_dry_run(status.recovery if status else None)
+            changes["dry_run"] = self._dry_runs.get(one.resource.metadata) or reported
+        observed = replace(observed, facts=replace(observed.facts, **changes))
         if one.resource.spec.template is not None:
             observed = replace(observed, level=await self._levels.level(one.name[0]))
         server, keys, memory = observed.server, observed.facts.keys, one.memory
@@ -406,6 +420,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     def forget(self, name: Name) -> None:
         forget_group(*name)
+        self._dry_runs.forget(name)
 
     # --- how it is reported
 

@@ -198,14 +198,17 @@ class GroupObserver:
         )
 
     async def connect(self, resource: StreamConsumerGroup) -> tuple[Server, GroupKeys]:
-        """The server and the keys of a resource. Raises PelopsError with the cause."""
+        """The server and the keys of a resource. Raises PelopsError with the cause.
+
+        For a dry run it is a server through which nothing can be written, whoever asks for it.
+        """
         spec = resource.spec
         stream = spec.dead_letter.stream
         keys = derive_keys(spec.stream, resource.group_name, dead_letter=stream)
         server = await self._connections.server(spec.redis, resource.metadata.namespace)
         if server.kind.topology is Topology.CLUSTER:
             check_slots(keys)
-        return server, keys
+        return (server.dry if spec.recovery.dry_run else server), keys
 
     async def has_former_retry(
         self, resource: StreamConsumerGroup, server: Server, keys: GroupKeys

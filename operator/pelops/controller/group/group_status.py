@@ -24,7 +24,8 @@ from pelops.domain.stream_observation import (
     StreamObservation,
 )
 from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
-from pelops.policy.status.facts import Facts
+from pelops.policy.recovery.dry_run import DryRun
+from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType
 
 # Paths of what moves with every entry.
@@ -187,6 +188,24 @@ def _render_recovery(facts: Facts) -> Status | None:
             "offered": _exact(report.offered) if facts.recovers else None,
             "unmovable": _exact(report.unmovable) if facts.recovers else None,
             "unmatchedConsumers": list(facts.unmatched_consumers),
+            "dryRun": _render_dry_run(facts.dry_run),
+        }
+    )
+
+
+def _render_dry_run(found: DryRun | None) -> Status | None:
+    if found is None:
+        return None
+    outcomes = [
+        {"action": action.value, "reason": reason, "entries": _exact(count)}
+        for action, reason, count in found.rows()
+    ]
+    report = found.report
+    return {"stuck": _exact(found.stuck)} | _present(
+        {
+            "outcomes": outcomes,
+            "reason": report.reason,
+            "message": printable(report.message, 1024),
         }
     )
 
@@ -242,6 +261,10 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
             rest[part].pop(field, None)
             if not rest[part]:
                 del rest[part]
+    dry_run = rest.get("recovery", {}).get("dryRun")
+    if dry_run:
+        alike = [{**row, "entries": 0} for row in dry_run.get("outcomes") or ()]
+        rest["recovery"]["dryRun"] = {**dry_run, "stuck": 0, "outcomes": alike}
     rest["conditions"] = _without_scaling_message(rest.get("conditions") or ())
     return rest
 

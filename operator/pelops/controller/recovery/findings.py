@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from pelops.api.group.group_status_model import DryRunAction
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import Cutoff, EntryVerdict, LetterReason, Offers, Trigger
 from pelops.domain.state import ScanReport
@@ -23,6 +24,7 @@ from pelops.metrics import (
     VERDICTS,
 )
 from pelops.policy.recovery.attempts import OwnerPlan
+from pelops.policy.recovery.dry_run import DryRun, decide_dry_run, find_reason
 from pelops.policy.recovery.scan_interval import (
     FIRST_PAUSE,
     Unfinished,
@@ -47,6 +49,7 @@ class OwnerTally:
     dead: int = 0
     gone: int = 0
     why: str = ""
+    cutoff_reason: str = ""  # of the last batch; empty: its entries idled
     first: EntryId | None = None
     at: datetime | None = None  # the server's time of the last batch
 
@@ -64,6 +67,8 @@ class Findings:
     at: datetime | None = None  # the server's time of its beginning
     by_owner: dict[str, OwnerTally] = field(default_factory=dict)
     verdicts: Counter[EntryVerdict] = field(default_factory=Counter)
+    # Entries by action, by the reason of the cutoff or of the dead letter, and by owner.
+    decided: Counter[tuple[DryRunAction, str, str]] = field(default_factory=Counter)
     offered: int = 0  # entries offered to workers that claim, by this scan
     offers: Offers | None = None  # what became of those that were offered before
     skipped: int = 0  # idle, but their owners live and are within their limit
@@ -105,6 +110,9 @@ class Findings:
         tally.gone += batch.gone
         tally.why = cutoff.message if cutoff is not None else "idle past the limit"
         tally.first = tally.first or batch.first_recovered
+        tally.cutoff_reason = cutoff.reason.value if cutoff is not None else ""
+        self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner] += batch.moved
+        self.decided[DryRunAction.DEAD_LETTER, LetterReason.PAYLOAD_GONE.value, owner] += batch.gone
         if batch.moved or batch.gone:
             tally.at = batch.now
         self._count_stays(batch.stays)
@@ -114,6 +122,10 @@ class Findings:
         tally = self.by_owner.setdefault(owner.owner, OwnerTally())
         tally.requeued += done.copied
         tally.dead += done.dead
+        self.decided[DryRunAction.REQUEUE, tally.cutoff_reason, owner.owner] += done.copied
+        self.decided[DryRunAction.DEAD_LETTER, LetterReason.MAX_RETRIES.value, owner.owner] += (
+            done.dead
+        )
         if owner.settlements:
             tally.first = tally.first or owner.settlements[0].entry_id
         self._count_stays(done.stays)
@@ -125,12 +137,23 @@ class Findings:
         if wait is not None:
             self.earliest = min(self.earliest or wait, wait)
 
-    def offer(self, done: Settled) -> None:
+    def offer(self, owner: OwnerPlan, done: Settled) -> None:
         """Count what was offered."""
+        reason = self.by_owner.get(owner.owner, OwnerTally()).cutoff_reason
+        self.decided[DryRunAction.RELEASE, reason, owner.owner] += done.copied
         self.offered += done.copied
         if done.copied:
             self.earliest = min(self.earliest or FIRST_PAUSE, FIRST_PAUSE)
         self._count_stays(done.stays)
+
+    def dry_run(self) -> DryRun:
+        """What a scan that wrote nothing would have done."""
+        unmatched = set(self.unmatched)
+        moved = [
+            (action, find_reason(owner, reason, unmatched), count)
+            for (action, reason, owner), count in self.decided.items()
+        ]
+        return decide_dry_run(moved, self.verdicts, waiting=self.waiting, report=self.report())
 
     def await_end(self, cutoff: Cutoff, now: datetime) -> None:
         """Look again when the passing of time alone may prove the end of a pod."""

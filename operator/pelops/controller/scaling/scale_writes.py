@@ -290,6 +290,8 @@ class ScaleWrites:
     async def _write(self, scene: Scene, move: Move) -> bool:
         """Whether it was written: what nobody wants any more is not. Raises KubernetesError."""
         async with self._room:
+            if not scene.is_current():
+                return False
             if scene.fleet is not None and 0 < move.after < move.before:
                 await self._victims.name_victims(scene.fleet, move.before - move.after)
             if not scene.is_current():

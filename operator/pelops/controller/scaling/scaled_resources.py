@@ -84,7 +84,12 @@ class ScaledResources:
         return self._scaled.get(name)
 
     def is_current(self, scaled: Scaled) -> bool:
-        """Whether what was decided may still be written: nobody else asks for anything else."""
+        """Whether what was decided may still be written: nobody else asks for anything else.
+
+        In a dry run nothing is.
+        """
+        if scaled.resource.spec.recovery.dry_run:
+            return False
         if self._scaled.get(scaled.name) is not scaled or not self._decides(scaled.name):
             return False
         metadata = self._cache.resources.get(scaled.name, {}).get("metadata", {})

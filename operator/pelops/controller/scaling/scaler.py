@@ -177,7 +177,7 @@ class Scaler:
         hands_off = keep_hands_off(spec, redis_problem=redis.problem, workload_problem=problem)
         if hands_off is not None:
             return self._keep_hands_off(scaled)
-        if _is_unfinished(redis):
+        if _is_unfinished(redis) and not spec.recovery.dry_run:
             return UNFINISHED_S
         scaled.backlog = _judge(scaled, redis)
         decision, scaled.memory = decide_replicas(

@@ -566,6 +566,17 @@ def _leave_to(problem: Finding) -> ScalingDecision:
     return ScalingDecision(replicas=None, reason=Reason(problem.reason), message=problem.message)
 
 
+def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> ScalingDecision:
+    """The decision in a dry run: what is wanted, and that nobody writes it."""
+    wanted = decision.replicas
+    if wanted is None or wanted == workload.wished or not workload.exists:
+        return decision
+    return replace(
+        decision,
+        message=f"dry run: {workload.target} is not scaled to {wanted:,}; {decision.message}",
+    )
+
+
 def report_failure(decision: ScalingDecision, problem: Finding) -> ScalingDecision:
     """The decision after writing it failed: what is wanted, and why it is not so."""
     return ScalingDecision(

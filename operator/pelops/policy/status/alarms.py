@@ -258,8 +258,9 @@ def _left(facts: Facts) -> str:
             "be "
             f"given them as well. {read}, or set requeueTo: RetryStream again"
         )
-    if spec.suspend:
-        return f"{reported}. They are moved back to {keys.stream} when spec.suspend is false"
+    if spec.suspend or facts.is_dry:
+        field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"
+        return f"{reported}. They are moved back to {keys.stream} when {field} is false"
     # What is pending belongs to a worker or to a scan. The rest goes within a moment.
     if left.lag == 0:
         return ""

@@ -27,13 +27,14 @@ from pelops.domain.naming import GroupKeys
 from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import PodObservation, WorkloadObservation
 from pelops.errors import InvalidSpec
-from pelops.policy.scaling.decision import NOT_DECIDED
+from pelops.policy.scaling.decision import NOT_DECIDED, report_dry
 from pelops.policy.status.alarms import decide_alarms
 from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType, Reason, fit_reason
 
 CLUSTER: Final = "Cluster"
 _SUSPENDED: Final = "spec.suspend is true"
+_DRY: Final = "spec.recovery.dryRun is true"
 
 
 def decide_upkeep(facts: Facts) -> list[Condition]:
@@ -77,6 +78,10 @@ def _recovery(facts: Facts) -> Condition:
         )
         return _condition(kind, "False", Finding(reason=Reason.OFFERS_NOT_TAKEN, message=message))
     message = _describe(spec.recovery, facts.keys)
+    if facts.is_dry:
+        counted = f"{_DRY}: stuck entries are only counted, in status.recovery.dryRun"
+        message = f"{counted}. Without it: {message}"
+        return _condition(kind, "True", Finding(reason=Reason.DRY_RUN, message=message))
     return _condition(kind, "True", Finding(reason=Reason.SCANNING, message=message))
 
 
@@ -88,6 +93,9 @@ def _retention(facts: Facts, retention: RetentionSpec) -> Condition:
     if facts.resource.spec.suspend:
         message = f"{_SUSPENDED}: nothing is trimmed"
         return _condition(kind, "True", Finding(reason=Reason.SUSPENDED, message=message))
+    if facts.is_dry:
+        message = f"{_DRY}: nothing is trimmed. Without it entries go {_limits(retention)}"
+        return _condition(kind, "True", Finding(reason=Reason.DRY_RUN, message=message))
     message = (
         f"Entries go {_limits(retention)}, once no group needs them; of two resources on one "
         "stream "
@@ -229,7 +237,8 @@ def _ready(facts: Facts, details: list[Condition]) -> Condition:
         return Condition(
             type=ConditionType.READY, status="False", reason=first.reason, message=first.message
         )
-    reason = Reason.SUSPENDED if facts.resource.spec.suspend else Reason.READY
+    reason = Reason.DRY_RUN if facts.is_dry else Reason.READY
+    reason = Reason.SUSPENDED if facts.resource.spec.suspend else reason
     return Condition(
         type=ConditionType.READY,
         status="True",
@@ -254,13 +263,41 @@ def _group(facts: Facts) -> Condition:
             return _false(
                 ConditionType.GROUP_READY, Finding(reason=Reason.SUSPENDED, message=message)
             )
+        if facts.is_dry:
+            return _false(ConditionType.GROUP_READY, _missing(facts))
         waiting = Finding(reason=Reason.CREATING, message="The group is being created")
         return _false(ConditionType.GROUP_READY, waiting)
     return Condition(
         type=ConditionType.GROUP_READY,
         status="True",
         reason=Reason.GROUP_EXISTS,
-        message=f"Group {keys.group} exists on stream {keys.stream}",
+        message=f"Group {keys.group} exists on stream {keys.stream}{_lacking(facts)}",
+    )
+
+
+def _missing(facts: Facts) -> Finding:
+    """What a dry run does not find, and does not create."""
+    keys, stream = facts.keys, facts.stream
+    group = keys.group if keys else facts.resource.group_name
+    what = f"Group {group} does not exist on stream {facts.resource.spec.stream}"
+    if stream is not None and not stream.exists:
+        what = f"Stream {facts.resource.spec.stream} does not exist"
+    return Finding(
+        reason=Reason.GROUP_MISSING,
+        message=(
+            f"{what}, and {_DRY}, so nothing is created. Correct spec.stream and spec.group, or set"
+            " dryRun to false to have them created"
+        ),
+    )
+
+
+def _lacking(facts: Facts) -> str:
+    """What would be added to a group that was never touched."""
+    if not facts.is_dry or facts.stream is None or facts.stream.is_provisioned:
+        return ""
+    return (
+        f"; {_DRY}, so nothing is written. Without it Pelops adds keys of its own beside the "
+        "stream, such as the dead-letter stream and the ledger"
     )
 
 
@@ -271,6 +308,11 @@ def _workload(facts: Facts) -> Condition:
             status="True",
             reason=Reason.NO_WORKLOAD,
             message="neither targetRef nor template is set: whoever consumes is left alone",
+        )
+    if facts.is_dry and facts.resource.spec.template is not None and not facts.workload.exists:
+        message = f"{_DRY}: {facts.workload.target} is not created"
+        return _condition(
+            ConditionType.WORKLOAD_READY, "True", Finding(reason=Reason.DRY_RUN, message=message)
         )
     problem = facts.workload_problem or _workload_problem(facts)
     if problem is not None:
@@ -356,6 +398,8 @@ def _scaling(facts: Facts) -> Condition:
         if reported is not None:
             return reported
     decision = facts.scaling or NOT_DECIDED
+    if facts.is_dry:
+        decision = report_dry(decision, facts.workload)
     return Condition(
         type=ConditionType.SCALING_ACTIVE,
         status="True" if decision.is_active else "False",

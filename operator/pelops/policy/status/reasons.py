@@ -131,6 +131,8 @@ class Reason(StrEnum):
     COMPLETE = "Complete"
     # spec.suspend is true: Pelops looks and changes nothing.
     SUSPENDED = "Suspended"
+    # spec.recovery.dryRun is true: Pelops decides and writes nothing.
+    DRY_RUN = "DryRun"
     # The workers start when the group exists.
     WAITING_FOR_GROUP = "WaitingForGroup"
 
@@ -140,7 +142,7 @@ class Reason(StrEnum):
     INVALID_SPEC = "InvalidSpec"
     # An older resource acts on the same group or the same target.
     CONFLICT = "Conflict"
-    # A StreamAudit names a StreamConsumerGroup that does not exist.
+    # A StreamAudit names a StreamConsumerGroup that does not exist, or a dry run a group in Redis.
     GROUP_MISSING = "GroupMissing"
     # The Spark operator that a StreamAudit asks for is not installed, or may not be used.
     BACKEND_MISSING = "BackendMissing"
