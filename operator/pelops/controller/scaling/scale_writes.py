@@ -2,7 +2,8 @@
 
 Victims of a scale-in are chosen from what each pod holds:
 
-    Redis    pending entries by consumer, of the stream and of its retry stream: one look for both
+    Redis    pending entries by consumer, of the stream and of its retry stream: one look for both,
+             and the same of every other group with these workers
     cache    the pods that are, and what their names say about consumers
     policy   who goes: those that hold least, then the youngest
     pods     the annotation pod-deletion-cost, on as few of them as possible
@@ -21,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
+from pelops.controller.group.group_observer import GroupObserver
 from pelops.controller.runtime.cache import Recent
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.kind import FIRST_RETRY_S, LONGEST_RETRY_S, LONGEST_TERMINAL_RETRY_S
@@ -94,6 +96,7 @@ class _Held:
 
     pending: Counter[str] = field(default_factory=Counter)
     at_work: Counter[str] = field(default_factory=Counter)
+    unseen: tuple[str, ...] = ()  # why some group is not part of it
 
     def add(self, one: ObservedConsumer) -> None:
         self.pending[one.name] += one.pending
@@ -104,9 +107,13 @@ class _Held:
 class Victims:
     """Sees which pods hold entries, and names those that should go."""
 
-    def __init__(self, api: KubeApi, cache: WorkloadCache) -> None:
+    def __init__(
+        self, api: KubeApi, cache: WorkloadCache, observer: GroupObserver | None = None
+    ) -> None:
+        """`observer` reaches the other groups with the same workers; None: only one is seen."""
         self._api = api
         self._cache = cache
+        self._observer = observer
         self._looks: Recent[str, tuple[float, _Held]] = Recent(REMEMBERED)
 
     async def count_busy(self, fleet: Fleet, *, only_at_work: bool = False) -> int | None:
@@ -125,6 +132,9 @@ class Victims:
             _report(fleet, f"cannot see which pods hold entries: {error}")
             return None
         if held is None:
+            return None
+        if held.unseen:
+            _report(fleet, f"cannot see which pods hold entries: {held.unseen[0]}")
             return None
         counted = held.at_work if only_at_work else held.pending
         return count_kept(
@@ -179,21 +189,55 @@ class Victims:
         return pods, Owners(pods, gone, is_stranger=is_pod)
 
     async def _see_held(self, fleet: Fleet) -> _Held | None:
-        """What consumers hold; None when there are too many to list. Raises PelopsError."""
+        """What consumers hold; None when there are too many to list. Raises PelopsError.
+
+        A consumer that reads several streams has one name in all of their groups: what it holds is
+        the sum. Another group that cannot be seen is no error.
+        """
         uid, now = fleet.resource.metadata.uid, self._cache.clock()
         known = self._looks.get(uid)
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
-        keys, held = fleet.keys, _Held()
-        with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
-        for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
-            count = await count_consumers(fleet.server, stream, keys.group)
-            if count > LISTABLE:
-                return None
-            for one in await list_consumers(fleet.server, stream, keys.group) if count else ():
-                held.add(one)
+        others, unseen = await self._find_others(fleet)
+        held = _Held(unseen=unseen)
+        for one in (fleet, *others):
+            try:
+                if not await _add_held(held, one):
+                    return None
+            except PelopsError as error:
+                if one is fleet:
+                    raise
+                held = replace(held, unseen=(*held.unseen, f"{one}: {error}"))
         self._looks[uid] = (now, held)
         return held
+
+    async def _find_others(self, fleet: Fleet) -> tuple[list[Fleet], tuple[str, ...]]:
+        """The other groups with the same workers, each once, and why some cannot be reached."""
+        found: dict[tuple[str, str, str], Fleet] = {}
+        unseen: list[str] = []
+        observer, own = self._observer, _identify(fleet)
+        for name in sorted(self._cache.resources_of(fleet.workload.target)) if observer else ():
+            manifest = self._cache.resources.get(name)
+            is_own = manifest and manifest["metadata"]["uid"] == fleet.resource.metadata.uid
+            if manifest is None or is_own or observer is None:
+                continue
+            try:
+                resource = StreamConsumerGroup.parse(manifest)
+                server, keys = await observer.connect(resource)
+            except PelopsError as error:
+                unseen.append(f"{'/'.join(name)}: {error}")
+                continue
+            has_former = await observer.has_former_retry(resource, server, keys)
+            other = Fleet(
+                resource=resource,
+                server=server,
+                keys=keys,
+                workload=fleet.workload,
+                has_former_retry=has_former,
+            )
+            if _identify(other) != own:
+                found.setdefault(_identify(other), other)
+        return list(found.values()), tuple(unseen)
 
     async def _mark(self, fleet: Fleet, name: str, uid: str, cost: int) -> PelopsError | None:
         """Write one pod's cost: what kept it from being written, unless the pod is gone."""
@@ -205,6 +249,23 @@ class Victims:
             return None if isinstance(error, NotFound | Conflict) else error
         self._cache.put(POD, answer)
         return None
+
+
+async def _add_held(held: _Held, fleet: Fleet) -> bool:
+    """Add what the consumers of a group hold; False: there are too many to list."""
+    keys = fleet.keys
+    with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
+    for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
+        count = await count_consumers(fleet.server, stream, keys.group)
+        if count > LISTABLE:
+            return False
+        for one in await list_consumers(fleet.server, stream, keys.group) if count else ():
+            held.add(one)
+    return True
+
+
+def _identify(fleet: Fleet) -> tuple[str, str, str]:
+    return fleet.server.address, fleet.keys.stream, fleet.keys.group
 
 
 def _report(fleet: Fleet, what: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from pelops.domain.stream_observation import StreamObservation
 from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.sharing import Part
 from pelops.policy.status.reasons import Reason
 
 _NAMES_REPORTED: Final = 5
@@ -26,6 +28,9 @@ class Facts:
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
+    part: Part | None = None  # in scaling the workers; None: there are none
+    # What each group with these workers asks for, by resource; None: another replica knows it.
+    demands: Mapping[str, float | None] | None = None
     # None: another replica of the operator decides, and what the status reports it stays.
     scaling: ScalingDecision | None = None
     keys: GroupKeys | None = None
