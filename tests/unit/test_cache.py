@@ -115,6 +115,44 @@ def test_two_resources_on_one_target_are_both_concerned(cache: WorkloadCache) ->
     assert cache.put(POD, pod("w-1", {"app": "w"})) == {ORDERS, ("shop", "second")}
 
 
+def test_a_pod_of_a_template_concerns_who_names_its_deployment_as_well(
+    cache: WorkloadCache,
+) -> None:
+    cache.put(STREAM_CONSUMER_GROUP, resource("guest", "returns-workers"))
+    found = cache.put(POD, pod("r-1", {RESOURCE_LABEL: "returns"}))
+    assert found == {RETURNS, ("shop", "guest")}
+
+
+def test_who_shares_a_workload_is_due_when_another_one_changes_but_not_its_status(
+    cache: WorkloadCache,
+) -> None:
+    due: list[set[Name]] = []
+    cache.objects.listen(STREAM_CONSUMER_GROUP, lambda _, names: due.append(set(names)))
+    second = resource("second", "workers")
+    cache.put(STREAM_CONSUMER_GROUP, second)
+    first_version = cache.sharing_version(WORKERS)
+    reported = {**second, "metadata": {**second["metadata"], "resourceVersion": "2"}, "status": {}}
+    cache.put(STREAM_CONSUMER_GROUP, reported)
+    assert (due, cache.sharing_version(WORKERS)) == ([{ORDERS}], first_version)
+    cache.put(STREAM_CONSUMER_GROUP, resource("second", "others", version=3))
+    assert due == [{ORDERS}, {ORDERS}]
+    assert cache.sharing_version(WORKERS) != first_version
+    cache.put(STREAM_CONSUMER_GROUP, resource("second", "workers", version=4))
+    cache.remove(STREAM_CONSUMER_GROUP, ("shop", "second"), "uid-second")
+    assert due == [{ORDERS}] * 4
+
+
+def test_a_workload_that_is_named_anew_is_not_taken_for_the_one_before(
+    cache: WorkloadCache,
+) -> None:
+    versions = {cache.sharing_version(WORKERS)}
+    for version in (2, 4):
+        cache.put(STREAM_CONSUMER_GROUP, resource("orders", "others", version=version))
+        cache.put(STREAM_CONSUMER_GROUP, resource("orders", "workers", version=version + 1))
+        versions.add(cache.sharing_version(WORKERS))
+    assert len(versions) == 3
+
+
 def test_a_workload_has_the_pods_that_its_selector_names(cache: WorkloadCache) -> None:
     for manifest in (
         pod("w-2", {"app": "w"}),
