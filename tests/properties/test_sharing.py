@@ -17,7 +17,7 @@ from tests.builders import workload
 from tests.properties.test_scaling import COUNT, TURNS, Turn, backlogs, lived, scalings
 from tests.scaling_cases import auto
 
-WORKERS = st.floats(0, 40)
+WORKERS = st.just(0.0) | st.floats(0, 40)
 
 
 @st.composite

@@ -221,13 +221,3 @@ def test_what_the_others_ask_for_counts_for_as_long_as_it_is_fresh(scene: Scene)
         "paused": "it is suspended",
     }
     assert not any(found[name].is_seen for name in unknown)
-
-
-def test_groups_that_nobody_counts_are_known_of(scene: Scene) -> None:
-    share(scene, "leader", "Auto")
-    share(scene, "follower", "Follow")
-    leader = scene.scaled.admit(("shop", "leader"))
-    assert leader is not None and not scene.scaled.sharing(leader, now=0.0).has_uncounted
-    share(scene, "other", None)
-    leader = scene.scaled.admit(("shop", "leader"))
-    assert leader is not None and scene.scaled.sharing(leader, now=0.0).has_uncounted

@@ -179,9 +179,7 @@ def shared(
 ) -> ScalingDecision:
     """The decision of the resource `orders` beside these."""
     seen = workload(wished=current, current=current, ready=more.pop("ready", current))
-    sharing = Sharing(
-        name="orders", others=others, has_uncounted=bool(more.pop("has_uncounted", False))
-    )
+    sharing = Sharing(name="orders", others=others)
     memory = wanting(0, **more)
     spec = auto(maxReplicas=100, **(scaling or {}))
     return decide_replicas(spec, seen, backlog, memory, now=SECOND, sharing=sharing)[0]
@@ -270,15 +268,6 @@ def test_entries_that_end_as_dead_letters_stop_growth_for_their_own_group_alone(
     assert (alone.replicas, alone.reason) == (3, Reason.SCALING_INEFFECTIVE)
     helped = shared(owing(undelivered=900), flood, current=3)
     assert (helped.replicas, helped.reason) == (9, Reason.SCALING_INEFFECTIVE)
-
-
-def test_who_may_hold_entries_that_nobody_counts_is_asked_for_before_a_scale_in() -> None:
-    quick = Meter(handling=handling(0.1))
-    counted = shared(owing(), other(meter=quick), current=5, meter=quick)
-    assert not counted.wants_busy
-    uncounted = shared(owing(), other(meter=quick), current=5, meter=quick, has_uncounted=True)
-    assert uncounted.wants_busy
-    assert (uncounted.keep_at_most, uncounted.only_at_work) == (5, False)
 
 
 def test_pods_are_kept_that_cannot_finish_what_they_hold_of_one_group() -> None:

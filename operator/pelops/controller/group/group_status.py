@@ -204,7 +204,9 @@ def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
     part, own = facts.part, facts.resource.metadata.name
     if part is None or not part.is_shared:
         return None
-    if facts.demands is None:
+    if part.leader is None or not part.leader.counts:
+        asked = {}
+    elif facts.demands is None:
         each = (before, *(before.get("sharedWith") or ()))
         asked = {one.get("name", own): one.get("demand") for one in each}
     else:

@@ -32,7 +32,7 @@ from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.backoff import backoff_s
 from pelops.domain.naming import GroupKeys
 from pelops.domain.workload import PodObservation, WorkloadObservation
-from pelops.errors import Conflict, KubernetesUnavailable, NotFound, PelopsError
+from pelops.errors import Conflict, InvalidSpec, KubernetesUnavailable, NotFound, PelopsError
 from pelops.kube.client import POD, Address, KubeApi, Manifest
 from pelops.kube.event_recorder import Happening
 from pelops.kube.worker_deployment import SCALE_MANAGER
@@ -42,6 +42,7 @@ from pelops.policy.group.provisioning import needs_retry_stream
 from pelops.policy.recovery.owners import Owners
 from pelops.policy.scaling.decision import (
     ScalingDecision,
+    is_measured,
     record_try,
     remember_write,
     report_failure,
@@ -96,12 +97,24 @@ class _Held:
 
     pending: Counter[str] = field(default_factory=Counter)
     at_work: Counter[str] = field(default_factory=Counter)
-    unseen: tuple[str, ...] = ()  # why some group is not part of it
 
     def add(self, one: ObservedConsumer) -> None:
         self.pending[one.name] += one.pending
         if one.idle.total_seconds() >= AT_WORK_S:
             self.at_work[one.name] += one.pending
+
+    def merge(self, other: _Held) -> None:
+        self.pending.update(other.pending)
+        self.at_work.update(other.at_work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Holdings:
+    """What consumers hold of all groups with the same workers."""
+
+    everything: _Held = field(default_factory=_Held)  # says who goes first
+    counted: _Held = field(default_factory=_Held)  # of groups that workers are kept for
+    unseen: tuple[str, ...] = ()  # why one of those is not part of it
 
 
 class Victims:
@@ -114,7 +127,7 @@ class Victims:
         self._api = api
         self._cache = cache
         self._observer = observer
-        self._looks: Recent[str, tuple[float, _Held]] = Recent(REMEMBERED)
+        self._looks: Recent[str, tuple[float, _Holdings]] = Recent(REMEMBERED)
 
     async def count_busy(self, fleet: Fleet, *, only_at_work: bool = False) -> int | None:
         """The fewest replicas with which no pod has to go that holds entries; with `only_at_work`,
@@ -136,9 +149,10 @@ class Victims:
         if held.unseen:
             _report(fleet, f"cannot see which pods hold entries: {held.unseen[0]}")
             return None
-        counted = held.at_work if only_at_work else held.pending
+        kept = held.counted
+        counted = kept.at_work if only_at_work else kept.pending
         return count_kept(
-            list_holdings(filter(is_active, pods), owners, counted, held.at_work),
+            list_holdings(filter(is_active, pods), owners, counted, kept.at_work),
             unknown=count_unknown(owners, counted),
             by_ordinal=fleet.workload.target.kind == "StatefulSet",
         )
@@ -176,7 +190,8 @@ class Victims:
         held = await self._see_held(fleet)
         if held is None:
             return {}, {}
-        holdings = list_holdings(contested, owners, held.pending, held.at_work)
+        every = held.everything
+        holdings = list_holdings(contested, owners, every.pending, every.at_work)
         return rank(holdings, leaving), {one.pod: one.uid for one in holdings}
 
     def _pods(self, fleet: Fleet) -> tuple[list[PodObservation], Owners]:
@@ -188,7 +203,7 @@ class Victims:
 
         return pods, Owners(pods, gone, is_stranger=is_pod)
 
-    async def _see_held(self, fleet: Fleet) -> _Held | None:
+    async def _see_held(self, fleet: Fleet) -> _Holdings | None:
         """What consumers hold; None when there are too many to list. Raises PelopsError.
 
         A consumer that reads several streams has one name in all of their groups: what it holds is
@@ -198,46 +213,65 @@ class Victims:
         known = self._looks.get(uid)
         if known is not None and now - known[0] < FRESH_S:
             return known[1]
-        others, unseen = await self._find_others(fleet)
-        held = _Held(unseen=unseen)
-        for one in (fleet, *others):
-            try:
-                if not await _add_held(held, one):
-                    return None
-            except PelopsError as error:
-                if one is fleet:
-                    raise
-                held = replace(held, unseen=(*held.unseen, f"{one}: {error}"))
+        own = await _list_held(fleet)
+        if own is None:
+            return None
+        held = _Holdings()
+        held.everything.merge(own)
+        held.counted.merge(own)
+        unseen = await self._add_others(fleet, held) if self._observer is not None else []
+        held = replace(held, unseen=tuple(unseen))
         self._looks[uid] = (now, held)
         return held
 
-    async def _find_others(self, fleet: Fleet) -> tuple[list[Fleet], tuple[str, ...]]:
-        """The other groups with the same workers, each once, and why some cannot be reached."""
-        found: dict[tuple[str, str, str], Fleet] = {}
-        unseen: list[str] = []
-        observer, own = self._observer, _identify(fleet)
-        for name in sorted(self._cache.resources_of(fleet.workload.target)) if observer else ():
-            manifest = self._cache.resources.get(name)
-            is_own = manifest and manifest["metadata"]["uid"] == fleet.resource.metadata.uid
-            if manifest is None or is_own or observer is None:
+    async def _add_others(self, fleet: Fleet, held: _Holdings) -> list[str]:
+        """Add the other groups with these workers, each once: why some are missing."""
+        manifests = self._other_resources(fleet)
+        found = await asyncio.gather(*(self._reach(fleet, one) for one in manifests))
+        groups = {_identify(one): one for one in found if isinstance(one, Fleet)}
+        groups.pop(_identify(fleet), None)
+        unseen = [one for one in found if isinstance(one, str)]
+        for one, listed in zip(
+            groups.values(), await asyncio.gather(*map(_try_list, groups.values())), strict=True
+        ):
+            if isinstance(listed, _Held):
+                held.everything.merge(listed)
+            if not is_measured(one.resource.spec):
                 continue
-            try:
-                resource = StreamConsumerGroup.parse(manifest)
+            if isinstance(listed, _Held):
+                held.counted.merge(listed)
+            else:
+                unseen.append(f"{one}: {listed}")
+        return unseen
+
+    def _other_resources(self, fleet: Fleet) -> list[Manifest]:
+        names = sorted(self._cache.resources_of(fleet.workload.target))
+        manifests = (self._cache.resources.get(name) for name in names)
+        own = fleet.resource.metadata.uid
+        return [one for one in manifests if one is not None and one["metadata"]["uid"] != own]
+
+    async def _reach(self, fleet: Fleet, manifest: Manifest) -> Fleet | str | None:
+        """Another group with these workers, or why it cannot be reached; None: no matter."""
+        observer = self._observer
+        if observer is None:
+            return None
+        try:
+            resource = StreamConsumerGroup.parse(manifest)
+        except InvalidSpec:
+            return None  # nobody can say which group it is
+        try:
+            async with asyncio.timeout(NAMING_S):
                 server, keys = await observer.connect(resource)
-            except PelopsError as error:
-                unseen.append(f"{'/'.join(name)}: {error}")
-                continue
-            has_former = await observer.has_former_retry(resource, server, keys)
-            other = Fleet(
-                resource=resource,
-                server=server,
-                keys=keys,
-                workload=fleet.workload,
-                has_former_retry=has_former,
-            )
-            if _identify(other) != own:
-                found.setdefault(_identify(other), other)
-        return list(found.values()), tuple(unseen)
+                has_former = await observer.has_former_retry(resource, server, keys)
+        except (PelopsError, TimeoutError) as error:
+            return f"{resource.metadata.key}: {error}" if is_measured(resource.spec) else None
+        return Fleet(
+            resource=resource,
+            server=server,
+            keys=keys,
+            workload=fleet.workload,
+            has_former_retry=has_former,
+        )
 
     async def _mark(self, fleet: Fleet, name: str, uid: str, cost: int) -> PelopsError | None:
         """Write one pod's cost: what kept it from being written, unless the pod is gone."""
@@ -251,17 +285,27 @@ class Victims:
         return None
 
 
-async def _add_held(held: _Held, fleet: Fleet) -> bool:
-    """Add what the consumers of a group hold; False: there are too many to list."""
-    keys = fleet.keys
+async def _list_held(fleet: Fleet) -> _Held | None:
+    """What the consumers of a group hold; None: there are too many to list. Raises PelopsError."""
+    keys, held = fleet.keys, _Held()
     with_retry = fleet.has_former_retry or needs_retry_stream(fleet.resource.spec)
     for stream in (keys.stream, keys.retry) if with_retry else (keys.stream,):
         count = await count_consumers(fleet.server, stream, keys.group)
         if count > LISTABLE:
-            return False
+            return None
         for one in await list_consumers(fleet.server, stream, keys.group) if count else ():
             held.add(one)
-    return True
+    return held
+
+
+async def _try_list(fleet: Fleet) -> _Held | str:
+    """What the consumers of another group hold, or why that cannot be seen."""
+    try:
+        async with asyncio.timeout(NAMING_S):
+            held = await _list_held(fleet)
+    except (PelopsError, TimeoutError) as error:
+        return str(error) or "Redis takes too long"
+    return held or "there are too many consumers"
 
 
 def _identify(fleet: Fleet) -> tuple[str, str, str]:

@@ -113,11 +113,8 @@ class ScaledResources:
     def sharing(self, scaled: Scaled, *, now: float) -> Sharing:
         """What the groups that follow this resource ask for. What is old is not known any more."""
         found = (self._contribution(scaled, one, now) for one in scaled.part.followers)
-        return Sharing(
-            name=scaled.name[1],
-            others=tuple(one for one in found if one is not None),
-            has_uncounted=scaled.part.has_uncounted,
-        )
+        others = tuple(one for one in found if one is not None)
+        return Sharing(name=scaled.name[1], others=others)
 
     def _contribution(self, leader: Scaled, claim: Claim, now: float) -> Contribution | None:
         """What one group asks for; None when another resource acts on it."""

@@ -296,7 +296,7 @@ class Scaler:
         replicas: int,
         least: int,
     ) -> float:
-        """How long the group may be left alone, by what is owed and how many others ask.
+        """How long the group may be left alone, by the backlog and how many others ask.
 
         `backlog` is that of all groups that are decided for.
         """

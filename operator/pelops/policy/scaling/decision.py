@@ -202,16 +202,13 @@ def stop_growth(
     return replace(course, replicas=min(course.replicas, least), note=note, is_ineffective=True)
 
 
-def find_busy_most(inputs: ScalingInputs, backlog: Backlog, *, is_partial: bool = False) -> int:
+def find_busy_most(inputs: ScalingInputs, backlog: Backlog) -> int:
     """The greatest number at which pods that hold entries can keep the replicas.
 
     Each of them holds one at least. Only of a Deployment's pods can the idle ones be named to go;
-    elsewhere idle ones may have to stay for the sake of a busy one. `is_partial`: pods may hold
-    entries that are not part of this backlog.
+    elsewhere idle ones may have to stay for the sake of a busy one.
     """
     pending, most = backlog.held + backlog.waiting, inputs.clamp(inputs.current)
-    if is_partial:
-        return most
     if inputs.workload.target.kind == "Deployment":
         return min(most, pending)
     return most if pending else 0
@@ -373,7 +370,6 @@ class Sharing:
 
     name: str = ""  # of the resource that leads
     others: tuple[Contribution, ...] = ()
-    has_uncounted: bool = False  # pods may hold entries of groups that nobody counts
 
 
 UNSHARED: Final = Sharing()
@@ -410,11 +406,8 @@ def decide_replicas(  # noqa: PLR0913 -- what is seen, what is remembered, and w
     watched = watch_group(memory.watched, backlog, workload, workers=current, now=now)
     memory = memory.with_watched(watched)
     own = contribute(spec, backlog, watched, ready=workload.ready, now=now)
-    demands = Demands(
-        groups=(replace(own, name=sharing.name), *sharing.others),
-        combine=spec.scaling.combine,
-        has_uncounted=sharing.has_uncounted,
-    )
+    groups = (replace(own, name=sharing.name), *sharing.others)
+    demands = Demands(groups=groups, combine=spec.scaling.combine)
     inputs = ScalingInputs(
         scaling=spec.scaling,
         workload=workload,
@@ -527,7 +520,7 @@ def _follow(
         reason=judge_course(course, is_exact=demands.is_exact),
         message="; ".join(filter(None, [*report_demands(demands, ready=ready), course.note])),
         current=current,
-        keep_at_most=find_busy_most(inputs, backlog, is_partial=demands.has_uncounted),
+        keep_at_most=find_busy_most(inputs, backlog),
         only_at_work=can_finish(inputs, demands.handled_s),
     )
     return decision, replace(memory, history=history)

@@ -72,6 +72,11 @@ class Claim:
         return self.mode in (ScalingMode.AUTO, ScalingMode.MANUAL)
 
     @property
+    def counts(self) -> bool:
+        """Whether it counts the demands of all groups, if it leads."""
+        return self.mode is ScalingMode.AUTO and not self.is_suspended
+
+    @property
     def order(self) -> tuple[bool, str, str]:
         """Sorts those first that lead."""
         return self.is_guest, self.created, self.uid
@@ -97,18 +102,7 @@ class Part:
         if self.role is Role.LEADS:
             return True
         leader = self.leader
-        return (
-            self.role is Role.FOLLOWS
-            and leader is not None
-            and leader.mode is ScalingMode.AUTO
-            and not leader.is_suspended
-        )
-
-    @property
-    def has_uncounted(self) -> bool:
-        """Whether pods may hold entries of groups that nobody counts."""
-        counted = {one.uid for one in (self.leader, *self.followers) if one is not None}
-        return any(one.uid not in counted for one in self.others)
+        return self.role is Role.FOLLOWS and leader is not None and leader.counts
 
 
 def decide_part(own: Claim, claims: Iterable[Claim]) -> Part:
@@ -277,7 +271,6 @@ class Demands:
 
     groups: tuple[Contribution, ...]
     combine: Combine = Combine.SUM
-    has_uncounted: bool = False  # pods may hold entries of groups that nobody counts
 
     @property
     def seen(self) -> tuple[Contribution, ...]:
@@ -314,8 +307,6 @@ class Demands:
     @property
     def handled_s(self) -> float | None:
         """How long a worker holds an entry on average, where that is longest; None: not known."""
-        if self.has_uncounted:
-            return None
         holding = [one for one in self.seen if one.holds] or self.seen
         times = [one.handled_s for one in holding]
         known = [time for time in times if time is not None]
