@@ -46,15 +46,16 @@ class Sharer(ScaledGroup):
         items = list_objects(self.resources.plane, self.resources.namespace, "pod")
         return [one for one in items if one["metadata"]["name"].startswith(f"{OWN}-")]
 
-    def asked(self, reporter: Sharer | None = None) -> str | None:
-        """What it asks for, as its own status or that of another one says."""
-        shown = (reporter or self).reported("scaling")
-        if reporter is None:
-            return shown.get("demand")
-        return next(
-            (one.get("demand") for one in shown.get("sharedWith", ()) if one["name"] == self.name),
-            None,
-        )
+    def await_asked(self, workers: str, reporter: Sharer | None = None) -> None:
+        """Return once it is said to ask for so many, by its own status or that of another one."""
+
+        def asked() -> bool:
+            shown = (reporter or self).reported("scaling")
+            others = {one["name"]: one for one in shown.get("sharedWith", ())}
+            own = shown if reporter is None else others.get(self.name, {})
+            return bool(own.get("demand") == workers)
+
+        self.until(asked, f"{self.name} to ask for {workers}")
 
 
 @pytest.fixture
@@ -77,15 +78,15 @@ def test_workers_are_scaled_by_the_sum_of_what_the_groups_ask_for_or_by_the_grea
     assert (following["status"], "lead leads" in following["message"]) == ("True", True)
     for one in (lead, mailing):
         one.resources.await_condition(one.name, reason="Ready")
-        one.until(lambda one=one: one.reported("scaling").get("leader") == "lead", "the leader")
+        _await_leader(one, "lead")
     mailing.add(SOME)
     lead.await_replicas(2)  # 1.2 of one group alone: any of them wakes the workers
     lead.add(SOME)
     lead.await_replicas(3)  # 2.4, of which each rounded alone would be 4
     for one in (lead, mailing):
-        one.until(lambda one=one: one.asked() == "1.2", "its demand in its status")
-    mailing.until(lambda: lead.asked(mailing) == "1.2", "the leader's demand at the follower")
-    lead.until(lambda: mailing.asked(lead) == "1.2", "the follower's demand at the leader")
+        one.await_asked("1.2")
+    lead.await_asked("1.2", mailing)
+    mailing.await_asked("1.2", lead)
     for one in (lead, mailing):
         assert one.measured(operator, "pelops_scaling_demand") == pytest.approx(1.2)
 
@@ -124,6 +125,10 @@ def test_one_xreadgroup_reads_all_streams_and_a_pods_death_frees_what_it_held_of
         assert one.recorded(LedgerKind.REQUEUED) == lost[one.name]
         assert one.measured(operator, "pelops_requeued_total", trigger="pod-death") == 2
         one.await_reported(requeued=2)
+
+
+def _await_leader(one: Sharer, name: str) -> None:
+    one.until(lambda: one.reported("scaling").get("leader") == name, f"{name} to lead")
 
 
 def _read_all(groups: Iterable[Sharer], pod: Pod) -> dict[str, list[str]]:
@@ -224,7 +229,7 @@ def test_a_redis_that_is_gone_of_one_group_ends_no_worker_and_the_other_group_st
     lead.add(3 * PER_REPLICA)
     lead.await_replicas(3)
     lead.finish_all()
-    lead.until(lambda: lead.asked() == "0", "the leader to have seen that it owes nothing")
+    lead.await_asked("0")
     assert lead.replicas() == 3
     servers.servers[0].start()
     mailing.finish_all()

@@ -341,12 +341,12 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        part, demands = observed.facts.part, None
-        if part is not None and part.is_shared and one.rank == 0:
-            demands = self._scaling.demands(one.name)
+        part = observed.facts.part
+        is_known = part is not None and part.is_shared and one.rank == 0
+        demands = self._scaling.demands(one.name) if is_known else None
         audits = self._notices(one.name)
-        changes = {"scaling": scaling, "audits": audits, "demands": demands}
-        observed = replace(observed, facts=replace(observed.facts, **changes))
+        facts = replace(observed.facts, scaling=scaling, audits=audits, demands=demands)
+        observed = replace(observed, facts=facts)
         if one.resource.spec.template is not None:
             observed = replace(observed, level=await self._levels.level(one.name[0]))
         server, keys, memory = observed.server, observed.facts.keys, one.memory

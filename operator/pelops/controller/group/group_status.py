@@ -204,8 +204,9 @@ def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
     part, own = facts.part, facts.resource.metadata.name
     if part is None or not part.is_shared:
         return None
+    asked: dict[str, str | None] = {}
     if part.leader is None or not part.leader.counts:
-        asked = {}
+        pass  # nobody asks for anything
     elif facts.demands is None:
         each = (before, *(before.get("sharedWith") or ()))
         asked = {one.get("name", own): one.get("demand") for one in each}

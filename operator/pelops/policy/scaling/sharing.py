@@ -14,7 +14,7 @@ Facts in, decision out. Times are seconds on a clock that never jumps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from math import ceil
@@ -332,14 +332,16 @@ class Demands:
         return ceil(_combine_demands(rest, self.combine, ready))
 
 
-_Combine = Callable[[Iterable[float]], float]
-
-
 def _combine_demands(groups: Sequence[Contribution], how: Combine, ready: int) -> float:
-    combine: _Combine = sum if how is Combine.SUM else lambda each: max(each, default=0.0)
-    proven = combine(one.demand.proven for one in groups)
-    total = max(proven, min(combine(one.demand.unrounded for one in groups), float(ready)))
-    return total if total >= 1 else combine(one.demand.highest for one in groups)
+    demands = [one.demand for one in groups]
+    proven = _combine([one.proven for one in demands], how)
+    asked = _combine([one.unrounded for one in demands], how)
+    total = max(proven, min(asked, float(ready)))
+    return total if total >= 1 else _combine([one.highest for one in demands], how)
+
+
+def _combine(demands: Sequence[float], how: Combine) -> float:
+    return sum(demands) if how is Combine.SUM else max(demands, default=0.0)
 
 
 def merge_backlogs(backlogs: Sequence[Backlog]) -> Backlog:
