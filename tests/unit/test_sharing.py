@@ -135,8 +135,19 @@ def test_who_decides_instead_is_named(case: tuple[tuple[Claim, ...], Reason, str
     assert words in found.message
 
 
+def test_of_too_many_resources_on_one_workload_the_oldest_are_counted() -> None:
+    own, leader = claim("young", "Follow", created=SECOND_ONE), claim("leader", is_suspended=False)
+    counted = [leader, claim("old", "Follow")]
+    part = decide_part(own, counted)
+    assert (part.role, part.is_counted) == (Role.FOLLOWS, False)
+    found = explain_part(part, TARGET)
+    assert found.reason == Reason.LEADER_MISSING
+    assert "too many resources have the same workload" in found.message
+    assert sorted([own, *counted], key=lambda one: one.rank) == [leader, counted[1], own]
+
+
 def test_a_resource_in_conflict_writes_no_number_in_any_mode() -> None:
-    part = decide_part(claim("b", created=SECOND_ONE), [claim("a")])
+    part = decide_part(claim("b", created=SECOND_ONE), [claim("a"), claim("b", created=SECOND_ONE)])
     for mode in ("Auto", "Manual"):
         spec = resource(scaling={"mode": mode}, replicas=5).spec
         decision = decide_fixed(spec, workload(), part)
@@ -152,7 +163,7 @@ def test_without_others_a_resource_that_follows_says_that_nobody_leads() -> None
 
 
 def test_suspending_one_that_follows_says_so() -> None:
-    part = decide_part(claim("b", "Follow"), [claim("a")])
+    part = decide_part(claim("b", "Follow"), [claim("a"), claim("b", "Follow")])
     spec = resource(scaling={"mode": "Follow"}, suspend=True).spec
     decision = decide_fixed(spec, workload(), part)
     assert decision is not None and decision.reason is Reason.SUSPENDED

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
+from operator import attrgetter
 from typing import Final
 
 from pelops.api.group.scaling import DEFAULT_SCALING_MODE, ScalingMode
 from pelops.controller.runtime.cache import Name, Recent
-from pelops.controller.workload.workload_cache import WorkloadCache, target_of
+from pelops.controller.workload.workload_cache import MOST_SHARING, WorkloadCache, target_of
 from pelops.domain.workload import Target
 from pelops.kube.client import Manifest
 from pelops.policy.scaling.sharing import Claim, Part, decide_part
@@ -20,16 +22,15 @@ class SharedWorkloads:
     def __init__(self, cache: WorkloadCache) -> None:
         self._cache = cache
         self._claims: Recent[Target, tuple[int, tuple[Claim, ...]]] = Recent(REMEMBERED)
+        self._read: Recent[Name, tuple[Manifest, Claim]] = Recent(REMEMBERED)
 
     def part(self, name: Name) -> Part | None:
         """The part of a resource in scaling its workers; None when it is gone."""
         manifest = self._cache.resources.get(name)
         if manifest is None:
             return None
-        target = target_of(manifest)
-        claims = () if target.is_nobody else self._claims_of(target)
-        own = next((one for one in claims if one.uid == manifest["metadata"]["uid"]), None)
-        return decide_part(own or _claim(manifest), claims)
+        own, target = self._claim(name, manifest), target_of(manifest)
+        return decide_part(own, [own] if target.is_nobody else self._claims_of(target))
 
     def version(self, name: Name) -> int:
         """Another number after each change of who shares the workers of a resource."""
@@ -48,10 +49,20 @@ class SharedWorkloads:
         version, known = self._cache.sharing_version(target), self._claims.get(target)
         if known is not None and known[0] == version:
             return known[1]
-        found = (self._cache.resources.get(name) for name in self._cache.resources_of(target))
-        claims = tuple(_claim(manifest) for manifest in found if manifest is not None)
+        found = (
+            self._claim(name, manifest)
+            for name in self._cache.resources_of(target)
+            if (manifest := self._cache.resources.get(name)) is not None
+        )
+        claims = tuple(heapq.nsmallest(MOST_SHARING, found, key=attrgetter("rank")))
         self._claims[target] = (version, claims)
         return claims
+
+    def _claim(self, name: Name, manifest: Manifest) -> Claim:
+        known = self._read.get(name)
+        if known is None or known[0] is not manifest:
+            known = self._read[name] = (manifest, _claim(manifest))
+        return known[1]
 
 
 def _claim(manifest: Manifest) -> Claim:

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from pelops.controller.runtime.cache import (
     Cache,
@@ -44,6 +45,7 @@ from pelops.kube.workload_observation import (
 )
 
 Identity = tuple[str, str, str, str]
+MOST_SHARING: Final = 100  # resources of one workload that are counted; else all would cost all
 Owner = tuple[str, str | None]  # namespace and resource; None: any resource there
 
 
@@ -243,7 +245,7 @@ class WorkloadCache:
             return
         self._sharing[identity] = next(self._changes)
         others = names - {name}
-        if others:
+        if 0 < len(others) < MOST_SHARING:
             self.objects.announce(STREAM_CONSUMER_GROUP, {STREAM_CONSUMER_GROUP: others})
 
     def _change_deployment(self, change: ObjectChange) -> set[Name]:

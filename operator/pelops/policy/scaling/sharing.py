@@ -81,12 +81,18 @@ class Claim:
         """Sorts those first that lead."""
         return self.is_guest, self.created, self.uid
 
+    @property
+    def rank(self) -> tuple[bool, bool, str, str]:
+        """Sorts those first that are counted, where not all are."""
+        return not self.says_number, *self.order
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """The part of one resource in scaling its workload, and who else has one."""
 
     role: Role
+    uid: str = ""  # of the resource
     leader: Claim | None = None
     followers: tuple[Claim, ...] = ()  # by name
     others: tuple[Claim, ...] = ()  # all that share the workload, but for itself; by name
@@ -102,20 +108,25 @@ class Part:
         if self.role is Role.LEADS:
             return True
         leader = self.leader
-        return self.role is Role.FOLLOWS and leader is not None and leader.counts
+        if self.role is not Role.FOLLOWS or leader is None or not leader.counts:
+            return False
+        return any(one.uid == self.uid for one in self.followers)
 
 
 def decide_part(own: Claim, claims: Iterable[Claim]) -> Part:
-    """What a resource has to say, by what all with its workload claim. Total."""
-    others = sorted((one for one in claims if one.uid != own.uid), key=lambda one: one.name)
-    everyone = [own, *others]
+    """What a resource has to say, by what those claim that are counted for its workload. Total.
+
+    Of very many not all are counted, so that this one may not be among them.
+    """
+    everyone = sorted(claims, key=lambda one: one.name)
     leader = min((one for one in everyone if one.says_number), key=_order, default=None)
     followers = (one for one in everyone if one.mode is ScalingMode.FOLLOW and not one.is_ending)
     return Part(
         role=_role(own, leader),
+        uid=own.uid,
         leader=leader,
-        followers=tuple(sorted(followers, key=lambda one: one.name)),
-        others=tuple(others),
+        followers=tuple(followers),
+        others=tuple(one for one in everyone if one.uid != own.uid),
     )
 
 
@@ -143,8 +154,11 @@ def explain_part(part: Part, target: str) -> Finding:
         return _find(Reason.SCALING_OFF, f"{leads}{_UNCOUNTED}")
     if part.leader.is_suspended:
         return _find(Reason.SUSPENDED, f"{leads} and is suspended: the replicas stay as they are")
-    how = ", and counts the demand of this group" if part.is_counted else " by its spec.replicas"
-    return _find(Reason.FOLLOWING, leads + how)
+    if not part.leader.counts:
+        return _find(Reason.FOLLOWING, f"{leads} by its spec.replicas")
+    if not part.is_counted:
+        return _find(Reason.LEADER_MISSING, f"{leads}{_TOO_MANY}")
+    return _find(Reason.FOLLOWING, f"{leads}, and counts the demand of this group")
 
 
 _LEADER_MISSING: Final = (
@@ -154,6 +168,9 @@ _LEADER_MISSING: Final = (
 _CONTENDS: Final = (
     ". Two resources cannot both decide one number: the scaling that this one asks for is left "
     "out, and all else goes on. Set its spec.scaling.mode to Follow, so that its demand counts"
+)
+_TOO_MANY: Final = (
+    ", and too many resources have the same workload: only the oldest are counted, without this one"
 )
 _UNCOUNTED: Final = (
     ", and the backlog of this group does not count; with spec.scaling.mode Follow it does"
