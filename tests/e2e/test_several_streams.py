@@ -181,7 +181,7 @@ def test_of_two_that_lead_the_older_does_and_all_else_of_the_younger_goes_on(
 
 
 def test_without_a_leader_the_replicas_stay_and_the_next_one_goes_on(
-    lead: Sharer, mailing: Sharer
+    lead: Sharer, mailing: Sharer, node: Node
 ) -> None:
     lead.share(auto())
     mailing.share(FOLLOW)
@@ -191,11 +191,11 @@ def test_without_a_leader_the_replicas_stay_and_the_next_one_goes_on(
     lead.resources.delete(lead.name, wait=True)
     missing = mailing.await_scaling(Reason.LEADER_MISSING)
     assert missing["status"] == "False"
-    assert mailing.resources.condition(mailing.name)["reason"] == Reason.LEADER_MISSING
+    mailing.resources.await_condition(mailing.name, reason=Reason.LEADER_MISSING)
     mailing.add(3 * PER_REPLICA)
     mailing.await_seen(3 * PER_REPLICA)
     assert mailing.replicas() == 2
-    mailing.change(scaling=auto(behavior={"scaleDown": {"stabilizationWindowSeconds": 1}}))
+    mailing.change(scaling=auto(mode="Auto"))
     mailing.await_replicas(3)
 
 
@@ -224,7 +224,7 @@ def test_a_redis_that_is_gone_of_one_group_ends_no_worker_and_the_other_group_st
     servers.servers[0].kill()
     unknown = lead.await_scaling(Reason.LAG_UNKNOWN)
     assert "the backlog of mailing is not known" in unknown["message"]
-    assert lead.resources.condition(lead.name)["status"] == "True", "that is the other's trouble"
+    assert unknown["status"] == "True", "the trouble is the other's"
     assert lead.replicas() == 2
     lead.add(3 * PER_REPLICA)
     lead.await_replicas(3)
