@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,7 +34,7 @@ class Marked(KubeApi):
         self.costs: dict[str, str] = {}
 
     async def merge(
-        self, address: Address, body: Mapping[str, Any], *, manager: str
+        self, address: Address, body: dict[str, Any], *, manager: str = ""
     ) -> dict[str, Any]:
         self.costs[address.name] = body["metadata"]["annotations"][DELETION_COST]
         return a_pod(address.name, version=2)
