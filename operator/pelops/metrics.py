@@ -135,6 +135,11 @@ SCALING_FACTS = {
         "Entries finished per second; NaN until measured.",
         ["namespace", "name"],
     ),
+    "demand": Gauge(
+        "pelops_scaling_demand",
+        "Number of workers that the group asks for, before rounding and limits; NaN when unknown.",
+        ["namespace", "name"],
+    ),
 }
 BACKLOG = Gauge(
     "pelops_backlog_entries",

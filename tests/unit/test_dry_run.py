@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -13,7 +15,10 @@ from pelops.controller.group.group_kind import GroupActions, GroupDeletion
 from pelops.controller.group.group_observer import GroupMemory, ObservedGroup
 from pelops.controller.group.group_status import compare, render_status
 from pelops.controller.recovery.findings import Findings
+from pelops.controller.recovery.scanner import ScanAdapters, Scanner
 from pelops.controller.runtime.kind import Difference, PreviousStatus
+from pelops.controller.runtime.leases import Members
+from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.recovery import (
@@ -24,6 +29,7 @@ from pelops.domain.recovery import (
     Trigger,
 )
 from pelops.domain.state import GroupState, ScanReport
+from pelops.kube.client import STREAM_CONSUMER_GROUP
 from pelops.kube.container_environment import WorkerAccess
 from pelops.policy.recovery.attempts import OwnerPlan, Settlement
 from pelops.policy.recovery.dry_run import DryRun, decide_dry_run, find_reason, read_dry_run
@@ -37,6 +43,7 @@ from tests.builders import (
     TEMPLATE,
     empty_redis,
     facts,
+    manifest,
     owner,
     resource,
     stream,
@@ -238,3 +245,25 @@ def test_a_conflict_comes_before_the_dry_run() -> None:
     problem = Finding(reason=Reason.CONFLICT, message="another one acts")
     found = conditions(dry_facts(redis_problem=problem))
     assert found["Ready"][:2] == ("False", "Conflict")
+
+
+class SecondInRank(Members):
+    """A replica that others write before, which remembers what it was ranked for."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def rank(self, key: str) -> int:
+        self.keys.append(key)
+        return 1
+
+
+def test_the_replica_that_writes_the_numbers_makes_the_dry_run() -> None:
+    members, cache = SecondInRank(), WorkloadCache()
+    seen = manifest(recovery={"dryRun": True}, target_ref=None, targetRef={"name": "workers"})
+    cache.put(STREAM_CONSUMER_GROUP, seen)
+    unused = dict.fromkeys(("observer", "evidence", "targets", "skew", "reporter", "make_due"))
+    parts = cast(ScanAdapters, SimpleNamespace(members=members, cache=cache, **unused))
+    name = (seen["metadata"]["namespace"], seen["metadata"]["name"])
+    asyncio.run(Scanner(parts, lambda: 0.0).scan(name, Trigger.SCAN))
+    assert members.keys == ["shop/apps/Deployment/workers"], "the key of passes and of scaling"

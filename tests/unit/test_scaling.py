@@ -316,6 +316,7 @@ def test_who_decides_is_true_and_what_is_wrong_is_not() -> None:
         Reason.IDLE,
         Reason.LIMITED,
         Reason.LAG_UNKNOWN,
+        Reason.FOLLOWING,
     }
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.group.group_status import compare, render_status
+from pelops.api.group.scaling import ScalingMode
+from pelops.controller.group.group_status import SHOWN, compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.controller.runtime.passes import render_refusal
 from pelops.domain.condition import Condition, Finding
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
+from pelops.policy.scaling.sharing import Claim, decide_part
 from pelops.policy.status.conditions import decide_conditions
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import Reason
@@ -278,3 +280,56 @@ def test_what_changed_in_scaling_is_as_urgent_as_it_deserves(
 ) -> None:
     before, after, difference = case
     assert compare(after, before) is difference
+
+
+def sharing(demands: dict[str, float | None] | None, *names: str) -> Facts:
+    """A resource that follows the first of these; all others follow it as well."""
+    own = Claim(name="order-processing", uid="uid-1", mode=ScalingMode.FOLLOW)
+    modes = [ScalingMode.AUTO, *(len(names) - 1) * [ScalingMode.FOLLOW]]
+    others = (Claim(name=n, uid=n, mode=m) for n, m in zip(names, modes, strict=True))
+    return facts(part=decide_part(own, others), demands=demands)
+
+
+def test_who_leads_and_what_each_group_asks_for_is_shown_to_all_that_share() -> None:
+    asked = {"order-processing": 1.254, "lead": 3.0, "aaa": None}
+    assert rendered(sharing(asked, "lead", "aaa"))["scaling"] == {
+        "leader": "lead",
+        "demand": "1.25",
+        "sharedWith": [
+            {"name": "lead", "mode": "Auto", "demand": "3"},
+            {"name": "aaa", "mode": "Follow"},
+        ],
+    }
+    assert "scaling" not in rendered(facts())
+
+
+def test_a_replica_that_does_not_decide_repeats_what_each_group_asked_for() -> None:
+    before = rendered(sharing({"order-processing": 1.0, "lead": 3.0}, "lead"))
+    previous = PreviousStatus(status=before, generation=3)
+    again = rendered(sharing(None, "lead", "new"), previous)["scaling"]
+    assert again["demand"] == "1"
+    assert again["sharedWith"] == [
+        {"name": "lead", "mode": "Auto", "demand": "3"},
+        {"name": "new", "mode": "Follow"},
+    ]
+
+
+def test_of_very_many_that_share_a_workload_some_are_shown() -> None:
+    names = [f"n{number:04}" for number in range(5_000)]
+    shown = rendered(sharing(dict.fromkeys(names, 1.0), *reversed(names)))["scaling"]["sharedWith"]
+    assert [one["name"] for one in shown] == [names[-1], *names[: SHOWN - 1]]
+
+
+SHARED: dict[str, tuple[Facts, Difference]] = {
+    "what the others ask for": (sharing({"lead": 4.0}, "lead"), Difference.NUMBERS),
+    "what it asks for": (sharing({"order-processing": 4.0}, "lead"), Difference.NUMBERS),
+    "another one leads": (sharing(None, "other"), Difference.FACTS),
+    "one more shares": (sharing(None, "lead", "more"), Difference.FACTS),
+    "nobody shares any more": (facts(), Difference.FACTS),
+}
+
+
+@pytest.mark.parametrize("case", SHARED.values(), ids=SHARED)
+def test_what_groups_ask_for_is_written_seldom(case: tuple[Facts, Difference]) -> None:
+    seen, difference = case
+    assert compare(rendered(seen), rendered(sharing({"lead": 3.0}, "lead"))) is difference

@@ -215,6 +215,40 @@ class RecoveryStatus(ApiModel):
     )
 
 
+class SharedGroupStatus(ApiModel):
+    """Another resource with the same workers."""
+
+    name: Text | None = Field(default=None, description="Name of the resource.")
+    mode: Text | None = Field(
+        default=None, description="Its spec.scaling.mode; absent when it has no scaling."
+    )
+    demand: Text | None = Field(
+        default=None,
+        description="Workers that its group asks for, before rounding and limits, such as 1.25;"
+        " absent when that is not known, or does not count.",
+    )
+
+
+class ScalingStatus(ApiModel):
+    """Who decides the number of workers, and what each group with the same workers asks for."""
+
+    leader: Text | None = Field(
+        default=None,
+        description="Name of the resource that decides; absent when none does.",
+    )
+    demand: Text | None = Field(
+        default=None,
+        description="Workers that this group asks for, before rounding and limits, such as 1.25;"
+        " absent when that is not known, or does not count.",
+    )
+    shared_with: Annotated[tuple[SharedGroupStatus, ...], Field(max_length=20)] | None = Field(
+        default=None,
+        description="The other resources with the same workers: the one that decides first, then"
+        " by name; at most 20.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
+    )
+
+
 class Summary(ApiModel):
     """Cells of `kubectl get` that no single field could fill."""
 
@@ -265,6 +299,11 @@ class StreamConsumerGroupStatus(ApiModel):
     redis: RedisStatus | None = Field(default=None, description="The server that answered.")
     recovery: RecoveryStatus | None = Field(
         default=None, description="What recovery did, and what it cannot do."
+    )
+    scaling: ScalingStatus | None = Field(
+        default=None,
+        description="How the workers are shared. Present while other resources have the same"
+        " workers.",
     )
     summary: Summary | None = Field(
         default=None, description="What kubectl get shows and no single field holds."

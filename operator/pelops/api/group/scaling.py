@@ -23,10 +23,18 @@ class ScalingMode(StrEnum):
 
     AUTO = "Auto"
     MANUAL = "Manual"
+    FOLLOW = "Follow"
     OFF = "Off"
 
 
 DEFAULT_SCALING_MODE: Final = ScalingMode.AUTO
+
+
+class Combine(StrEnum):
+    """How the demands of the groups that share one workload become one number."""
+
+    SUM = "Sum"
+    MAX = "Max"
 
 
 class PolicyType(StrEnum):
@@ -134,8 +142,16 @@ class ScalingSpec(ApiModel):
         default=DEFAULT_SCALING_MODE,
         description="Who decides the number of workers. Auto: the operator, from the backlog."
         " Manual: spec.replicas, which kubectl scale, a HorizontalPodAutoscaler or KEDA may set"
-        ' through the scale subresource. "Off": nobody here; the workload keeps its own number'
-        " (write it with quotes, since YAML reads a bare Off as false).",
+        " through the scale subresource. Follow: another resource with the same workload, which"
+        ' is in mode Auto and counts the demand of this group as well. "Off": nobody here; the'
+        " workload keeps its own number (write it with quotes, since YAML reads a bare Off as"
+        " false).",
+    )
+    combine: Combine = Field(
+        default=Combine.SUM,
+        description="How the demands of all groups on this workload become one number, in mode"
+        " Auto. Sum: workers share their time between the streams. Max: each worker serves every"
+        " stream at its full rate, so that the greatest demand is enough for all.",
     )
     min_replicas: Replicas = Field(
         default=0,

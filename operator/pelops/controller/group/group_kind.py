@@ -49,6 +49,7 @@ from pelops.controller.runtime.kind import (
 from pelops.controller.runtime.namespaces import NamespaceLevels
 from pelops.controller.scaling.loop import Scaling, ScalingParts
 from pelops.controller.workload.pods import PodChange
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.ledger import CreationReason, GroupCreation
@@ -296,6 +297,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         self._settings = settings
         self._notices = notices
         cache = self._cache = WorkloadCache(clock, services.cache)
+        self._shared = SharedWorkloads(cache)
         targets = Targets(api, cache, clock)
         observer = GroupObserver(cache, services.connections, targets, cluster=cluster)
         reporter = Reporter(api, self.api, identity=settings.identity)
@@ -305,7 +307,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         self._deletion = GroupDeletion(observer)
         self._actions = GroupActions(
             self.finalizer,
-            WorkloadActions(api, cache, targets),
+            WorkloadActions(api, cache, targets, observer),
             UpkeepActions(api, cache, identity=settings.identity),
             BudgetActions(api, cache),
         )
@@ -349,7 +351,13 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        changes: dict[str, Any] = {"scaling": scaling, "audits": self._notices(one.name)}
+        part = observed.facts.part
+        is_known = part is not None and part.is_shared and one.rank == 0
+        changes: dict[str, Any] = {
+            "scaling": scaling,
+            "audits": self._notices(one.name),
+            "demands": self._scaling.demands(one.name) if is_known else None,
+        }
         if observed.facts.is_dry and observed.facts.recovers:
             status = one.resource.status
             reported = read_dry_run(status.recovery if status else None)
@@ -437,8 +445,8 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     # --- what runs beside the passes
 
     def rank_key(self, metadata: ObjectMeta) -> str:
-        """Without the kind: scans and scaling rank for the same key."""
-        return metadata.key
+        """The workers, as for scaling: who decides about them knows what each group asks for."""
+        return self._shared.key((metadata.namespace, metadata.name))
 
     def heed(self, kind: Kind, names: set[Name]) -> None:
         if kind == STREAM_AUDIT:

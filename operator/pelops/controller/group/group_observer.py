@@ -22,6 +22,7 @@ from pelops.api.redis import RedisSpec
 from pelops.controller.runtime.cache import Name, Recent
 from pelops.controller.runtime.connections import Connections, explain_unreachable
 from pelops.controller.runtime.kind import Memory
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.condition import Finding
@@ -37,11 +38,9 @@ from pelops.kube.pod_security import PodSecurity
 from pelops.policy.group.losses import Holders, find_vanished
 from pelops.policy.group.position import LastSeen, decide_went_back
 from pelops.policy.group.provisioning import (
-    Claim,
     StreamUser,
     decide_conflict,
     decide_letters_in_use,
-    decide_target_owner,
     needs_offer_stream,
     needs_retry_stream,
 )
@@ -159,16 +158,19 @@ class GroupObserver:
         self._targets = targets
         self._cluster = cluster  # identity of this Kubernetes cluster; empty when unknown
         self._former = FormerRetryStreams(time.monotonic)
+        self._shared = SharedWorkloads(cache)
 
     async def observe(self, resource: StreamConsumerGroup) -> ObservedGroup:
         """Everything that is known now. Raises KubernetesUnavailable."""
         owner = self.owner_of(resource)
         (redis,) = await self.observe_redis([resource], with_consumers=True)
         workload, problem = await self.observe_workload(resource)
+        part = self._shared.part((owner.namespace, owner.name))
         facts = Facts(
             resource=resource,
             workload=workload,
-            scaling=decide_fixed(resource.spec, workload)
+            part=part,
+            scaling=decide_fixed(resource.spec, workload, part)
             or keep_hands_off(resource.spec, redis_problem=redis.problem, workload_problem=problem),
             keys=redis.keys,
             stream=redis.stream,
@@ -300,27 +302,7 @@ class GroupObserver:
         workload, problem = await self._targets.observe(resource)
         if problem is None and resource.spec.template is not None:
             problem = find_name_taken(resource, workload)
-        return workload, problem or self._target_conflict(resource, workload)
-
-    def _target_conflict(
-        self, resource: StreamConsumerGroup, workload: WorkloadObservation
-    ) -> Finding | None:
-        names = self._cache.resources_of(workload.target)
-        claims = [self._claim(name) for name in names if name in self._cache.resources]
-        own = [claim for claim in claims if claim.uid == resource.metadata.uid]
-        # A resource that was deleted meanwhile claims nothing.
-        return decide_target_owner(own[0], claims, target=str(workload.target)) if own else None
-
-    def _claim(self, name: Name) -> Claim:
-        manifest = self._cache.resources[name]
-        metadata = manifest["metadata"]
-        return Claim(
-            is_guest=not manifest["spec"].get("template"),
-            created=metadata["creationTimestamp"],
-            uid=metadata["uid"],
-            namespace=name[0],
-            name=name[1],
-        )
+        return workload, problem
 
 
 def names_stream(manifest: Manifest, resource: StreamConsumerGroup, stream: str) -> bool:

@@ -25,6 +25,7 @@ from pelops.domain.stream_observation import (
 )
 from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
 from pelops.policy.recovery.dry_run import DryRun
+from pelops.policy.scaling.sharing import show_demand
 from pelops.policy.status.facts import Facts, printable
 from pelops.policy.status.reasons import ConditionType
 
@@ -91,6 +92,7 @@ def render_status(
         "retryStream": _render_retry(facts),
         "deadLetter": _render_dead_letter(facts),
         "recovery": _render_recovery(facts),
+        "scaling": _render_sharing(facts, previous.status.get("scaling") or {}),
         "redis": _present({"topology": facts.topology, "version": facts.server_version}),
         "summary": _render_summary(facts),
     }
@@ -210,6 +212,41 @@ def _render_dry_run(found: DryRun | None) -> Status | None:
     )
 
 
+SHOWN: Final = 20  # resources with the same workers
+
+
+def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
+    """Who decides, and what each group asks for; None when nobody else has these workers.
+
+    A replica that does not know what they ask for repeats what was reported.
+    """
+    part, own = facts.part, facts.resource.metadata.name
+    if part is None or not part.is_shared:
+        return None
+    asked: dict[str, str | None] = {}
+    if part.leader is None or not part.leader.counts:
+        pass  # nobody asks for anything
+    elif facts.demands is None:
+        each = (before, *(before.get("sharedWith") or ()))
+        asked = {one.get("name", own): one.get("demand") for one in each}
+    else:
+        known = facts.demands.items()
+        asked = {name: None if one is None else show_demand(one) for name, one in known}
+    leader = part.leader
+    leads = "" if leader is None else leader.uid
+    others = sorted(part.others, key=lambda one: (one.uid != leads, one.name))[:SHOWN]
+    return _present(
+        {
+            "leader": None if leader is None else leader.name,
+            "demand": asked.get(own),
+            "sharedWith": [
+                _present({"name": one.name, "mode": one.mode, "demand": asked.get(one.name)})
+                for one in others
+            ],
+        }
+    )
+
+
 def _render_summary(facts: Facts) -> Status:
     workload = facts.workload
     return _present(
@@ -265,8 +302,16 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
     if dry_run:
         alike = [{**row, "entries": 0} for row in dry_run.get("outcomes") or ()]
         rest["recovery"]["dryRun"] = {**dry_run, "stuck": 0, "outcomes": alike}
+    if isinstance(rest.get("scaling"), dict):
+        rest["scaling"] = _without_demands(rest["scaling"])
     rest["conditions"] = _without_scaling_message(rest.get("conditions") or ())
     return rest
+
+
+def _without_demands(scaling: Mapping[str, Any]) -> Status:
+    shared = scaling.get("sharedWith") or ()
+    names = [(one.get("name"), one.get("mode")) for one in shared]
+    return {"leader": scaling.get("leader"), "sharedWith": names}
 
 
 def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:

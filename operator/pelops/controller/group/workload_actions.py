@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from pelops.controller.group.group_observer import GroupMemory, GroupPart, ObservedGroup
+from pelops.controller.group.group_observer import (
+    GroupMemory,
+    GroupObserver,
+    GroupPart,
+    ObservedGroup,
+)
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.kind import PlannedAction
 from pelops.controller.scaling.scale_writes import Fleet, Victims
@@ -35,11 +40,13 @@ REFUSED_S: Final = 600.0  # how long a refusal is accepted; workers run without 
 class WorkloadActions:
     """Finds the next action for the workers of a group that is ready."""
 
-    def __init__(self, api: KubeApi, cache: WorkloadCache, targets: Targets) -> None:
+    def __init__(
+        self, api: KubeApi, cache: WorkloadCache, targets: Targets, observer: GroupObserver
+    ) -> None:
         self._api = api
         self._cache = cache
         self._targets = targets
-        self._victims = Victims(api, cache)
+        self._victims = Victims(api, cache, observer)
 
     def next_action(self, observed: ObservedGroup, memory: GroupMemory) -> PlannedAction | None:
         """The first thing that is not as it should be, or None. Raises InvalidSpec."""

@@ -44,6 +44,7 @@ from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
 from pelops.controller.runtime.kind import place_of
 from pelops.controller.runtime.leases import Members
 from pelops.controller.runtime.queue import KeyedQueue, is_wanted
+from pelops.controller.workload.sharing import SharedWorkloads
 from pelops.controller.workload.targets import Targets
 from pelops.controller.workload.workload_cache import WorkloadCache
 from pelops.domain.entry_id import EntryId
@@ -353,6 +354,7 @@ class Scanner:
         self._judging = Judging(parts.evidence, parts.targets, parts.cache, skew=parts.skew)
         self._closing = Closing(parts.reporter)
         self._pacing = Pacing()
+        self._shared = SharedWorkloads(parts.cache)
         self.dry_runs = DryRuns(parts.reporter, parts.make_due)
 
     async def scan(
@@ -435,9 +437,9 @@ class Scanner:
     ) -> tuple[str, timedelta]:
         recovery = resource.spec.recovery
         interval = timedelta(seconds=recovery.scan_interval_seconds)
-        rank = self._parts.members.rank(resource.metadata.key)
         if recovery.dry_run:
-            return await self._scan_dry(resource, findings, interval, rank=rank)
+            return await self._scan_dry(resource, findings, interval)
+        rank = self._parts.members.rank(resource.metadata.key)
         server, keys = await self._parts.observer.connect(resource)
         has_former_retry = await self._parts.observer.has_former_retry(resource, server, keys)
         observation = await open_scan(
@@ -468,19 +470,14 @@ class Scanner:
         return DONE, self._pacing.after(scan.name, left, usual, rank=rank)
 
     async def _scan_dry(
-        self,
-        resource: StreamConsumerGroup,
-        findings: Findings,
-        interval: timedelta,
-        *,
-        rank: int,
+        self, resource: StreamConsumerGroup, findings: Findings, interval: timedelta
     ) -> tuple[str, timedelta]:
-        """A scan through a server that writes nothing. Only the replica that ranks first makes it,
-        since nothing in Redis says that another one has.
+        """A scan through a server that writes nothing. Only the replica that writes the numbers of
+        the status makes it, since nothing in Redis says that another one has.
         """
         name, observer = _name(resource), self._parts.observer
         wait = interval * random.uniform(0.9, 1.1)
-        if rank > 0:
+        if self._parts.members.rank(self._shared.key(name)) > 0:
             self.dry_runs.forget(name)
             return "not-due", wait
         (redis,) = await observer.observe_redis([resource])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,6 +16,7 @@ from pelops.domain.workload import WorkloadObservation
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.recovery.dry_run import DryRun
 from pelops.policy.scaling.decision import ScalingDecision
+from pelops.policy.scaling.sharing import Part
 from pelops.policy.status.reasons import Reason
 
 _NAMES_REPORTED: Final = 5
@@ -27,6 +29,9 @@ class Facts:
 
     resource: StreamConsumerGroup
     workload: WorkloadObservation
+    part: Part | None = None  # in scaling the workers; None: there are none
+    # What each group with these workers asks for, by resource; None: another replica knows it.
+    demands: Mapping[str, float | None] | None = None
     # None: another replica of the operator decides, and what the status reports it stays.
     scaling: ScalingDecision | None = None
     keys: GroupKeys | None = None

@@ -102,6 +102,10 @@ class Reason(StrEnum):
 
     # spec.replicas says the number.
     MANUAL = "Manual"
+    # Another resource with the same workload decides, and counts the demand of this group.
+    FOLLOWING = "Following"
+    # scaling.mode is Follow, and no other resource decides for the workload: the replicas stay.
+    LEADER_MISSING = "LeaderMissing"
     # Nobody here decides it: the workload keeps its own.
     SCALING_OFF = "ScalingOff"
     # A HorizontalPodAutoscaler has the same target, and is left to it.
@@ -140,7 +144,7 @@ class Reason(StrEnum):
 
     # A field of the resource, or of its Secret, cannot be used.
     INVALID_SPEC = "InvalidSpec"
-    # An older resource acts on the same group or the same target.
+    # An older resource acts on the same group, or decides for the same workload.
     CONFLICT = "Conflict"
     # A StreamAudit names a StreamConsumerGroup that does not exist, or a dry run a group in Redis.
     GROUP_MISSING = "GroupMissing"
