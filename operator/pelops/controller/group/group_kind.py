@@ -341,9 +341,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        part = observed.facts.part
-        is_known = part is not None and part.is_shared and one.rank == 0
-        demands = self._scaling.demands(one.name) if is_known else None
+        part, demands = observed.facts.part, None
+        if part is not None and part.is_shared and part.leader is not None and one.rank == 0:
+            demands = self._scaling.demands((one.name[0], part.leader.name))
         audits = self._notices(one.name)
         facts = replace(observed.facts, scaling=scaling, audits=audits, demands=demands)
         observed = replace(observed, facts=facts)
