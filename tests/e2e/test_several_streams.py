@@ -123,8 +123,8 @@ def test_one_xreadgroup_reads_all_streams_and_a_pods_death_frees_what_it_held_of
         one.await_moved(lost[one.name])
         assert one.owners() == dict.fromkeys(kept[one.name], alive.consumer)
         assert one.recorded(LedgerKind.REQUEUED) == lost[one.name]
-        assert one.measured(operator, "pelops_requeued_total", trigger="pod-death") == 2
         one.await_reported(requeued=2)
+        assert one.measured(operator, "pelops_requeued_total", trigger="pod-death") == 2
 
 
 def _await_leader(one: Sharer, name: str) -> None:

@@ -351,12 +351,13 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
         scaling = observed.facts.scaling
         if scaling is None and one.rank == 0:
             scaling = self._scaling.decision(one.name)
-        part = observed.facts.part
-        is_known = part is not None and part.is_shared and one.rank == 0
+        part, demands = observed.facts.part, None
+        if part is not None and part.is_shared and part.leader is not None and one.rank == 0:
+            demands = self._scaling.demands((one.name[0], part.leader.name))
         changes: dict[str, Any] = {
             "scaling": scaling,
             "audits": self._notices(one.name),
-            "demands": self._scaling.demands(one.name) if is_known else None,
+            "demands": demands,
         }
         if observed.facts.is_dry and observed.facts.recovers:
             status = one.resource.status

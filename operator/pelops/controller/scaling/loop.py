@@ -217,7 +217,7 @@ class Scaling:
         return self._scaler.decision(name)
 
     def demands(self, name: Name) -> Mapping[str, float | None] | None:
-        """What each group with the same workers asks for, by resource; None for one: not known.
+        """What each group asks for whose workers this resource scales; None for one: not known.
 
         None: this replica does not decide for them.
         """

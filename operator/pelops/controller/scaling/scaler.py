@@ -219,14 +219,12 @@ class Scaler:
         return self._next(scaled, redis, sharing)
 
     def demands(self, name: Name) -> Mapping[str, float | None] | None:
-        """What each group of the workload asks for, by resource; None per group: not known.
+        """What each group of the workload that this resource leads asks for, by resource; None for
+        one: not known.
 
         None: this replica does not decide for the workload.
         """
-        scaled = self._resources.get(name)
-        leader = scaled
-        if scaled is not None and scaled.part.role is Role.FOLLOWS:
-            leader = self._resources.leader_of(scaled)
+        leader = self._resources.get(name)
         if leader is None or leader.decision is None:
             return None
         sharing = self._resources.sharing(leader, now=self._clock())
