@@ -46,7 +46,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     (
         "scaling needs workers",
         {"targetRef": None, "scaling": {}},
-        {"targetRef": None, "scaling": {"mode": "Off"}},
+        {"targetRef": None, "scaling": {"mode": "Disabled"}},
         "spec.scaling",
     ),
     (
@@ -112,12 +112,6 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.recovery.minIdleSeconds",
     ),
     (
-        "requeueTo belongs to",
-        {"recovery": {"strategy": "Release", "requeueTo": "RetryStream"}},
-        {"recovery": {"strategy": "Requeue", "requeueTo": "RetryStream"}},
-        "spec.recovery.requeueTo",
-    ),
-    (
         "initialSeconds must not",
         {"recovery": {"backoff": {"initialSeconds": 2, "maxSeconds": 1}}},
         {"recovery": {"backoff": {"initialSeconds": 1, "maxSeconds": 1}}},
@@ -158,6 +152,10 @@ BOUNDS = [
     ({"replicas": -1}, "spec.replicas"),
     ({"scaling": {"maxReplicas": 0}}, "spec.scaling.maxReplicas"),
     ({"scaling": {"mode": False}}, "spec.scaling.mode"),
+    ({"scaling": {"mode": "Off"}}, "spec.scaling.mode"),
+    ({"recovery": {"strategy": "Off"}}, "spec.recovery.strategy"),
+    ({"recovery": {"strategy": False}}, "spec.recovery.strategy"),
+    ({"recovery": {"requeueTo": "RetryStream"}}, "spec.recovery.requeueTo"),
     ({"scaling": {"backlogPerReplica": 0}}, "spec.scaling.backlogPerReplica"),
     ({"scaling": {"behavior": {"scaleUp": {"policies": []}}}}, "behavior.scaleUp.policies"),
     ({"recovery": {"fieldPrefix": ""}}, "spec.recovery.fieldPrefix"),

@@ -46,7 +46,7 @@ def group(
     restricted = "pod-security.kubernetes.io/enforce=restricted"
     resources.plane.kubectl("label", "namespace", resources.namespace, restricted)
     group = Group(resources, redis_86, stream)
-    group.apply(template=None, replicas=None, recovery={"strategy": "Off"})
+    group.apply(template=None, replicas=None, recovery={"strategy": "Disabled"})
     group.resources.await_condition(group.name, reason="Ready")
     return group
 

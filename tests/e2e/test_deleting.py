@@ -74,7 +74,7 @@ def test_a_destroyed_group_leaves_its_stream_and_its_dead_letters(
     keys = derive_keys(stream, NAME)
     redis_86.cli("XADD", stream, "5-0", "sku", "A")
     redis_86.cli("XGROUP", "CREATE", stream, "neighbour", "0")
-    recovery = {"requeueTo": "RetryStream"}
+    recovery = {"strategy": "RetryStream"}
     spec = a_spec(redis_86.url, stream, deletionPolicy="Delete", recovery=recovery)
     resources.apply(NAME, spec)
     resources.await_condition(NAME, reason="Ready")
@@ -161,7 +161,7 @@ def test_a_deleted_namespace_goes_with_all_that_is_declared_in_it(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(secret("redis", url=redis_86.url))
-    recovery = {"requeueTo": "RetryStream"}  # there are two groups
+    recovery = {"strategy": "RetryStream"}  # there are two groups
     redis = {"secretRef": {"name": "redis"}}
     spec = a_spec("", stream, redis=redis, replicas=1, recovery=recovery)
     resources.apply("retained", spec)

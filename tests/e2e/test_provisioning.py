@@ -88,7 +88,7 @@ def test_two_groups_on_one_stream_stand_side_by_side(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     for group in ("billing", "shipping"):
-        alone = {"requeueTo": "RetryStream"}
+        alone = {"strategy": "RetryStream"}
         resources.apply(group, a_spec(redis_86.url, stream, recovery=alone))
     for group in ("billing", "shipping"):
         resources.await_condition(group, reason="Ready")

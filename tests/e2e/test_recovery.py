@@ -138,7 +138,7 @@ def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(grou
 
 
 @pytest.mark.parametrize(
-    "still", [{"suspend": True}, {"recovery": {"strategy": "Off"}}], ids=["suspended", "off"]
+    "still", [{"suspend": True}, {"recovery": {"strategy": "Disabled"}}], ids=["suspended", "off"]
 )
 def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
     group: Group, still: Object

@@ -55,7 +55,7 @@ def test_through_the_retry_stream_entries_move_again_and_other_groups_see_nothin
     group: Group,
 ) -> None:
     _add_other_group(group)
-    retry = {**BY_DEATH_ALONE, "requeueTo": "RetryStream"}
+    retry = {**BY_DEATH_ALONE, "strategy": "RetryStream"}
     first, second = group.declare(2, recovery=retry)
     lost = group.give(first.consumer, 3)
     assert [one for one, _ in _read_as_other(group)] == lost

@@ -111,7 +111,7 @@ async def test_many_locks_at_once_ask_for_few_scans_and_the_last_is_not_lost(
 @pytest.mark.parametrize(
     "changed",
     [
-        {"strategy": "Off"},
+        {"strategy": "Disabled"},
         {"suspend": True},
         {"recovery": {"strategy": "Requeue", "locks": {}}},
         {"recovery": {"strategy": "Requeue"}},

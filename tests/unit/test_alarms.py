@@ -25,7 +25,7 @@ EVERYTHING = GroupState(
     loss=LOSS, back=BACK, dropped=DROPPED, report=replace(REPORT, is_not_taken=True)
 )
 RELEASE = resource(recovery={"strategy": "Release"})
-OFF = resource(recovery={"strategy": "Off"})
+OFF = resource(recovery={"strategy": "Disabled"})
 
 
 def vanished(cause: LossCause, observed: datetime | None = NOW) -> Loss:

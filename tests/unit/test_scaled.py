@@ -81,13 +81,13 @@ def test_a_replica_that_decides_no_more_forgets_and_begins_anew_when_it_does_aga
     "spec",
     [
         {"scaling": {"mode": "Manual"}},
-        {"scaling": {"mode": "Off"}},
+        {"scaling": {"mode": "Disabled"}},
         {},
         {"suspend": True, **AUTO},
         {"metadata": {"deletionTimestamp": "2026-05-04T03:02:01Z"}, **AUTO},
         {"stream": 7, **AUTO},
     ],
-    ids=["Manual", "Off", "no scaling", "suspended", "being deleted", "not readable"],
+    ids=["Manual", "Disabled", "no scaling", "suspended", "being deleted", "not readable"],
 )
 def test_what_is_not_to_be_scaled_is_forgotten(scene: Scene, spec: dict[str, Any]) -> None:
     scene.declare(**AUTO)

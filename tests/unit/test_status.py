@@ -110,7 +110,7 @@ def test_what_recovery_cannot_do_is_reported_as_long_as_it_is_asked_for() -> Non
     asked = rendered(remembering(report=report))["recovery"]
     assert (asked["waiting"], asked["unmovable"]) == (4, 2)
     assert asked["unmatchedConsumers"] == ["w-1", "w-2"]
-    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Off"}))
+    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Disabled"}))
     assert not {"waiting", "unmovable", "unmatchedConsumers"} & rendered(off)["recovery"].keys()
 
 

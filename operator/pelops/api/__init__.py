@@ -35,7 +35,6 @@ from pelops.api.group.recovery import (
     LocksSpec,
     RecoverySpec,
     RecoveryStrategy,
-    RequeueTo,
     RetentionSpec,
 )
 from pelops.api.group.scaling import (
@@ -93,7 +92,6 @@ __all__ = [
     "RecoveryStrategy",
     "RedisSpec",
     "RedisStatus",
-    "RequeueTo",
     "RetentionSpec",
     "S3Spec",
     "ScaleDownRules",

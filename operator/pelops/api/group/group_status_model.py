@@ -212,7 +212,7 @@ class StreamConsumerGroupStatus(ApiModel):
     stream: StreamStatus | None = Field(default=None, description="The stream.")
     retry_stream: RetryStreamStatus | None = Field(
         default=None,
-        description="The retry stream. Present while spec.recovery.requeueTo is RetryStream, and"
+        description="The retry stream. Present while spec.recovery.strategy is RetryStream, and"
         " after that while the key exists.",
     )
     dead_letter: DeadLetterStatus | None = Field(default=None, description="The dead letters.")

@@ -24,21 +24,18 @@ MOST_ENTRY_BYTES: Final = 512 * 1024 * 1024  # the longest value that Redis take
 
 
 class RecoveryStrategy(StrEnum):
-    """How a stuck entry gets moving again."""
+    """What a scan does with stuck entries.
+
+    "Disabled", since YAML 1.1 reads a bare `Off` as false.
+    """
 
     REQUEUE = "Requeue"
+    RETRY_STREAM = "RetryStream"
     RELEASE = "Release"
-    OFF = "Off"
+    DISABLED = "Disabled"
 
 
 DEFAULT_RECOVERY_STRATEGY: Final = RecoveryStrategy.REQUEUE
-
-
-class RequeueTo(StrEnum):
-    """Where the copy of a stuck entry goes."""
-
-    STREAM = "Stream"
-    RETRY_STREAM = "RetryStream"
 
 
 class BackoffSpec(ApiModel):
@@ -113,28 +110,17 @@ class RecoverySpec(ApiModel):
                 message="minIdleSeconds must not be greater than processingTimeoutSeconds",
                 field_path=".minIdleSeconds",
             ),
-            Rule(
-                rule="self.strategy != 'Release' || self.requeueTo == 'Stream'",
-                message="requeueTo belongs to strategy Requeue: Release leaves entries where they"
-                " are, with their IDs",
-                field_path=".requeueTo",
-                reason=RuleReason.FORBIDDEN,
-            ),
         )
     )
 
     strategy: RecoveryStrategy = Field(
         default=DEFAULT_RECOVERY_STRATEGY,
-        description="Requeue: a stuck entry is copied to the end and acknowledged in one step,"
-        " which suits every worker. Release: it keeps its ID and its place and is handed to workers"
-        ' that claim, such as those of the Pelops SDK. "Off": stuck entries are only counted (write'
-        " it with quotes, since YAML reads a bare Off as false).",
-    )
-    requeue_to: RequeueTo = Field(
-        default=RequeueTo.STREAM,
-        description="Where Requeue puts the copy. Stream: to the end of the stream, where other"
-        " groups would see it too, so it is refused when there are several groups. RetryStream: to"
-        " a stream of this group alone, which the workers read as well.",
+        description="What a scan does with a stuck entry. Requeue copies it to the end of the"
+        " stream and acknowledges it in one step, which suits every worker; if the stream has other"
+        " groups, nothing is copied, because they would receive the copy too. RetryStream copies it"
+        " to a stream of this group alone, which the workers must read as well. Release leaves it"
+        " in place under its ID and offers it to workers that claim, such as those of the SDK."
+        " Disabled does not scan: stuck entries stay pending.",
     )
     processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,
@@ -192,6 +178,16 @@ class RecoverySpec(ApiModel):
         " entry where it is; without one the entry is free after minIdleSeconds, even of a live"
         " worker.",
     )
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether the group is scanned for stuck entries at all."""
+        return self.strategy is not RecoveryStrategy.DISABLED
+
+    @property
+    def copies_entries(self) -> bool:
+        """Whether a stuck entry is copied, to the stream or to the retry stream."""
+        return self.strategy in {RecoveryStrategy.REQUEUE, RecoveryStrategy.RETRY_STREAM}
 
     @property
     def lock_free_seconds(self) -> int:

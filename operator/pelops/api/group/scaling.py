@@ -19,11 +19,14 @@ from pelops.api.schema.base import (
 
 
 class ScalingMode(StrEnum):
-    """Who decides the number of workers."""
+    """Who decides the number of workers.
+
+    "Disabled", since YAML 1.1 reads a bare `Off` as false.
+    """
 
     AUTO = "Auto"
     MANUAL = "Manual"
-    OFF = "Off"
+    DISABLED = "Disabled"
 
 
 DEFAULT_SCALING_MODE: Final = ScalingMode.AUTO
@@ -134,8 +137,8 @@ class ScalingSpec(ApiModel):
         default=DEFAULT_SCALING_MODE,
         description="Who decides the number of workers. Auto: the operator, from the backlog."
         " Manual: spec.replicas, which kubectl scale, a HorizontalPodAutoscaler or KEDA may set"
-        ' through the scale subresource. "Off": nobody here; the workload keeps its own number'
-        " (write it with quotes, since YAML reads a bare Off as false).",
+        " through the scale subresource. Disabled: the operator does not change the replicas of the"
+        " workload.",
     )
     min_replicas: Replicas = Field(
         default=0,

@@ -149,7 +149,7 @@ _SPEC_RULES = cel(
     ),
     Rule(
         rule="has(self.targetRef) || has(self.template) || !has(self.scaling)"
-        " || self.scaling.mode == 'Off'",
+        " || self.scaling.mode == 'Disabled'",
         message="scaling needs workers: name them in targetRef or template. Without either, as for"
         " a group that a Spark job drives, there is nothing to scale",
         field_path=".scaling",

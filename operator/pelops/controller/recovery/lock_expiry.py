@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.gate import Gate, Limits, Place
@@ -52,7 +51,7 @@ def wants_notifications(resource: StreamConsumerGroup) -> bool:
     """Whether this resource asks for notifications and has a use for them."""
     spec = resource.spec
     locks = spec.recovery.locks
-    is_recovering = spec.recovery.strategy != RecoveryStrategy.OFF and not spec.suspend
+    is_recovering = spec.recovery.is_enabled and not spec.suspend
     return locks is not None and locks.keyspace_notifications and is_recovering
 
 

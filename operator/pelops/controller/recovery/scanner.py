@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.group.group_observer import GroupObserver
@@ -411,8 +411,8 @@ class Scanner:
         except InvalidSpec:
             return None
         spec = resource.spec
-        is_off = spec.suspend or spec.recovery.strategy is RecoveryStrategy.OFF
-        return None if is_off or resource.metadata.is_being_deleted else resource
+        is_idle = spec.suspend or not spec.recovery.is_enabled
+        return None if is_idle or resource.metadata.is_being_deleted else resource
 
     async def _scan(
         self, resource: StreamConsumerGroup, findings: Findings
@@ -484,8 +484,7 @@ class Scanner:
         has_former_retry = scan.observation.retry is not None and not with_retry
         if has_former_retry and stream.name == keys.retry:
             # Whatever the strategy is by now, what is stuck there can only be copied.
-            copied = {"strategy": RecoveryStrategy.REQUEUE, "requeue_to": RequeueTo.STREAM}
-            recovery = recovery.model_copy(update=copied)
+            recovery = recovery.model_copy(update={"strategy": RecoveryStrategy.REQUEUE})
         act = ScanContext(
             keys=keys,
             source=stream.name,
