@@ -111,12 +111,12 @@ def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
         group.name, "UnmatchedConsumers", reason="UnmatchedConsumers"
     )
     assert "laptop" in named["message"] and pod.name not in named["message"]
-    assert "minIdleSeconds" in named["message"]
+    assert "unmatchedConsumerTimeoutSeconds" in named["message"]
     assert group.resources.condition(group.name)["status"] == "True"
     group.await_scans()
     assert group.owners() == {kept[0]: pod.consumer, stuck[0]: "laptop"}
 
-    group.apply(replicas=1, recovery={**limit, "minIdleSeconds": 1})
+    group.apply(replicas=1, recovery={**limit, "unmatchedConsumerTimeoutSeconds": 1})
     group.await_moved(stuck)
     assert group.owners() == {kept[0]: pod.consumer}
     group.until(

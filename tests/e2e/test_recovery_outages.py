@@ -103,7 +103,8 @@ def _process_of(fleet: Operators, identity: str) -> Process:
 def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_are_recovered(
     plane: ControlPlane, group: Group
 ) -> None:
-    recovery = {**BY_DEATH_ALONE, "scanIntervalSeconds": 1, "minIdleSeconds": 2}
+    timeout = {"scanIntervalSeconds": 1, "unmatchedConsumerTimeoutSeconds": 2}
+    recovery = {**BY_DEATH_ALONE, **timeout}
     (pod,) = group.declare(1, recovery=recovery)
     lost = group.give(pod.consumer, 2)
     group.await_idle(lost, LONG_BEFORE_MS)

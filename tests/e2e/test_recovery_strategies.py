@@ -160,7 +160,7 @@ def _claim_what_is_offered(group: Group, worker: Pod) -> list[str]:
 def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
     group: Group,
 ) -> None:
-    recovery = {"minIdleSeconds": 1, "processingTimeoutSeconds": 3600, "locks": {}}
+    recovery = {"processingTimeoutSeconds": 3600, "locks": {"graceSeconds": 1}}
     (pod,) = group.declare(1, recovery=recovery)
     locked, free = group.add(2)
     key = f"lock:{{{group.stream}}}:{locked}"
@@ -178,7 +178,7 @@ def test_a_lock_keeps_its_entry_and_an_absent_one_frees_it_though_the_pod_lives(
 def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_scan(
     group: Group,
 ) -> None:
-    recovery = {"scanIntervalSeconds": 3600, "minIdleSeconds": 1, "locks": {}}
+    recovery = {"scanIntervalSeconds": 3600, "locks": {"graceSeconds": 1}}
     (pod,) = group.declare(1, recovery={"scanIntervalSeconds": 3600})
     locked = group.give(pod.consumer, 1)
     group.redis.set(f"lock:{{{group.stream}}}:{locked[0]}", pod.consumer, px=12_000)

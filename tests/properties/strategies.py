@@ -175,7 +175,7 @@ RECOVERIES: list[dict[str, Any]] = [
     {"strategy": "Disabled"},
     {"strategy": "Requeue"},
     {"strategy": "RetryStream"},
-    {"strategy": "Release", "minIdleSeconds": 5},
+    {"strategy": "Release", "unmatchedConsumerTimeoutSeconds": 5},
     # The last template breaks a rule that only the API server checks.
     *({"locks": {"keyTemplate": template}} for template in ("lock:{$tag}:$id", "l:$id", "l:id")),
 ]

@@ -156,7 +156,10 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         "pending entries: w-1, w-2. Their entries are recovered only 300 s after",
     ),
     "consumers are no pods and said not to be": (
-        remembering(GroupState(report=REPORT), resource=resource(recovery={"minIdleSeconds": 12})),
+        remembering(
+            GroupState(report=REPORT),
+            resource=resource(recovery={"unmatchedConsumerTimeoutSeconds": 12}),
+        ),
         "UnmatchedConsumers",
         "only 12 s after",
     ),

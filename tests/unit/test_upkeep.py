@@ -68,7 +68,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         "copied to the end of the stream",
     ),
     "a missing lock frees an entry": (
-        asking({"locks": {}, "minIdleSeconds": 7}),
+        asking({"locks": {"graceSeconds": 7}}),
         "True",
         "Sweeping",
         "or 7 s without their lock",

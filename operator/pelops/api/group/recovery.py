@@ -18,7 +18,7 @@ from pelops.api.schema.base import (
     cel,
 )
 
-DEFAULT_LOCK_FREE_SECONDS: Final = 30
+DEFAULT_GRACE_SECONDS: Final = 30
 DEFAULT_MAX_ENTRY_BYTES: Final = 8 * 1024 * 1024
 MOST_ENTRY_BYTES: Final = 512 * 1024 * 1024  # the longest value that Redis takes
 
@@ -91,6 +91,12 @@ class LocksSpec(ApiModel):
         " entry's ID and $$ a dollar sign. On a Cluster the key must fall into the stream's slot,"
         " which {$tag} makes sure of.",
     )
+    grace_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
+        default=None,
+        description="Seconds from the delivery of an entry until a missing lock frees it, even from"
+        " a live worker. Take the lock of every entry that was read within that time. Default: 30,"
+        " or processingTimeoutSeconds if that is shorter.",
+    )
     keyspace_notifications: bool = Field(
         default=False,
         description="Listen for the locks' expiry. It only makes recovery quicker now and then:"
@@ -105,10 +111,19 @@ class RecoverySpec(ApiModel):
     model_config = ConfigDict(
         json_schema_extra=cel(
             Rule(
-                rule="!has(self.minIdleSeconds)"
-                " || self.minIdleSeconds <= self.processingTimeoutSeconds",
-                message="minIdleSeconds must not be greater than processingTimeoutSeconds",
-                field_path=".minIdleSeconds",
+                rule="!has(self.unmatchedConsumerTimeoutSeconds)"
+                " || self.unmatchedConsumerTimeoutSeconds <= self.processingTimeoutSeconds",
+                message="unmatchedConsumerTimeoutSeconds must be less than or equal to"
+                " processingTimeoutSeconds, which it shortens: lower it, or raise"
+                " processingTimeoutSeconds",
+                field_path=".unmatchedConsumerTimeoutSeconds",
+            ),
+            Rule(
+                rule="!has(self.locks) || !has(self.locks.graceSeconds)"
+                " || self.locks.graceSeconds <= self.processingTimeoutSeconds",
+                message="locks.graceSeconds must be less than or equal to"
+                " processingTimeoutSeconds: lower it, or raise processingTimeoutSeconds",
+                field_path=".locks.graceSeconds",
             ),
         )
     )
@@ -129,11 +144,13 @@ class RecoverySpec(ApiModel):
         " may hold an entry without a heartbeat before the entry counts as stuck. Entries of"
         " workers that certainly died do not wait for it.",
     )
-    min_idle_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
+    unmatched_consumer_timeout_seconds: (
+        Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None
+    ) = Field(
         default=None,
-        description="A shorter processing timeout for two cases: an entry whose lock is gone (30 "
-        "seconds"
-        " unless said), and, only when set here, an entry whose owner is no pod.",
+        description="A shorter processing timeout, in seconds, for entries of consumers whose name"
+        " matches no pod, such as workers outside of the cluster. Set it longer than their longest"
+        " handler. Default: processingTimeoutSeconds.",
     )
     scan_interval_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
         default=60,
@@ -174,9 +191,9 @@ class RecoverySpec(ApiModel):
     )
     locks: LocksSpec | None = Field(
         default=None,
-        description="For workers that hold a lock for each entry: a lock that exists keeps its"
-        " entry where it is; without one the entry is free after minIdleSeconds, even of a live"
-        " worker.",
+        description="For workers that hold a lock for each entry: while the lock exists, the entry"
+        " stays; without it the entry is stuck after graceSeconds, even if its worker is alive."
+        " Absent: no locks are looked at.",
     )
 
     @property
@@ -191,9 +208,9 @@ class RecoverySpec(ApiModel):
 
     @property
     def lock_free_seconds(self) -> int:
-        """Return after how much idle time an entry without its lock is free."""
-        wanted = self.min_idle_seconds or DEFAULT_LOCK_FREE_SECONDS
-        return min(wanted, self.processing_timeout_seconds)
+        """Return the idle time in seconds after which an entry without its lock is free."""
+        grace = self.locks.grace_seconds if self.locks else None
+        return min(grace or DEFAULT_GRACE_SECONDS, self.processing_timeout_seconds)
 
 
 # Their last words are those of `DerivedKey`, but for the dead letters.

@@ -205,7 +205,7 @@ def _unmatched(facts: Facts) -> str:
     if not names:
         return ""
     recovery = facts.resource.spec.recovery
-    limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    limit = recovery.unmatched_consumer_timeout_seconds or recovery.processing_timeout_seconds
     report = facts.state.report
     which = ", ".join(names)
     if report.is_partial:
@@ -217,7 +217,7 @@ def _unmatched(facts: Facts) -> str:
         f"No pod matches consumers with pending entries: {which}. Their entries are "
         f"recovered only {limit} s after their last sign of life, and not at once when a worker "
         "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
-        "that are no pods spec.recovery.minIdleSeconds shortens the wait"
+        "that are no pods spec.recovery.unmatchedConsumerTimeoutSeconds shortens the wait"
     )
 
 
