@@ -118,6 +118,12 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         "spec.recovery.locks.graceSeconds",
     ),
     (
+        "tuning.keyspaceNotifications needs locks",
+        {"recovery": {"tuning": {"keyspaceNotifications": True}}},
+        {"recovery": {"tuning": {"keyspaceNotifications": True}, "locks": {}}},
+        "spec.recovery.tuning.keyspaceNotifications",
+    ),
+    (
         "initialSeconds must not",
         {"recovery": {"backoff": {"initialSeconds": 2, "maxSeconds": 1}}},
         {"recovery": {"backoff": {"initialSeconds": 1, "maxSeconds": 1}}},
@@ -145,7 +151,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 # Rules that need metadata or an older version have tests of their own below.
 RULES_ELSEWHERE = (
     *("metadata.name must have", "stream cannot be changed", "group cannot be changed"),
-    "replicas cannot be changed",
+    *("replicas cannot be changed", "fieldPrefix cannot be changed"),
 )
 
 BOUNDS = [
@@ -166,8 +172,11 @@ BOUNDS = [
     ({"recovery": {"requeueTo": "RetryStream"}}, "spec.recovery.requeueTo"),
     ({"scaling": {"backlogPerReplica": 0}}, "spec.scaling.backlogPerReplica"),
     ({"scaling": {"behavior": {"scaleUp": {"policies": []}}}}, "behavior.scaleUp.policies"),
-    ({"recovery": {"fieldPrefix": ""}}, "spec.recovery.fieldPrefix"),
-    ({"recovery": {"batchSize": 100000}}, "spec.recovery.batchSize"),
+    ({"recovery": {"tuning": {"fieldPrefix": ""}}}, "spec.recovery.tuning.fieldPrefix"),
+    ({"recovery": {"tuning": {"batchSize": 1001}}}, "spec.recovery.tuning.batchSize"),
+    ({"recovery": {"batchSize": 100}}, "spec.recovery.batchSize"),
+    ({"recovery": {"fieldPrefix": "_"}}, "spec.recovery.fieldPrefix"),
+    ({"recovery": {"locks": {"keyspaceNotifications": True}}}, "locks.keyspaceNotifications"),
     ({"targetRef": {"name": "UPPER"}}, "spec.targetRef.name"),
     ({"targetRef": None, "template": {"spec": {"containers": []}}}, "spec.template.spec"),
     ({"redis": {"sentinel": {"masterName": "m", "nodes": ["s"]}}}, "sentinel.nodes[0]"),

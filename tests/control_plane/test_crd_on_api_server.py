@@ -158,6 +158,10 @@ def test_stream_and_group_cannot_be_changed(plane: ControlPlane, resource: str) 
 
     assert "spec.stream: Forbidden: stream cannot be changed" in stream.stderr
     assert "spec.group: Forbidden: group cannot be changed" in group.stderr
+    prefix = change(plane, resource, recovery={"tuning": {"fieldPrefix": "x_"}})
+    assert "spec.recovery.tuning.fieldPrefix: Forbidden: fieldPrefix cannot" in prefix.stderr
+    assert change(plane, resource, recovery={"tuning": {"fieldPrefix": "_"}}).returncode == 0
+    assert change(plane, resource, recovery=None).returncode == 0
     # Saying what was meant all along changes nothing.
     assert change(plane, resource, group=resource).returncode == 0
     assert change(plane, resource, group=None).returncode == 0

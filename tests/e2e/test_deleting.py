@@ -197,9 +197,12 @@ def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream, deletionPolicy="Delete"))
     resources.await_condition(NAME, reason="Ready")
-    bound = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    recovery = (
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    )
+    bound = f"{recovery}/tuning/properties"
     with _patched_crd(resources, f"{bound}/batchSize/maximum", 9999):
-        _patch_when_served(resources, {"spec": {"recovery": {"batchSize": 5000}}})
+        _patch_when_served(resources, {"spec": {"recovery": {"tuning": {"batchSize": 5000}}}})
         reported = resources.await_condition(NAME, reason="InvalidSpec")
         assert "batchSize" in reported["message"]
         resources.delete(NAME)

@@ -179,7 +179,7 @@ def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group)
 def test_a_resource_that_is_deleted_amid_a_scan_goes_at_once_and_nothing_comes_back(
     group: Group,
 ) -> None:
-    slow: Object = {**BY_DEATH_ALONE, "batchSize": 1}
+    slow: Object = {**BY_DEATH_ALONE, "tuning": {"batchSize": 1}}
     (pod,) = group.declare(1, recovery=slow, deletionPolicy="Delete")
     many = 15_000
     group.give(pod.consumer, many)
@@ -201,7 +201,7 @@ def test_of_two_resources_on_one_group_only_the_one_that_acts_recovers(
     younger = Group(resources, redis_86, stream, group=OLDER, name=YOUNGER)
     older.declare(recovery={"processingTimeoutSeconds": 3600})
     await_next_second(resources, OLDER)
-    eager: Object = {"processingTimeoutSeconds": 1, "fieldPrefix": "eager_"}
+    eager: Object = {"processingTimeoutSeconds": 1, "tuning": {"fieldPrefix": "eager_"}}
     younger.apply(recovery=eager)
     resources.await_condition(YOUNGER, reason="Conflict")
     stuck = older.give("laptop", 2)

@@ -63,7 +63,7 @@ def group(
 
 
 def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) -> None:
-    gone, other = group.declare(2, recovery={**BY_DEATH_ALONE, "batchSize": 10})
+    gone, other = group.declare(2, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 10}})
     lost = group.give(gone.consumer, 300)
     group.delete_pod(gone)
     group.await_moved(lost)
@@ -81,7 +81,7 @@ def test_three_replicas_requeue_each_entry_once(group: Group, fleet: Operators) 
 def test_a_replica_that_is_killed_amid_a_recovery_leaves_nothing_undone_and_nothing_done_twice(
     group: Group, fleet: Operators
 ) -> None:
-    (gone,) = group.declare(1, recovery={**BY_DEATH_ALONE, "batchSize": 1})
+    (gone,) = group.declare(1, recovery={**BY_DEATH_ALONE, "tuning": {"batchSize": 1}})
     lost = group.give(gone.consumer, 6_000)
     group.delete_pod(gone)
     killed = group.await_act(LedgerKind.REQUEUED).details["actor"]

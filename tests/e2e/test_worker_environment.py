@@ -74,7 +74,7 @@ def test_the_template_gets_exactly_the_promised_variables_and_no_secret_in_clear
         "processingTimeoutSeconds": 42,
         "maxRetries": 7,
         "backoff": {"initialSeconds": 3},
-        "fieldPrefix": "x_",
+        "tuning": {"fieldPrefix": "x_"},
     }
     resources.apply(
         NAME, a_spec(servers.url, stream, redis={"secretRef": {"name": "redis"}}, recovery=recovery)

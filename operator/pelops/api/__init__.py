@@ -36,6 +36,7 @@ from pelops.api.group.recovery import (
     RecoverySpec,
     RecoveryStrategy,
     RetentionSpec,
+    TuningSpec,
 )
 from pelops.api.group.scaling import (
     BehaviorSpec,
@@ -112,4 +113,5 @@ __all__ = [
     "StreamStatus",
     "Summary",
     "TargetRef",
+    "TuningSpec",
 ]

@@ -128,7 +128,7 @@ def _limits(resource: StreamConsumerGroup) -> list[Variable]:
     limits = {
         "PELOPS_IDLE_LIMIT_MS": str(recovery.processing_timeout_seconds * 1000),
         "PELOPS_MAX_RETRIES": str(recovery.max_retries),
-        "PELOPS_FIELD_PREFIX": literal(recovery.field_prefix),
+        "PELOPS_FIELD_PREFIX": literal(recovery.tuning.field_prefix),
         "PELOPS_MAX_ENTRY_BYTES": str(recovery.max_entry_bytes),
     }
     if recovery.backoff is not None:

@@ -97,11 +97,45 @@ class LocksSpec(ApiModel):
         " a live worker. Take the lock of every entry that was read within that time. Default: 30,"
         " or processingTimeoutSeconds if that is shorter.",
     )
+
+
+_FIELD_PREFIX_RULES = cel(
+    Rule(
+        rule="self == oldSelf",
+        message="fieldPrefix cannot be changed: delete this resource with deletionPolicy Retain,"
+        " which keeps the group, and create it again with another prefix once no copy is pending",
+        reason=RuleReason.FORBIDDEN,
+    )
+)
+
+
+class TuningSpec(ApiModel):
+    """Details of recovery that few groups need to change."""
+
+    batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
+        default=100,
+        description="Largest number of entries that one script moves. More is faster; fewer block"
+        " the server for a shorter time.",
+    )
+    field_prefix: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=32,
+            pattern=r"^[A-Za-z0-9_.:-]+$",
+            json_schema_extra=_FIELD_PREFIX_RULES,
+        ),
+    ] = Field(
+        default="_",
+        description="Prefix of the names of the fields that Pelops adds to copies, as in"
+        " _original_id and _retry_count. Cannot be changed: copies with the former prefix would"
+        " count as new entries.",
+    )
     keyspace_notifications: bool = Field(
         default=False,
-        description="Listen for the locks' expiry. It only makes recovery quicker now and then:"
-        " Redis sends these events late or never. The server must have notify-keyspace-events set;"
-        " the operator does not change it.",
+        description="Listen for the expiry of locks, so that some entries are recovered before the"
+        " next scan. Redis sends these events late or never, so nothing depends on them. The server"
+        " must have notify-keyspace-events set; the operator does not change it.",
     )
 
 
@@ -124,6 +158,13 @@ class RecoverySpec(ApiModel):
                 message="locks.graceSeconds must be less than or equal to"
                 " processingTimeoutSeconds: lower it, or raise processingTimeoutSeconds",
                 field_path=".locks.graceSeconds",
+            ),
+            Rule(
+                rule="!self.tuning.keyspaceNotifications || has(self.locks)",
+                message="tuning.keyspaceNotifications needs locks: only their expiry is listened"
+                " for. Set locks, or leave it out",
+                field_path=".tuning.keyspaceNotifications",
+                reason=RuleReason.FORBIDDEN,
             ),
         )
     )
@@ -169,11 +210,6 @@ class RecoverySpec(ApiModel):
         " and by workers on the SDK. Without it the operator does not wait, and the SDK waits by"
         " its own defaults: 1, 2, 4 seconds and so on.",
     )
-    batch_size: Annotated[int, Field(ge=1, le=1000)] = Field(
-        default=100,
-        description="How many entries one script may move. More is faster; less holds the server"
-        " for a shorter time.",
-    )
     max_entry_bytes: Annotated[int, Field(ge=1024, le=MOST_ENTRY_BYTES)] = Field(
         default=DEFAULT_MAX_ENTRY_BYTES,
         description="The largest stuck entry, in bytes of its fields and values, that is copied to"
@@ -182,18 +218,14 @@ class RecoverySpec(ApiModel):
         " stays pending, and the condition UnmovableEntries reports it. Workers on the SDK leave it"
         " pending too, instead of making a dead letter of it.",
     )
-    field_prefix: Annotated[
-        str, Field(min_length=1, max_length=32, pattern=r"^[A-Za-z0-9_.:-]+$")
-    ] = Field(
-        default="_",
-        description="What the names of the fields that Pelops adds begin with, as in"
-        " _original_id and _retry_count.",
-    )
     locks: LocksSpec | None = Field(
         default=None,
         description="For workers that hold a lock for each entry: while the lock exists, the entry"
         " stays; without it the entry is stuck after graceSeconds, even if its worker is alive."
         " Absent: no locks are looked at.",
+    )
+    tuning: TuningSpec = Field(
+        default=TuningSpec(), description="Details of recovery that few groups need to change."
     )
 
     @property
