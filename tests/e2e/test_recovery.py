@@ -65,7 +65,7 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
     template = sleeping_template()
     (worker,) = template["spec"]["containers"]
     template["spec"]["containers"].append({**worker, "name": "sidecar"})
-    more: Object = {"template": template, "container": "worker"}
+    more: Object = {"template": template, "containerName": "worker"}
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE, **more)
     kept = group.give(pod.consumer, 2)
     (beside,) = group.until(lambda: group.pods("sidecar"), "the sidecar")

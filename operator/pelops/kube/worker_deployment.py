@@ -41,7 +41,7 @@ def build_deployment(
     The user's own variables, labels and volumes win over ours of the same name.
 
     Raises:
-        InvalidSpec: `spec.container` names no container of the template.
+        InvalidSpec: `spec.containerName` names no container of the template.
     """
     metadata = resource.metadata
     selector = {RESOURCE_LABEL: metadata.name}
@@ -100,7 +100,7 @@ def _build_template(
     metadata = _object_in(template, "metadata")
     metadata["labels"] = worker_labels(resource)
     pod = _object_in(template, "spec")
-    container = _reading_container(_objects_in(pod, "containers"), resource.spec.container)
+    container = _reading_container(_objects_in(pod, "containers"), resource.spec.container_name)
     container["env"] = _merge_environment(environment, _objects_in(container, "env"))
     if access.tls_keys and access.secret:
         _mount_tls(pod, container, access.secret)
@@ -144,7 +144,7 @@ def _reading_container(containers: list[Manifest], name: str | None) -> Manifest
             return container
     found = ", ".join(str(c.get("name")) for c in containers)
     raise InvalidSpec(
-        f"spec.container is {name!r}, but spec.template has the containers {found}; name one"
+        f"spec.containerName is {name!r}, but spec.template has the containers {found}; name one"
     )
 
 

@@ -164,16 +164,17 @@ _SPEC_RULES = cel(
         reason=RuleReason.FORBIDDEN,
     ),
     Rule(
-        rule="!has(self.template) || !has(self.container)"
-        " || self.template.spec.containers.exists(c, c.name == self.container)",
-        message="container must name one of the template's containers",
-        field_path=".container",
+        rule="!has(self.template) || !has(self.containerName)"
+        " || self.template.spec.containers.exists(c, c.name == self.containerName)",
+        message="containerName must name one of the template's containers",
+        field_path=".containerName",
     ),
     Rule(
-        rule="!has(self.template) || has(self.container)"
+        rule="!has(self.template) || has(self.containerName)"
         " || size(self.template.spec.containers) == 1",
-        message="container must say which of the template's several containers reads the stream",
-        field_path=".container",
+        message="containerName must name the one of the template's containers that reads the"
+        " stream",
+        field_path=".containerName",
         reason=RuleReason.REQUIRED,
     ),
     Rule(
@@ -221,10 +222,11 @@ class StreamConsumerGroupSpec(ApiModel):
         " and owns, with PELOPS_* variables added to the reading container. At most one of this and"
         " targetRef.",
     )
-    container: ContainerName | None = Field(
+    container_name: ContainerName | None = Field(
         default=None,
-        description="The container that reads the stream. Needed when a template has several; for"
-        " a targetRef it lets the restart of that container alone free its entries.",
+        description="Name of the container that reads the stream. Required when template has"
+        " several containers. With targetRef it makes the restart of that container alone enough to"
+        " recover its entries; without it, all containers of the pod must have restarted.",
     )
     worker_secret_ref: SecretRef | None = Field(
         default=None,

@@ -222,7 +222,7 @@ class Judging:
             records=records,
             server_time=scan.observation.now,
             skew=self._skew,
-            container=scan.resource.spec.container,
+            container=scan.resource.spec.container_name,
             master_since=scan.observation.master_since,
             server=ground.server.address,
         )
