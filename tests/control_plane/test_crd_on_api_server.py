@@ -93,7 +93,7 @@ def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -
     behavior = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 9}]}}
     for spec in (
         {"scaling": {"maxReplicas": 20}},
-        {"scaling": {"behavior": behavior}, "recovery": {"locks": {}, "backoff": {"factor": 1.5}}},
+        {"scaling": {"behavior": behavior}, "recovery": {"locks": {}, "backoff": {"factor": 3}}},
         {"targetRef": None, "template": TEMPLATE, "deadLetter": {}, "recovery": {}},
     ):
         accepted = offer(plane, build_resource(**spec))

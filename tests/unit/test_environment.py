@@ -58,10 +58,10 @@ def test_a_backoff_reaches_workers_only_when_the_resource_sets_one() -> None:
     """Without one, workers on the SDK wait by their own policy."""
     name = "PELOPS_BACKOFF_"
     assert not [one for one in variables() if one.startswith(name)]
-    backoff = {"initialSeconds": 5, "factor": 1.5}
+    backoff = {"initialSeconds": 5, "factor": 3}
     found = variables(recovery={"backoff": backoff})
     reported = {one.removeprefix(name): v["value"] for one, v in found.items() if name in one}
-    assert reported == {"INITIAL_SECONDS": "5", "FACTOR": "1.5", "MAX_SECONDS": "300"}
+    assert reported == {"INITIAL_SECONDS": "5", "FACTOR": "3", "MAX_SECONDS": "300"}
     assert variables(recovery={"backoff": {}})[f"{name}INITIAL_SECONDS"]["value"] == "0"
 
 

@@ -134,7 +134,7 @@ def _limits(resource: StreamConsumerGroup) -> list[Variable]:
     if recovery.backoff is not None:
         limits |= {
             "PELOPS_BACKOFF_INITIAL_SECONDS": str(recovery.backoff.initial_seconds),
-            "PELOPS_BACKOFF_FACTOR": f"{recovery.backoff.factor:g}",
+            "PELOPS_BACKOFF_FACTOR": str(recovery.backoff.factor),
             "PELOPS_BACKOFF_MAX_SECONDS": str(recovery.backoff.max_seconds),
         }
     return [{"name": name, "value": value} for name, value in limits.items()]

@@ -54,8 +54,8 @@ class BackoffSpec(ApiModel):
     initial_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
         default=0, description="The wait after the first failure; 0 means none, ever."
     )
-    factor: Annotated[float, Field(ge=1, le=10)] = Field(
-        default=2, description="By what the wait grows with each further failure."
+    factor: Annotated[int, Field(ge=1, le=10)] = Field(
+        default=2, description="Factor by which the wait grows with each further failure."
     )
     max_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300, description="The longest wait."

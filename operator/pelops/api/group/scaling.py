@@ -61,15 +61,22 @@ class ScalingPolicy(ApiModel):
 
 _Policies = Annotated[tuple[ScalingPolicy, ...], Field(min_length=1, max_length=16)]
 _Window = Annotated[int, Field(ge=0, le=3600)]
-_Tolerance = Annotated[float, Field(ge=0, le=1)]
+_TolerancePercent = Annotated[int, Field(ge=0, le=100)]
+# A HorizontalPodAutoscaler lets 4 pods or as many again be added every 15 seconds. Ours adds
+# faster: the backlog is seen each second, and entries that wait cost more than idle pods.
+_UP: Final = (
+    ScalingPolicy(type=PolicyType.PODS, value=10, period_seconds=10),
+    ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=10),
+)
+_DOWN: Final = (ScalingPolicy(type=PolicyType.PERCENT, value=100, period_seconds=15),)
 _ATOMIC: dict[str, JsonValue] = {"x-kubernetes-list-type": "atomic"}
 _SELECT = (
-    "Which policy decides when there are several: the one that allows the largest change (Max),"
-    " the smallest (Min), or none, so that this direction is switched off (Disabled)."
+    "The policy that decides when there are several: the one that allows the largest change (Max),"
+    " or the smallest (Min). Disabled switches this direction off."
 )
 _TOLERANCE = (
-    "By how much, as a fraction, the wanted number may differ from the present one before this"
-    " direction is taken; 0.1 unless said."
+    "Difference between the wanted and the present number of workers, in percent of the present"
+    " one, up to which the number stays."
 )
 
 
@@ -81,14 +88,13 @@ class ScaleUpRules(ApiModel):
         description="Look back this long and take the smallest number wanted in that time; 0 acts"
         " at once.",
     )
-    policies: _Policies | None = Field(
-        default=None,
-        description="Limits on how fast workers are added. Absent: 10 pods or 100 percent every 10"
-        " seconds, whichever is more.",
+    policies: _Policies = Field(
+        default=_UP,
+        description="Limits on how fast workers are added.",
         json_schema_extra=_ATOMIC,
     )
     select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
-    tolerance: _Tolerance | None = Field(default=None, description=_TOLERANCE)
+    tolerance_percent: _TolerancePercent = Field(default=10, description=_TOLERANCE)
 
 
 class ScaleDownRules(ApiModel):
@@ -99,17 +105,20 @@ class ScaleDownRules(ApiModel):
         description="Look back this long and take the largest number wanted in that time, so that"
         " a short lull ends no workers.",
     )
-    policies: _Policies | None = Field(
-        default=None,
-        description="Limits on how fast workers are removed. Absent: no limit but the window.",
+    policies: _Policies = Field(
+        default=_DOWN,
+        description="Limits on how fast workers are removed.",
         json_schema_extra=_ATOMIC,
     )
     select_policy: PolicySelect = Field(default=PolicySelect.MAX, description=_SELECT)
-    tolerance: _Tolerance | None = Field(default=None, description=_TOLERANCE)
+    tolerance_percent: _TolerancePercent = Field(default=10, description=_TOLERANCE)
 
 
 class BehaviorSpec(ApiModel):
-    """How fast the number of workers may move; the fields of HorizontalPodAutoscaler v2."""
+    """How fast the number of workers may move; the fields of HorizontalPodAutoscaler v2.
+
+    Its `tolerance` is `tolerancePercent` here: a Quantity in a CRD refuses a bare 0.1.
+    """
 
     scale_up: ScaleUpRules = Field(
         default=ScaleUpRules(),
@@ -163,6 +172,6 @@ class ScalingSpec(ApiModel):
     )
     behavior: BehaviorSpec = Field(
         default=BehaviorSpec(),
-        description="How fast the number may move: the fields of HorizontalPodAutoscaler v2, with a"
-        " scale-down window of 60 seconds.",
+        description="How fast the number of workers may move: the fields of HorizontalPodAutoscaler"
+        " v2, with tolerancePercent (an integer) in place of tolerance, and other defaults.",
     )
