@@ -218,6 +218,14 @@ FULL_STATUS: dict[str, Any] = {
     },
     "deadLetter": {"stream": "{orders:events}:order-processing:dlq", "length": 2},
     "redis": {"topology": "Cluster", "version": "8.6.0"},
-    "recovery": {"requeued": 30, "released": 7},
+    "recovery": {
+        "requeued": 30,
+        "released": 7,
+        "stuck": 12,
+        "waiting": 4,
+        "offered": 8,
+        "unmovable": 0,
+        "lastScanTime": "2026-11-20T10:00:00Z",
+    },
     "summary": {"lag": "1000", "replicas": "2/3", "recovered": 37, "redis": "8.6.0 Cluster"},
 }

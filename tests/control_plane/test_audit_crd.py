@@ -148,15 +148,15 @@ FULL_STATUS: dict[str, Any] = {
             "observedGeneration": 1,
         }
     ],
-    "job": "CronJob/nightly-audit",
+    "jobRef": {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly-audit"},
     "run": {
         "lastStartTime": "2026-11-20T10:00:00Z",
-        "lastSuccessTime": "2026-11-20T10:01:00Z",
+        "lastSuccessfulTime": "2026-11-20T10:01:00Z",
         "active": False,
     },
     "summary": {
-        "window": "412",
-        "verdict": "findings",
+        "window": 412,
+        "verdict": "Findings",
         "produced": 10000,
         "lost": 2,
         "stuck": 1,
@@ -169,9 +169,10 @@ FULL_STATUS: dict[str, Any] = {
             "group": "order-processing",
             "name": "orders",
             "window": 412,
-            "time": "2026-11-20T10:00:00Z",
-            "verdict": "findings",
-            "sentence": "2 are lost.",
+            "windowEndTime": "2026-11-20T10:00:00Z",
+            "verdict": "Findings",
+            "certainty": "Inferred",
+            "message": "2 are lost.",
             "produced": 10000,
             "stuck": 1,
             "deadLettered": 3,
@@ -282,10 +283,32 @@ def test_the_columns_report_the_verdict(plane: ControlPlane, audit: str) -> None
     write_status(plane, audit, FULL_STATUS)
     heading, row = plane.kubectl("get", "saudit", "-o", "wide").stdout.splitlines()
     assert heading.split() == [
-        *("NAME", "WINDOW", "VERDICT", "LOST", "STUCK", "DEAD", "GROUPS", "SCHEDULE"),
-        *("LAST-RUN", "READY", "REASON", "AGE"),
+        *("NAME", "READY", "REASON", "VERDICT", "LOST", "STUCK", "DEAD", "WINDOW"),
+        *("GROUPS", "SCHEDULE", "LAST-RUN", "AGE"),
     ]
-    assert row.split()[:7] == [audit, "412", "findings", "2", "1", "3", "1/1"]
+    words = [audit, "True", "Scheduled", "Findings", "2", "1", "3", "412", "1/1"]
+    assert row.split()[:9] == words
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"summary": {"verdict": "findings"}}, "status.summary.verdict"),
+        ({"summary": {"certainty": "Sure"}}, "status.summary.certainty"),
+        ({"summary": {"window": "412"}}, "status.summary.window"),
+        ({"groups": [FULL_STATUS["groups"][0]] * 2}, "status.groups[1]"),
+        ({"groups": [{"stream": "s"}]}, "status.groups[0].group"),
+        ({"jobRef": {"kind": "CronJob"}}, "status.jobRef.apiVersion"),
+    ],
+)
+def test_a_status_that_programs_would_misread_is_refused(
+    plane: ControlPlane, audit: str, change: dict[str, Any], field: str
+) -> None:
+    body = json.dumps({"status": change})
+    flags = ("--subresource=status", "--type=merge", "-p", body)
+    refused = plane.kubectl("patch", "saudit", audit, *flags, check=False)
+    assert refused.returncode != 0
+    assert field in refused.stderr
 
 
 def test_explain_shows_a_person_every_field(plane: ControlPlane) -> None:

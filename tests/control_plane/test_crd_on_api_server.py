@@ -239,13 +239,13 @@ def test_the_columns_report_the_state(plane: ControlPlane, resource: str) -> Non
 
     plain, wide = read_columns(plane), read_columns(plane, "-o", "wide")
     assert list(plain) == (
-        ["NAME", "STREAM", "GROUP", "READY", "LAG", "PENDING", "OLDEST", "DLQ", "REPLICAS", "AGE"]
+        ["NAME", "READY", "REASON", "LAG", "PENDING", "STUCK", "OLDEST", "DLQ", "REPLICAS", "AGE"]
     )
-    assert list(plain.values())[1:6] == ["orders:events", resource, "False", "1000", "240"]
+    assert list(plain.values())[1:6] == ["False", "Starting", "1000", "240", "12"]
     assert plain["OLDEST"].endswith("d")
     assert (plain["DLQ"], plain["REPLICAS"]) == ("2", "2/3")
-    assert (wide["DESIRED"], wide["RECOVERED"]) == ("4", "37")
-    assert (wide["REDIS"], wide["REASON"]) == ("8.6.0 Cluster", "Starting")
+    assert (wide["STREAM"], wide["GROUP"]) == ("orders:events", resource)
+    assert (wide["REDIS"], wide["RECOVERED"], wide["DESIRED"]) == ("8.6.0 Cluster", "37", "4")
 
 
 def test_the_columns_read_well_when_nothing_is_owed_or_known(
@@ -260,7 +260,7 @@ def test_the_columns_read_well_when_nothing_is_owed_or_known(
     idle = read_columns(plane)
 
     reported = {name for name, cell in before.items() if cell}
-    assert reported == {"NAME", "STREAM", "AGE"}
+    assert reported == {"NAME", "STREAM", "AGE"}  # nothing is known yet
     assert (idle["LAG"], idle["PENDING"], idle["OLDEST"], idle["DLQ"]) == ("unknown", "0", "", "0")
 
 

@@ -2,8 +2,11 @@
 
 from pelops.api.audit.audit_status_model import (
     AuditedGroupStatus,
+    AuditJobReference,
     AuditRunStatus,
     AuditSummaryStatus,
+    ReportedCertainty,
+    ReportedVerdict,
     StreamAuditStatus,
 )
 from pelops.api.audit.stream_audit import (
@@ -67,6 +70,7 @@ __all__ = [
     "STREAM_CONSUMER_GROUP",
     "VERSION",
     "ArchiveSpec",
+    "AuditJobReference",
     "AuditRunStatus",
     "AuditSummaryStatus",
     "AuditedGroupStatus",
@@ -93,6 +97,8 @@ __all__ = [
     "RecoveryStrategy",
     "RedisSpec",
     "RedisStatus",
+    "ReportedCertainty",
+    "ReportedVerdict",
     "RetentionSpec",
     "S3Spec",
     "ScaleDownRules",

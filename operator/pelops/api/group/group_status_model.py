@@ -150,22 +150,36 @@ class RecoveryStatus(ApiModel):
     payload_gone: Count | None = Field(
         default=None, description="Pending entries acknowledged because their body was deleted."
     )
+    stuck: Count | None = Field(
+        default=None,
+        description="Number of stuck entries that the last scan left pending: waiting, offered and"
+        " unmovable together. Absent before the first scan, while scans cannot recover, which the"
+        " condition RecoveryHealthy explains, and when spec.recovery.strategy is Disabled.",
+    )
     waiting: Count | None = Field(
         default=None,
-        description="Stuck entries that failed together with others and wait for their turn to be"
-        " tried again.",
+        description="Number of stuck entries that failed together with others and wait for their"
+        " turn to be tried again.",
     )
     offered: Count | None = Field(
         default=None,
-        description="Stuck entries that are on offer to workers that claim, and not taken yet.",
+        description="Number of stuck entries that are offered to workers that claim, and not taken"
+        " yet.",
     )
     unmovable: Count | None = Field(
-        default=None, description="Stuck entries that no script can move: they stay pending."
+        default=None,
+        description="Number of stuck entries that no script can move: they stay pending.",
+    )
+    last_scan_time: Timestamp | None = Field(
+        default=None,
+        description="Time of the last scan, by the clock of Redis, when this status was written."
+        " It alone causes no write, so an idle group shows an older one.",
     )
     unmatched_consumers: Annotated[tuple[Text, ...], Field(max_length=5)] | None = Field(
         default=None,
         description="Consumers with pending entries that no pod matches, at most five: their"
         " entries wait for the processing timeout.",
+        json_schema_extra={"x-kubernetes-list-type": "atomic"},
     )
 
 
@@ -176,7 +190,7 @@ class Summary(ApiModel):
         default=None, description='The lag for reading: "1240", ">=312" or "unknown".'
     )
     replicas: _Cell | None = Field(
-        default=None, description='Workers ready of workers there, such as "2/3".'
+        default=None, description='Ready workers of wanted workers, such as "2/3".'
     )
     recovered: Count | None = Field(
         default=None,
