@@ -152,6 +152,7 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
 RULES_ELSEWHERE = (
     *("metadata.name must have", "stream cannot be changed", "group cannot be changed"),
     *("replicas cannot be changed", "fieldPrefix cannot be changed"),
+    "startFrom cannot be changed",
 )
 
 BOUNDS = [
@@ -190,6 +191,79 @@ BOUNDS = [
     ({"targetRef": None, "template": {"spec": {"containers": []}}}, "spec.template.spec"),
     ({"redis": {"sentinel": {"masterName": "m", "nodes": ["s"]}}}, "sentinel.nodes[0]"),
 ]
+
+# Every field that a user sets, by its path: what it is first, and then. Merged into the smallest
+# resource; None removes a field.
+_TEMPLATED: dict[str, Any] = {"targetRef": None, "template": TWO_CONTAINERS}
+_PROXY: dict[str, Any] = {**_TEMPLATED, "containerName": "proxy"}
+_WORKER: dict[str, Any] = {**_TEMPLATED, "containerName": "worker"}
+_SENTINEL: dict[str, Any] = {"masterName": "m", "nodes": ["s-0:26379"]}
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "redis.url": (url("redis://a"), url("redis://b")),
+    "redis.secretRef": ({}, {"redis": {"secretRef": {"name": "other"}}}),
+    "redis.sentinel.masterName": (
+        {"redis": {"sentinel": _SENTINEL}},
+        {"redis": {"sentinel": {**_SENTINEL, "masterName": "n"}}},
+    ),
+    "redis.sentinel.nodes": (
+        {"redis": {"sentinel": _SENTINEL}},
+        {"redis": {"sentinel": {**_SENTINEL, "nodes": ["s-1:26379"]}}},
+    ),
+    "targetRef": ({}, {"targetRef": {"name": "others", "kind": "StatefulSet"}}),
+    "template": (_PROXY, {"template": {"spec": {"containers": [{"name": "proxy"}]}}}),
+    "containerName": (_PROXY, _WORKER),
+    "workerSecretRef": ({}, {"workerSecretRef": {"name": "workers"}}),
+    "replicas": ({}, {"replicas": 3}),
+    "scaling.mode": ({}, {"scaling": {"mode": "Manual"}}),
+    "scaling.minReplicas": ({}, {"scaling": {"minReplicas": 2}}),
+    "scaling.maxReplicas": ({}, {"scaling": {"maxReplicas": 20}}),
+    "scaling.backlogPerReplica": ({}, {"scaling": {"backlogPerReplica": 5}}),
+    "scaling.drainWithinSeconds": ({}, {"scaling": {"drainWithinSeconds": 5}}),
+    "scaling.cooldownSeconds": ({}, {"scaling": {"cooldownSeconds": 5}}),
+    **{
+        f"scaling.behavior.{direction}.{field}": (
+            {},
+            {"scaling": {"behavior": {direction: {field: value}}}},
+        )
+        for direction in ("scaleUp", "scaleDown")
+        for field, value in {
+            "stabilizationWindowSeconds": 7,
+            "policies": [{"type": "Pods", "value": 1, "periodSeconds": 9}],
+            "selectPolicy": "Min",
+            "tolerancePercent": 3,
+        }.items()
+    },
+    "recovery.strategy": ({}, {"recovery": {"strategy": "Disabled"}}),
+    "recovery.processingTimeoutSeconds": ({}, {"recovery": {"processingTimeoutSeconds": 9}}),
+    "recovery.unmatchedConsumerTimeoutSeconds": (
+        {},
+        {"recovery": {"unmatchedConsumerTimeoutSeconds": 9}},
+    ),
+    "recovery.scanIntervalSeconds": ({}, {"recovery": {"scanIntervalSeconds": 9}}),
+    "recovery.maxRetries": ({}, {"recovery": {"maxRetries": 9}}),
+    "recovery.backoff.initialSeconds": ({}, {"recovery": {"backoff": {"initialSeconds": 9}}}),
+    "recovery.backoff.factor": ({}, {"recovery": {"backoff": {"factor": 3}}}),
+    "recovery.backoff.maxSeconds": ({}, {"recovery": {"backoff": {"maxSeconds": 9}}}),
+    "recovery.maxEntryBytes": ({}, {"recovery": {"maxEntryBytes": 4096}}),
+    "recovery.locks.keyTemplate": ({}, {"recovery": {"locks": {"keyTemplate": "l:$id"}}}),
+    "recovery.locks.graceSeconds": ({}, {"recovery": {"locks": {"graceSeconds": 9}}}),
+    "recovery.tuning.batchSize": ({}, {"recovery": {"tuning": {"batchSize": 9}}}),
+    "recovery.tuning.fieldPrefix": ({}, {"recovery": {"tuning": {"fieldPrefix": "x_"}}}),
+    "recovery.tuning.keyspaceNotifications": (
+        {"recovery": {"locks": {}}},
+        {"recovery": {"tuning": {"keyspaceNotifications": True}}},
+    ),
+    "stream": ({}, {"stream": "other"}),
+    "group": ({}, {"group": "other"}),
+    "startFrom": ({}, {"startFrom": "End"}),
+    "deadLetter.stream": ({}, {"deadLetter": {"stream": "orders:dead"}}),
+    "deadLetter.retentionSeconds": ({}, {"deadLetter": {"retentionSeconds": 60}}),
+    "retention.maxLength": ({}, {"retention": {"maxLength": 9}}),
+    "retention.maxAgeSeconds": ({}, {"retention": {"maxAgeSeconds": 9}}),
+    "deletionPolicy": ({}, {"deletionPolicy": "Delete"}),
+    "suspend": ({}, {"suspend": True}),
+}
+IMMUTABLE = {"stream", "group", "startFrom", "recovery.tuning.fieldPrefix"}
 
 FULL_STATUS: dict[str, Any] = {
     "observedGeneration": 1,

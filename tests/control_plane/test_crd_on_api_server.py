@@ -18,7 +18,9 @@ from pelops.api.group.recovery import DEFAULT_RECOVERY_STRATEGY
 from tests.api_objects import Answer, create_object
 from tests.control_plane.crd_cases import (
     BOUNDS,
+    CHANGES,
     FULL_STATUS,
+    IMMUTABLE,
     NAME,
     RULES,
     RULES_ELSEWHERE,
@@ -166,6 +168,50 @@ def test_stream_and_group_cannot_be_changed(plane: ControlPlane, resource: str) 
     assert change(plane, resource, group=resource).returncode == 0
     assert change(plane, resource, group=None).returncode == 0
     assert change(plane, resource, suspend=True).returncode == 0
+
+
+@pytest.fixture
+def changed(plane: ControlPlane) -> Iterator[str]:
+    """The name of a resource that a test creates."""
+    yield "changed"
+    plane.kubectl("delete", "scg", "changed", "--ignore-not-found")
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_a_field_changes_or_says_why_it_does_not(
+    plane: ControlPlane, changed: str, field: str
+) -> None:
+    before, after = CHANGES[field]
+    created = create_object(plane, "default", "scg", build_resource(changed, **before))
+    assert created.accepted, created.message
+
+    answer = change(plane, changed, **after)
+
+    if field in IMMUTABLE:
+        name = field.rsplit(".", 1)[-1]
+        assert f"spec.{field}: Forbidden: {name} cannot be changed: " in answer.stderr
+        return
+    assert answer.returncode == 0, answer.stderr
+    assert "(no change)" not in answer.stdout
+
+
+def test_every_field_is_mutable_by_a_case_or_immutable_by_its_description() -> None:
+    spec = build_root_schema(STREAM_CONSUMER_GROUP)["properties"]["spec"]
+    fields = dict(_list_settings(spec, ""))
+    described = {name for name, text in fields.items() if "Cannot be changed" in text}
+
+    assert fields.keys() == CHANGES.keys()
+    assert described == IMMUTABLE
+
+
+def _list_settings(schema: dict[str, Any], at: str) -> Iterator[tuple[str, str]]:
+    """Every field that is changed as one, with its description."""
+    for name, child in schema.get("properties", {}).items():
+        is_one = "properties" not in child or "x-kubernetes-map-type" in child
+        if is_one or child.get("x-kubernetes-preserve-unknown-fields"):
+            yield f"{at}{name}", child["description"]
+        else:
+            yield from _list_settings(child, f"{at}{name}.")
 
 
 def test_without_workers_there_is_nothing_to_scale(plane: ControlPlane, resource: str) -> None:

@@ -261,9 +261,10 @@ class DeadLetterSpec(ApiModel):
 
     stream: Annotated[KeyName, Field(json_schema_extra=_STREAM_RULES)] | None = Field(
         default=None,
-        description="The dead-letter stream. Absent: {STREAM}:GROUP:dlq, in the hash slot of the"
-        " stream. Another one must be in that slot too when Redis is a Cluster, and must not be a"
-        " key that Pelops keeps for a group, such as its ledger.",
+        description="Key of the dead-letter stream: a key that does not exist, or that holds dead"
+        " letters of this group alone. In a Cluster it must be in the hash slot of the stream."
+        " After a change the dead letters in the former stream stay there and no longer expire."
+        " Default: {STREAM}:GROUP:dlq.",
     )
     retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
         default=1_209_600,

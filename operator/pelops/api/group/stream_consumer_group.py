@@ -132,6 +132,12 @@ _START_RULES = cel(
         " || !part.matches('^[0-9]+$'))",
         message="startFrom must be an entry ID of two 64-bit numbers, such as 1700000000000-0",
     ),
+    Rule(
+        rule="self == oldSelf",
+        message="startFrom cannot be changed: it counts only when the group is first created. Move"
+        " the position of a group that exists with XGROUP SETID",
+        reason=RuleReason.FORBIDDEN,
+    ),
 )
 _IMMUTABLE_STREAM = cel(
     Rule(
@@ -191,24 +197,26 @@ class StreamConsumerGroupSpec(ApiModel):
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
     redis: RedisSpec = Field(
-        description="Where Redis (7.0 or later) or Valkey (7.2 or later) is, and with which"
-        " credentials: an address, a Secret, sentinels."
+        description="Address of Redis (7.0 or later) or Valkey (7.2 or later), and the credentials."
+        " When a change leads to another server, the group is created or adopted there; on the"
+        " former server it stays as it is, with its entries, and nothing is copied."
     )
     stream: Annotated[RedisName, Field(json_schema_extra=_IMMUTABLE_STREAM)] = Field(
-        description="Key of the stream. It is made, empty, when it does not exist. Cannot be"
+        description="Key of the stream. An empty stream is created when there is none. Cannot be"
         " changed."
     )
     group: RedisName | None = Field(
         default=None,
-        description="Name of the consumer group; metadata.name unless said. It is made when it"
-        " does not exist, and adopted as it is when it does. Cannot be changed.",
+        description="Name of the consumer group. It is created when it does not exist, and adopted"
+        " as it is when it does. Default: metadata.name. Cannot be changed.",
     )
     start_from: Annotated[
         str, Field(min_length=1, max_length=41, json_schema_extra=_START_RULES)
     ] = Field(
         default="Beginning",
-        description="Where a group that is made for the first time begins: Beginning delivers what"
-        " the stream holds, End only what comes later, an entry ID what comes after it.",
+        description="Position at which a group begins that the operator creates for the first time:"
+        " Beginning delivers what the stream holds, End only what is added later, an entry ID what"
+        " comes after it. It does not move a group that exists. Cannot be changed.",
     )
     target_ref: TargetRef | None = Field(
         default=None,
