@@ -85,6 +85,30 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
         {"redis": {"sentinel": {"masterName": "m", "nodes": ["s-0:26379"]}}},
         "spec.redis",
     ),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: name",
+        {"redis": {"secretRef": {"name": "a"}, "authSecretRef": {"name": "b"}}},
+        {"redis": {"url": "redis://redis", "authSecretRef": {"name": "b"}}},
+        "spec.redis.authSecretRef",
+    ),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: put",
+        {"redis": {"secretRef": {"name": "a"}, "tls": {"caSecretRef": {"name": "b"}}}},
+        {"redis": {"secretRef": {"name": "a"}, "tls": {"serverName": "redis.shop"}}},
+        "spec.redis.tls",
+    ),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: put",
+        {"redis": {"secretRef": {"name": "a"}, "tls": {"certSecretRef": {"name": "b"}}}},
+        {"redis": {"url": "rediss://redis", "tls": {"certSecretRef": {"name": "b"}}}},
+        "spec.redis.tls",
+    ),
+    (
+        "url must begin with rediss:// when tls",
+        {"redis": {"url": "redis://redis", "tls": {}}},
+        {"redis": {"sentinel": {"masterName": "m", "nodes": ["s-0:26379"]}, "tls": {}}},
+        "spec.redis.url",
+    ),
     ("url must begin", url("unix://tmp/redis.sock"), url("redis://localhost"), "spec.redis.url"),
     ("url must not hold", url("redis://u:p@redis"), url("rediss://redis:6380/3"), "spec.redis.url"),
     ("url must not hold", url("redis://:p/w@redis"), url("redis://[::1]:6379"), "spec.redis.url"),
@@ -162,6 +186,10 @@ BOUNDS = [
     ({"stream": None}, "spec.stream"),
     ({"redis": None}, "spec.redis"),
     ({"group": ""}, "spec.group"),
+    ({"redis": {"url": "rediss://r", "tls": {"serverName": "a b"}}}, "spec.redis.tls.serverName"),
+    ({"redis": {"url": "rediss://r", "tls": {"caSecretRef": {}}}}, "spec.redis.tls.caSecretRef"),
+    ({"redis": {"url": "redis://r", "authSecretRef": {"name": "A"}}}, "redis.authSecretRef.name"),
+    ({"redis": {"authSecretRef": {"name": "a"}}}, "one of url, secretRef and sentinel"),
     ({"replicas": -1}, "spec.replicas"),
     ({"scaling": {"maxReplicas": 0}}, "spec.scaling.maxReplicas"),
     ({"scaling": {"mode": False}}, "spec.scaling.mode"),
@@ -201,6 +229,25 @@ _SENTINEL: dict[str, Any] = {"masterName": "m", "nodes": ["s-0:26379"]}
 CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "redis.url": (url("redis://a"), url("redis://b")),
     "redis.secretRef": ({}, {"redis": {"secretRef": {"name": "other"}}}),
+    "redis.authSecretRef": (
+        {"redis": {"url": "redis://a", "authSecretRef": {"name": "a"}}},
+        {"redis": {"authSecretRef": {"name": "b"}}},
+    ),
+    **{
+        f"redis.tls.{field}": (
+            {"redis": {"url": "rediss://a"}},
+            {"redis": {"tls": {field: value}}},
+        )
+        for field, value in {
+            "caSecretRef": {"name": "a"},
+            "certSecretRef": {"name": "a"},
+            "serverName": "redis.shop",
+        }.items()
+    },
+    "redis.sentinel.authSecretRef": (
+        {"redis": {"sentinel": _SENTINEL}},
+        {"redis": {"sentinel": {"authSecretRef": {"name": "a"}}}},
+    ),
     "redis.sentinel.masterName": (
         {"redis": {"sentinel": _SENTINEL}},
         {"redis": {"sentinel": {**_SENTINEL, "masterName": "n"}}},

@@ -182,7 +182,7 @@ def test_only_the_reading_container_of_several_gets_them(
     template = sleeping_template()
     first = template["spec"]["containers"][0]
     template["spec"]["containers"] = [first | {"name": "proxy"}, first | {"name": "reader"}]
-    resources.apply(NAME, a_spec(redis_86.url, stream, template=template, container="reader"))
+    resources.apply(NAME, a_spec(redis_86.url, stream, template=template, containerName="reader"))
     deployment = await_object(resources, "deployment", WORKERS)
     proxy, reader = deployment["spec"]["template"]["spec"]["containers"]
     assert "env" not in proxy

@@ -58,7 +58,7 @@ from pelops.api.group.stream_consumer_group import (
     StreamConsumerGroupSpec,
     TargetRef,
 )
-from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec
+from pelops.api.redis import RedisSpec, SecretRef, SentinelSpec, TlsSpec
 from pelops.api.schema.base import API_VERSION, GROUP, VERSION, KindDefinition, ObjectMeta
 from pelops.api.schema.kind_definitions import KINDS, STREAM_AUDIT, STREAM_CONSUMER_GROUP
 
@@ -119,5 +119,6 @@ __all__ = [
     "StreamStatus",
     "Summary",
     "TargetRef",
+    "TlsSpec",
     "TuningSpec",
 ]

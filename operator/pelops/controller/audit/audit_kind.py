@@ -190,7 +190,7 @@ class AuditActions:
             part=AuditPart.JOB,
             what=what,
             do=write,
-            secrets=(plan.redis.secret_ref, plan.job_secret),
+            secrets=(*plan.redis.secret_refs, plan.job_secret),
         )
 
     def _acknowledge(self, observed: ObservedAudit) -> PlannedAction | None:
@@ -273,7 +273,7 @@ class SparkActions:
             part=AuditPart.JOB,
             what=what,
             do=write,
-            secrets=(plan.redis.secret_ref, plan.job_secret),
+            secrets=(*plan.redis.secret_refs, plan.job_secret),
         )
 
     def _start(self, observed: ObservedAudit) -> PlannedAction | None:
@@ -303,7 +303,7 @@ class SparkActions:
             part=AuditPart.JOB,
             what=what,
             do=write,
-            secrets=(plan.redis.secret_ref, plan.job_secret),
+            secrets=(*plan.redis.secret_refs, plan.job_secret),
         )
 
     def _remove_old(self, observed: ObservedAudit) -> PlannedAction | None:
