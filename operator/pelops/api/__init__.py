@@ -10,6 +10,7 @@ from pelops.api.audit.audit_status_model import (
     StreamAuditStatus,
 )
 from pelops.api.audit.stream_audit import (
+    AofSpec,
     ArchiveSpec,
     BackendSpec,
     BackendType,
@@ -69,6 +70,7 @@ __all__ = [
     "STREAM_AUDIT",
     "STREAM_CONSUMER_GROUP",
     "VERSION",
+    "AofSpec",
     "ArchiveSpec",
     "AuditJobReference",
     "AuditRunStatus",

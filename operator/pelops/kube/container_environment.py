@@ -255,7 +255,7 @@ def archive_address(audit: StreamAudit) -> str:
     if archive.s3 is not None:
         prefix = f"/{archive.s3.prefix.strip('/')}" if archive.s3.prefix else ""
         return f"s3a://{archive.s3.bucket}{prefix}"
-    return ARCHIVE_MOUNT if archive.pvc is not None else str(archive.path)
+    return ARCHIVE_MOUNT if archive.persistent_volume_claim is not None else str(archive.path)
 
 
 def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
@@ -269,9 +269,9 @@ def _texts(audit: StreamAudit, plan: AuditPlan) -> dict[str, str | None]:
         "PELOPS_AUDIT_STUCK_AFTER_MS": _milliseconds(spec.stuck_after_seconds),
         "PELOPS_AUDIT_ARCHIVE": archive_address(audit),
         "PELOPS_AUDIT_PAYLOAD": spec.payload.value.lower(),
-        "PELOPS_AUDIT_RETENTION_DAYS": str(spec.retention_days),
-        "PELOPS_AUDIT_DEADLINE_SECONDS": str(spec.deadline_seconds),
-        "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof_path if spec.evidence else None,
+        "PELOPS_AUDIT_RETENTION_SECONDS": str(spec.retention_seconds),
+        "PELOPS_AUDIT_DEADLINE_SECONDS": str(spec.active_deadline_seconds),
+        "PELOPS_AUDIT_AOF_PATH": spec.evidence.aof.path if spec.evidence else None,
         "PELOPS_AUDIT_S3_ENDPOINT": s3.endpoint if s3 else None,
         "PELOPS_AUDIT_S3_REGION": s3.region if s3 else None,
         # What was found stands in the summary: a run that finds something has not failed.

@@ -139,7 +139,7 @@ def read_settings(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         window=_seconds(chosen.window_seconds, reported, "PELOPS_AUDIT_WINDOW_SECONDS"),
         stuck_after_ms=stuck_after_ms or STUCK_AFTER_MS,
         payload=_read_payload(chosen.payload or reported.text("PELOPS_AUDIT_PAYLOAD")),
-        retention=reported.span("PELOPS_AUDIT_RETENTION_DAYS", timedelta(days=1)),
+        retention=reported.span("PELOPS_AUDIT_RETENTION_SECONDS", timedelta(seconds=1)),
         deadline=reported.span("PELOPS_AUDIT_DEADLINE_SECONDS", timedelta(seconds=1)),
         aof_path=chosen.aof_path or reported.text("PELOPS_AUDIT_AOF_PATH"),
         findings_exit=reported.number("PELOPS_AUDIT_FINDINGS_EXIT", FOUND),
