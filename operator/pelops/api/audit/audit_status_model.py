@@ -77,11 +77,11 @@ class AuditedGroupStatus(ApiModel):
     )
     behind_retention: bool | None = Field(
         default=None,
-        description="Whether the stream is being trimmed close to what is not archived yet, or"
-        " beyond.",
+        description="True when the stream is trimmed close to entries that are not archived yet, or"
+        " beyond them.",
     )
     failing: bool | None = Field(
-        default=None, description="Whether this group cannot be accounted for."
+        default=None, description="True when the entries of this group cannot be accounted for."
     )
 
 
@@ -132,27 +132,29 @@ class AuditJobReference(ApiModel):
 class AuditRunStatus(ApiModel):
     """The runs of an audit."""
 
-    last_start_time: Timestamp | None = Field(default=None, description="When a run last began.")
+    last_start_time: Timestamp | None = Field(
+        default=None, description="Time at which the last run began."
+    )
     last_successful_time: Timestamp | None = Field(
         default=None, description="Time at which a run last ended well."
     )
-    active: bool | None = Field(default=None, description="Whether a run goes on.")
+    active: bool | None = Field(default=None, description="True while a run is active.")
     failed_start_time: Timestamp | None = Field(
         default=None,
-        description="When the first run began that failed since one last ended well, once another"
-        " has begun.",
+        description="Time at which the first run began that failed since one last ended well."
+        " Absent until another run has begun.",
     )
 
 
 class StreamAuditStatus(ApiModel):
-    """What the operator saw last."""
+    """Observed state of an audit and its runs."""
 
     observed_generation: Count | None = Field(
-        default=None, description="The generation of the spec that this status speaks of."
+        default=None, description="Generation of the spec that this status is about."
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,
-        description="Statements about the audit; Ready sums up whether it runs as asked.",
+        description="Conditions of the audit; Ready is True when it runs as asked.",
         json_schema_extra={
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["type"],

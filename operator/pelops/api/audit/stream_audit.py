@@ -296,7 +296,7 @@ _SPEC_RULES = cel(
 
 
 class StreamAuditSpec(ApiModel):
-    """What is asked for."""
+    """Desired state of an audit."""
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 

@@ -39,7 +39,7 @@ DEFAULT_RECOVERY_STRATEGY: Final = RecoveryStrategy.REQUEUE
 
 
 class BackoffSpec(ApiModel):
-    """How long an entry that failed waits before it is tried again."""
+    """Wait of an entry that failed, before it is tried again."""
 
     model_config = ConfigDict(
         json_schema_extra=cel(
@@ -52,13 +52,14 @@ class BackoffSpec(ApiModel):
     )
 
     initial_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
-        default=0, description="The wait after the first failure; 0 means none, ever."
+        default=0,
+        description="Seconds to wait after the first failure. With 0 no entry ever waits.",
     )
     factor: Annotated[int, Field(ge=1, le=10)] = Field(
         default=2, description="Factor by which the wait grows with each further failure."
     )
     max_seconds: Annotated[int, Field(ge=0, le=LONGEST_WAIT_SECONDS)] = Field(
-        default=300, description="The longest wait."
+        default=300, description="Longest wait, in seconds."
     )
 
 
@@ -87,9 +88,9 @@ class LocksSpec(ApiModel):
         ),
     ] = Field(
         default="lock:{$tag}:$id",
-        description="The lock's key: $stream is the stream's name, $tag its hash tag, $id the"
-        " entry's ID and $$ a dollar sign. On a Cluster the key must fall into the stream's slot,"
-        " which {$tag} makes sure of.",
+        description="Key of the lock of an entry: $stream stands for the stream's name, $tag for"
+        " its hash tag, $id for the entry's ID and $$ for a dollar sign. On a Cluster the key must"
+        " be in the hash slot of the stream, which {$tag} ensures.",
     )
     grace_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
@@ -180,10 +181,9 @@ class RecoverySpec(ApiModel):
     )
     processing_timeout_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] = Field(
         default=300,
-        description="The processing timeout: how long a worker that is alive, or of which nothing "
-        "is known,"
-        " may hold an entry without a heartbeat before the entry counts as stuck. Entries of"
-        " workers that certainly died do not wait for it.",
+        description="Seconds for which a live worker, or one of which nothing is known, may hold an"
+        " entry without a heartbeat before the entry is stuck. Set it longer than the longest"
+        " handler. Entries of workers that certainly died do not wait for it.",
     )
     unmatched_consumer_timeout_seconds: (
         Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None
@@ -195,28 +195,25 @@ class RecoverySpec(ApiModel):
     )
     scan_interval_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
         default=60,
-        description="How often each group is scanned for stuck entries. The death of a pod "
-        "triggers a"
-        " scan at once, whatever this says.",
+        description="Seconds between two scans of the group for stuck entries. The death of a pod"
+        " triggers a scan at once.",
     )
     max_retries: Annotated[int, Field(ge=0, le=1000)] = Field(
         default=3,
-        description="After how many failed retries an entry becomes a dead letter; 0 retries"
-        " nothing. The crash of a neighbour is never an entry's failed attempt.",
+        description="Number of failed retries after which an entry becomes a dead letter. With 0"
+        " nothing is retried. Crashes that another entry caused are not counted.",
     )
     backoff: BackoffSpec | None = Field(
         default=None,
-        description="How long an entry that failed waits before it is tried again, by the operator"
-        " and by workers on the SDK. Without it the operator does not wait, and the SDK waits by"
-        " its own defaults: 1, 2, 4 seconds and so on.",
+        description="Wait of an entry that failed, before the operator or a worker on the SDK tries"
+        " it again. Absent: the operator does not wait, and the SDK waits 1, 2, 4 seconds and so"
+        " on.",
     )
     max_entry_bytes: Annotated[int, Field(ge=1024, le=MOST_ENTRY_BYTES)] = Field(
         default=DEFAULT_MAX_ENTRY_BYTES,
-        description="The largest stuck entry, in bytes of its fields and values, that is copied to"
-        " the stream, the retry stream or the dead-letter stream; 8 MiB unless said. A copy takes"
-        " the memory once more and holds up the server, about 1 ms for each MiB. A larger entry"
-        " stays pending, and the condition UnmovableEntries reports it. Workers on the SDK leave it"
-        " pending too, instead of making a dead letter of it.",
+        description="Largest stuck entry that is copied, in bytes of its fields and values; the"
+        " default is 8 MiB. A copy takes the memory once more and blocks the server for about 1 ms"
+        " per MiB. A larger entry stays pending, and the condition UnmovableEntries reports it.",
     )
     locks: LocksSpec | None = Field(
         default=None,
@@ -268,8 +265,8 @@ class DeadLetterSpec(ApiModel):
     )
     retention_seconds: Annotated[int, Field(ge=60, le=MAX_SECONDS)] = Field(
         default=1_209_600,
-        description="For how long a dead letter is kept; two weeks unless said. Dead letters are"
-        " dropped by age only, never because there are many.",
+        description="Seconds for which a dead letter is kept; the default is two weeks. Dead"
+        " letters are deleted by age only, however many there are.",
     )
 
 
@@ -288,9 +285,11 @@ class RetentionSpec(ApiModel):
 
     max_length: PositiveCount | None = Field(
         default=None,
-        description="Keep about this many entries; older ones go once no group needs them.",
+        description="Number of entries to keep, approximately. Older ones are trimmed once every"
+        " group has acknowledged them.",
     )
     max_age_seconds: Annotated[int, Field(ge=1, le=MAX_SECONDS)] | None = Field(
         default=None,
-        description="Keep entries for this long; older ones go once no group needs them.",
+        description="Seconds to keep entries. Older ones are trimmed once every group has"
+        " acknowledged them.",
     )

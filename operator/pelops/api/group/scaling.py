@@ -85,8 +85,8 @@ class ScaleUpRules(ApiModel):
 
     stabilization_window_seconds: _Window = Field(
         default=0,
-        description="Look back this long and take the smallest number wanted in that time; 0 acts"
-        " at once.",
+        description="Seconds to look back: the smallest number wanted in that time counts. With 0"
+        " workers are added at once.",
     )
     policies: _Policies = Field(
         default=_UP,
@@ -102,8 +102,8 @@ class ScaleDownRules(ApiModel):
 
     stabilization_window_seconds: _Window = Field(
         default=60,
-        description="Look back this long and take the largest number wanted in that time, so that"
-        " a short lull ends no workers.",
+        description="Seconds to look back: the largest number wanted in that time counts, so that a"
+        " short lull ends no workers.",
     )
     policies: _Policies = Field(
         default=_DOWN,
@@ -151,24 +151,25 @@ class ScalingSpec(ApiModel):
     )
     min_replicas: Replicas = Field(
         default=0,
-        description="Never fewer workers than this. With 0 an idle group costs no pod, and the"
-        " first new entry brings one back.",
+        description="Smallest number of workers. With 0 an idle group runs no pod, and the first"
+        " new entry starts one.",
     )
     max_replicas: Annotated[int, Field(ge=1, le=MAX_REPLICAS)] = Field(
-        default=10, description="Never more workers than this."
+        default=10, description="Largest number of workers."
     )
     backlog_per_replica: PositiveCount = Field(
         default=100,
-        description="How many entries of backlog (lag plus pending) one worker is wanted for.",
+        description="Number of entries of backlog (lag plus pending) for which one worker is"
+        " wanted.",
     )
     drain_within_seconds: Annotated[int, Field(ge=1, le=LONGEST_WAIT_SECONDS)] | None = Field(
         default=None,
-        description="Also have enough workers that the backlog is gone within this time at the"
+        description="Seconds within which the backlog is to be processed: adds workers by the"
         " measured rate per worker. Absent: backlogPerReplica and the rate of arrival decide.",
     )
     cooldown_seconds: Annotated[int, Field(ge=0, le=86400)] = Field(
         default=60,
-        description="For how long nothing must be owed before the last worker ends.",
+        description="Seconds of zero backlog before the number of workers goes to zero.",
     )
     behavior: BehaviorSpec = Field(
         default=BehaviorSpec(),

@@ -192,7 +192,7 @@ _SPEC_RULES = cel(
 
 
 class StreamConsumerGroupSpec(ApiModel):
-    """What is asked for."""
+    """Desired state of a consumer group and its workers."""
 
     model_config = ConfigDict(json_schema_extra=_SPEC_RULES)
 
@@ -221,14 +221,17 @@ class StreamConsumerGroupSpec(ApiModel):
     target_ref: TargetRef | None = Field(
         default=None,
         description="Workers of your own: a Deployment, or anything else with a scale subresource."
-        " Nothing of it but its replicas is changed. At most one of this and template; with neither"
-        " the group is looked after and its consumers, such as a Spark job, are left alone.",
+        " The operator changes nothing of it but its replicas. At most one of targetRef and"
+        " template. With neither, the group is managed without workers, as for a Spark job.",
     )
     template: PodTemplate | None = Field(
         default=None,
-        description="Workers that the operator runs: the pod template of a Deployment that it makes"
-        " and owns, with PELOPS_* variables added to the reading container. At most one of this and"
-        " targetRef.",
+        description="Workers that the operator runs: the pod template of a Deployment that it"
+        " creates and owns, with PELOPS_* variables added to the container that reads. At most one"
+        " of targetRef and template. The fields are those of kubectl explain"
+        " deployment.spec.template; this schema does not repeat them, because it would be tenfold"
+        " and refuse fields of newer versions of Kubernetes. The API server checks them when the"
+        " Deployment is created, and WorkloadReady reports what it refuses.",
     )
     container_name: ContainerName | None = Field(
         default=None,
@@ -238,41 +241,42 @@ class StreamConsumerGroupSpec(ApiModel):
     )
     worker_secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with the username and password that workers use; redis.secretRef"
-        " unless said.",
+        description="Secret with the username and password that workers use, and their client"
+        " certificate if they have one. Default: the Secrets of redis.",
     )
     replicas: Replicas = Field(
         default=1,
-        description="Number of workers in scaling mode Manual, and of a template without scaling;"
-        " what kubectl scale sets.",
+        description="Number of workers when scaling.mode is Manual, and of a template without"
+        " scaling. kubectl scale sets it.",
     )
     scaling: ScalingSpec | None = Field(
         default=None,
-        description="How many workers. Absent: a target keeps its own number and a template runs"
-        " spec.replicas.",
+        description="Rules for the number of workers. Absent: targetRef keeps its own number, and"
+        " template runs spec.replicas.",
     )
     recovery: RecoverySpec = Field(
         default=RecoverySpec(),
-        description="When an entry counts as stuck, and what is done with it then.",
+        description="Rules for stuck entries: when an entry is stuck, and what a scan does with"
+        " it.",
     )
     dead_letter: DeadLetterSpec = Field(
         default=DeadLetterSpec(),
-        description="Where entries go that cannot be processed, and for how long they are kept.",
+        description="The stream for entries that cannot be processed, and how long it keeps them.",
     )
     retention: RetentionSpec | None = Field(
         default=None,
-        description="How long the stream remembers entries that no group needs any more; what any"
-        " group still owes is never removed. Of two resources on one stream the larger one wins."
-        " Absent: the stream is never trimmed.",
+        description="Limits for entries that every group of the stream has acknowledged;"
+        " undelivered and pending entries are never trimmed. Of several resources on one stream the"
+        " larger limits count. Absent: the stream is never trimmed.",
     )
     deletion_policy: DeletionPolicy = Field(
         default=DeletionPolicy.RETAIN,
-        description="What becomes of the group when this resource is deleted. Retain: it stays as"
-        " it is. Delete: the group and its own keys are destroyed, never the stream or its dead"
-        " letters.",
+        description="Effect of deleting this resource. Retain leaves the group as it is. Delete"
+        " destroys the group and its own keys, never the stream or its dead letters.",
     )
     suspend: bool = Field(
-        default=False, description="Only observe: change nothing in Redis and in the workload."
+        default=False,
+        description="Only observe: change nothing in Redis and nothing of the workload.",
     )
 
     @property
