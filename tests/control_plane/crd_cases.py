@@ -217,7 +217,12 @@ BOUNDS = [
     ({"recovery": {"locks": {"keyspaceNotifications": True}}}, "locks.keyspaceNotifications"),
     ({"targetRef": {"name": "UPPER"}}, "spec.targetRef.name"),
     ({"targetRef": None, "template": {"spec": {"containers": []}}}, "spec.template.spec"),
+    (
+        {"targetRef": None, "template": {"spec": {"containers": [{"name": "w"}, {"name": "w"}]}}},
+        "spec.template.spec.containers[1]",
+    ),
     ({"redis": {"sentinel": {"masterName": "m", "nodes": ["s"]}}}, "sentinel.nodes[0]"),
+    ({"redis": {"sentinel": {"masterName": "m", "nodes": ["s:1", "s:1"]}}}, "sentinel.nodes[1]"),
 ]
 
 # Every field that a user sets, by its path: what it is first, and then. Merged into the smallest

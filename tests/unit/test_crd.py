@@ -132,6 +132,20 @@ def test_what_no_structural_schema_can_say_is_an_error(model: type[ApiModel]) ->
         ({"type": "integer"}, "an integer without the format int32 or int64"),
         ({"type": "number", "minimum": 0, "maximum": 1}, "type 'number'"),
         ({"type": "array", "maxItems": 1}, "an array without items"),
+        ({"type": "array", "maxItems": 1}, "an array without x-kubernetes-list-type"),
+        (
+            {"type": "array", "x-kubernetes-list-type": "map"},
+            "x-kubernetes-list-map-keys go with a list of type map",
+        ),
+        (
+            {
+                "type": "array",
+                "items": {"type": "object", "properties": {}},
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["a"],
+            },
+            "keys ['a'] of a map are not required",
+        ),
         ({"type": "object"}, "a map without maxProperties"),
         ({"type": "string", "maxLength": 1, "pattern": "(?=a)"}, "RE2 has no look-around"),
         ({"type": "string", "enum": ["a"], "default": "b"}, "default 'b' is not in enum"),
@@ -169,6 +183,7 @@ def test_the_checker_names_the_field() -> None:
                 "description": "A.",
                 "type": "array",
                 "maxItems": 1,
+                "x-kubernetes-list-type": "atomic",
                 "items": {"type": "string"},
             }
         },

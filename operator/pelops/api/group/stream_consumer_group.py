@@ -87,6 +87,8 @@ _TEMPLATE_SCHEMA: dict[str, Any] = {
                     "minItems": 1,
                     "maxItems": 64,
                     "items": _CONTAINER,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["name"],
                 }
             },
             **_OPEN,

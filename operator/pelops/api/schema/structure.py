@@ -23,6 +23,7 @@ _KEPT: Final = {
     "minItems", "minLength", "minimum", "pattern", "properties", "required", "type",
 }  # fmt: skip
 _FORMATS: Final = {"date-time", "int32", "int64"}
+LIST_TYPE: Final = "x-kubernetes-list-type"
 _LARGEST_INT32: Final = 2**31 - 1
 _ORDER: Final = (
     "description", "type", "format", "default", "enum", "required", "properties", "items",
@@ -202,11 +203,25 @@ def _shape_problems(schema: SchemaView) -> Iterator[str]:
         yield f"requires undeclared {sorted(unknown)}"
     if schema.get("type") == "array" and "items" not in schema:
         yield "an array without items"
+    if schema.get("type") == "array":
+        yield from _list_problems(schema)
     if any(look in schema.get("pattern", "") for look in _LOOK_AROUND):
         yield "RE2 has no look-around"
     for child, sub in schema.get("properties", {}).items():
         if not sub.get("description"):
             yield f"{child} has no description"
+
+
+def _list_problems(schema: SchemaView) -> Iterator[str]:
+    kind = schema.get(LIST_TYPE)
+    if kind not in {"atomic", "set", "map"}:
+        yield f"an array without {LIST_TYPE}"
+    keys = set(schema.get("x-kubernetes-list-map-keys", ()))
+    if (kind == "map") != bool(keys):
+        yield "x-kubernetes-list-map-keys go with a list of type map"
+    missing = keys - set(schema.get("items", {}).get("required", ()))
+    if missing:
+        yield f"keys {sorted(missing)} of a map are not required"
 
 
 def _bound_problems(schema: SchemaView) -> Iterator[str]:
