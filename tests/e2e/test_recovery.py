@@ -16,7 +16,7 @@ from tests.operators import Operators, Resources, sleeping_template
 pytestmark = pytest.mark.usefixtures("node")
 
 # Only the death of a pod calls a scan that moves something within the test's time.
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 
 
 def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(

@@ -78,7 +78,7 @@ def test_without_retries_what_failed_alone_is_dead_lettered_and_a_co_failed_is_t
     group: Group,
 ) -> None:
     # Only what follows of itself may move the crowd: the next regular scan is an hour away.
-    rare: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 1, "maxRetries": 0}
+    rare: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 1, "maxRetries": 0}
     group.declare(recovery={**rare, "processingTimeoutSeconds": 3600})
     (alone,) = group.give("alone", 1)
     co_failed = group.give("crowd", 3)

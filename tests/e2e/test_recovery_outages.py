@@ -21,7 +21,7 @@ from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.operators import Operators, Resources
 
 REPLICAS = 3
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def _process_of(fleet: Operators, identity: str) -> Process:
 def test_while_the_api_server_is_away_idle_time_decides_and_afterwards_the_dead_are_recovered(
     plane: ControlPlane, group: Group
 ) -> None:
-    timeout = {"scanIntervalSeconds": 1, "unmatchedConsumerTimeoutSeconds": 2}
+    timeout = {"scanPeriodSeconds": 1, "unmatchedConsumerTimeoutSeconds": 2}
     recovery = {**BY_DEATH_ALONE, **timeout}
     (pod,) = group.declare(1, recovery=recovery)
     lost = group.give(pod.consumer, 2)

@@ -8,7 +8,7 @@ from tests.e2e.recovering import Group
 from tests.operators import Operators, Resources
 from tests.redis_fixtures import RunRedis
 
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 ENTRIES = 200
 BODY = "x" * 20_000
 ROOM = 1_000_000  # bytes: for some of the copies

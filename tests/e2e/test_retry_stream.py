@@ -13,7 +13,7 @@ from tests.operators import Operators
 pytestmark = pytest.mark.usefixtures("node")
 
 OTHER = "auditors"
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 RETRY: Object = {**BY_DEATH_ALONE, "strategy": "RetryStream"}
 STREAM: Object = {**BY_DEATH_ALONE, "strategy": "Requeue"}
 

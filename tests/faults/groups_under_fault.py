@@ -65,7 +65,7 @@ class GroupUnderFault:
             "recovery": {
                 "strategy": self.strategy,
                 "processingTimeoutSeconds": self.timeout_s,
-                "scanIntervalSeconds": SCAN_INTERVAL_S,
+                "scanPeriodSeconds": SCAN_INTERVAL_S,
                 "maxRetries": self.max_retries,
             },
         }

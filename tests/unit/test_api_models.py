@@ -104,7 +104,7 @@ def test_a_refusal_never_repeats_the_value() -> None:
 
 
 def test_many_mistakes_are_counted_not_listed() -> None:
-    fields = ["maxEntryBytes", "maxRetries", "scanIntervalSeconds", "processingTimeoutSeconds"]
+    fields = ["maxEntryBytes", "maxRetries", "scanPeriodSeconds", "processingTimeoutSeconds"]
     recovery = {**dict.fromkeys(fields, -1), "tuning": {"batchSize": -1}}
     with pytest.raises(InvalidSpec, match=r"and 2 more$"):
         StreamConsumerGroup.parse(build_resource(recovery=recovery, replicas=-1, suspend=7))

@@ -193,7 +193,7 @@ class RecoverySpec(ApiModel):
         " matches no pod, such as workers outside of the cluster. Set it longer than their longest"
         " handler. Default: processingTimeoutSeconds.",
     )
-    scan_interval_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
+    scan_period_seconds: Annotated[int, Field(ge=1, le=86400)] = Field(
         default=60,
         description="Seconds between two scans of the group for stuck entries. The death of a pod"
         " triggers a scan at once.",

@@ -418,7 +418,7 @@ class Scanner:
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
         recovery = resource.spec.recovery
-        interval = timedelta(seconds=recovery.scan_interval_seconds)
+        interval = timedelta(seconds=recovery.scan_period_seconds)
         rank = self._parts.members.rank(resource.metadata.key)
         server, keys = await self._parts.observer.connect(resource)
         has_former_retry = await self._parts.observer.has_former_retry(resource, server, keys)
