@@ -36,6 +36,16 @@ def list_messages(schema: dict[str, Any]) -> Iterator[str]:
         yield from list_messages(child)
 
 
+def list_settings(schema: dict[str, Any], at: str) -> Iterator[tuple[str, str]]:
+    """Every field that is changed as one, with its description."""
+    for name, child in schema.get("properties", {}).items():
+        is_one = "properties" not in child or "x-kubernetes-map-type" in child
+        if is_one or child.get("x-kubernetes-preserve-unknown-fields"):
+            yield f"{at}{name}", child["description"]
+        else:
+            yield from list_settings(child, f"{at}{name}.")
+
+
 def url(value: str) -> dict[str, Any]:
     return {"redis": {"url": value}}
 

@@ -14,7 +14,7 @@ from local_cluster.plane import ControlPlane
 from pelops.api import STREAM_AUDIT, StreamAudit
 from pelops.api.crd import build_root_schema
 from tests.api_objects import Answer, create_object
-from tests.control_plane.crd_cases import list_messages
+from tests.control_plane.crd_cases import list_messages, list_settings
 from tests.control_plane.own_plane import crd_plane
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +42,13 @@ def build_audit(name: str = NAME, **spec: Any) -> dict[str, Any]:
 
 def url(value: str) -> dict[str, Any]:
     return {**PATTERN, "redis": {"url": value}}
+
+
+REF = {"name": "redis"}
+
+
+def of_redis(**redis: Any) -> dict[str, Any]:
+    return {**PATTERN, "redis": redis}
 
 
 def at(schedule: str) -> dict[str, Any]:
@@ -114,7 +121,98 @@ RULES: list[tuple[str, dict[str, Any], dict[str, Any], str]] = [
     ("url must read", url("redis://r:65536"), url("redis://r:65535"), "spec.redis.url"),
     ("url must not carry", url("redis://r?x=1"), url("redis://r/1"), "spec.redis.url"),
     ("one of url, secretRef", {**PATTERN, "redis": {}}, PATTERN, "spec.redis"),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: name",
+        of_redis(secretRef=REF, authSecretRef=REF),
+        of_redis(url="redis://r", authSecretRef=REF),
+        "spec.redis.authSecretRef",
+    ),
+    (
+        "secretRef is the short form of url, authSecretRef and tls: put",
+        of_redis(secretRef=REF, tls={"caSecretRef": REF}),
+        of_redis(url="rediss://r", tls={"caSecretRef": REF}),
+        "spec.redis.tls",
+    ),
+    (
+        "url must begin with rediss:// when tls",
+        of_redis(url="redis://r", tls={}),
+        of_redis(url="rediss://r", tls={}),
+        "spec.redis.url",
+    ),
 ]
+_PARTS = of_redis(url="rediss://a")
+_SENTINEL = {"masterName": "m", "nodes": ["s-0:26379"]}
+_CLAIM = {"claimName": "a"}
+_AOF = {"path": "/aof", "persistentVolumeClaim": _CLAIM}
+# Every field that a user sets, by its path: what it is first, and then, as a merge patch.
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "groups": ({}, {"groups": ["orders", "bills"]}),
+    "streamPattern": (PATTERN, {"streamPattern": "bills:*"}),
+    "redis.url": (_PARTS, {"redis": {"url": "rediss://b"}}),
+    "redis.secretRef": (_PARTS, {"redis": {"secretRef": REF}}),
+    "redis.authSecretRef": (_PARTS, {"redis": {"authSecretRef": REF}}),
+    "redis.tls.caSecretRef": (_PARTS, {"redis": {"tls": {"caSecretRef": REF}}}),
+    "redis.tls.certSecretRef": (_PARTS, {"redis": {"tls": {"certSecretRef": REF}}}),
+    "redis.tls.serverName": (_PARTS, {"redis": {"tls": {"serverName": "redis.shop"}}}),
+    "redis.sentinel.masterName": (
+        of_redis(sentinel=_SENTINEL),
+        {"redis": {"sentinel": {"masterName": "n"}}},
+    ),
+    "redis.sentinel.nodes": (
+        of_redis(sentinel=_SENTINEL),
+        {"redis": {"sentinel": {"nodes": ["s-1:26379"]}}},
+    ),
+    "redis.sentinel.authSecretRef": (
+        of_redis(sentinel=_SENTINEL),
+        {"redis": {"sentinel": {"authSecretRef": REF}}},
+    ),
+    "jobSecretRef": ({}, {"jobSecretRef": REF}),
+    "schedule": ({}, {"schedule": "@daily"}),
+    "timeZone": ({}, {"timeZone": "Europe/Berlin"}),
+    "windowSeconds": ({}, {"windowSeconds": 60}),
+    "stuckAfterSeconds": ({}, {"stuckAfterSeconds": 60}),
+    "archive.path": ({}, {"archive": {"path": "/elsewhere"}}),
+    "archive.persistentVolumeClaim.claimName": (
+        {"archive": {"persistentVolumeClaim": _CLAIM}},
+        {"archive": {"persistentVolumeClaim": {"claimName": "b"}}},
+    ),
+    "archive.persistentVolumeClaim.subPath": (
+        {"archive": {"persistentVolumeClaim": _CLAIM}},
+        {"archive": {"persistentVolumeClaim": {"subPath": "b"}}},
+    ),
+    **{
+        f"archive.s3.{field}": ({"archive": {"s3": S3}}, {"archive": {"s3": {field: value}}})
+        for field, value in {
+            "bucket": "others",
+            "prefix": "p",
+            "endpoint": "https://minio:9000",
+            "region": "eu-1",
+            "secretRef": REF,
+        }.items()
+    },
+    "payload": ({}, {"payload": "Full"}),
+    "retentionSeconds": ({}, {"retentionSeconds": 60}),
+    "evidence.aof.path": ({"evidence": {"aof": _AOF}}, {"evidence": {"aof": {"path": "/b"}}}),
+    **{
+        f"evidence.aof.persistentVolumeClaim.{field}": (
+            {"evidence": {"aof": _AOF}},
+            {"evidence": {"aof": {"persistentVolumeClaim": {field: "b"}}}},
+        )
+        for field in ("claimName", "subPath")
+    },
+    "activeDeadlineSeconds": ({}, {"activeDeadlineSeconds": 60}),
+    "image": ({}, {"image": "other"}),
+    "imagePullPolicy": ({}, {"imagePullPolicy": "Never"}),
+    "resources": ({}, {"resources": {"limits": {"memory": "2Gi"}}}),
+    "template": ({}, {"template": {"spec": {}}}),
+    "backend.type": ({}, {"backend": KUBEFLOW}),
+    "backend.sparkOperator": ({"backend": KUBEFLOW}, {"backend": {"sparkOperator": "Apache"}}),
+    "backend.executors": (
+        {"backend": KUBEFLOW, "archive": {"s3": S3}},
+        {"backend": {"executors": 2}},
+    ),
+    "suspend": ({}, {"suspend": True}),
+}
 RULES_ELSEWHERE = ("metadata.name must have",)
 
 BOUNDS = [
@@ -237,6 +335,29 @@ def test_the_server_and_the_models_agree_on_every_default(plane: ControlPlane) -
         assert accepted.accepted, accepted.message
         parsed = StreamAudit.parse(build_audit(**spec))
         assert parsed.spec.to_wire() == accepted.resource["spec"]
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_every_field_of_an_audit_can_be_changed(plane: ControlPlane, field: str) -> None:
+    before, after = CHANGES[field]
+    created = create_object(plane, "default", "saudit", build_audit("changed", **before))
+    assert created.accepted, created.message
+    try:
+        body = json.dumps({"spec": after})
+        answer = plane.kubectl(
+            "patch", "saudit", "changed", "--type=merge", "-p", body, check=False
+        )
+    finally:
+        plane.kubectl("delete", "saudit", "changed")
+    assert answer.returncode == 0, answer.stderr
+    assert "(no change)" not in answer.stdout
+
+
+def test_every_field_of_an_audit_has_a_change() -> None:
+    spec = build_root_schema(STREAM_AUDIT)["properties"]["spec"]
+    fields = dict(list_settings(spec, ""))
+    assert fields.keys() == CHANGES.keys()
+    assert not [name for name, text in fields.items() if "Cannot be changed" in text]
 
 
 def test_the_full_sample_shows_every_field_but_the_alternatives() -> None:

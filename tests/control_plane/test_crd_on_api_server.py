@@ -27,6 +27,7 @@ from tests.control_plane.crd_cases import (
     TEMPLATE,
     build_resource,
     list_messages,
+    list_settings,
 )
 from tests.control_plane.own_plane import crd_plane
 
@@ -197,21 +198,11 @@ def test_a_field_changes_or_says_why_it_does_not(
 
 def test_every_field_is_mutable_by_a_case_or_immutable_by_its_description() -> None:
     spec = build_root_schema(STREAM_CONSUMER_GROUP)["properties"]["spec"]
-    fields = dict(_list_settings(spec, ""))
+    fields = dict(list_settings(spec, ""))
     described = {name for name, text in fields.items() if "Cannot be changed" in text}
 
     assert fields.keys() == CHANGES.keys()
     assert described == IMMUTABLE
-
-
-def _list_settings(schema: dict[str, Any], at: str) -> Iterator[tuple[str, str]]:
-    """Every field that is changed as one, with its description."""
-    for name, child in schema.get("properties", {}).items():
-        is_one = "properties" not in child or "x-kubernetes-map-type" in child
-        if is_one or child.get("x-kubernetes-preserve-unknown-fields"):
-            yield f"{at}{name}", child["description"]
-        else:
-            yield from _list_settings(child, f"{at}{name}.")
 
 
 def test_without_workers_there_is_nothing_to_scale(plane: ControlPlane, resource: str) -> None:

@@ -339,7 +339,10 @@ class StreamAuditSpec(ApiModel):
         description="Idle time, in seconds, after which a pending entry counts as stuck. Default:"
         " processingTimeoutSeconds of its StreamConsumerGroup, or 300 without one.",
     )
-    archive: ArchiveSpec = Field(description="Where the windows are kept.")
+    archive: ArchiveSpec = Field(
+        description="Storage of the archive. After a change the audit begins a new archive; the former"
+        " one stays as it is."
+    )
     payload: Payload = Field(
         default=Payload.HASH,
         description="What of the entries is archived beside their IDs. None: nothing. Hash: a hash"
