@@ -340,8 +340,8 @@ class StreamAuditSpec(ApiModel):
         " processingTimeoutSeconds of its StreamConsumerGroup, or 300 without one.",
     )
     archive: ArchiveSpec = Field(
-        description="Storage of the archive. After a change the audit begins a new archive; the former"
-        " one stays as it is."
+        description="Storage of the archive. After a change the audit begins a new archive; the"
+        " former one stays as it is."
     )
     payload: Payload = Field(
         default=Payload.HASH,
