@@ -222,7 +222,7 @@ BOUNDS = [
     ({"scaling": {"behavior": {"scaleUp": {"policies": []}}}}, "behavior.scaleUp.policies"),
     ({"recovery": {"tuning": {"fieldPrefix": ""}}}, "spec.recovery.tuning.fieldPrefix"),
     ({"recovery": {"tuning": {"batchSize": 1001}}}, "spec.recovery.tuning.batchSize"),
-    ({"containerName": "worker"}, "spec.containerName"),
+    ({"container": "worker"}, "spec.container"),
     ({"container": "worker"}, "spec.container"),
     ({"recovery": {"batchSize": 100}}, "spec.recovery.batchSize"),
     ({"recovery": {"fieldPrefix": "_"}}, "spec.recovery.fieldPrefix"),
