@@ -231,9 +231,9 @@ class StreamConsumerGroupSpec(ApiModel):
         description="Workers that the operator runs: the pod template of a Deployment that it"
         " creates and owns, with PELOPS_* variables added to the container that reads. At most one"
         " of targetRef and template. The fields are those of kubectl explain"
-        " deployment.spec.template; this schema does not repeat them, because it would be tenfold"
-        " and refuse fields of newer versions of Kubernetes. The API server checks them when the"
-        " Deployment is created, and WorkloadReady reports what it refuses.",
+        " deployment.spec.template; this schema does not repeat them, because it would be far"
+        " larger and refuse fields of newer versions of Kubernetes. The API server checks them when"
+        " the Deployment is created, and WorkloadReady reports what it refuses.",
     )
     container_name: ContainerName | None = Field(
         default=None,
