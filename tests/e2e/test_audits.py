@@ -139,7 +139,7 @@ def test_a_loss_is_reported_until_a_person_has_seen_it(
     record(redis_86, audited, resources, a_summary(lost=2))
     await_reason(resources, "LossDetected", "LossDetected")
     record(redis_86, audited, resources, a_summary(a_window(1)))
-    await_audit(resources, "window 1", lambda a: a["status"]["summary"]["window"] == "1" or None)
+    await_audit(resources, "window 1", lambda a: a["status"]["summary"]["window"] == 1 or None)
     await_reason(resources, "LossDetected", "LossDetected")
     acknowledge = {"metadata": {"annotations": {"pelops.dev/acknowledge": "LossDetected"}}}
     patch(resources, "saudit", AUDIT, acknowledge)
