@@ -210,8 +210,10 @@ TABLE_FORMATS: Final = ("parquet", "csv", "json", "orc", "jdbc")
 VARIABLES: Final = """\
 variables without an argument:
   PELOPS_REDIS_USERNAME, PELOPS_REDIS_PASSWORD, PELOPS_REDIS_SENTINEL_MASTER,
-  PELOPS_REDIS_SENTINEL_NODES (host:port,...), PELOPS_REDIS_CA_FILE,
-  PELOPS_REDIS_CERT_FILE, PELOPS_REDIS_KEY_FILE
+  PELOPS_REDIS_SENTINEL_NODES (host:port,...), PELOPS_REDIS_SENTINEL_USERNAME,
+  PELOPS_REDIS_SENTINEL_PASSWORD, PELOPS_REDIS_CA_FILE, PELOPS_REDIS_CERT_FILE,
+  PELOPS_REDIS_KEY_FILE, PELOPS_REDIS_TLS_SERVER_NAME (what certificates must name),
+  PELOPS_REDIS_TLS (true: speak TLS to Sentinels without a URL)
   PELOPS_ALLOWED_NETWORKS, PELOPS_ALLOWED_HOSTS, PELOPS_REDIS_HOSTS (where a job may
   connect to, and take its password; set by the operator)
   PELOPS_AUDIT_GROUPS            groups as JSON: [{"stream": ..., "group": ...}, ...]
