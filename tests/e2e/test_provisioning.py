@@ -11,8 +11,8 @@ from tests.e2e.declaring import NAME, a_spec, acts_of, await_observed, get, grou
 from tests.operators import Resources
 
 COLUMNS = (
-    *("NAME", "STREAM", "GROUP", "READY", "LAG", "PENDING", "OLDEST", "DLQ", "REPLICAS"),
-    *("DESIRED", "RECOVERED", "REDIS", "REASON", "AGE"),
+    *("NAME", "READY", "REASON", "LAG", "PENDING", "STUCK", "OLDEST", "DLQ", "REPLICAS"),
+    *("STREAM", "GROUP", "DESIRED", "RECOVERED", "REDIS", "AGE"),
 )
 
 
