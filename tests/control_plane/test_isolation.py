@@ -92,7 +92,7 @@ def test_a_server_with_malformed_replies_ends_no_operator(
     sort: str,
 ) -> None:
     operators.start(1)
-    locks = {"locks": {"keyspaceNotifications": True}}
+    locks = {"locks": {}, "tuning": {"keyspaceNotifications": True}}
     hostile(plane, *({"redis": {"url": servers.url(sort, n)}, "recovery": locks} for n in range(5)))
     evil = Resources(plane, HOSTILE)
     wait_until(lambda: evil.condition("evil-0"), timeout_s=30, what="an answer about it")

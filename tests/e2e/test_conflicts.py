@@ -110,7 +110,7 @@ def test_the_former_deployment_goes_even_when_the_new_target_is_anothers(
     resources: Resources, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(a_deployment("workers"))
-    spec = a_spec(redis_86.url, stream, recovery={"requeueTo": "RetryStream"})
+    spec = a_spec(redis_86.url, stream, recovery={"strategy": "RetryStream"})
     guest = {**spec, "targetRef": {"name": "workers"}, "scaling": {"mode": "Manual"}}
     del guest["template"]
     _apply_in_order(resources, guest, spec)

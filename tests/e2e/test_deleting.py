@@ -75,7 +75,7 @@ def test_a_destroyed_group_leaves_its_stream_and_its_dead_letters(
     keys = derive_keys(stream, NAME)
     redis_86.cli("XADD", stream, "5-0", "sku", "A")
     redis_86.cli("XGROUP", "CREATE", stream, "neighbour", "0")
-    recovery = {"requeueTo": "RetryStream"}
+    recovery = {"strategy": "RetryStream"}
     spec = a_spec(redis_86.url, stream, deletionPolicy="Delete", recovery=recovery)
     resources.apply(NAME, spec)
     resources.await_condition(NAME, reason="Ready")
@@ -162,7 +162,7 @@ def test_a_deleted_namespace_goes_with_all_that_is_declared_in_it(
     resources: Resources, node: Node, redis_86: RedisServers, stream: str
 ) -> None:
     resources.apply_raw(secret("redis", url=redis_86.url))
-    recovery = {"requeueTo": "RetryStream"}  # there are two groups
+    recovery = {"strategy": "RetryStream"}  # there are two groups
     redis = {"secretRef": {"name": "redis"}}
     spec = a_spec("", stream, redis=redis, replicas=1, recovery=recovery)
     resources.apply("retained", spec)
@@ -198,9 +198,12 @@ def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(
 ) -> None:
     resources.apply(NAME, a_spec(redis_86.url, stream, deletionPolicy="Delete"))
     resources.await_condition(NAME, reason="Ready")
-    bound = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    recovery = (
+        "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/recovery/properties"
+    )
+    bound = f"{recovery}/tuning/properties"
     with _patched_crd(resources, f"{bound}/batchSize/maximum", 9999):
-        _patch_when_served(resources, {"spec": {"recovery": {"batchSize": 5000}}})
+        _patch_when_served(resources, {"spec": {"recovery": {"tuning": {"batchSize": 5000}}}})
         reported = resources.await_condition(NAME, reason="InvalidSpec")
         assert "batchSize" in reported["message"]
         resources.delete(NAME)

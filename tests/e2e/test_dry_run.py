@@ -17,7 +17,7 @@ from tests.e2e.declaring import NAME, WORKERS, Object, a_deployment, a_spec, get
 from tests.e2e.recovering import Group
 from tests.operators import SERVICE_ACCOUNT, Operators, Resources
 
-DRY: Object = {"dryRun": True, "scanIntervalSeconds": 1}
+DRY: Object = {"dryRun": True, "scanPeriodSeconds": 1}
 ADOPTED: Object = {"template": None, "replicas": None, "targetRef": {"name": WORKERS}}
 DAY_MS = 86_400_000
 

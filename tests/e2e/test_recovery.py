@@ -17,7 +17,7 @@ from tests.operators import Operators, Resources, sleeping_template
 pytestmark = pytest.mark.usefixtures("node")
 
 # Only the death of a pod calls a scan that moves something within the test's time.
-BY_DEATH_ALONE: Object = {"scanIntervalSeconds": 3600, "processingTimeoutSeconds": 3600}
+BY_DEATH_ALONE: Object = {"scanPeriodSeconds": 3600, "processingTimeoutSeconds": 3600}
 
 
 def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
@@ -66,7 +66,7 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
     template = sleeping_template()
     (worker,) = template["spec"]["containers"]
     template["spec"]["containers"].append({**worker, "name": "sidecar"})
-    more: Object = {"template": template, "container": "worker"}
+    more: Object = {"template": template, "containerName": "worker"}
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE, **more)
     kept = group.give(pod.consumer, 2)
     (beside,) = group.until(lambda: group.pods("sidecar"), "the sidecar")
@@ -115,12 +115,12 @@ def test_an_owner_that_is_no_pod_is_named_and_only_its_limit_can_be_shortened(
         group.name, "UnmatchedConsumers", reason="UnmatchedConsumers"
     )
     assert "laptop" in named["message"] and pod.name not in named["message"]
-    assert "minIdleSeconds" in named["message"]
+    assert "unmatchedConsumerTimeoutSeconds" in named["message"]
     assert group.resources.condition(group.name)["status"] == "True"
     group.await_scans()
     assert group.owners() == {kept[0]: pod.consumer, stuck[0]: "laptop"}
 
-    group.apply(replicas=1, recovery={**limit, "minIdleSeconds": 1})
+    group.apply(replicas=1, recovery={**limit, "unmatchedConsumerTimeoutSeconds": 1})
     group.await_moved(stuck)
     assert group.owners() == {kept[0]: pod.consumer}
     group.until(
@@ -142,7 +142,7 @@ def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(grou
 
 
 @pytest.mark.parametrize(
-    "still", [{"suspend": True}, {"recovery": {"strategy": "Off"}}], ids=["suspended", "off"]
+    "still", [{"suspend": True}, {"recovery": {"strategy": "Disabled"}}], ids=["suspended", "off"]
 )
 def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
     group: Group, still: Object
@@ -183,7 +183,7 @@ def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group)
 def test_a_resource_that_is_deleted_amid_a_scan_goes_at_once_and_nothing_comes_back(
     group: Group,
 ) -> None:
-    slow: Object = {**BY_DEATH_ALONE, "batchSize": 1}
+    slow: Object = {**BY_DEATH_ALONE, "tuning": {"batchSize": 1}}
     (pod,) = group.declare(1, recovery=slow, deletionPolicy="Delete")
     many = 15_000
     group.give(pod.consumer, many)
@@ -205,7 +205,7 @@ def test_of_two_resources_on_one_group_only_the_one_that_acts_recovers(
     younger = Group(resources, redis_86, stream, group=OLDER, name=YOUNGER)
     older.declare(recovery={"processingTimeoutSeconds": 3600})
     await_next_second(resources, OLDER)
-    eager: Object = {"processingTimeoutSeconds": 1, "fieldPrefix": "eager_"}
+    eager: Object = {"processingTimeoutSeconds": 1, "tuning": {"fieldPrefix": "eager_"}}
     younger.apply(recovery=eager)
     resources.await_condition(YOUNGER, reason="Conflict")
     stuck = older.give("laptop", 2)

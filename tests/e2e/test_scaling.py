@@ -83,7 +83,7 @@ def test_suspending_freezes_the_replicas_and_resuming_goes_on(group: ScaledGroup
 
 def test_a_mode_of_off_leaves_the_replicas_alone(group: ScaledGroup) -> None:
     group.scale_by_backlog()
-    group.change(scaling={"mode": "Off"})
+    group.change(scaling={"mode": "Disabled"})
     group.await_scaling(Reason.SCALING_OFF)
     group.add(PER_REPLICA)
     group.await_seen(PER_REPLICA)

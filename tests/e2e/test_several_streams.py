@@ -261,7 +261,7 @@ def test_two_groups_of_one_stream_share_their_workers(
     resources.apply_raw(a_deployment(OWN))
     lead, audit = (Sharer(resources, redis_86, stream, name) for name in ("lead", "audit"))
     # A copy at the end of the stream would reach the other group as well.
-    recovery = {**BY_DEATH_ALONE, "requeueTo": "RetryStream"}
+    recovery = {**BY_DEATH_ALONE, "strategy": "RetryStream"}
     lead.share(auto(), recovery=recovery)
     audit.share(FOLLOW, recovery=recovery)
     audit.await_scaling(Reason.FOLLOWING)

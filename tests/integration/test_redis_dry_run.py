@@ -115,7 +115,7 @@ async def test_a_dry_run_counts_what_recovery_then_does(server: Server) -> None:
     assert len(await moved(server)) == 703
 
 
-@pytest.mark.parametrize("strategy", list(RecoveryStrategy)[:2])
+@pytest.mark.parametrize("strategy", [one for one in RecoveryStrategy if one != "Disabled"])
 async def test_a_dry_run_writes_nothing_whatever_the_strategy_and_the_locks(
     server: Server, strategy: RecoveryStrategy
 ) -> None:
@@ -127,7 +127,8 @@ async def test_a_dry_run_writes_nothing_whatever_the_strategy_and_the_locks(
     assert await written(server) == before
     assert found.outcomes[DryRunAction.KEEP, "Locked"] == 7
     assert found.outcomes[DryRunAction.DEAD_LETTER, "PayloadGone"] == 100
-    action = DryRunAction(strategy.value)
+    is_release = strategy is RecoveryStrategy.RELEASE
+    action = DryRunAction.RELEASE if is_release else DryRunAction.REQUEUE
     assert found.outcomes[action, "PodGone"] >= 493
     assert found.outcomes[action, "ProcessingTimeout"] == 200
 

@@ -158,7 +158,7 @@ async def test_a_group_that_cannot_be_seen_keeps_all_and_hinders_no_naming(scene
 
 async def test_one_that_is_not_counted_and_cannot_be_seen_keeps_nobody(scene: Scene) -> None:
     lead = await scene.declare("lead", "Auto")
-    await scene.declare("other", "Off")
+    await scene.declare("other", "Disabled")
     scene.observer.missing = {"other"}
     await scene.hold(lead, "w-0")
     assert await scene.victims().count_busy(lead) == 1

@@ -42,7 +42,7 @@ AUTO = {
     "behavior": {"scaleDown": {"stabilizationWindowSeconds": 1}},
 }
 FOLLOW = {"mode": "Follow", "backlogPerReplica": 5}
-BY_DEATH_ALONE = {"processingTimeoutSeconds": 3600, "scanIntervalSeconds": 3600}
+BY_DEATH_ALONE = {"processingTimeoutSeconds": 3600, "scanPeriodSeconds": 3600}
 Object = dict[str, Any]
 
 

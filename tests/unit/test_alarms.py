@@ -25,7 +25,7 @@ EVERYTHING = GroupState(
     loss=LOSS, back=BACK, dropped=DROPPED, report=replace(REPORT, is_not_taken=True)
 )
 RELEASE = resource(recovery={"strategy": "Release"})
-OFF = resource(recovery={"strategy": "Off"})
+OFF = resource(recovery={"strategy": "Disabled"})
 
 
 def vanished(cause: LossCause, observed: datetime | None = NOW) -> Loss:
@@ -156,7 +156,10 @@ CASES: dict[str, tuple[Facts, str, str]] = {
         "pending entries: w-1, w-2. Their entries are recovered only 300 s after",
     ),
     "consumers are no pods and said not to be": (
-        remembering(GroupState(report=REPORT), resource=resource(recovery={"minIdleSeconds": 12})),
+        remembering(
+            GroupState(report=REPORT),
+            resource=resource(recovery={"unmatchedConsumerTimeoutSeconds": 12}),
+        ),
         "UnmatchedConsumers",
         "only 12 s after",
     ),

@@ -193,7 +193,7 @@ def mounting(*paths: object) -> dict[str, Any]:
         ({"archive": {"path": "/a/b"}, "template": mounting("/a")}, False),
         ({"archive": {"path": "/a/b/"}, "template": mounting("/a/b")}, False),
         ({"archive": {"path": "hdfs://namenode/a"}}, False),
-        ({"archive": {"pvc": {"claimName": "audits"}}}, False),
+        ({"archive": {"persistentVolumeClaim": {"claimName": "audits"}}}, False),
     ],
     ids=str,
 )

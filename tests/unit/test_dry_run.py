@@ -149,6 +149,13 @@ def test_other_replicas_read_from_the_status_what_one_has_found() -> None:
     assert read_dry_run(RecoveryStatus()) is read_dry_run(None) is None
 
 
+def test_all_that_a_dry_run_finds_is_stuck() -> None:
+    works = replace(FOUND, report=ScanReport(waiting=3))
+    assert status_of(dry_facts(works))["recovery"]["stuck"] == 503
+    assert "stuck" not in status_of(dry_facts(FOUND))["recovery"], "not while recovery cannot work"
+    assert "stuck" not in status_of(dry_facts())["recovery"]
+
+
 def test_the_status_has_no_dry_run_before_the_first_one_nor_without_one() -> None:
     assert "dryRun" not in status_of(facts())["recovery"]
     assert "dryRun" not in status_of(dry_facts())["recovery"]

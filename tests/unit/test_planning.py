@@ -45,8 +45,8 @@ SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
         "Manual",
     ),
     "zero is a number": ({"scaling": {"mode": "Manual"}, "replicas": 0}, {}, 0, "Manual"),
-    "mode Off leaves a template alone": (
-        {"template": TEMPLATE, "scaling": {"mode": "Off"}},
+    "mode Disabled leaves a template alone": (
+        {"template": TEMPLATE, "scaling": {"mode": "Disabled"}},
         {},
         None,
         "ScalingOff",
@@ -186,11 +186,10 @@ def test_an_empty_redis_lacks_everything() -> None:
 @pytest.mark.parametrize(
     ("recovery", "needs"),
     [
-        ({"strategy": "Off"}, (False, False)),
+        ({"strategy": "Disabled"}, (False, False)),
         ({"strategy": "Requeue"}, (False, False)),
-        ({"strategy": "Requeue", "requeueTo": "RetryStream"}, (True, False)),
+        ({"strategy": "RetryStream"}, (True, False)),
         ({"strategy": "Release"}, (False, True)),
-        ({"strategy": "Off", "requeueTo": "RetryStream"}, (False, False)),
     ],
 )
 def test_streams_beside_the_stream_are_made_for_who_uses_them(

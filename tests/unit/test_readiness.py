@@ -239,7 +239,7 @@ def test_what_was_not_asked_for_is_not_reported() -> None:
 
 
 def test_recovery_that_is_off_is_not_reported() -> None:
-    off = facts(resource=resource(recovery={"strategy": "Off"}))
+    off = facts(resource=resource(recovery={"strategy": "Disabled"}))
     assert "RecoveryHealthy" not in {condition.type for condition in decide_conditions(off)}
 
 

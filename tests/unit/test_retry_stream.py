@@ -23,7 +23,7 @@ from pelops.policy.status.facts import Facts
 from tests.builders import NOW, facts, group, resource, stream, workload
 
 NOW_MS = int(NOW.timestamp() * 1000)
-RETRY = {"requeue_to": "RetryStream"}
+RETRY = {"strategy": "RetryStream"}
 FIRST = EntryId(NOW_MS - 40_000)  # the copy that waits first
 POSITION = EntryId(1700000000000)  # of the group on the stream
 NOTED = RetryWait(first_undelivered=FIRST, position=POSITION, at=NOW - UNREAD_AFTER)
@@ -247,7 +247,7 @@ def left(found: Facts) -> str:
     return kinds["RetryStreamNotEmpty"].message if "RetryStreamNotEmpty" in kinds else ""
 
 
-OFF = resource(recovery={"strategy": "Off"})
+OFF = resource(recovery={"strategy": "Disabled"})
 RELEASE = resource(recovery={"strategy": "Release"})
 
 
@@ -277,7 +277,7 @@ def test_what_stays_is_reported_until_it_is_empty() -> None:
     for seen in (former(), former(lag=0, pending=2, first_undelivered=None)):
         others = stream(retry=seen.retry, groups=2)
         assert "its other groups would be given them" in left(facts(stream=others))
-        assert 'strategy is "Off"' in left(facts(stream=seen, resource=OFF))
+        assert "strategy is Disabled" in left(facts(stream=seen, resource=OFF))
         suspended = facts(stream=seen, resource=resource(suspend=True))
         assert "when spec.suspend is false" in left(suspended)
     empty = stream(retry=retry(is_former=True, lag=0, first_undelivered=None, length=0), groups=2)

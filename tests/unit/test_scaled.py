@@ -82,13 +82,13 @@ def test_a_replica_that_decides_no_more_forgets_and_begins_anew_when_it_does_aga
     "spec",
     [
         {"scaling": {"mode": "Manual"}},
-        {"scaling": {"mode": "Off"}},
+        {"scaling": {"mode": "Disabled"}},
         {},
         {"suspend": True, **AUTO},
         {"metadata": {"deletionTimestamp": "2026-05-04T03:02:01Z"}, **AUTO},
         {"stream": 7, **AUTO},
     ],
-    ids=["Manual", "Off", "no scaling", "suspended", "being deleted", "not readable"],
+    ids=["Manual", "Disabled", "no scaling", "suspended", "being deleted", "not readable"],
 )
 def test_what_is_not_to_be_scaled_is_forgotten(scene: Scene, spec: dict[str, Any]) -> None:
     scene.declare(**AUTO)
@@ -176,7 +176,7 @@ def test_one_that_follows_is_looked_at_while_another_one_decides_by_the_backlog(
 def test_one_that_neither_leads_nor_follows_is_not_looked_at(scene: Scene) -> None:
     share(scene, "a-leader", "Auto")
     assert scene.scaled.admit(share(scene, "b-second", "Auto")) is None
-    assert scene.scaled.admit(share(scene, "b-off", "Off")) is None
+    assert scene.scaled.admit(share(scene, "b-off", "Disabled")) is None
     assert scene.scaled.admit(share(scene, "b-nothing", None)) is None
 
 
@@ -194,7 +194,7 @@ def test_who_leads_anew_forgets_what_it_asked_for_and_keeps_what_was_measured(
     follower = scene.scaled.admit(share(scene, "second", "Follow"))
     assert follower is not None
     follower.contribution, memory = Contribution(name="second"), follower.memory
-    share(scene, "leader", "Off", metadata={"generation": 2})
+    share(scene, "leader", "Disabled", metadata={"generation": 2})
     share(scene, "second", "Auto", metadata={"generation": 2})
     again = scene.scaled.admit(("shop", "second"))
     assert again is follower and again.memory is memory

@@ -273,7 +273,7 @@ def test_workers_that_hold_entries_are_kept_when(
 
 
 def test_workers_that_hold_entries_are_kept_when_nobody_would_get_back_what_they_lose() -> None:
-    spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Off"}).spec
+    spec = resource(scaling={"mode": "Auto"}, recovery={"strategy": "Disabled"}).spec
     memory = wanting(0, meter=Meter(handling=handling(0.1)))
     seen = workload(wished=8, ready=8)
     decision = decide_replicas(spec, seen, owing(held=5), memory, now=SECOND)[0]

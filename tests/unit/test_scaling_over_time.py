@@ -121,7 +121,7 @@ def test_a_hand_that_moves_them_twice_is_left_to_it_for_ten_minutes() -> None:
     assert decision.message == (
         "somebody else moved the replicas of Deployment shop/order-workers away from what was "
         "written here twice within 10 minutes; they are left alone for 10 minutes. End the other "
-        "one, or set spec.scaling.mode to Off"
+        "one, or set spec.scaling.mode to Disabled"
     )
     assert group.look(owing(undelivered=400), after_s=598).replicas is None
     group.look(owing(undelivered=400))

@@ -77,7 +77,7 @@ ROLES: dict[str, tuple[tuple[Claim, ...], Role, str | None]] = {
         Role.FOLLOWS,
         "a",
     ),
-    "one that follows nobody": ((claim("a", "Follow"), claim("b", "Off")), Role.FOLLOWS, None),
+    "one that follows nobody": ((claim("a", "Follow"), claim("b", "Disabled")), Role.FOLLOWS, None),
     "an older one that is being deleted leads no more": (
         (claim("b", created=SECOND_ONE), claim("a", is_ending=True)),
         Role.LEADS,
@@ -89,7 +89,7 @@ ROLES: dict[str, tuple[tuple[Claim, ...], Role, str | None]] = {
         "a",
     ),
     "without scaling": ((claim("a", None), claim("b")), Role.UNCOUNTED, "b"),
-    "switched off": ((claim("a", "Off"), claim("b")), Role.UNCOUNTED, "b"),
+    "switched off": ((claim("a", "Disabled"), claim("b")), Role.UNCOUNTED, "b"),
 }
 
 

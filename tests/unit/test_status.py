@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pelops.api.group.scaling import ScalingMode
 from pelops.controller.group.group_status import SHOWN, compare, render_status
 from pelops.controller.runtime.kind import Difference, PreviousStatus
 from pelops.controller.runtime.passes import render_refusal
-from pelops.domain.condition import Condition, Finding
+from pelops.domain.condition import Condition, Finding, render_time
 from pelops.domain.entry_id import EntryId
 from pelops.domain.state import GroupState, ScanReport, Totals
 from pelops.policy.scaling.decision import ScalingDecision, decide_fixed
@@ -112,8 +113,40 @@ def test_what_recovery_cannot_do_is_reported_as_long_as_it_is_asked_for() -> Non
     asked = rendered(remembering(report=report))["recovery"]
     assert (asked["waiting"], asked["unmovable"]) == (4, 2)
     assert asked["unmatchedConsumers"] == ["w-1", "w-2"]
-    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Off"}))
+    off = replace(remembering(report=report), resource=resource(recovery={"strategy": "Disabled"}))
     assert not {"waiting", "unmovable", "unmatchedConsumers"} & rendered(off)["recovery"].keys()
+
+
+def test_the_stuck_entries_that_the_last_scan_left_are_one_number() -> None:
+    report = ScanReport(waiting=4, offered=3, unmovable=2)
+    scanned = remembering(report=report, scanned_at=NOW)
+    recovery = rendered(scanned)["recovery"]
+    assert (recovery["stuck"], recovery["lastScanTime"]) == (9, render_time(NOW))
+    assert "stuck" not in rendered(remembering(report=report))["recovery"], "no scan was made"
+    unheard = replace(report, reason=Reason.EXPIRY_EVENTS_UNSEEN)
+    assert rendered(remembering(report=unheard, scanned_at=NOW))["recovery"]["stuck"] == 9
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"report": ScanReport(waiting=4, reason=Reason.REQUEUE_WOULD_DUPLICATE)},
+        {"recovery": {"strategy": "Disabled"}},
+    ],
+    ids=["scans recover nothing", "nothing is scanned"],
+)
+def test_how_many_are_stuck_is_not_said_when_it_is_not_known(changes: dict[str, Any]) -> None:
+    scanned = remembering(report=changes.get("report", ScanReport()), scanned_at=NOW)
+    asked = resource(recovery=changes.get("recovery", {}))
+    assert "stuck" not in rendered(replace(scanned, resource=asked))["recovery"]
+
+
+def test_the_time_of_a_scan_alone_is_never_written() -> None:
+    before = rendered(remembering(scanned_at=NOW))
+    later = rendered(remembering(scanned_at=NOW + timedelta(hours=1)))
+    assert before != later
+    assert compare(later, before) is Difference.NONE
+    assert compare({**later, "replicas": 7}, before) is Difference.FACTS
 
 
 def test_totals_beyond_all_memory_are_still_a_status_that_can_be_written() -> None:

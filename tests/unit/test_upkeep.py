@@ -44,7 +44,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         "copied to the end of the stream: at once when their worker's pod is gone, else after 300",
     ),
     "copies go to the retry stream, which workers must know": (
-        asking({"requeueTo": "RetryStream"}),
+        asking({"strategy": "RetryStream"}),
         "True",
         "Sweeping",
         "copied to {orders:events}:order-processing:retry, which the workers must read as well",
@@ -68,7 +68,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         "copied to the end of the stream",
     ),
     "a missing lock frees an entry": (
-        asking({"locks": {}, "minIdleSeconds": 7}),
+        asking({"locks": {"graceSeconds": 7}}),
         "True",
         "Sweeping",
         "or 7 s without their lock",
@@ -96,16 +96,16 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(stream=SHARED),
         "False",
         "RequeueWouldDuplicate",
-        "spec.recovery.requeueTo: RetryStream",
+        "spec.recovery.strategy: RetryStream",
     ),
     "Release is the other way out of several groups": (
         facts(stream=SHARED),
         "False",
         "RequeueWouldDuplicate",
-        "spec.recovery.strategy: Release",
+        "or Release (for workers that claim",
     ),
     "a retry stream is of this group alone": (
-        asking({"requeueTo": "RetryStream"}, stream=SHARED),
+        asking({"strategy": "RetryStream"}, stream=SHARED),
         "True",
         "Sweeping",
         "retry",
@@ -223,4 +223,4 @@ def test_the_stream_is_trimmed(case: tuple[Facts, str, str, str]) -> None:
 
 
 def test_what_was_not_asked_for_is_not_reported() -> None:
-    assert decide_upkeep(asking({"strategy": "Off"}, stream=SHARED)) == []
+    assert decide_upkeep(asking({"strategy": "Disabled"}, stream=SHARED)) == []

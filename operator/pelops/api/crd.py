@@ -125,7 +125,7 @@ def _render_type(field: SchemaView) -> str:
         return " \\| ".join(f"`{value}`" for value in field["enum"])
     if field["type"] == "array":
         return f"list of {field['items']['type']}, {_range(field, 'minItems', 'maxItems')}"
-    if field["type"] in {"integer", "number"}:
+    if field["type"] == "integer":
         return f"{field['type']}, {_range(field, 'minimum', 'maximum')}"
     if "maxLength" in field:
         return f"string, {_range(field, 'minLength', 'maxLength')} characters"

@@ -179,7 +179,7 @@ def _read_number(text: str) -> int:
     return int(text)
 
 
-# The last pairs of a dead letter, in this order, each behind spec.recovery.fieldPrefix.
+# The last pairs of a dead letter, in this order, each behind spec.recovery.tuning.fieldPrefix.
 LETTER_FIELDS: Final = (
     "original_id",  # of the first entry in the chain of copies
     "stream",  # that the entry was pending in: the stream, or the retry stream

@@ -384,6 +384,15 @@ def job_label(audit: StreamAudit) -> str:
     return f"{kind.kind if kind else 'CronJob'}/{name}"
 
 
+def job_reference(audit: StreamAudit) -> dict[str, str]:
+    """The object that runs an audit, without a name where each run has an object of its own."""
+    kind = spark_kind(audit) or CRON_JOB
+    reference = {"apiVersion": kind.api_version, "kind": kind.kind}
+    if kind is SPARK_APPLICATION:
+        return reference
+    return {**reference, "name": audit_job_name(audit.metadata.name)}
+
+
 def _missing(kind: Kind, error: Exception) -> Finding:
     return Finding(
         reason=Reason.BACKEND_MISSING,

@@ -478,7 +478,7 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
     def _listeners(self) -> Iterator[StreamConsumerGroup]:
         """The resources that ask for their locks' expiry to be listened for."""
         for manifest in list(self._cache.resources.values()):
-            locks = ((manifest.get("spec") or {}).get("recovery") or {}).get("locks") or {}
-            if locks.get("keyspaceNotifications"):
+            recovery = (manifest.get("spec") or {}).get("recovery") or {}
+            if (recovery.get("tuning") or {}).get("keyspaceNotifications"):
                 with contextlib.suppress(InvalidSpec):
                     yield StreamConsumerGroup.parse(manifest)

@@ -314,8 +314,18 @@ def names_stream(manifest: Manifest, resource: StreamConsumerGroup, stream: str)
     is_same_place = (
         secret is None or manifest["metadata"].get("namespace") == resource.metadata.namespace
     )
-    is_same_redis = redis.get("url") == ours.redis.url and is_same_secret and is_same_place
+    is_same_address = redis.get("url") == ours.redis.url and _asks_same_sentinels(redis, ours.redis)
+    is_same_redis = is_same_address and is_same_secret and is_same_place
     return bool(spec.get("stream") == stream and is_same_redis)
+
+
+def _asks_same_sentinels(redis: Mapping[str, Any], ours: RedisSpec) -> bool:
+    theirs = redis.get("sentinel") or {}
+    own = ours.sentinel
+    if own is None:
+        return not theirs
+    is_same_master = theirs.get("masterName") == own.master_name
+    return is_same_master and set(theirs.get("nodes") or ()) == set(own.nodes)
 
 
 def _stream_user(manifest: Manifest) -> StreamUser:

@@ -27,7 +27,7 @@ from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
 from pelops.policy.recovery.dry_run import DryRun
 from pelops.policy.scaling.sharing import show_demand
 from pelops.policy.status.facts import Facts, printable
-from pelops.policy.status.reasons import ConditionType
+from pelops.policy.status.reasons import ConditionType, Reason
 
 # Paths of what moves with every entry.
 _MOVING = (
@@ -49,6 +49,7 @@ _MOVING = (
     ("recovery", "released"),
     ("recovery", "deadLettered"),
     ("recovery", "payloadGone"),
+    ("recovery", "stuck"),
     ("recovery", "waiting"),
     ("recovery", "offered"),
     ("recovery", "unmovable"),
@@ -62,6 +63,7 @@ _REPORTS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType
 
 def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
     """Whether the status has to be written, and how urgently."""
+    wished, live = _without_scan_time(wished), _without_scan_time(live)
     if wished == live:
         return Difference.NONE
     if _without_numbers(wished) == _without_numbers(live):
@@ -186,9 +188,11 @@ def _render_recovery(facts: Facts) -> Status | None:
             "released": _exact(totals.released),
             "deadLettered": _exact(totals.dead_lettered),
             "payloadGone": _exact(totals.payload_gone),
+            "stuck": _stuck(facts),
             "waiting": _exact(report.waiting) if facts.recovers else None,
             "offered": _exact(report.offered) if facts.recovers else None,
             "unmovable": _exact(report.unmovable) if facts.recovers else None,
+            "lastScanTime": _render_scan_time(facts.state.scanned_at),
             "unmatchedConsumers": list(facts.unmatched_consumers),
             "dryRun": _render_dry_run(facts.dry_run),
         }
@@ -247,6 +251,22 @@ def _render_sharing(facts: Facts, before: Mapping[str, Any]) -> Status | None:
     )
 
 
+def _stuck(facts: Facts) -> int | None:
+    """The stuck entries that the last scan left; None when it could not look for them."""
+    report = facts.state.report
+    if not facts.recovers or report.reason not in {"", Reason.EXPIRY_EVENTS_UNSEEN}:
+        return None
+    if facts.is_dry:
+        return None if facts.dry_run is None else _exact(facts.dry_run.stuck)
+    if facts.state.scanned_at is None:
+        return None
+    return _exact(report.waiting + report.offered + report.unmovable)
+
+
+def _render_scan_time(scanned_at: datetime | None) -> str | None:
+    return None if scanned_at is None else render_time(scanned_at)
+
+
 def _render_summary(facts: Facts) -> Status:
     workload = facts.workload
     return _present(
@@ -287,6 +307,13 @@ def _present_text(*parts: str | None) -> str | None:
 
 def _present(fields: Mapping[str, Any]) -> Status:
     return {key: value for key, value in fields.items() if value not in (None, "", {}, [])}
+
+
+def _without_scan_time(status: Mapping[str, Any]) -> Status:
+    """The status but for the time of the last scan, which passes while nothing happens."""
+    recovery = dict(status.get("recovery") or {})
+    recovery.pop("lastScanTime", None)
+    return {**status, "recovery": recovery}
 
 
 def _without_numbers(status: Mapping[str, Any]) -> Status:

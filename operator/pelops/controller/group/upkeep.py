@@ -131,7 +131,7 @@ class UpkeepActions:
                     work.server,
                     keys,
                     work.observed.owner,
-                    field_prefix=spec.recovery.field_prefix,
+                    field_prefix=spec.recovery.tuning.field_prefix,
                     max_entry_bytes=spec.recovery.max_entry_bytes,
                     actor=self._identity,
                     reason=reason,

@@ -97,7 +97,7 @@ class WorkloadActions:
             part=GroupPart.WORKLOAD,
             what=what,
             do=write,
-            secrets=(spec.redis.secret_ref, spec.worker_secret_ref),
+            secrets=(*spec.redis.secret_refs, spec.worker_secret_ref),
         )
 
     def _remove_former(self, observed: ObservedGroup) -> PlannedAction | None:

@@ -288,7 +288,7 @@ class StreamScan:
         for entry in found:
             by_owner[entry.owner].append(entry)
         for owner, entries in by_owner.items():
-            if owner or self._ground.recovery.strategy is RecoveryStrategy.REQUEUE:
+            if owner or self._ground.recovery.copies_entries:
                 await self._recover_idle_of(owner, entries)
 
     async def _recover_idle_of(self, owner: str, entries: Sequence[PendingEntry]) -> None:
@@ -343,7 +343,7 @@ class StreamScan:
             delay_before=ground.delay_before,
             stages_first=self._rules.retries_nothing,
             wait=self._rules.backoff.after(1),
-            recovers=ground.recovery.strategy is RecoveryStrategy.REQUEUE,
+            recovers=ground.recovery.copies_entries,
         )
 
     def _take(self, owner: str, cutoff: Cutoff | None, batch: Recovered) -> None:
@@ -389,7 +389,7 @@ async def settle(ground: Ground, crashes: Sequence[Crash]) -> None:
 async def _is_delivered(ground: Ground, plan: AttemptPlan, *, until: float) -> bool:
     """Wait for the retry batch to be delivered, for a short time; an idle worker reads it at
     once."""
-    if ground.recovery.strategy is not RecoveryStrategy.REQUEUE:
+    if not ground.recovery.copies_entries:
         return False  # the IDs stay; when a worker has claimed them, the next look sees it
     while monotonic() < until:
         if await are_delivered(ground.server, ground.act, plan.kept):

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.api.schema.base import ObjectMeta
 from pelops.controller.group.group_observer import GroupObserver
@@ -233,7 +233,7 @@ class Judging:
             records=records,
             server_time=scan.observation.now,
             skew=self._skew,
-            container=scan.resource.spec.container,
+            container=scan.resource.spec.container_name,
             master_since=scan.observation.master_since,
             server=ground.server.address,
         )
@@ -429,14 +429,14 @@ class Scanner:
         except InvalidSpec:
             return None
         spec = resource.spec
-        is_off = spec.suspend or spec.recovery.strategy is RecoveryStrategy.OFF
-        return None if is_off or resource.metadata.is_being_deleted else resource
+        is_idle = spec.suspend or not spec.recovery.is_enabled
+        return None if is_idle or resource.metadata.is_being_deleted else resource
 
     async def _scan(
         self, resource: StreamConsumerGroup, findings: Findings
     ) -> tuple[str, timedelta]:
         recovery = resource.spec.recovery
-        interval = timedelta(seconds=recovery.scan_interval_seconds)
+        interval = timedelta(seconds=recovery.scan_period_seconds)
         if recovery.dry_run:
             return await self._scan_dry(resource, findings, interval)
         rank = self._parts.members.rank(resource.metadata.key)
@@ -551,15 +551,14 @@ class Scanner:
         has_former_retry = scan.observation.retry is not None and not with_retry
         if has_former_retry and stream.name == keys.retry:
             # Whatever the strategy is by now, what is stuck there can only be copied.
-            copied = {"strategy": RecoveryStrategy.REQUEUE, "requeue_to": RequeueTo.STREAM}
-            recovery = recovery.model_copy(update=copied)
+            recovery = recovery.model_copy(update={"strategy": RecoveryStrategy.REQUEUE})
         act = ScanContext(
             keys=keys,
             source=stream.name,
             target=keys.retry if with_retry else keys.stream,
             uid=scan.resource.metadata.uid,
-            field_prefix=recovery.field_prefix,
-            batch=recovery.batch_size,
+            field_prefix=recovery.tuning.field_prefix,
+            batch=recovery.tuning.batch_size,
             max_entry_bytes=recovery.max_entry_bytes,
             actor=self._parts.identity,
             trigger=scan.findings.trigger.value,

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import GroupObserver, RedisObservation
 from pelops.controller.group.group_status import measure_group
@@ -365,7 +364,7 @@ def _is_unfinished(redis: RedisObservation) -> bool:
 def _judge(scaled: Scaled, redis: RedisObservation) -> Backlog | None:
     if redis.stream is None:
         return None
-    recovers = scaled.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+    recovers = scaled.resource.spec.recovery.is_enabled
     return judge_backlog(redis.stream, recovers=recovers)
 
 

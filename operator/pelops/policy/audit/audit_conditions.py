@@ -61,7 +61,9 @@ def find_run_problem(audit: StreamAudit, runs: Runs, *, now: datetime) -> Findin
 
 def _may_end_well(audit: StreamAudit, runs: Runs, began: datetime, now: datetime) -> bool:
     # What ends runs at their deadline needs a moment to do so.
-    patience = timedelta(seconds=audit.spec.deadline_seconds) if runs.is_active else timedelta()
+    patience = (
+        timedelta(seconds=audit.spec.active_deadline_seconds) if runs.is_active else timedelta()
+    )
     return now - began <= patience + GRACE
 
 
@@ -169,7 +171,7 @@ def report_unmounted(audit: StreamAudit) -> str | None:
         return None
     return (
         f"No volume of spec.template is mounted at {path}: a container cannot write there, or what "
-        "it writes goes with it. Mount one, or use archive.pvc"
+        "it writes goes with it. Mount one, or use archive.persistentVolumeClaim"
     )
 
 

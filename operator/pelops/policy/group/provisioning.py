@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
 from pelops.domain.entry_id import END_OF_STREAM, EntryId, StartPosition, parse_entry_id
@@ -83,14 +83,12 @@ def plan_provisioning(
 
 def needs_retry_stream(spec: StreamConsumerGroupSpec) -> bool:
     """Whether copies of stuck entries go to a stream of the group's own."""
-    recovery = spec.recovery
-    is_requeue = recovery.strategy == RecoveryStrategy.REQUEUE
-    return is_requeue and recovery.requeue_to == RequeueTo.RETRY_STREAM
+    return spec.recovery.strategy is RecoveryStrategy.RETRY_STREAM
 
 
 def needs_offer_stream(spec: StreamConsumerGroupSpec) -> bool:
     """Whether stuck entries are announced to workers that claim."""
-    return spec.recovery.strategy == RecoveryStrategy.RELEASE
+    return spec.recovery.strategy is RecoveryStrategy.RELEASE
 
 
 def decide_start(start_from: str, *, was_created: bool) -> StartPosition:

@@ -125,7 +125,7 @@ def report_fight(target: Target) -> str:
     return (
         f"somebody else moved the replicas of {target} away from what was written here twice "
         f"within {FIGHT_S / 60:g} minutes; they are left alone for {HANDS_OFF_S / 60:g} minutes. "
-        "End the other one, or set spec.scaling.mode to Off"
+        "End the other one, or set spec.scaling.mode to Disabled"
     )
 
 
@@ -387,7 +387,7 @@ def decide_replicas(  # noqa: PLR0913 -- what is seen, what is remembered, and w
     """Choose the replica count from the backlog, and what to remember. Total for valid specs.
 
     `backlog` None: Redis could not be seen, and the replicas are held. `now` is in seconds on a
-    clock that never jumps. In modes Manual and Off, and beside a HorizontalPodAutoscaler, the
+    clock that never jumps. In modes Manual and Disabled, and beside a HorizontalPodAutoscaler, the
     answer is that of `decide_fixed`. With `wants_busy` the caller counts the pods that hold entries
     and goes on with what `spare_busy` answers; with `is_change` it writes `replicas`, then calls
     `remember_write`. Who no longer ranks first for a resource forgets the memory of it: else its

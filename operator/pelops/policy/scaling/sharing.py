@@ -7,7 +7,7 @@ their demand counted. What is not known of one of them ends no worker.
                whose template makes the workers, else the oldest
     contends   says a number as well: its own is not used, and the rest of it goes on
     follows    mode Follow. In a dry run it does not count
-    uncounted  neither: "Off", or no scaling
+    uncounted  neither: mode Disabled, or no scaling
 
 Facts in, decision out. Times are seconds on a clock that never jumps.
 """
@@ -20,7 +20,6 @@ from enum import StrEnum
 from math import ceil
 from typing import Final
 
-from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.scaling import Combine, ScalingMode
 from pelops.api.group.stream_consumer_group import StreamConsumerGroupSpec
 from pelops.domain.condition import Finding
@@ -289,7 +288,7 @@ def contribute(
         empty_since=watched.empty_since,
         flood=find_flood(watched.meter),
         handled_s=watched.meter.handling.mean_s,
-        recovers=spec.recovery.strategy != RecoveryStrategy.OFF,
+        recovers=spec.recovery.is_enabled,
     )
 
 

@@ -205,7 +205,7 @@ def _unmatched(facts: Facts) -> str:
     if not names:
         return ""
     recovery = facts.resource.spec.recovery
-    limit = recovery.min_idle_seconds or recovery.processing_timeout_seconds
+    limit = recovery.unmatched_consumer_timeout_seconds or recovery.processing_timeout_seconds
     report = facts.state.report
     which = ", ".join(names)
     if report.is_partial:
@@ -217,7 +217,7 @@ def _unmatched(facts: Facts) -> str:
         f"No pod matches consumers with pending entries: {which}. Their entries are "
         f"recovered only {limit} s after their last sign of life, and not at once when a worker "
         "dies. Let consumer names hold the pod's name, as in $(POD_NAME):$(POD_UID); for workers "
-        "that are no pods spec.recovery.minIdleSeconds shortens the wait"
+        "that are no pods spec.recovery.unmatchedConsumerTimeoutSeconds shortens the wait"
     )
 
 
@@ -233,7 +233,7 @@ def _unread(facts: Facts) -> str:
         f"{UNREAD_AFTER.seconds} s, while workers read {keys.stream} or wait for it: no worker "
         f"reads the retry stream. Let the workers name both streams in the same XREADGROUP "
         f"({keys.retry} is PELOPS_RETRY_STREAM) and acknowledge on the one that an entry came "
-        "from, or set spec.recovery.requeueTo: Stream, which moves the copies to the stream"
+        "from, or set spec.recovery.strategy: Requeue, which moves the copies to the stream"
     )
 
 
@@ -249,14 +249,14 @@ def _left(facts: Facts) -> str:
     read = f"Let the workers read {keys.retry} beside {keys.stream} until it is empty"
     if not facts.recovers:
         return (
-            f'{reported}. Nothing moves them while spec.recovery.strategy is "Off". {read}, or set '
-            "strategy: Requeue, which moves them back to the stream"
+            f"{reported}. Nothing moves them while spec.recovery.strategy is Disabled. {read}, or "
+            "set strategy: Requeue, which moves them back to the stream"
         )
     if not may_return(spec.recovery, stream):
         return (
             f"{reported}. They are not moved back to {keys.stream}, because its other groups would "
             "be "
-            f"given them as well. {read}, or set requeueTo: RetryStream again"
+            f"given them as well. {read}, or set strategy: RetryStream again"
         )
     if spec.suspend or facts.is_dry:
         field = "spec.suspend" if spec.suspend else "spec.recovery.dryRun"

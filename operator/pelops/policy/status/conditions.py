@@ -4,7 +4,7 @@
     GroupReady      the group, its dead letters and its ledger exist in Redis, and are ours
     WorkloadReady   the workers run
     ScalingActive   somebody decides the number of workers, and who
-    RecoveryHealthy stuck entries recover again; present unless recovery is "Off"
+    RecoveryHealthy stuck entries recover again; present unless recovery is Disabled
     RetentionActive the stream is trimmed; present when retention was asked for
     Suspended       present when spec.suspend is true
     the alarms      present while they hold, with no effect on Ready
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy, RequeueTo, RetentionSpec
+from pelops.api.group.recovery import RecoverySpec, RecoveryStrategy, RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.domain.condition import MESSAGE_LIMIT, Condition, Finding, Truth
 from pelops.domain.locks import lock_slot_problem
@@ -140,9 +140,9 @@ def _duplicates(recovery: RecoverySpec, stream: StreamObservation) -> Finding | 
         reason=Reason.REQUEUE_WOULD_DUPLICATE,
         message=(
             "The stream has other groups, and each would be given every copy as well, so stuck "
-            "entries stay where they are. Set spec.recovery.requeueTo: RetryStream (a stream of "
+            "entries stay where they are. Set spec.recovery.strategy: RetryStream (a stream of "
             "this group alone, which the workers name in the same XREADGROUP), or "
-            "spec.recovery.strategy: Release (for workers that claim, such as those of the SDK)"
+            "Release (for workers that claim, such as those of the SDK)"
         ),
         is_terminal=True,
     )
@@ -182,8 +182,7 @@ def _locks_unusable(recovery: RecoverySpec, keys: GroupKeys) -> Finding | None:
 
 
 def _requeues_to_stream(recovery: RecoverySpec) -> bool:
-    is_requeue = recovery.strategy is RecoveryStrategy.REQUEUE
-    return is_requeue and recovery.requeue_to is RequeueTo.STREAM
+    return recovery.strategy is RecoveryStrategy.REQUEUE
 
 
 def _describe(recovery: RecoverySpec, keys: GroupKeys | None) -> str:

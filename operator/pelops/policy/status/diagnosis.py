@@ -162,8 +162,8 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         WouldDuplicate,
         Reason.REQUEUE_WOULD_DUPLICATE,
-        "{error}. Set spec.recovery.requeueTo to RetryStream and let the workers read that stream "
-        "too, or use strategy Release with workers that claim",
+        "{error}. Set spec.recovery.strategy to RetryStream and let the workers read that stream "
+        "too, or to Release with workers that claim",
     ),
     _Diagnosis(
         PositionAhead,

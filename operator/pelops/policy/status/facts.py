@@ -102,7 +102,7 @@ class Facts:
     @property
     def recovers(self) -> bool:
         """Whether recovery was asked for: else an old report speaks of nothing that is done."""
-        return self.resource.spec.recovery.strategy != RecoveryStrategy.OFF
+        return self.resource.spec.recovery.is_enabled
 
 
 def printable(text: str, limit: int) -> str:
