@@ -19,6 +19,7 @@ from pelops.errors import PelopsError
 from pelops.policy.status.conditions import decide_conditions, refused
 from pelops.policy.status.diagnosis import diagnose
 from pelops.policy.status.facts import Facts
+from pelops.policy.status.health import PROGRESS_DEADLINE
 from pelops.policy.status.reasons import ALARMS, ConditionType, Reason
 from tests.builders import NOW, later
 from tests.properties.strategies import (
@@ -116,10 +117,16 @@ def test_no_number_that_moves_changes_a_condition(
 
 @given(facts(), MOMENT)
 def test_the_same_facts_give_the_same_bytes_whoever_writes(seen: Facts, now: datetime) -> None:
+    """Time alone changes one thing once: what is not ready for too long is Stalled."""
     first = rendered(seen)
     again = rendered(seen, PreviousStatus(status=first, generation=1), now)
-    assert json.dumps(again) == json.dumps(first)
-    assert compare(again, json.loads(json.dumps(first))) is Difference.NONE
+    if now - NOW < PROGRESS_DEADLINE:
+        assert json.dumps(again) == json.dumps(first)
+    later_on = now + PROGRESS_DEADLINE
+    settled = rendered(seen, PreviousStatus(status=again, generation=1), later_on)
+    ever = rendered(seen, PreviousStatus(status=settled, generation=1), later_on)
+    assert json.dumps(ever) == json.dumps(settled)
+    assert compare(ever, json.loads(json.dumps(settled))) is Difference.NONE
 
 
 @given(PROBLEM)

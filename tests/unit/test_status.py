@@ -203,7 +203,10 @@ def test_a_refused_spec_keeps_what_was_known() -> None:
     refusal = [Condition(type="Ready", status="False", reason="InvalidSpec", message="no")]
     status = render_refusal(refusal, before, NOW)
     assert status["observedGeneration"] == 4
-    assert [c["reason"] for c in status["conditions"]] == ["InvalidSpec"]
+    assert [(c["type"], c["reason"]) for c in status["conditions"]] == [
+        ("Ready", "InvalidSpec"),
+        ("Stalled", "InvalidSpec"),
+    ]
     assert status["group"] == before.status["group"]
 
 

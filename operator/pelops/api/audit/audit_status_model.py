@@ -10,7 +10,15 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from pelops.api.group.group_status_model import StatusCondition
-from pelops.api.schema.base import ApiModel, Count, ObjectName, RedisName, Text, Timestamp
+from pelops.api.schema.base import (
+    ApiModel,
+    Count,
+    ObjectName,
+    ObservedGeneration,
+    RedisName,
+    Text,
+    Timestamp,
+)
 
 MOST_GROUPS_REPORTED: Final = 100  # those that need a look come first
 _Cell = Annotated[str, Field(max_length=64)]
@@ -106,8 +114,10 @@ class AuditRunStatus(ApiModel):
 class StreamAuditStatus(ApiModel):
     """What the operator saw last."""
 
-    observed_generation: Count | None = Field(
-        default=None, description="The generation of the spec that this status speaks of."
+    observed_generation: ObservedGeneration | None = Field(
+        default=None,
+        description="The generation of the spec that this status speaks of; -1 until the operator"
+        " has looked at the resource.",
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,

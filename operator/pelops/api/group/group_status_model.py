@@ -11,7 +11,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pelops.api.schema.base import ApiModel, Count, KeyName, RedisName, Text, Timestamp
+from pelops.api.schema.base import (
+    ApiModel,
+    Count,
+    KeyName,
+    ObservedGeneration,
+    RedisName,
+    Text,
+    Timestamp,
+)
 
 EntryIdText = Annotated[str, Field(max_length=41, pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
 _Cell = Annotated[str, Field(max_length=64)]
@@ -190,8 +198,10 @@ class Summary(ApiModel):
 class StreamConsumerGroupStatus(ApiModel):
     """What the operator saw and did last."""
 
-    observed_generation: Count | None = Field(
-        default=None, description="The generation of the spec that this status speaks of."
+    observed_generation: ObservedGeneration | None = Field(
+        default=None,
+        description="The generation of the spec that this status speaks of; -1 until the operator"
+        " has looked at the resource.",
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,

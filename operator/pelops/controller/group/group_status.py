@@ -55,7 +55,12 @@ _MOVING = (
 )
 
 _STREAM_LABELS: Final = ("main", "retry")  # values of the label `stream`
-_REPORTS_SCALING: Final = frozenset({ConditionType.SCALING_ACTIVE, ConditionType.READY})
+_REPORTS_SCALING: Final = frozenset(
+    {
+        ConditionType.SCALING_ACTIVE,
+        *(ConditionType.READY, ConditionType.RECONCILING, ConditionType.STALLED),
+    }
+)
 
 
 def compare(wished: Status, live: Mapping[str, Any]) -> Difference:
@@ -249,9 +254,14 @@ def _without_numbers(status: Mapping[str, Any]) -> Status:
 def _without_scaling_message(conditions: Iterable[Mapping[str, Any]]) -> list[Status]:
     """The conditions but for the numbers that decided about scaling, which Ready may repeat."""
     reported = [dict(condition) for condition in conditions]
-    messages = {c.get("message") for c in reported if c.get("type") == ConditionType.SCALING_ACTIVE}
+    messages = tuple(
+        c["message"]
+        for c in reported
+        if c.get("type") == ConditionType.SCALING_ACTIVE and c.get("message")
+    )
     for condition in reported:
-        if condition.get("type") in _REPORTS_SCALING and condition.get("message") in messages:
+        repeats = bool(messages) and str(condition.get("message")).endswith(messages)
+        if repeats and condition.get("type") in _REPORTS_SCALING:
             condition["message"] = ""
     return reported
 

@@ -338,6 +338,11 @@ def _unready(workload: WorkloadObservation, count: str) -> Finding:
     if workload.unready_nodes:
         nodes = ", ".join(sorted(workload.unready_nodes))
         return Finding(reason=Reason.NODE_NOT_READY, message=f"{count}; not ready: node {nodes}")
+    if workload.overdue is not None:
+        return Finding(
+            reason=Reason.PROGRESS_DEADLINE_EXCEEDED,
+            message=f"{count}; the rollout makes no progress: {workload.overdue}",
+        )
     return Finding(reason=Reason.WORKERS_NOT_READY, message=count)
 
 

@@ -15,6 +15,10 @@ class ConditionType(StrEnum):
 
     # Everything that was asked for works; the first problem of the others is informed here as well.
     READY = "Ready"
+    # Not ready yet, and Pelops works on it or tries again; absent otherwise.
+    RECONCILING = "Reconciling"
+    # Not ready, and waiting does not help; absent otherwise.
+    STALLED = "Stalled"
     # The group, its dead letters and its ledger exist in Redis, and are this resource's to act on.
     GROUP_READY = "GroupReady"
     # The workers run, as many as wanted.
@@ -261,6 +265,8 @@ class Reason(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     # Fewer workers are ready than are wanted, and nothing says why.
     WORKERS_NOT_READY = "WorkersNotReady"
+    # The rollout of the Deployment has made no progress for its progressDeadlineSeconds.
+    PROGRESS_DEADLINE_EXCEEDED = "ProgressDeadlineExceeded"
 
     # --- what is wrong with Kubernetes
 
@@ -331,6 +337,32 @@ _FIT = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 
 # What ends by itself within seconds: told, but no warning.
 UNDER_WAY = frozenset({Reason.CREATING, Reason.WAITING_FOR_GROUP, Reason.WORKERS_NOT_READY})
+# Waiting does not help: somebody must change the resource, or what it refers to. A resource that is
+# not ready for one of these is Stalled at once.
+NEEDS_CHANGE = frozenset(
+    {
+        Reason.INVALID_SPEC,
+        Reason.CONFLICT,
+        Reason.DEAD_LETTER_IN_ANOTHER_SLOT,
+        Reason.DEAD_LETTER_STREAM_IN_USE,
+        Reason.STREAM_IN_USE,
+        Reason.REQUEUE_WOULD_DUPLICATE,
+        Reason.POSITION_AHEAD,
+        Reason.LOCKS_UNUSABLE,
+        Reason.CREDENTIALS_NOT_ALLOWED,
+        Reason.ADDRESS_NOT_ALLOWED,
+        Reason.AUTHENTICATION_FAILED,
+        Reason.PERMISSION_DENIED,
+        Reason.WRONG_TYPE,
+        Reason.CROSS_SLOT,
+        Reason.UNSUPPORTED_SERVER,
+        Reason.NAME_TAKEN,
+        Reason.REJECTED,
+        Reason.TARGET_FORBIDDEN,
+        Reason.INVALID_IMAGE_NAME,
+        Reason.PROGRESS_DEADLINE_EXCEEDED,
+    }
+)
 
 
 def fit_reason(found: str, otherwise: str = Reason.WAITING) -> str:
