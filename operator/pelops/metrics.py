@@ -6,7 +6,111 @@ of work done.
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge, Histogram
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from prometheus_client import REGISTRY, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+OTHER_REASON: Final = "Other"  # in place of a reason that is not one of Pelops' own
+
+
+class GroupCounter(Collector):
+    """A counter with a series for each group, which can begin at 0.
+
+    A counter whose first value is 1 does not increase in the eyes of Prometheus, so that the first
+    dead letter of a group would raise no alert. One number for each series, not an object, keeps
+    thousands of groups cheap.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: Iterable[str] = ()) -> None:
+        """`labels` are those beside namespace and name."""
+        self.name = name
+        self.labelnames = ("namespace", "name", *labels)
+        self._documentation = documentation
+        self._values: dict[tuple[str, str], dict[tuple[str, ...], float]] = {}
+        REGISTRY.register(self)
+
+    def begin(self, namespace: str, name: str, *labels: str) -> None:
+        """Have a series for these labels: 0 unless it counted something."""
+        self._values.setdefault((namespace, name), {}).setdefault(labels, 0.0)
+
+    def add(self, namespace: str, name: str, *labels: str, count: float = 1.0) -> None:
+        """Count."""
+        values = self._values.setdefault((namespace, name), {})
+        values[labels] = values.get(labels, 0.0) + count
+
+    def value(self, namespace: str, name: str, *labels: str) -> float | None:
+        """What was counted; None when there is no such series."""
+        return self._values.get((namespace, name), {}).get(labels)
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Drop the series of a group."""
+        self._values.pop((namespace, name), None)
+
+    def describe(self) -> Iterator[Metric]:
+        """The family without series."""
+        yield self._family()
+
+    def collect(self) -> Iterator[Metric]:
+        """The family with all series."""
+        family = self._family()
+        for group, values in list(self._values.items()):
+            for labels, value in list(values.items()):
+                family.add_metric((*group, *labels), value)
+        yield family
+
+    def _family(self) -> CounterMetricFamily:
+        return CounterMetricFamily(self.name, self._documentation, labels=self.labelnames)
+
+
+class ConditionMetric(Collector):
+    """The conditions of each resource: 1 for each that it has."""
+
+    labelnames = ("kind", "namespace", "name", "type", "status", "reason")
+
+    def __init__(self) -> None:
+        self._conditions: dict[tuple[str, str, str], tuple[tuple[str, str, str], ...]] = {}
+        self._shared: dict[tuple[str, str, str], tuple[str, str, str]] = {}
+        REGISTRY.register(self)
+
+    def show(
+        self, kind: str, namespace: str, name: str, conditions: Iterable[tuple[str, str, str]]
+    ) -> None:
+        """Replace what a resource has: of each condition the type, the status and the reason.
+
+        Reasons must be of a fixed set: each is a value of a label.
+        """
+        shown = tuple(self._shared.setdefault(one, one) for one in conditions)
+        self._conditions[kind, namespace, name] = shown
+
+    def forget(self, kind: str, namespace: str, name: str) -> None:
+        """Drop the series of a resource."""
+        self._conditions.pop((kind, namespace, name), None)
+
+    def describe(self) -> Iterator[Metric]:
+        """The family without series."""
+        yield self._family()
+
+    def collect(self) -> Iterator[Metric]:
+        """The family with all series."""
+        family = self._family()
+        for resource, conditions in list(self._conditions.items()):
+            for condition in conditions:
+                family.add_metric((*resource, *condition), 1.0)
+        yield family
+
+    def _family(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(
+            "pelops_condition",
+            "1 for each condition that a resource has, by type, status and reason; the reason is "
+            "Other when it is not one of Pelops.",
+            labels=self.labelnames,
+        )
+
+
+CONDITIONS = ConditionMetric()
 
 KUBERNETES_REQUESTS = Counter(
     "pelops_kubernetes_requests_total",
@@ -43,10 +147,9 @@ LOOP_RESTARTS = Counter(
 QUEUE_DEPTH = Gauge("pelops_queue_depth", "Resources that wait for a pass.")
 RESOURCES = Gauge("pelops_resources", "StreamConsumerGroups in the cache.")
 MEMBERS = Gauge("pelops_members", "Operator replicas that renew their Lease, this one included.")
-STATUS_WRITES_LIMITED = Counter(
+STATUS_WRITES_LIMITED = GroupCounter(
     "pelops_status_writes_limited_total",
     "Writes held back by the limit per resource. It grows only when writers disagree.",
-    ["namespace", "name"],
 )
 RESYNC_AGE = Gauge(
     "pelops_resync_timestamp_seconds",
@@ -84,6 +187,34 @@ GROUP_FACTS = {
     "oldest": Gauge(
         "pelops_oldest_pending_seconds",
         "Age of the lowest pending entry of both streams by its ID; 0 when nothing is pending.",
+        ["namespace", "name"],
+    ),
+    "oldest_idle": Gauge(
+        "pelops_oldest_pending_idle_seconds",
+        "Seconds since the last delivery or heartbeat of the lowest pending entry of both streams, "
+        "the longer of the two; 0 when nothing is pending.",
+        ["namespace", "name"],
+    ),
+    "oldest_undelivered": Gauge(
+        "pelops_oldest_undelivered_seconds",
+        "Seconds since the oldest undelivered entry of both streams was added, by its ID; 0 when "
+        "none is undelivered, NaN when unknown.",
+        ["namespace", "name"],
+    ),
+    "stuck": Gauge(
+        "pelops_stuck_entries",
+        "Number of stuck entries that the last scan left where they are; NaN when unknown.",
+        ["namespace", "name"],
+    ),
+    "last_scan": Gauge(
+        "pelops_last_scan_timestamp_seconds",
+        "Time at which the last scan of the group by any replica began, on the clock of Redis; NaN "
+        "when unknown.",
+        ["namespace", "name"],
+    ),
+    "oldest_dead_letter": Gauge(
+        "pelops_oldest_dead_letter_seconds",
+        "Seconds since the oldest dead letter was dead-lettered; 0 when there is none.",
         ["namespace", "name"],
     ),
     "consumers": Gauge(
@@ -144,46 +275,45 @@ BACKLOG = Gauge(
 SCALE_WRITES = Counter(
     "pelops_scale_writes_total", "Writes of a number of replicas, up or down.", ["direction"]
 )
+for _direction in ("up", "down"):
+    SCALE_WRITES.labels(_direction)
 SCALING_DECISIONS = Counter(
     "pelops_scaling_decisions_total", "Decisions of automatic scaling, by reason.", ["reason"]
 )
 
 # What was done to groups. A trigger says what had a group scanned: lock-expiry, pod-death, scan
 # (the timer) or start-up.
-REQUEUED = Counter(
+REQUEUED = GroupCounter(
     "pelops_requeued_total",
     "Stuck entries copied to the end and acknowledged.",
-    ["namespace", "name", "trigger"],
+    ["trigger"],
 )
-RELEASED = Counter(
+RELEASED = GroupCounter(
     "pelops_released_total",
     "Number of stuck entries that were offered to other workers and taken.",
-    ["namespace", "name", "trigger"],
+    ["trigger"],
 )
-OFFERED = Counter(
+OFFERED = GroupCounter(
     "pelops_offered_total",
     "Number of stuck entries offered to workers that claim, each once for a delivery.",
-    ["namespace", "name", "trigger"],
+    ["trigger"],
 )
-SKIPPED_ALIVE = Counter(
+SKIPPED_ALIVE = GroupCounter(
     "pelops_skipped_alive_total",
     "Entries left where they are because their worker may be alive.",
-    ["namespace", "name"],
 )
-ALREADY_HANDLED = Counter(
+ALREADY_HANDLED = GroupCounter(
     "pelops_already_handled_total",
     "Entries that somebody else had moved or acknowledged meanwhile, such as another replica.",
-    ["namespace", "name"],
 )
-DEAD_LETTERED = Counter(
+DEAD_LETTERED = GroupCounter(
     "pelops_dead_lettered_total",
     "Entries moved to the dead-letter stream, by reason.",
-    ["namespace", "name", "reason"],
+    ["reason"],
 )
-PAYLOAD_GONE = Counter(
+PAYLOAD_GONE = GroupCounter(
     "pelops_payload_gone_total",
     "Pending entries acknowledged because their body was deleted.",
-    ["namespace", "name"],
 )
 GROUP_ACTS = (
     *(REQUEUED, OFFERED, RELEASED, SKIPPED_ALIVE, ALREADY_HANDLED, DEAD_LETTERED, PAYLOAD_GONE),
@@ -279,14 +409,11 @@ def forget_group(namespace: str, name: str) -> None:
     forget_scaling(namespace, name)
     for stream in ("main", "retry"):
         forget_stream(namespace, name, stream)
-    for series in (*GROUP_FACTS.values(), STATUS_WRITES_LIMITED):
+    for series in GROUP_FACTS.values():
         if (namespace, name) in series._metrics:
             series.remove(namespace, name)
-    for act in GROUP_ACTS:
-        for labels in [
-            reported for reported in list(act._metrics) if reported[:2] == (namespace, name)
-        ]:
-            act.remove(*labels)
+    for counter in (*GROUP_ACTS, STATUS_WRITES_LIMITED):
+        counter.forget(namespace, name)
 
 
 def forget_stream(namespace: str, name: str, stream: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from pelops.controller.recovery.findings import MOST_EVENTS, Findings, OwnerTally
 from pelops.domain.entry_id import EntryId
-from pelops.domain.recovery import LivenessReason, Offers, Trigger, no_cutoff
+from pelops.domain.recovery import EntryVerdict, LivenessReason, Offers, Trigger, no_cutoff
 from pelops.policy.recovery.scan_interval import Unfinished
 from tests.builders import NOW, later
 
@@ -137,3 +137,20 @@ def test_offers_that_wait_for_too_long_are_reported() -> None:
     findings.review(Offers(now=later(seconds=30), untaken=5, oldest=NOW, due=later(seconds=31)))
     assert findings.report().is_not_taken
     assert findings.earliest == timedelta(seconds=1)
+
+
+def test_stuck_is_what_a_scan_left_where_it_is() -> None:
+    findings = findings_of()
+    assert findings.report().stuck == 0
+    findings.waiting, findings.offered = 2, 3
+    findings.offers = Offers(now=NOW, untaken=4)
+    stays = {
+        EntryVerdict.HELD: 1,
+        EntryVerdict.TOO_LARGE: 1,
+        EntryVerdict.LOCKED: 9,
+        EntryVerdict.TOO_YOUNG: 9,
+        EntryVerdict.NOT_PENDING: 9,
+    }
+    findings.verdicts.update(stays)
+    findings.counted = 5
+    assert findings.report().stuck == 2 + 3 + 4 + 2 + 5

@@ -167,6 +167,12 @@ class RecoveryStatus(ApiModel):
         default=None,
         description="Stuck entries that are on offer to workers that claim, and not taken yet.",
     )
+    stuck: Count | None = Field(
+        default=None,
+        description="Stuck entries that the last scan left where they are, such as those that wait"
+        " for their turn. Of a group whose entries are not recovered at most 10000 are counted in"
+        " each of its streams. Absent before the first scan.",
+    )
     unmovable: Count | None = Field(
         default=None, description="Stuck entries that no script can move: they stay pending."
     )

@@ -231,7 +231,9 @@ class GroupObserver:
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
                 request = _look(resource, view, view.keys, is_deep=uid in deep)
-                asked[view.server][uid] = replace(request, with_consumers=with_consumers)
+                asked[view.server][uid] = replace(
+                    request, with_consumers=with_consumers, with_letters=with_consumers
+                )
         seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [

@@ -12,10 +12,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.schema.base import MAX_EXACT_INTEGER
 from pelops.controller.runtime.kind import Difference, PreviousStatus, Status, render_heading
 from pelops.domain.condition import Condition, render_time, shorten
 from pelops.domain.entry_id import EntryId
+from pelops.domain.recovery import LetterReason, Trigger
 from pelops.domain.state import OwnerRecord
 from pelops.domain.stream_observation import (
     GroupBacklog,
@@ -23,7 +25,18 @@ from pelops.domain.stream_observation import (
     RetryObservation,
     StreamObservation,
 )
-from pelops.metrics import GROUP_FACTS, STREAM_FACTS, forget_stream
+from pelops.metrics import (
+    ALREADY_HANDLED,
+    DEAD_LETTERED,
+    GROUP_FACTS,
+    OFFERED,
+    PAYLOAD_GONE,
+    RELEASED,
+    REQUEUED,
+    SKIPPED_ALIVE,
+    STREAM_FACTS,
+    forget_stream,
+)
 from pelops.policy.status.facts import Facts
 from pelops.policy.status.reasons import ConditionType
 
@@ -50,10 +63,17 @@ _MOVING = (
     ("recovery", "waiting"),
     ("recovery", "offered"),
     ("recovery", "unmovable"),
+    ("recovery", "stuck"),
     ("summary", "lag"),
     ("summary", "recovered"),
 )
 
+_FIRST_TIME_MS: Final = 1_000_000_000_000  # 2001: a lower ID was given by hand
+# What is NaN while Redis cannot be observed.
+_OBSERVED: Final = (
+    *("lag", "pending", "oldest", "oldest_idle", "oldest_undelivered", "stuck", "last_scan"),
+    *("consumers", "dead_letters", "oldest_dead_letter", "offered"),
+)
 _STREAM_LABELS: Final = ("main", "retry")  # values of the label `stream`
 _REPORTS_SCALING: Final = frozenset(
     {
@@ -191,6 +211,7 @@ def _render_recovery(facts: Facts) -> Status | None:
             "waiting": _exact(report.waiting) if facts.recovers else None,
             "offered": _exact(report.offered) if facts.recovers else None,
             "unmovable": _exact(report.unmovable) if facts.recovers else None,
+            "stuck": None if report.stuck is None else _exact(report.stuck),
             "unmatchedConsumers": list(facts.unmatched_consumers),
         }
     )
@@ -278,6 +299,23 @@ def measure_resource(facts: Facts, *, is_ready: bool) -> None:
     for fact, value in values.items():
         GROUP_FACTS[fact].labels(*name).set(value)
     measure_group(name, None if facts.is_foreign else facts.stream)
+    _begin_counters(name, facts.resource.spec.recovery.strategy)
+
+
+def _begin_counters(name: tuple[str, str], strategy: RecoveryStrategy) -> None:
+    """Have series at 0 of what recovery may count, so that the first event is an increase."""
+    if strategy is RecoveryStrategy.OFF:
+        return
+    by_trigger = {
+        RecoveryStrategy.REQUEUE: (REQUEUED,),
+        RecoveryStrategy.RELEASE: (OFFERED, RELEASED),
+    }
+    for counter in by_trigger[strategy]:
+        for trigger in Trigger:
+            counter.begin(*name, trigger.value)
+    DEAD_LETTERED.begin(*name, LetterReason.MAX_RETRIES.value)
+    for counter in (PAYLOAD_GONE, SKIPPED_ALIVE, ALREADY_HANDLED):
+        counter.begin(*name)
 
 
 def _desired_replicas(facts: Facts) -> int:
@@ -316,15 +354,36 @@ def _group_values(stream: StreamObservation | None) -> dict[str, float]:
     backlog = None if stream is None else stream.backlog
     if stream is None or stream.group is None or backlog is None:
         # What cannot be seen is not what was seen last.
-        return dict.fromkeys(
-            ("lag", "pending", "oldest", "consumers", "dead_letters", "offered"), math.nan
-        )
-    return {
-        **_backlog_values(backlog, stream.server_time),
+        return dict.fromkeys(_OBSERVED, math.nan)
+    now, state, idle = stream.server_time, stream.state, backlog.lowest_idle
+    values = {
+        **_backlog_values(backlog, now),
+        "oldest_idle": 0.0 if idle is None else idle.total_seconds(),
+        "oldest_undelivered": _undelivered_s(backlog, now),
+        "stuck": math.nan if state.report.stuck is None else float(state.report.stuck),
+        "last_scan": math.nan if state.scanned_at is None else state.scanned_at.timestamp(),
         "consumers": float(stream.group.consumers),
         "dead_letters": float(stream.dead_letters),
-        "offered": float(stream.state.report.offered),
+        "offered": float(state.report.offered),
     }
+    if stream.first_dead_letter is not None:
+        values["oldest_dead_letter"] = _age_s(stream.first_dead_letter, now)
+    elif not stream.dead_letters:
+        values["oldest_dead_letter"] = 0.0
+    return values  # looks of scaling do not read the first dead letter: its age stays as it was
+
+
+def _undelivered_s(backlog: GroupBacklog, now: datetime) -> float:
+    if backlog.first_undelivered is not None:
+        return _age_s(backlog.first_undelivered, now)
+    return 0.0 if backlog.lag == 0 else math.nan
+
+
+def _age_s(entry_id: EntryId, now: datetime) -> float:
+    """Seconds since the entry was added; NaN when its ID is no time, since a user chose it."""
+    if entry_id.ms < _FIRST_TIME_MS:
+        return math.nan
+    return max(0.0, now.timestamp() - entry_id.ms / 1000)
 
 
 def _backlog_values(

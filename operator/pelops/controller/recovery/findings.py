@@ -36,7 +36,11 @@ from pelops.redis_streams.recovery.suspects import Settled
 MOST_EVENTS = 5  # of one scan; more owners are told in one
 MOST_NAMES = 5
 _UNMOVABLE = frozenset({EntryVerdict.TOO_WIDE, EntryVerdict.TOO_LARGE})
+# Why a stuck entry stays where it is; not all that is young, locked or another's is stuck.
+_STUCK = (EntryVerdict.HELD, EntryVerdict.WAITING, EntryVerdict.REFUSED, *_UNMOVABLE)
 Severity = Literal["Normal", "Warning"]
+for _verdict in EntryVerdict:
+    VERDICTS.labels(_verdict.value)
 
 
 @dataclass(slots=True)
@@ -67,6 +71,8 @@ class Findings:
     offered: int = 0  # entries offered to workers that claim, by this scan
     offers: Offers | None = None  # what became of those that were offered before
     skipped: int = 0  # idle, but their owners live and are within their limit
+    # Stuck entries of streams of which nothing may be recovered: only counted.
+    counted: int = 0
     waiting: int = 0  # suspects that wait for their turn or their backoff
     under_way: int = 0  # of the retry batch
     young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
@@ -85,6 +91,13 @@ class Findings:
     def moved(self) -> int:
         """Entries that are deliverable again, or on offer now."""
         return self.offered + sum(tally.requeued for tally in self.by_owner.values())
+
+    @property
+    def stuck(self) -> int:
+        """Stuck entries that this scan left where they are."""
+        untaken = self.offers.untaken if self.offers else 0
+        left = sum(self.verdicts[verdict] for verdict in _STUCK)
+        return self.counted + self.waiting + self.offered + untaken + left
 
     def unfinished(self, retry_batch: str) -> Unfinished:
         """What a later scan may get on with. `chunk` is what this one found written."""
@@ -150,11 +163,12 @@ class Findings:
             is_partial=self.is_partial,
             waiting=self.waiting,
             offered=self.offered + untaken,
+            stuck=self.stuck,
             is_not_taken=self.offers is not None and is_not_taken(self.offers),
         )
 
     def measure(self, namespace: str, name: str) -> None:
-        """Add everything to the metrics; a series begins with the first thing that it counts."""
+        """Add everything to the metrics."""
         tallies = self.by_owner.values()
         trigger = self.trigger.value
         taken = self.offers.taken if self.offers else {}
@@ -170,7 +184,7 @@ class Findings:
         )
         for counter, labels, count in counts:
             if count:
-                counter.labels(namespace, name, *labels).inc(count)
+                counter.add(namespace, name, *labels, count=count)
         for verdict, count in self.verdicts.items():
             VERDICTS.labels(verdict.value).inc(count)
 

@@ -30,6 +30,7 @@ from pelops.controller.group.group_observer import GroupObserver
 from pelops.controller.recovery.findings import Findings
 from pelops.controller.recovery.pod_evidence import Judgement, LivenessEvidence, LivenessQuestion
 from pelops.controller.recovery.scan import Ground, StreamScan, review, settle
+from pelops.controller.recovery.stuck_count import count_stuck
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
@@ -411,8 +412,7 @@ class Scanner:
         except InvalidSpec:
             return None
         spec = resource.spec
-        is_off = spec.suspend or spec.recovery.strategy is RecoveryStrategy.OFF
-        return None if is_off or resource.metadata.is_being_deleted else resource
+        return None if spec.suspend or resource.metadata.is_being_deleted else resource
 
     async def _scan(
         self, resource: StreamConsumerGroup, findings: Findings
@@ -439,10 +439,15 @@ class Scanner:
         scan = GroupScan(
             resource=resource, server=server, keys=keys, observation=observation, findings=findings
         )
+        counts_only = resource.spec.recovery.strategy is RecoveryStrategy.OFF
         for stream in (observation.stream, observation.retry):
-            if stream is not None and not _must_stay(scan, stream):
+            if stream is None:
+                continue
+            if counts_only or _must_stay(scan, stream):
+                await self._count_stream(scan, stream)
+            else:
                 await self._scan_stream(scan, stream)
-        unheard = self._parts.hears(scan.name)
+        unheard = None if counts_only else self._parts.hears(scan.name)
         if unheard is not None and findings.problem is None:
             findings.problem = (Reason.EXPIRY_EVENTS_UNSEEN, unheard)
         await self._closing.close(scan)
@@ -477,6 +482,16 @@ class Scanner:
                 raise
             finding = diagnose(error)
             scan.findings.problem = (finding.reason, finding.message)
+            with contextlib.suppress(PelopsError):
+                await self._count_stream(scan, stream)
+
+    async def _count_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
+        """Count the stuck entries of a stream of which nothing may be recovered: only reads."""
+        ground = self._ground(scan, stream)
+        if find_unusable_locks(scan) is not None:
+            return  # what is locked is not stuck
+        judgements, consumers = await self._judging.judge(scan, ground)
+        scan.findings.counted += await count_stuck(ground, judgements, consumers)
 
     def _ground(self, scan: GroupScan, stream: StreamInScan) -> Ground:
         recovery, keys = scan.resource.spec.recovery, scan.keys
