@@ -151,7 +151,7 @@ def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
         resources.delete(name)
     for name in ("no-redis", "no-secret"):
         await_absence(resources, "scg", name, PATIENCE_S)
-        left = [event for event in resources.events(name) if event["reason"] == "LeftBehind"]
+        left = [event for event in resources.events(name) if event["reason"] == "GroupNotDestroyed"]
         assert [event["type"] for event in left] == ["Warning"]
     assert group_of(redis_86, stream, "no-secret")
 
@@ -204,7 +204,7 @@ def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(
         assert "batchSize" in reported["message"]
         resources.delete(NAME)
         await_absence(resources, "scg", NAME)
-    assert "LeftBehind" in {event["reason"] for event in resources.events(NAME)}
+    assert "GroupNotDestroyed" in {event["reason"] for event in resources.events(NAME)}
     assert group_of(redis_86, stream, NAME)
 
 

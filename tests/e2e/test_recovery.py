@@ -41,7 +41,7 @@ def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
     assert "3 entries" in note and gone.name in note
     group.await_reported(requeued=3, deadLettered=0)
     assert group.measured(operator, "pelops_requeued_total", trigger="pod-death") == 3
-    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Sweeping"
+    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Scanning"
 
 
 def test_a_container_killed_in_place_is_charged_and_what_its_successor_read_again_stays(

@@ -127,4 +127,4 @@ def test_dead_letters_go_by_age_alone_and_the_ledger_says_so(group: Group) -> No
     last = parse_entry_id(expired[-1].details["last_id"])
     assert parse_entry_id(old[-1]) <= last < parse_entry_id(new)
     reported = {event["reason"]: event["type"] for event in group.resources.events(group.name)}
-    assert reported["LettersExpired"] == "Normal"
+    assert reported["DeadLettersExpired"] == "Normal"

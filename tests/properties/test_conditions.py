@@ -73,7 +73,7 @@ def test_the_api_server_accepts_every_status(seen: Facts) -> None:
 @given(facts())
 def test_ready_says_what_the_first_failing_condition_says(seen: Facts) -> None:
     ready, *details = decide_conditions(seen)
-    failing = [c for c in details if not c.is_true and c.reason != Reason.SCALING_OFF]
+    failing = [c for c in details if not c.is_true and c.reason != Reason.SCALING_DISABLED]
     assert not {condition.type for condition in failing} & {*ALARMS}
     assert ready.is_true == (not failing)
     if failing:

@@ -170,7 +170,7 @@ def test_a_run_after_which_another_began_has_failed_unless_it_ended_well(
 def test_a_failing_verdict_is_reported_in_its_own_words() -> None:
     group = a_group(a_summary(verdict=AuditVerdict.FAILING, sentence="The stream was replaced."))
     failing = reported(facts([group]))["AuditFailing"]
-    assert failing.reason == "NotAccounted"
+    assert failing.reason == "AuditInconclusive"
     assert "The stream was replaced." in failing.message
 
 
@@ -218,7 +218,7 @@ def test_a_key_that_is_no_stream_is_reported_before_the_first_run() -> None:
     problem = Finding(reason=Reason.WRONG_TYPE, message="The key holds a string.")
     group = a_group(record=None, ends=None, stream_problem=problem)
     failing = reported(facts([group], runs=Runs(exists=True)))["AuditFailing"]
-    assert failing.reason == "NotAccounted"
+    assert failing.reason == "AuditInconclusive"
     assert "The key holds a string." in failing.message
 
 

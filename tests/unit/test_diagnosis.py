@@ -81,7 +81,7 @@ DIAGNOSES: dict[str, tuple[errors.PelopsError, str, bool, str]] = {
         True,
         "In another slot",
     ),
-    "a group that vanished": (errors.NoSuchGroup("NOGROUP"), "GroupVanished", False, "anew"),
+    "a group that vanished": (errors.NoSuchGroup("NOGROUP"), "GroupNotFound", False, "anew"),
     "an unknown refusal by Redis": (errors.RedisError("ERR odd"), "RedisError", True, "ERR odd"),
     "a refused template": (errors.Rejected("spec.x: Invalid"), "Rejected", True, "refuses it"),
     "an unknown refusal by Kubernetes": (

@@ -27,7 +27,7 @@ def test_bodies_that_are_gone_are_reported_while_a_worker_still_holds_the_entrie
     (reported,) = findings.happenings()
     assert (reported.type, reported.reason, reported.occurrence) == (
         "Warning",
-        "BodyMissing",
+        "PendingEntryDeleted",
         "5-1",
     )
     assert "5-1" in reported.note
@@ -37,7 +37,7 @@ def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_
     findings = findings_of(worker=OwnerTally(gone=1, at=NOW))
     findings.dangling, findings.lowest_dangling = 1, EntryId(5, 1)
     acknowledged, missing = findings.happenings()
-    assert (acknowledged.reason, missing.reason) == ("PayloadGone", "BodyMissing")
+    assert (acknowledged.reason, missing.reason) == ("PayloadGone", "PendingEntryDeleted")
     assert "acknowledged" in acknowledged.note and "worker" in acknowledged.note
     assert "acknowledged" not in missing.note
 

@@ -33,7 +33,7 @@ from tests.builders import (
 )
 
 SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
-    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingOff"),
+    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingDisabled"),
     "a template without scaling runs spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},
         {},
@@ -51,7 +51,7 @@ SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
         {"template": TEMPLATE, "scaling": {"mode": "Off"}},
         {},
         None,
-        "ScalingOff",
+        "ScalingDisabled",
     ),
     "an autoscaler wins over spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},

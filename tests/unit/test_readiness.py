@@ -148,7 +148,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         facts(workload=workload(ready=1, pods=(waiting("my own reason"),))),
         "WorkloadReady",
         "False",
-        "Waiting",
+        "ContainerWaiting",
         "waits with my own reason",
     ),
     "containers are being made": (
@@ -172,7 +172,13 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkersNotReady",
         "2 of 2",
     ),
-    "the replicas are nobody's": (facts(), "ScalingActive", "False", "ScalingOff", "left alone"),
+    "the replicas are nobody's": (
+        facts(),
+        "ScalingActive",
+        "False",
+        "ScalingDisabled",
+        "left alone",
+    ),
     "the replicas are said": (
         facts(resource=resource(template=TEMPLATE, replicas=2)),
         "ScalingActive",
@@ -184,7 +190,7 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         facts(resource=resource(scaling={"mode": "Auto"}), scaling=None),
         "ScalingActive",
         "False",
-        "Holding",
+        "BacklogUnknown",
         "not looked at yet",
     ),
     "another replica of the operator decides": (

@@ -174,28 +174,28 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         None,
         {"current": 4},
         4,
-        "Holding",
+        "BacklogUnknown",
         "Redis cannot be looked at: the backlog is not known, and 4 are kept",
     ),
     "the group is missing": (
         owing(exists=False, is_exact=False, added=None),
         {"current": 4},
         4,
-        "Holding",
+        "BacklogUnknown",
         "the group does not exist: the backlog is not known, and 4 are kept",
     ),
     "what is held stays within the bounds": (
         None,
         {"current": 12},
         10,
-        "Holding",
+        "BacklogUnknown",
         "Redis cannot be looked at: the backlog is not known, and 10 are kept",
     ),
     "the target is missing": (
         owing(undelivered=5),
         {"current": 0, "exists": False},
         None,
-        "Holding",
+        "BacklogUnknown",
         "Deployment shop/order-workers does not exist: there is nothing to scale",
     ),
     "a quota refuses pods": (
@@ -303,7 +303,7 @@ def test_without_scaling_what_is_owed_decides_nothing() -> None:
     decision, memory = decide_replicas(
         resource().spec, seen, owing(undelivered=500), wanting(3), now=SECOND
     )
-    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_OFF)
+    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_DISABLED)
     assert memory == ScalingMemory()
 
 

@@ -40,19 +40,19 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "copies go to the end of the stream": (
         facts(),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied to the end of the stream: at once when their worker's pod is gone, else after 300",
     ),
     "copies go to the retry stream, which workers must know": (
         asking({"requeueTo": "RetryStream"}),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied to {orders:events}:order-processing:retry, which the workers must read as well",
     ),
     "entries are offered to workers that claim": (
         asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
         "True",
-        "Sweeping",
+        "Scanning",
         "offered to workers that claim: at once when their worker's pod is gone, else after 45 s",
     ),
     "nobody takes what is offered": (
@@ -64,13 +64,13 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "what was offered before is no matter of another strategy": (
         asking({}, stream=untaken()),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied to the end of the stream",
     ),
     "a missing lock frees an entry": (
         asking({"locks": {}, "minIdleSeconds": 7}),
         "True",
-        "Sweeping",
+        "Scanning",
         "or 7 s without their lock",
     ),
     "a suspended resource recovers nothing and is well": (
@@ -107,13 +107,13 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "a retry stream is of this group alone": (
         asking({"requeueTo": "RetryStream"}, stream=SHARED),
         "True",
-        "Sweeping",
+        "Scanning",
         "retry",
     ),
     "a released entry is of this group alone": (
         asking({"strategy": "Release"}, stream=SHARED),
         "True",
-        "Sweeping",
+        "Scanning",
         "claim",
     ),
     "the position is ahead of the stream": (
@@ -125,19 +125,19 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     "locks in another slot cannot be seen": (
         asking(LOCKS_ELSEWHERE, topology="Cluster"),
         "False",
-        "LocksUnusable",
+        "LockInAnotherSlot",
         "as in lock:{$tag}:$id",
     ),
     "without slots a lock is seen under any name": (
         asking(LOCKS_ELSEWHERE, topology="Standalone"),
         "True",
-        "Sweeping",
+        "Scanning",
         "30 s without their lock",
     ),
     "locks in the stream's slot are seen": (
         asking({"locks": {}}, topology="Cluster"),
         "True",
-        "Sweeping",
+        "Scanning",
         "lock",
     ),
     "the last scan was refused": (
@@ -148,15 +148,17 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
     ),
     "the slot moves": (facts(stream=reporting("SlotMigrating")), "False", "SlotMigrating", "to do"),
     "nobody reports when a lock expires, which only costs time": (
-        facts(stream=reporting("ExpiryEventsUnseen", "set notify-keyspace-events Ex")),
+        facts(
+            stream=reporting("KeyspaceNotificationsUnavailable", "set notify-keyspace-events Ex")
+        ),
         "True",
-        "ExpiryEventsUnseen",
+        "KeyspaceNotificationsUnavailable",
         "notify-keyspace-events",
     ),
     "what the last scan counted is older than this look": (
         facts(stream=reporting("RequeueWouldDuplicate")),
         "True",
-        "Sweeping",
+        "Scanning",
         "copied",
     ),
     "a report that somebody else wrote": (

@@ -241,7 +241,7 @@ class GroupDeletion:
 def report_abandoned(problem: str) -> Happening:
     """A resource goes whose spec cannot be read: nobody can say what to destroy."""
     note = f"The group stays in Redis, for the spec cannot be read: {problem}"
-    return Happening(type="Warning", reason=Reason.LEFT_BEHIND, action="Delete", note=note)
+    return Happening(type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note)
 
 
 def describe_destroyed(keys: GroupKeys, copies: int) -> str:
@@ -257,10 +257,10 @@ def describe_destroyed(keys: GroupKeys, copies: int) -> str:
 
 
 def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
-    left_behind = decision.reason is Reason.LEFT_BEHIND
+    left_behind = decision.reason is Reason.GROUP_NOT_DESTROYED
     return Happening(
         type="Warning" if left_behind or is_loss else "Normal",
-        reason=Reason.LEFT_BEHIND if left_behind else Reason.GROUP_REMOVED,
+        reason=Reason.GROUP_NOT_DESTROYED if left_behind else Reason.GROUP_REMOVED,
         action="Delete",
         note=note,
     )

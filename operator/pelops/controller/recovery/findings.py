@@ -208,7 +208,7 @@ class Findings:
                 f"{self.lowest_dangling}"
             )
             occurrence = str(self.lowest_dangling)
-            yield _report("Warning", Reason.BODY_MISSING, "Observe", note, occurrence)
+            yield _report("Warning", Reason.PENDING_ENTRY_DELETED, "Observe", note, occurrence)
         if self.offered:
             note = f"Offered {_entries(self.offered)} to workers that claim"
             yield _report("Normal", Reason.RELEASED, "Release", note, str(self.at))

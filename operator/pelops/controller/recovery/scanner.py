@@ -449,7 +449,7 @@ class Scanner:
                 await self._scan_stream(scan, stream)
         unheard = None if counts_only else self._parts.hears(scan.name)
         if unheard is not None and findings.problem is None:
-            findings.problem = (Reason.EXPIRY_EVENTS_UNSEEN, unheard)
+            findings.problem = (Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE, unheard)
         await self._closing.close(scan)
         usual = self._pacing.until_next(
             interval, scanned_at=observation.now, now=observation.now, rank=rank
@@ -465,7 +465,7 @@ class Scanner:
         ground = self._ground(scan, stream)
         problem = find_unusable_locks(scan)
         if problem is not None:
-            scan.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
+            scan.findings.problem = (Reason.LOCK_IN_ANOTHER_SLOT, problem)
             return
         try:
             await review(ground)

@@ -210,12 +210,12 @@ def find_failure(facts: AuditFacts, group: GroupAudit) -> Finding | None:
         )
     if group.stream_problem is not None:
         return Finding(
-            reason=Reason.NOT_ACCOUNTED,
+            reason=Reason.AUDIT_INCONCLUSIVE,
             message=f"{group.group} of {group.stream}: {group.stream_problem.message}",
         )
     if group.record is not None and group.record.summary.verdict is AuditVerdict.FAILING:
         return Finding(
-            reason=Reason.NOT_ACCOUNTED,
+            reason=Reason.AUDIT_INCONCLUSIVE,
             message=f"{group.group} of {group.stream}: {group.record.summary.sentence}",
         )
     incomplete = report_incomplete(facts.audit, facts.runs, group)

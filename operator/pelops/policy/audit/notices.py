@@ -84,7 +84,7 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
     if failing:
         names = ", ".join(one.audit for one in failing)
         message = f"StreamAudit {names} cannot account for this group; {_see(failing[0].audit)}"
-        reason = failing[0].failure or Reason.NOT_ACCOUNTED
+        reason = failing[0].failure or Reason.AUDIT_INCONCLUSIVE
         conditions.append(_true(ConditionType.AUDIT_FAILING, reason, message))
     return conditions
 

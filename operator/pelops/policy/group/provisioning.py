@@ -244,7 +244,7 @@ def decide_cleanup(
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
             action=CleanupAction.LET_GO,
-            reason=Reason.LEFT_BEHIND,
+            reason=Reason.GROUP_NOT_DESTROYED,
             message=(
                 f"The group could not be destroyed within {PATIENCE.seconds} s and stays in "
                 f"Redis: {failure}"

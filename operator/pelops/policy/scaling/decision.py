@@ -306,7 +306,7 @@ class ScalingMemory:
 
 NOT_DECIDED: Final = ScalingDecision(
     replicas=None,
-    reason=Reason.HOLDING,
+    reason=Reason.BACKLOG_UNKNOWN,
     message="the backlog of the group was not looked at yet; the replicas are left as they are",
 )
 
@@ -338,7 +338,7 @@ def decide_fixed(
         return None
     return ScalingDecision(
         replicas=None,
-        reason=Reason.SCALING_OFF,
+        reason=Reason.SCALING_DISABLED,
         message="automatic scaling is off: the replicas are left alone",
     )
 
@@ -430,7 +430,7 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
     if not workload.exists:
         return ScalingDecision(
             replicas=None,
-            reason=Reason.HOLDING,
+            reason=Reason.BACKLOG_UNKNOWN,
             message=f"{workload.target} does not exist: there is nothing to scale",
         )
     return ScalingDecision(
@@ -455,7 +455,7 @@ def _hold(
     )
     decision = ScalingDecision(
         replicas=held,
-        reason=Reason.HOLDING,
+        reason=Reason.BACKLOG_UNKNOWN,
         message=f"{why}: the backlog is not known, and {held:,} are kept",
         current=inputs.current,
     )

@@ -68,7 +68,7 @@ def _recovery(facts: Facts) -> Condition:
     reported = _reported(facts)
     if reported is not None:
         # Events about locks only make recovery quicker: without them all works.
-        is_fine = reported.reason == Reason.EXPIRY_EVENTS_UNSEEN
+        is_fine = reported.reason == Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE
         return _condition(kind, "True" if is_fine else "False", reported)
     if facts.offers_fail:
         message = (
@@ -170,7 +170,7 @@ def _locks_unusable(recovery: RecoverySpec, keys: GroupKeys) -> Finding | None:
         f"spec.recovery.locks: {problem}. A lock that cannot be seen is not taken for free: "
         "nothing is recovered"
     )
-    return Finding(reason=Reason.LOCKS_UNUSABLE, message=message, is_terminal=True)
+    return Finding(reason=Reason.LOCK_IN_ANOTHER_SLOT, message=message, is_terminal=True)
 
 
 def _requeues_to_stream(recovery: RecoverySpec) -> bool:
@@ -208,7 +208,9 @@ def _condition(kind: str, status: Truth, finding: Finding) -> Condition:
 
 
 # Why nobody decides the number of workers, and Ready does not suffer.
-_UNSCALED_AND_WELL: Final = frozenset({Reason.SCALING_OFF, Reason.SUSPENDED, Reason.HOLDING})
+_UNSCALED_AND_WELL: Final = frozenset(
+    {Reason.SCALING_DISABLED, Reason.SUSPENDED, Reason.BACKLOG_UNKNOWN}
+)
 
 
 def decide_conditions(facts: Facts) -> list[Condition]:

@@ -155,7 +155,7 @@ _DIAGNOSES: Final = (
     _Diagnosis(NotFound, Reason.NOT_FOUND, "Not found: {error}", is_terminal=False),
     _Diagnosis(
         NoSuchGroup,
-        Reason.GROUP_VANISHED,
+        Reason.GROUP_NOT_FOUND,
         "{error}. Pelops looks again and creates it anew",
         is_terminal=False,
     ),
