@@ -276,7 +276,7 @@ def test_nothing_goes_back_where_it_would_be_doubled_or_not_delivered_or_is_not_
 def test_what_stays_is_reported_until_it_is_empty() -> None:
     for seen in (former(), former(lag=0, pending=2, first_undelivered=None)):
         others = stream(retry=seen.retry, groups=2)
-        assert "its other groups would be given them" in left(facts(stream=others))
+        assert "its other groups would receive them" in left(facts(stream=others))
         assert 'strategy is "Off"' in left(facts(stream=seen, resource=OFF))
         suspended = facts(stream=seen, resource=resource(suspend=True))
         assert "when spec.suspend is false" in left(suspended)
@@ -287,5 +287,5 @@ def test_what_stays_is_reported_until_it_is_empty() -> None:
 
 def test_what_is_pending_there_is_reported_by_the_numbers_while_scans_recover_it() -> None:
     assert not left(facts(stream=former(lag=0, pending=2, first_undelivered=None)))
-    assert "being moved back" in left(facts(stream=former()))
-    assert "being moved back" in left(facts(stream=former(lag=None, at_least=0)))
+    assert "moves them back" in left(facts(stream=former()))
+    assert "moves them back" in left(facts(stream=former(lag=None, at_least=0)))

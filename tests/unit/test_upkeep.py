@@ -41,7 +41,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(),
         "True",
         "Scanning",
-        "copied to the end of the stream: at once when their worker's pod is gone, else after 300",
+        "copied to the end of the stream: immediately when the pod of their worker is gone, otherwise 300",
     ),
     "copies go to the retry stream, which workers must know": (
         asking({"requeueTo": "RetryStream"}),
@@ -53,7 +53,7 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         asking({"strategy": "Release", "processingTimeoutSeconds": 45}),
         "True",
         "Scanning",
-        "offered to workers that claim: at once when their worker's pod is gone, else after 45 s",
+        "offered to workers that claim entries: immediately when the pod of their worker is gone, otherwise 45 s",
     ),
     "nobody takes what is offered": (
         asking({"strategy": "Release"}, stream=untaken()),
@@ -77,13 +77,13 @@ RECOVERY: dict[str, tuple[Facts, str, str, str]] = {
         facts(resource=resource(suspend=True)),
         "True",
         "Suspended",
-        "only counted",
+        "are not recovered",
     ),
     "a suspended resource does not repeat an old report": (
         facts(resource=resource(suspend=True), stream=reporting("PermissionDenied")),
         "True",
         "Suspended",
-        "only counted",
+        "are not recovered",
     ),
     "Redis is down": (facts(redis_problem=PROBLEM), "False", "RedisUnreachable", "GroupReady"),
     "the group is not there yet": (
@@ -188,12 +188,22 @@ def test_a_message_about_a_position_ahead_names_no_end_that_moves() -> None:
         return condition
 
     assert reported(7) == reported(8)
-    assert "at 9-0" in reported(8).message
+    assert "is 9-0" in reported(8).message
 
 
 RETENTION: dict[str, tuple[Facts, str, str, str]] = {
-    "by number": (retaining({"maxLength": 5}), "True", "Trimming", "go beyond 5 entries, once no"),
-    "by age": (retaining({"maxAgeSeconds": 60}), "True", "Trimming", "go after 60 s, once no"),
+    "by number": (
+        retaining({"maxLength": 5}),
+        "True",
+        "Trimming",
+        "trimmed beyond 5 entries, once every",
+    ),
+    "by age": (
+        retaining({"maxAgeSeconds": 60}),
+        "True",
+        "Trimming",
+        "trimmed after 60 s, once every",
+    ),
     "by both": (
         retaining({"maxLength": 5, "maxAgeSeconds": 60}),
         "True",
