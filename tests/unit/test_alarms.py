@@ -65,8 +65,9 @@ CASES: dict[str, tuple[Facts, str, str]] = {
     "a stream is gone": (
         remembering(GroupState(loss=vanished(LossCause.STREAM_GONE))),
         "DataLoss",
-        "The stream orders:events was deleted with entries that the group had not finished: "
-        "177 undelivered, 11 pending. These numbers are from the last observation (2026-05-04T03:02:01Z)",
+        "The stream orders:events was deleted with entries that the group had not finished: 177 "
+        "undelivered, 11 pending. These numbers are from the last observation "
+        "(2026-05-04T03:02:01Z)",
     ),
     "a stream lost its end": (
         remembering(GroupState(loss=vanished(LossCause.TAIL_LOST, observed=None))),

@@ -128,7 +128,8 @@ CASES: dict[str, tuple[Facts, str, str, str, str]] = {
         "WorkloadReady",
         "False",
         "CrashLooping",
-        "(exit code 137) and is waiting for its next restart; see kubectl logs -n shop w-1 --previous",
+        "(exit code 137) and is waiting for its next restart; see kubectl logs -n shop w-1 "
+        "--previous",
     ),
     "a crash tells more than a pull": (
         facts(workload=workload(ready=0, pods=(waiting("ImagePullBackOff"), crashing()))),
