@@ -141,7 +141,7 @@ def test_every_error_has_a_reason_of_the_table_and_keeps_its_advice(error: Pelop
     assert finding.reason in set(Reason)
     assert 0 < len(finding.message) <= MESSAGE_LIMIT
     if finding.reason == Reason.REDIS_UNREACHABLE:
-        assert finding.message.endswith("by itself")
+        assert finding.message.endswith("automatically")
 
 
 @given(st.lists(CONDITION, unique_by=lambda c: c.type), st.lists(CONDITION))

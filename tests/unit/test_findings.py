@@ -38,8 +38,8 @@ def test_bodies_that_are_missing_are_told_apart_from_those_that_nobody_owes_any_
     findings.dangling, findings.lowest_dangling = 1, EntryId(5, 1)
     acknowledged, missing = findings.happenings()
     assert (acknowledged.reason, missing.reason) == ("PayloadGone", "PendingEntryDeleted")
-    assert "acknowledged" in acknowledged.note and "worker" in acknowledged.note
-    assert "acknowledged" not in missing.note
+    assert "Acknowledged" in acknowledged.note and "worker" in acknowledged.note
+    assert "Acknowledged" not in missing.note
 
 
 def test_the_same_bodies_are_reported_once() -> None:
@@ -58,7 +58,7 @@ def test_each_kind_of_end_of_an_owners_entries_is_reported_with_a_reason_of_its_
         ("Warning", "DeadLettered"),
         ("Warning", "PayloadGone"),
     ]
-    assert reported[0].note == "Requeued 1 entry of worker: it is gone"
+    assert reported[0].note == "Requeued 1 entry of consumer worker: it is gone"
     assert {one.occurrence for one in reported} == {"7-0"}
 
 

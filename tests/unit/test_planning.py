@@ -244,7 +244,10 @@ def test_a_target_goes_to_the_older_and_then_to_the_smaller_uid() -> None:
     for loser in (young, twin):
         finding = decide_target_owner(loser, [old], target="Deployment shop/w")
         assert finding is not None
-        assert "Deployment shop/w is the target of shop/n-b as well" in finding.message
+        assert (
+            "Deployment shop/w is also the target of StreamConsumerGroup shop/n-b"
+            in finding.message
+        )
 
 
 def test_a_target_belongs_to_the_resource_that_runs_it_however_young() -> None:
@@ -256,4 +259,4 @@ def test_a_target_belongs_to_the_resource_that_runs_it_however_young() -> None:
     assert decide_target_owner(host, [guest, host], target="Deployment shop/w") is None
     finding = decide_target_owner(guest, [guest, host], target="Deployment shop/w")
     assert finding is not None
-    assert "which runs it" in finding.message
+    assert "which created it" in finding.message

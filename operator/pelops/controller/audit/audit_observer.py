@@ -366,7 +366,9 @@ def name_taken(kind: Kind, name: str) -> Finding:
     """An object of somebody else's has the name that the audit's would have."""
     return Finding(
         reason=Reason.NAME_TAKEN,
-        message=f"{kind.kind} {name} exists and belongs to somebody else; delete or rename it",
+        message=(
+            f"{kind.kind} {name} exists and this StreamAudit did not create it: delete or rename it"
+        ),
         is_terminal=True,
     )
 

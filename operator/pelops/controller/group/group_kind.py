@@ -235,24 +235,27 @@ class GroupDeletion:
             return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
         if destroyed.verdict is DestroyVerdict.ABSENT:
             return "", False  # most often another replica was faster, and reports it
-        return f"Left group {keys.group} alone: this resource does not act on it", False
+        return f"Did not destroy group {keys.group}: another resource manages it", False
 
 
 def report_abandoned(problem: str) -> Happening:
     """A resource goes whose spec cannot be read: nobody can say what to destroy."""
-    note = f"The group stays in Redis, for the spec cannot be read: {problem}"
+    note = (
+        "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
+        f"read: {problem}"
+    )
     return Happening(type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note)
 
 
 def describe_destroyed(keys: GroupKeys, copies: int) -> str:
     """What went with the group, and what stays."""
-    note = f"Destroyed group {keys.group}; its stream and dead letters stay"
+    note = f"Destroyed group {keys.group}; its stream and its dead letters stay in Redis"
     if not copies:
         return note
     return (
-        f"{note}. At least {copies} copies of stuck entries in its retry stream {keys.retry} were "
-        "not acknowledged and went with it; as long as the stream holds the originals, a new "
-        "group with startFrom: Beginning delivers them"
+        f"{note}. Its retry stream {keys.retry} was deleted with at least {copies} copies of stuck "
+        "entries that were not acknowledged; while the stream contains the originals, a new group "
+        "with startFrom: Beginning delivers them"
     )
 
 

@@ -235,8 +235,9 @@ class BudgetActions:
                 type="Normal",
                 reason=Reason.POD_DISRUPTION_BUDGET_CONFLICT,
                 action="Protect",
-                note=f"PodDisruptionBudget {other} selects the workers, and an eviction fails for "
-                f"a pod that two budgets select: {name[1]} is removed",
+                note=f"PodDisruptionBudget {other} selects the workers as well, and Kubernetes "
+                "does not evict a pod that two budgets select: deleted PodDisruptionBudget "
+                f"{name[1]}",
                 occurrence=known.uid,
             ),
         )
@@ -261,8 +262,8 @@ def _refused(name: Name, error: Exception) -> Happening:
         type="Warning",
         reason=Reason.POD_DISRUPTION_BUDGET_REFUSED,
         action="Protect",
-        note=f"PodDisruptionBudget {name[1]} was refused, so that a drain may take all workers at "
-        f"once: {error}",
+        note=f"PodDisruptionBudget {name[1]} cannot be created, so a drain may evict all workers "
+        f"at once: {error}",
     )
 
 

@@ -116,7 +116,7 @@ class Findings:
         tally = self.by_owner.setdefault(owner, OwnerTally())
         tally.requeued += batch.moved
         tally.gone += batch.gone
-        tally.why = cutoff.message if cutoff is not None else "idle past the limit"
+        tally.why = cutoff.message if cutoff is not None else "idle beyond the processing timeout"
         tally.first = tally.first or batch.first_recovered
         if batch.moved or batch.gone:
             tally.at = batch.now
@@ -203,19 +203,20 @@ class Findings:
     def _report_rest(self) -> Iterator[Happening]:
         if self.dangling:
             note = (
-                "Bodies of pending entries were trimmed or deleted while workers hold these: if "
-                "such a worker fails, its entry cannot be delivered again. The lowest is "
-                f"{self.lowest_dangling}"
+                "Pending entries were trimmed or deleted from the stream while their workers "
+                f"process them (lowest ID {self.lowest_dangling}): if such a worker fails, its "
+                "entry cannot be delivered again. Find what trims or deletes entries before they "
+                "are acknowledged"
             )
             occurrence = str(self.lowest_dangling)
             yield _report("Warning", Reason.PENDING_ENTRY_DELETED, "Observe", note, occurrence)
         if self.offered:
-            note = f"Offered {_entries(self.offered)} to workers that claim"
+            note = f"Offered {_entries(self.offered)} to workers that claim entries"
             yield _report("Normal", Reason.RELEASED, "Release", note, str(self.at))
         if self.removed:
             shown = ", ".join(sorted(self.removed)[:MOST_NAMES])
             more = len(self.removed) - MOST_NAMES
-            note = f"Removed consumers of pods that are gone: {shown}"
+            note = f"Removed consumers without pending entries whose pods are gone: {shown}"
             note += f" and {more} more" if more > 0 else ""
             yield _report("Normal", Reason.CONSUMER_REMOVED, "Clean", note, str(self.at))
 
@@ -225,17 +226,20 @@ class Findings:
 
 
 def _report_owner(owner: str, tally: OwnerTally) -> Iterator[Happening]:
-    shown = owner or "no consumer"
+    shown = f"consumer {owner}" if owner else "no consumer"
     if tally.requeued:
         note = f"Requeued {_entries(tally.requeued)} of {shown}: {tally.why}".rstrip(": ")
         yield _report("Normal", Reason.REQUEUED, "Requeue", note, tally.occurrence)
     if tally.dead:
-        note = f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream"
+        note = (
+            f"Moved {_entries(tally.dead)} of {shown} to the dead-letter stream: processing failed "
+            "more often than spec.recovery.maxRetries allows"
+        )
         yield _report("Warning", Reason.DEAD_LETTERED, "DeadLetter", note, tally.occurrence)
     if tally.gone:
         note = (
-            f"{_entries(tally.gone)} of {shown} had lost their bodies to deletion or trimming; "
-            "recorded as PayloadGone and acknowledged"
+            f"Acknowledged {_entries(tally.gone)} of {shown} that had been trimmed or deleted "
+            "while pending, and recorded them in the dead-letter stream with reason PayloadGone"
         )
         yield _report("Warning", Reason.PAYLOAD_GONE, "DeadLetter", note, tally.occurrence)
 
@@ -244,8 +248,8 @@ def _report_many(reported: list[tuple[str, OwnerTally]]) -> Happening:
     tallies = [tally for _, tally in reported]
     note = (
         f"Of {len(reported)} consumers: requeued {_entries(sum(t.requeued for t in tallies))}, "
-        f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, "
-        f"{sum(t.gone for t in tallies)} had lost their bodies"
+        f"moved {sum(t.dead for t in tallies)} to the dead-letter stream, acknowledged "
+        f"{sum(t.gone for t in tallies)} that had been trimmed or deleted while pending"
     )
     is_bad = any(tally.dead or tally.gone for tally in tallies)
     reason = Reason.DEAD_LETTERED if is_bad else Reason.REQUEUED

@@ -76,8 +76,8 @@ def decide_audit_alarms(notices: Iterable[AuditNotice]) -> list[Condition]:
         conditions.append(_true(ConditionType.LOSS_DETECTED, Reason.LOSS_DETECTED, message))
     if behind:
         message = (
-            f"The stream is trimmed close to what StreamAudit {', '.join(behind)} has not archived "
-            f"yet, or beyond; {_see(behind[0])}"
+            "Entries of the stream are trimmed shortly before or before StreamAudit "
+            f"{', '.join(behind)} archives them; {_see(behind[0])}"
         )
         kind = ConditionType.ARCHIVE_BEHIND_RETENTION
         conditions.append(_true(kind, Reason.ARCHIVE_BEHIND_RETENTION, message))

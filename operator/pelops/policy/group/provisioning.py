@@ -239,19 +239,19 @@ def decide_cleanup(
     """
     if not deletes_group:
         return CleanupDecision(
-            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="the group stays in Redis"
+            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="The group stays in Redis"
         )
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
             action=CleanupAction.LET_GO,
             reason=Reason.GROUP_NOT_DESTROYED,
             message=(
-                f"The group could not be destroyed within {PATIENCE.seconds} s and stays in "
-                f"Redis: {failure}"
+                f"The group could not be destroyed within {PATIENCE.seconds} s of the deletion and "
+                f"stays in Redis (remove it with XGROUP DESTROY): {failure}"
             ),
         )
     return CleanupDecision(
-        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="destroying the group"
+        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="Destroying the group"
     )
 
 
@@ -271,12 +271,13 @@ def decide_target_owner(own: Claim, claims: Iterable[Claim], *, target: str) -> 
     first = min([own, *claims])
     if first.uid == own.uid:
         return None
-    why = "is older and acts" if first.is_guest else "runs it"
+    why = "is older" if first.is_guest else "created it"
     return Finding(
         reason=Reason.CONFLICT,
         message=(
-            f"{target} is the target of {first.namespace}/{first.name} as well, which {why}; "
-            "name another target, or delete one of the two resources"
+            f"{target} is also the target of StreamConsumerGroup {first.namespace}/{first.name}, "
+            f"which {why} and therefore manages it: name another target, or delete one of the two "
+            "resources"
         ),
         is_terminal=True,
     )

@@ -124,9 +124,10 @@ def late_change(before: Others, after: Others) -> int:
 def report_fight(target: Target) -> str:
     """Why the replicas are left alone, and what to do."""
     return (
-        f"somebody else moved the replicas of {target} away from what was written here twice "
-        f"within {FIGHT_S / 60:g} minutes; they are left alone for {HANDS_OFF_S / 60:g} minutes. "
-        "End the other one, or set spec.scaling.mode to Off"
+        f"Another controller or user changed the replicas of {target} twice within "
+        f"{FIGHT_S / 60:g} minutes after Pelops had set them: Pelops does not change them for "
+        f"{HANDS_OFF_S / 60:g} minutes. Remove the other one (an autoscaler, spec.replicas in Git, "
+        "a script), or set spec.scaling.mode to Off"
     )
 
 
@@ -307,7 +308,7 @@ class ScalingMemory:
 NOT_DECIDED: Final = ScalingDecision(
     replicas=None,
     reason=Reason.BACKLOG_UNKNOWN,
-    message="the backlog of the group was not looked at yet; the replicas are left as they are",
+    message="The backlog of the group has not been observed yet: the replicas are not changed",
 )
 
 
@@ -323,15 +324,15 @@ def decide_fixed(
             replicas=None,
             reason=Reason.SCALED_BY_AUTOSCALER,
             message=(
-                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}; its "
-                "replicas are left to it"
+                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}: Pelops "
+                "does not change its replicas"
             ),
         )
     if _says_number(spec):
         return ScalingDecision(
             replicas=spec.replicas,
             reason=Reason.MANUAL,
-            message=f"{spec.replicas} wanted by spec.replicas",
+            message=f"spec.replicas asks for {spec.replicas} workers",
             current=workload.wished or 0,
         )
     if spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
@@ -339,7 +340,7 @@ def decide_fixed(
     return ScalingDecision(
         replicas=None,
         reason=Reason.SCALING_DISABLED,
-        message="automatic scaling is off: the replicas are left alone",
+        message="Automatic scaling is disabled: Pelops does not change the replicas",
     )
 
 
@@ -431,7 +432,7 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
         return ScalingDecision(
             replicas=None,
             reason=Reason.BACKLOG_UNKNOWN,
-            message=f"{workload.target} does not exist: there is nothing to scale",
+            message=f"{workload.target} does not exist, so it cannot be scaled: create it",
         )
     return ScalingDecision(
         replicas=None,
@@ -444,7 +445,7 @@ def _hold(
     inputs: ScalingInputs, backlog: Backlog | None, memory: ScalingMemory
 ) -> tuple[ScalingDecision, ScalingMemory]:
     """What is not seen shrinks nothing, nor right after it is seen again."""
-    why = "Redis cannot be looked at" if backlog is None else "the group does not exist"
+    why = "Redis cannot be observed" if backlog is None else "the group does not exist"
     held = inputs.clamp(inputs.current)
     history = recommend(
         memory.history,
@@ -456,7 +457,7 @@ def _hold(
     decision = ScalingDecision(
         replicas=held,
         reason=Reason.BACKLOG_UNKNOWN,
-        message=f"{why}: the backlog is not known, and {held:,} are kept",
+        message=f"{why}, so the backlog is unknown: the replicas stay at {held:,}",
         current=inputs.current,
     )
     return decision, replace(memory, history=history, empty_since=None)
@@ -555,7 +556,7 @@ def keep_hands_off(
         return ScalingDecision(
             replicas=None,
             reason=Reason.SUSPENDED,
-            message="spec.suspend is true: the replicas are left as they are",
+            message="spec.suspend is true: the replicas are not changed",
         )
     if redis_problem is not None and redis_problem.reason == Reason.CONFLICT:
         return _leave_to(redis_problem)
