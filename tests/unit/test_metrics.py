@@ -49,7 +49,7 @@ def series(name: str) -> int:
 
 def report(name: str) -> None:
     for gauge in GROUP_FACTS.values():
-        gauge.labels("metrics-test", name).set(1)
+        gauge.set(1, "metrics-test", name)
     report_scaling(name)
     STATUS_WRITES_LIMITED.add("metrics-test", name)
     for act in GROUP_ACTS:
@@ -169,6 +169,17 @@ def test_an_age_that_is_not_known_is_nan(undelivered: GroupObservation) -> None:
     measured("unknown", stream=stream(group=undelivered))
     assert isnan(sampled("pelops_oldest_undelivered_seconds", "unknown")[()])
     forget_group("metrics-test", "unknown")
+
+
+def test_what_redis_counted_is_followed() -> None:
+    seen = stream(entries_added=9, group=group(entries_read=7))
+    measured("totals", stream=seen)
+    assert sampled("pelops_entries_added_total", "totals") == {(): 9}
+    measured("totals", stream=replace(seen, entries_added=11, group=group(entries_read=None)))
+    assert sampled("pelops_entries_added_total", "totals") == {(): 11}
+    assert sampled("pelops_entries_read_total", "totals") == {(): 7}
+    forget_group("metrics-test", "totals")
+    assert series("totals") == 0
 
 
 def test_conditions_are_replaced_together_and_go_with_their_resource() -> None:

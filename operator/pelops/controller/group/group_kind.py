@@ -57,7 +57,7 @@ from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from pelops.kube.event_recorder import Happening
-from pelops.metrics import QUEUE_DEPTH, RESOURCES, forget_group
+from pelops.metrics import GROUP_FACTS, QUEUE_DEPTH, RESOURCES, forget_group
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation
@@ -417,6 +417,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     def measure(self, observation: ObservedGroup, decision: StatusDecision) -> None:
         measure_resource(observation.facts, is_ready=decision.conditions[0].is_true)
+
+    def measure_failure(self, name: Name) -> None:
+        GROUP_FACTS["ready"].set(0, *name)
 
     def count(self, *, waiting: int, known: int) -> None:
         QUEUE_DEPTH.set(waiting)

@@ -28,6 +28,8 @@ from pelops.domain.stream_observation import (
 from pelops.metrics import (
     ALREADY_HANDLED,
     DEAD_LETTERED,
+    ENTRIES_ADDED,
+    ENTRIES_READ,
     GROUP_FACTS,
     OFFERED,
     PAYLOAD_GONE,
@@ -297,7 +299,7 @@ def measure_resource(facts: Facts, *, is_ready: bool) -> None:
         "desired": float(_desired_replicas(facts)),
     }
     for fact, value in values.items():
-        GROUP_FACTS[fact].labels(*name).set(value)
+        GROUP_FACTS[fact].set(value, *name)
     measure_group(name, None if facts.is_foreign else facts.stream)
     _begin_counters(name, facts.resource.spec.recovery.strategy)
 
@@ -329,11 +331,15 @@ def _desired_replicas(facts: Facts) -> int:
 def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> None:
     """Set the gauges of what was observed in Redis; None: it could not be observed."""
     for fact, value in _group_values(stream).items():
-        GROUP_FACTS[fact].labels(*name).set(value)
+        GROUP_FACTS[fact].set(value, *name)
     if stream is None or stream.group is None:
         for part in [label for label in _STREAM_LABELS if _is_measured(name, label)]:
             _measure_part(name, part, dict.fromkeys(STREAM_FACTS, math.nan))
         return
+    if stream.entries_added is not None:
+        ENTRIES_ADDED.follow(stream.entries_added, *name)
+    if stream.group.entries_read is not None:
+        ENTRIES_READ.follow(stream.group.entries_read, *name)
     _measure_part(name, "main", _backlog_values(stream.group, stream.server_time))
     if stream.retry is None:
         forget_stream(*name, "retry")
@@ -342,12 +348,12 @@ def measure_group(name: tuple[str, str], stream: StreamObservation | None) -> No
 
 
 def _is_measured(name: tuple[str, str], part: str) -> bool:
-    return (*name, part) in STREAM_FACTS["lag"]._metrics
+    return STREAM_FACTS["lag"].value(*name, part) is not None
 
 
 def _measure_part(name: tuple[str, str], part: str, values: dict[str, float]) -> None:
     for fact, value in values.items():
-        STREAM_FACTS[fact].labels(*name, part).set(value)
+        STREAM_FACTS[fact].set(value, *name, part)
 
 
 def _group_values(stream: StreamObservation | None) -> dict[str, float]:

@@ -396,10 +396,10 @@ class Scanner:
             return await self._scan(resource, findings)
         except (NotOurs, NoSuchGroup) as error:
             # Provisioning comes first, or another resource acts.
-            log.debug("not swept: %s", error, extra=where)
+            log.debug("not scanned: %s", error, extra=where)
             return "not-ready", AFTER_FAILURE
         except PelopsError as error:
-            log.info("the sweep failed: %s", error, extra=where)
+            log.info("the scan failed: %s", error, extra=where)
             wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
             return "failed", self._pacing.come_back(_name(resource), wait)
 

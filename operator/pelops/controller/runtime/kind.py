@@ -347,6 +347,12 @@ class ManagedKind(ABC, Generic[ResourceT, ObservationT, MemoryT]):
         """Set the metrics of a resource."""
         return
 
+    def measure_failure(self, name: Name) -> None:
+        """Set the metrics of a resource that could not be observed: its spec is refused, or its
+        pass was cut off.
+        """
+        return
+
     def list_events(self, before: Status, after: Status) -> Iterable[Happening]:
         """What is informed of a written status, from these two alone."""
         return list_transitions(before, after, self.alarms)

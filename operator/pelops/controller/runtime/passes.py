@@ -234,6 +234,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         before = manifest.get("status") or {}
         metadata = ObjectMeta.model_validate(manifest["metadata"])
         self._show((metadata.namespace, metadata.name), wished)
+        self._kind.measure_failure((metadata.namespace, metadata.name))
         if wished != before:
             await self._put_status(manifest, wished)
             for transition in list_transitions(before, wished, ()):
@@ -260,6 +261,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         now = datetime.now(UTC)
         wished = render_refusal(refused(diagnose(error)), previous_status(manifest), now)
         self._show(name, wished)
+        kind.measure_failure(name)
         is_first = self._services.members.rank(kind.rank_key(metadata)) == 0
         if not is_first or wished == before or not memory.budget.take(self._clock()):
             return
