@@ -125,7 +125,7 @@ def test_what_nobody_can_read_is_reported_and_mended_by_the_next_run(
     name = f"{resources.namespace}/{AUDIT}"
     redis_86.cli("HSET", audited.audit, name, "no summary")
     failing = await_reason(resources, "AuditFailing", "SummaryUnreadable")
-    assert "no JSON" in failing["message"]
+    assert "not valid JSON" in failing["message"]
     await_reason(resources, "AuditFailing", "SummaryUnreadable", of=("scg", NAME))
     record(redis_86, audited, resources, a_summary())
     await_reason(resources, "AuditFailing", None)

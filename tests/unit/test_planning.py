@@ -135,13 +135,13 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         {"group": None},
         True,
         (Lack.GROUP,),
-        "the group is gone from Redis; creating it anew at 0-0",
+        "the group was deleted from Redis; creating it again at 0-0",
     ),
     "a lost group is created anew where it loses nothing": (
         {"group": None, "state": GroupState(seen=remembered())},
         True,
         (Lack.GROUP,),
-        "creating it anew where nothing is skipped, at 7-0 or before",
+        "creating it again where nothing is skipped, at 7-0 or before",
     ),
     "a missing retry stream is made": (
         {"retry": RetryObservation(exists=False)},

@@ -349,8 +349,8 @@ def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding
     return Finding(
         reason=Reason.SECRET_MISSING,
         message=(
-            f"Secret {secret} of {field} does not exist, cannot be read, or lacks what the job "
-            f"needs; let it hold {keys}. Pelops goes on by itself when it does"
+            f"Secret {secret} of {field} does not exist, cannot be read, or has not all keys "
+            f"that the job needs: add {keys}. Pelops continues as soon as it has them"
         ),
     )
 

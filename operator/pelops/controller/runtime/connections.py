@@ -222,8 +222,8 @@ def explain_unreachable(error: PelopsError, redis: RedisSpec, namespace: str) ->
             reason=Reason.SECRET_MISSING,
             message=(
                 f"Secret {namespace}/{reference.name} does not exist; create it "
-                "with the key url, and username and password if Redis wants them. Pelops goes on "
-                "by itself when it is there"
+                "with the key url, and username and password if Redis wants them. Pelops continues "
+                "as soon as it exists"
             ),
         )
     return diagnose(error)
@@ -241,4 +241,4 @@ def _decode(name: str, key: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidSpec(f"the key {key} of the Secret {name} is no base64") from error
+        raise InvalidSpec(f"the key {key} of the Secret {name} is not valid base64") from error

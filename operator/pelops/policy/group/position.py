@@ -160,7 +160,7 @@ def decide_went_back(before: LastSeen | None, stream: StreamObservation) -> Posi
     counts_less = added is not None and had_added is not None and added < had_added
     if is_at >= was_at and not counts_less:
         return None
-    message = f"the group stands at {is_at} and stood at {was_at} before"
+    message = f"the position of the group is {is_at}; it was {was_at} before"
     if counts_less:
         message += f"; the stream counts {added} entries ever added and counted {had_added} before"
     return PositionChange(before=was_at, after=is_at, seen=before.at, message=message)

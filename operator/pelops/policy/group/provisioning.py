@@ -71,7 +71,9 @@ def plan_provisioning(
     if Lack.GROUP in lacks:
         message = f"creating the group at {where}"
         if was_created:
-            message = f"the group is gone from Redis; creating it anew {_last_known(stream, where)}"
+            message = (
+                f"the group was deleted from Redis; creating it again {_last_known(stream, where)}"
+            )
         return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
     return ProvisioningPlan(
         lacks=lacks,

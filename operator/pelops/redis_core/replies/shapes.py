@@ -39,7 +39,7 @@ class BadShape(ValueError):
 
 def invalid(command: str, what: str) -> InvalidReply:
     """The error for a reply to this command."""
-    return InvalidReply(f"Redis answers {command} with what is no valid reply: {what}")
+    return InvalidReply(f"Redis answers {command} with an invalid reply: {what}")
 
 
 class reading(ContextDecorator):  # noqa: N801 - a context manager, also for whole functions
