@@ -1,7 +1,7 @@
 """The rules by which kstatus judges an object of a kind that it does not know.
 
 Written after https://pkg.go.dev/sigs.k8s.io/cli-utils/pkg/kstatus/status (`Compute`), which Flux
-uses.
+uses; `tests/integration/test_kstatus.py` compares the two.
 """
 
 from __future__ import annotations

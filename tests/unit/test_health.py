@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from pelops.controller.audit.audit_status import render_audit_status
 from pelops.controller.group.group_status import compare
 from pelops.controller.runtime.kind import Difference, PreviousStatus, render_heading
-from pelops.domain.condition import Condition
+from pelops.domain.condition import Condition, Finding
+from pelops.policy.audit.audit_conditions import decide_audit_conditions
 from pelops.policy.status.health import PROGRESS_DEADLINE
 from pelops.policy.status.reasons import NEEDS_CHANGE, UNDER_WAY, Reason
+from tests.audit_facts import facts as audit_facts
 from tests.builders import NOW
 from tests.kstatus import compute
 
@@ -116,6 +119,21 @@ def test_a_resource_that_was_too_late_stays_failed_until_it_is_ready(reason: Rea
 def test_a_resource_that_was_corrected_from_outside_is_in_progress_again() -> None:
     before = seen(Reason.AUTHENTICATION_FAILED)
     assert compute(seen(Reason.WORKERS_NOT_READY, before=before)) == "InProgress"
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected"),
+    [
+        (None, "Current"),
+        (Finding(reason=Reason.GROUP_MISSING, message="m"), "InProgress"),
+        (Finding(reason=Reason.INVALID_SPEC, message="m"), "Failed"),
+    ],
+)
+def test_an_audit_is_seen_in_the_same_way(problem: Finding | None, expected: str) -> None:
+    facts = audit_facts(plan_problem=problem)
+    decided = decide_audit_conditions(facts, now=NOW)
+    status = render_audit_status(facts, decided, PreviousStatus(status={}, generation=1), NOW)
+    assert compute({"metadata": {"generation": 1}, "status": status}) == expected
 
 
 def test_a_resource_that_nobody_has_looked_at_is_in_progress() -> None:

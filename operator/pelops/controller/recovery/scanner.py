@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from pelops.api.group.recovery import RecoveryStrategy, RequeueTo
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
@@ -179,6 +179,10 @@ _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
 LOWEST: Final = 200  # pending entries whose owners are looked at instead
 
 
+# What is known of the processes behind consumers, and these consumers, unless there are too many.
+Judged: TypeAlias = tuple[dict[str, Judgement], list[ObservedConsumer]]
+
+
 class Judging:
     """Asks Redis for owners, and the cluster for what became of them."""
 
@@ -196,9 +200,7 @@ class Judging:
         """Drop what is remembered of a resource."""
         self._workloads.pop(name, None)
 
-    async def judge(
-        self, scan: GroupScan, ground: Ground
-    ) -> tuple[dict[str, Judgement], list[ObservedConsumer]]:
+    async def judge(self, scan: GroupScan, ground: Ground) -> Judged:
         """What is known of the processes behind the group's consumers."""
         stream, workload = ground.stream, await self._observe_workload(scan)
         if stream.consumers == 0:
@@ -467,9 +469,10 @@ class Scanner:
         if problem is not None:
             scan.findings.problem = (Reason.LOCK_IN_ANOTHER_SLOT, problem)
             return
+        judged: Judged | None = None
         try:
             await review(ground)
-            judgements, consumers = await self._judging.judge(scan, ground)
+            judged = judgements, consumers = await self._judging.judge(scan, ground)
             work = StreamScan(ground, judgements)
             if stream.pending:
                 await work.recover_dead()
@@ -482,8 +485,9 @@ class Scanner:
                 raise
             finding = diagnose(error)
             scan.findings.problem = (finding.reason, finding.message)
-            with contextlib.suppress(PelopsError):
-                await self._count_stream(scan, stream)
+            if judged is not None:
+                with contextlib.suppress(PelopsError):
+                    scan.findings.counted += await count_stuck(ground, *judged)
 
     async def _count_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
         """Count the stuck entries of a stream of which nothing may be recovered: only reads."""
