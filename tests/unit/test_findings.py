@@ -154,3 +154,5 @@ def test_stuck_is_what_a_scan_left_where_it_is() -> None:
     findings.verdicts.update(stays)
     findings.counted = 5
     assert findings.report().stuck == 2 + 3 + 4 + 2 + 5
+    findings.is_counted = False
+    assert findings.report().stuck is None

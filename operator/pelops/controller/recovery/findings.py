@@ -73,6 +73,7 @@ class Findings:
     skipped: int = 0  # idle, but their owners live and are within their limit
     # Stuck entries of streams of which nothing may be recovered: only counted.
     counted: int = 0
+    is_counted: bool = True  # False: it is not known which entries are stuck
     waiting: int = 0  # suspects that wait for their turn or their backoff
     under_way: int = 0  # of the retry batch
     young: int = 0  # delivered so shortly before their worker began anew that this proves nothing
@@ -163,7 +164,7 @@ class Findings:
             is_partial=self.is_partial,
             waiting=self.waiting,
             offered=self.offered + untaken,
-            stuck=self.stuck,
+            stuck=self.stuck if self.is_counted else None,
             is_not_taken=self.offers is not None and is_not_taken(self.offers),
         )
 

@@ -468,6 +468,7 @@ class Scanner:
         problem = find_unusable_locks(scan)
         if problem is not None:
             scan.findings.problem = (Reason.LOCK_IN_ANOTHER_SLOT, problem)
+            scan.findings.is_counted = False  # what is locked is not stuck
             return
         judged: Judged | None = None
         try:
@@ -493,7 +494,8 @@ class Scanner:
         """Count the stuck entries of a stream of which nothing may be recovered: only reads."""
         ground = self._ground(scan, stream)
         if find_unusable_locks(scan) is not None:
-            return  # what is locked is not stuck
+            scan.findings.is_counted = False
+            return
         judgements, consumers = await self._judging.judge(scan, ground)
         scan.findings.counted += await count_stuck(ground, judgements, consumers)
 
