@@ -75,13 +75,12 @@ def test_kubectl_and_kstatus_see_failure_and_then_health(
         f'pelops_condition{{kind="StreamConsumerGroup",name="{NAME}",'
         f'namespace="{resources.namespace}",reason="WrongType",status="True",type="Stalled"}} 1.0'
     )
-    for port in operator.ports:
-        wait_until(
-            lambda port=port: stalled in metrics(port),  # type: ignore[misc]
-            timeout_s=WAIT_S,
-            what=stalled,
-            every_s=0.2,
-        )
+    wait_until(
+        lambda: all(stalled in metrics(port) for port in operator.ports),
+        timeout_s=WAIT_S,
+        what=stalled,
+        every_s=0.2,
+    )
     redis_86.cli("DEL", stream)
     flags = ("-n", resources.namespace, f"--timeout={WAIT_S:.0f}s")
     resources.plane.kubectl("wait", "--for=condition=Ready", f"scg/{NAME}", *flags)
