@@ -4,9 +4,9 @@
 #
 # Everything that goes in has a hash that is known before: Python packages (requirements/*.txt), jars
 # (requirements/jars.sha256), Debian packages (requirements/debian-*.sha256). docs/supply-chain.md.
-# The base image is given by its digest: the workflow that publishes images resolves the digest and
-# passes it on; by hand, --build-arg PYTHON_IMAGE=python:3.13-slim-trixie@sha256:...
-ARG PYTHON_IMAGE=python:3.13-slim-trixie
+# The base image is given by the digest of its index of architectures. The workflow that publishes
+# images verifies that the registry returns these bytes; another base: --build-arg PYTHON_IMAGE=...
+ARG PYTHON_IMAGE=python:3.13-slim-trixie@sha256:9d2e5553305c7c7b0097999bb17187c69b921ccd6bc9d40e4bb5ebe652c00285
 FROM ${PYTHON_IMAGE} AS python
 
 FROM python AS packages

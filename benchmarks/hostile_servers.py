@@ -9,11 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from local_cluster.processes import Process, start_process, wait_until
 
 SILENT_NODES: Final = 300
 ENDLESS_BYTES_PER_S: Final = 4 * 1024 * 1024  # of one connection
@@ -132,7 +137,7 @@ class HostileServers:
 
     def url(self, sort: str, number: int) -> str:
         """An address of its own for each number."""
-        return f"redis://127.77.{number // 250}.{number % 250 + 1}:{self.ports[sort]}"
+        return url_of(self.ports[sort], number)
 
     def _run(self) -> None:
         self._loop.run_until_complete(self._start())
@@ -162,3 +167,44 @@ class HostileServers:
         server = await asyncio.start_server(serve, "0.0.0.0", 0, backlog=4096)
         self.ports[sort] = port = int(server.sockets[0].getsockname()[1])
         return port
+
+
+class HostileServersApart:
+    """The same servers in a process of their own, so that they take no time of who measures."""
+
+    def __init__(self, directory: Path) -> None:
+        """`directory` gets the log."""
+        self.process: Process = start_process(
+            "hostile-servers",
+            [sys.executable, "-m", "benchmarks.hostile_servers"],
+            log=directory / "hostile-servers.log",
+            cwd=Path(__file__).parent.parent,
+        )
+        wait_until(lambda: "}" in self.process.tail(), timeout_s=30, what="the hostile servers")
+        self._ports: dict[str, int] = json.loads(self.process.tail(1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.stop()
+
+    def url(self, sort: str, number: int) -> str:
+        """An address of its own for each number."""
+        return url_of(self._ports[sort], number)
+
+
+def url_of(port: int, number: int) -> str:
+    """The address of a resource."""
+    return f"redis://127.77.{number // 250}.{number % 250 + 1}:{port}"
+
+
+def main() -> None:
+    """Serve until killed, and print the ports."""
+    with HostileServers() as servers:
+        print(json.dumps(servers.ports), flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.holdings import Holdings
-from benchmarks.hostile_servers import HostileServers
+from benchmarks.hostile_servers import HostileServersApart
 from benchmarks.hunt import Hunt
 from benchmarks.numbers import describe, percentile
 from benchmarks.pod_watch import PodWatch
 from benchmarks.raw_redis import RawRedis
 from benchmarks.report import Report, Target, build_parser, describe_server, publish
-from benchmarks.usage import observe_memory
+from benchmarks.usage import CpuUse, observe_cpu, observe_memory
 from local_cluster.nodes import start_nodes
 from local_cluster.operators import Operators, install, is_ready
 from local_cluster.plane import ControlPlane
@@ -48,6 +48,7 @@ HEALTHY = "shop"
 KEYS = derive_keys("orders:events", "order-processing")
 SORTS = ("silent_cluster", "endless_reply", "slot_bomb", "flapping")
 LARGE = "large_manifest"
+PARTS = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler")
 CONNECTIONS = 8
 GIVE_UP_S = 120.0
 EVERY_S = 0.005
@@ -75,7 +76,7 @@ class Ground:
     redis: StandaloneServers
     operators: Operators
     watch: PodWatch
-    servers: HostileServers
+    servers: HostileServersApart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,9 @@ class Measured:
     """Seconds in one phase, each by itself."""
 
     reconciles: list[float]
+    creations: list[float]  # of these, until the API server had answered
     deaths: list[float]
+    cores: dict[str, float]  # in use meanwhile, by process
 
     @property
     def reconcile_p99(self) -> float:
@@ -106,6 +109,7 @@ class Outcome:
     restarts: int
     restart_s: float  # until a new replica was ready beside all of it
     not_ready: int  # times at which a replica was found not ready
+    arrival_cores: dict[str, float]  # as in `Measured`, while the hostile resources arrive
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -145,7 +149,7 @@ def _set_up(running: ExitStack, state: Path, scale: Scale, server: str) -> Groun
     for node in start_nodes(plane, 1, state / "nodes"):
         running.callback(node.process.stop, 10.0)
     redis = running.enter_context(start_standalone(server))
-    servers = running.enter_context(HostileServers())
+    servers = running.enter_context(HostileServersApart(state))
     plane.kubectl("create", "namespace", HEALTHY)
     watch = PodWatch(plane, HEALTHY)
     operators = running.enter_context(Operators(plane, state))
@@ -170,8 +174,10 @@ def _measure(ground: Ground, scale: Scale) -> Outcome:
     with step("measuring without hostile resources"):
         before = _measure_phase(ground, scale, "before")
     with step(f"creating {scale.hostile} hostile resources of each sort"):
+        cpu = _Cpu(ground)
         asyncio.run(_create_hostile(ground, scale))
         time.sleep(scale.settle_s)
+        arrival_cores = cpu.cores()
     with step("measuring beside them"):
         beside = _measure_phase(ground, scale, "beside")
     not_ready = sum(not is_ready(port) for port in ground.operators.ports)
@@ -191,22 +197,53 @@ def _measure(ground: Ground, scale: Scale) -> Outcome:
         restarts=sum(not one.is_alive() for one in replicas),
         restart_s=restart_s,
         not_ready=not_ready,
+        arrival_cores=arrival_cores,
     )
 
 
+class _Cpu:
+    """What each process takes of the machine from now on."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._names = {
+            **{one.pid: one.name for one in ground.operators.processes},
+            **{ground.plane.process(part).pid: part for part in PARTS},
+            ground.servers.process.pid: "hostile-servers",
+            os.getpid(): "benchmark",
+        }
+        if ground.redis.server.process is not None:
+            self._names[ground.redis.server.process.pid] = "redis"
+        self._before = self._observe()
+
+    def cores(self) -> dict[str, float]:
+        """Cores in use on average, by process."""
+        before, now = self._before, self._observe()
+        used = {name: now.share(before, pid) for pid, name in self._names.items()}
+        return {**used, "all else": now.others_share(before)}
+
+    def _observe(self) -> CpuUse:
+        return observe_cpu(self._names)
+
+
 def _measure_phase(ground: Ground, scale: Scale, phase: str) -> Measured:
-    reconciles = asyncio.run(_probe(ground, scale.probes, phase))
+    cpu = _Cpu(ground)
+    probed = asyncio.run(_probe(ground, scale.probes, phase))
     with RawRedis(ground.redis.server.port) as raw:
         hunt = Hunt(ground.plane, HEALTHY, ground.watch, Holdings(raw, KEYS))
         for _ in range(scale.kills):
             hunt.adopt(50, except_for=())
             hunt.end_next(50)
             time.sleep(0.1)
-    return Measured(reconciles=reconciles, deaths=hunt.outcome.deletions.latencies_s)
+    return Measured(
+        reconciles=[whole for whole, _ in probed],
+        creations=[creation for _, creation in probed],
+        deaths=hunt.outcome.deletions.latencies_s,
+        cores=cpu.cores(),
+    )
 
 
-async def _probe(ground: Ground, count: int, phase: str) -> list[float]:
-    """Seconds from the creation of each of so many resources to its group."""
+async def _probe(ground: Ground, count: int, phase: str) -> list[tuple[float, float]]:
+    """Seconds from the creation of each of so many resources to its group, and to the answer."""
     api = await KubeApi.connect(str(ground.plane.kubeconfig))
     found = []
     try:
@@ -215,8 +252,9 @@ async def _probe(ground: Ground, count: int, phase: str) -> list[float]:
                 name = f"{phase}-{number}"
                 began = time.monotonic()
                 await api.create(STREAM_CONSUMER_GROUP, HEALTHY, _resource(name, ground.redis.url))
+                creation_s = time.monotonic() - began
                 await asyncio.to_thread(_await_group, raw, name)
-                found.append(time.monotonic() - began)
+                found.append((time.monotonic() - began, creation_s))
                 await api.delete(Address(kind=STREAM_CONSUMER_GROUP, namespace=HEALTHY, name=name))
                 await asyncio.sleep(0.1)
     finally:
@@ -358,9 +396,18 @@ def _figures(scale: Scale, outcome: Outcome) -> dict[str, Any]:
             "before": describe(outcome.before.reconciles),
             "beside": describe(outcome.beside.reconciles),
         },
+        "of_which_creation_s": {
+            "before": describe(outcome.before.creations),
+            "beside": describe(outcome.beside.creations),
+        },
         "pod_death_to_recovery_s": {
             "before": describe(outcome.before.deaths),
             "beside": describe(outcome.beside.deaths),
+        },
+        "cores_in_use": {
+            "before": outcome.before.cores,
+            "arrival": outcome.arrival_cores,
+            "beside": outcome.beside.cores,
         },
         "peak_rss_mib": outcome.rss_mib,
         "new_replica_ready_s": outcome.restart_s,

@@ -123,6 +123,11 @@ def count_moves(moves: Iterable[Move], kind: LedgerKind) -> int:
     return sum(move.kind == kind for move in moves)
 
 
+def count_operator_moves(moves: Iterable[Move], kind: LedgerKind) -> int:
+    """The same, without what workers did themselves: as the status of a resource counts."""
+    return count_moves((move for move in moves if not move.is_own), kind)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
     """All that entries of one group left behind."""

@@ -13,7 +13,7 @@ from demo.direct import ROOT
 from demo.following import Following
 from demo.notices import WATCH_EVENTS, Notices
 from demo.playground import Playground
-from demo.recovery import count_moves, list_moves
+from demo.recovery import count_operator_moves, list_moves
 from demo.sampling import Sampling
 from demo.scaling import WATCH_REPLICAS, Count, read_counts
 from demo.store import Store
@@ -135,6 +135,6 @@ def is_all_told(stage: Stage, team: Team) -> bool:
     return (
         is_settled(status)
         and is_ready(status)
-        and recovery.get("requeued") == count_moves(moves, LedgerKind.REQUEUED)
-        and recovery.get("deadLettered") == count_moves(moves, LedgerKind.DEAD_LETTERED)
+        and recovery.get("requeued") == count_operator_moves(moves, LedgerKind.REQUEUED)
+        and recovery.get("deadLettered") == count_operator_moves(moves, LedgerKind.DEAD_LETTERED)
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from local_cluster.plane import ControlPlane
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 LEASES = "leases"
+LONGEST_LINE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class AuditTrail:
     def __init__(self, plane: ControlPlane, user: str) -> None:
         self._path = plane.audit_log
         self._user = user
-        self._offset = self._path.stat().st_size
+        self._offset = _end_of_lines(self._path)
 
     def read(self) -> list[Request]:
         """What was answered since the last call, the oldest first."""
@@ -52,6 +55,14 @@ class AuditTrail:
             for event in events
             if event["user"]["username"] == self._user and "objectRef" in event
         ]
+
+
+def _end_of_lines(log: Path) -> int:
+    """Where the last whole line ends: one that is half written is read when it is whole."""
+    with log.open("rb") as opened:
+        begin = max(0, opened.seek(0, os.SEEK_END) - LONGEST_LINE)
+        opened.seek(begin)
+        return begin + opened.read().rfind(b"\n") + 1
 
 
 def _request(event: dict[str, Any]) -> Request:

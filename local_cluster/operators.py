@@ -21,6 +21,8 @@ RIGHTS = (
     "user_roles",
 )
 TIMEOUT_S = 60.0
+PROBE_S = 2.0  # what a kubelet would wait for
+ANSWER_S = 30.0  # what an operator that works may take where the machine stands still meanwhile
 # Redis runs on this machine, where an installation on a cluster allows none.
 ALLOWED_NETWORKS = "routable,127.0.0.0/8,::1/128"
 
@@ -30,7 +32,7 @@ def install(plane: ControlPlane) -> None:
     plane.kubectl("apply", "--server-side", "-k", str(ROOT / "crds"))
     for name in RIGHTS:
         plane.kubectl("apply", "-f", str(ROOT / "manifests" / "base" / f"{name}.yaml"))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     plane.kubectl("apply", "-k", str(ROOT / "manifests" / "admission"))
 
 
@@ -103,10 +105,10 @@ class Operators:
         return process
 
 
-def is_ready(port: int) -> bool:
-    """Whether the operator on this port says that it is ready."""
+def is_ready(port: int, *, within_s: float = PROBE_S) -> bool:
+    """Whether the operator on this port says in time that it is ready."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=within_s) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -114,5 +116,5 @@ def is_ready(port: int) -> bool:
 
 def metrics(port: int) -> str:
     """The metrics of the operator on this port, as Prometheus would read them."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=ANSWER_S) as answer:
         return str(answer.read().decode())

@@ -82,6 +82,11 @@ def create_object(
     return Answer(json.loads(found))
 
 
+def delete_object(plane: ControlPlane, namespace: str, kind: str, name: str) -> None:
+    """Begin to delete an object."""
+    plane.request("DELETE", f"{_path(namespace, kind)}/{name}", timeout_s=TIMEOUT_S)
+
+
 def create_namespace(plane: ControlPlane, name: str) -> None:
     """An empty namespace; HTTPError when there is one."""
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

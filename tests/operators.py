@@ -96,6 +96,18 @@ class Resources:
         assert condition is not None
         return condition
 
+    def await_events(self, name: str, *reasons: str) -> list[dict[str, Any]]:
+        """The Events of these reasons, the oldest first, once there is one of each.
+
+        They are written beside all else, so they come after what they tell of.
+        """
+
+        def found() -> list[dict[str, Any]]:
+            events = [one for one in self.events(name) if one["reason"] in reasons]
+            return events if {one["reason"] for one in events} == set(reasons) else []
+
+        return wait_until(found, timeout_s=TIMEOUT_S, what=f"Events {reasons}", every_s=0.2)
+
     def events(self, name: str) -> list[dict[str, Any]]:
         """The Events about a resource, the oldest first."""
         items = list_objects(self.plane, self.namespace, "event")

@@ -23,6 +23,7 @@ from local_cluster.redis_servers import (
     start_servers,
     start_standalone,
 )
+from pelops.redis_core import transport
 
 PLAIN = ServerOptions()
 NEWEST = "8.6"
@@ -39,6 +40,18 @@ class RunRedis(Protocol):
     def __call__(
         self, version: str = ..., topology: str = ..., options: ServerOptions = ...
     ) -> RedisServers: ...
+
+
+@pytest.fixture
+def patient_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the adapters of this process wait for a server on a machine that stands still.
+
+    A test of how long they wait sets times of its own.
+    """
+    for name in ("CONNECT_TIMEOUT_S", "ANSWER_TIMEOUT_S"):
+        monkeypatch.setattr(transport, name, 30.0)
+    for name in ("EXCHANGE_TIMEOUT_S", "HANDSHAKE_TIMEOUT_S"):
+        monkeypatch.setattr(transport, name, 60.0)
 
 
 @pytest.fixture(scope="session")

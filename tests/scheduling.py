@@ -34,6 +34,7 @@ FOLDERS: Final = {
 # rough, since only the order counts.
 USUAL_S: Final = {SPARK: 0.5, PLANE: 2.0, OTHERS: 0.1}
 SLOW_S: Final[Mapping[str, float]] = {
+    "tests/control_plane/test_applying_again.py": 20,
     "tests/control_plane/test_audit_idle.py": 40,
     "tests/control_plane/test_local_control_plane.py": 40,
     "tests/control_plane/test_operator_idle.py": 45,
@@ -58,6 +59,9 @@ SLOW_S: Final[Mapping[str, float]] = {
     "tests/e2e/test_retry_stream.py": 24,
     "tests/e2e/test_scaling.py": 80,
     "tests/faults/test_faults.py": 55,
+    "tests/fuzz/test_hostile_servers.py": 45,
+    "tests/fuzz/test_hostile_servers_of_readers.py": 20,
+    "tests/fuzz/test_hostile_specs.py": 45,
     "tests/history/test_history.py": 50,
     "tests/pipeline/test_audit.py": 40,
     "tests/pipeline/test_dying_drivers.py": 60,

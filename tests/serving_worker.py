@@ -92,7 +92,7 @@ async def serving(
         assert await work == 0
 
 
-async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait for a condition, which may be asynchronous; fails when it does not come."""
     ends = time.monotonic() + seconds
     while not await _value(condition):

@@ -10,6 +10,7 @@ from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from tests.operators import Resources
 
+WAIT_S: Final = 60.0
 TENANT: Final = "eve"
 NAME: Final = "orders"
 # What the admission policies ask of the author of a resource that names Secrets or runs pods.
@@ -70,6 +71,6 @@ class Tenant(Resources):
             ready: dict[str, Any] = next(found_ready, {})
             return ready if ready.get("reason") in REFUSED else None
 
-        condition = wait_until(found, timeout_s=20, what=f"{name} to be refused", every_s=0.1)
+        condition = wait_until(found, timeout_s=WAIT_S, what=f"{name} to be refused", every_s=0.1)
         assert condition is not None
         return condition

@@ -74,9 +74,10 @@ class WorkerProcesses:
         return process
 
     def said(self, name: str) -> str:
-        """All that a worker printed or logged."""
+        """All that a worker printed or logged, in whole lines: the last may be half written."""
         path = self._path(name)
-        return path.read_text() if path.exists() else ""
+        text = path.read_text(errors="replace") if path.exists() else ""
+        return text[: text.rfind("\n") + 1]
 
     def ids(self, name: str, word: str = "handled") -> list[str]:
         """The IDs of which a worker's handler said this, in the order in which it did."""
@@ -114,7 +115,7 @@ class WorkerProcesses:
         return self._directory / f"{name}.log"
 
 
-def until(condition: Callable[[], Any], seconds: float = 30) -> None:
+def until(condition: Callable[[], Any], seconds: float = 60) -> None:
     """Wait for a condition; fails when it does not come."""
     ends = time.monotonic() + seconds
     while not condition():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import time
 
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
+from tests.audit import AuditTrail, Request, writes
 from tests.operators import Operators, metrics
 
 WAIT_S = 240.0
@@ -40,3 +42,20 @@ def gauge(port: int, name: str) -> float:
     """The value of a metric without labels."""
     lines = metrics(port).splitlines()
     return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
+
+
+def await_quiet(trail: AuditTrail, quiet_s: float) -> list[Request]:
+    """The requests until the operators have written nothing for so long."""
+    seen: list[Request] = []
+    quiet_since = time.monotonic()
+
+    def is_quiet() -> bool:
+        nonlocal quiet_since
+        fresh = trail.read()
+        seen.extend(fresh)
+        if writes(fresh):
+            quiet_since = time.monotonic()
+        return time.monotonic() - quiet_since > quiet_s
+
+    wait_until(is_quiet, timeout_s=WAIT_S, what="no more writes", every_s=0.5)
+    return seen

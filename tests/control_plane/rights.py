@@ -101,7 +101,7 @@ def grant(user: str, rules: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _rules(text: str, kind: str) -> list[dict[str, Any]]:
     manifests = [one for one in yaml.safe_load_all(text) if one["kind"] == kind]
-    return [rule for manifest in manifests for rule in manifest["rules"]]
+    return [rule for manifest in manifests for rule in manifest.get("rules") or ()]
 
 
 def _take_apart(rules: Iterable[dict[str, Any]]) -> set[Right]:

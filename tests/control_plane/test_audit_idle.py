@@ -14,7 +14,7 @@ from pelops.domain.naming import derive_keys
 from tests.audit import LEASES, AuditTrail, writes
 from tests.audits import a_summary
 from tests.cluster_fixtures import FAST
-from tests.control_plane.counting import await_members
+from tests.control_plane.counting import await_members, await_quiet
 from tests.control_plane.own_plane import own_plane
 from tests.e2e.auditing import AUDIT, an_audit, apply_audit, await_reason, record
 from tests.e2e.declaring import NAME, a_spec, await_object
@@ -51,8 +51,7 @@ def test_an_audit_that_is_as_it_should_be_is_not_written_to_and_one_replica_writ
         record(redis_86, derive_keys(stream, NAME), resources, a_summary(lost=1))
         await_reason(resources, "LossDetected", "LossDetected", of=("scg", NAME))
         # Quantities are stored in another form: each replica finds out once, one after the other.
-        time.sleep(SETTLED_S)
-        settling = trail.read()
+        settling = await_quiet(trail, SETTLED_S)
         time.sleep(WATCHED_S)
         idle = trail.read()
     assert [str(one) for one in writes(idle)] == []

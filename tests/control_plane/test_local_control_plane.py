@@ -71,7 +71,9 @@ def test_the_audit_log_has_a_line_for_each_write_once_it_is_answered(plane: Cont
     for number in range(3):
         plane.kubectl("create", "configmap", f"written-{number}", f"--kubeconfig={writer}")
 
-    events = [json.loads(line) for line in plane.audit_log.read_text().splitlines()]
+    text = plane.audit_log.read_text(errors="replace")
+    # The last line may be half written: others ask as well.
+    events = [json.loads(line) for line in text[: text.rfind("\n")].splitlines()]
     writes = [one for one in events if one["user"]["username"] == "writer"]
     names = [one["objectRef"]["name"] for one in writes if one["verb"] == "create"]
     assert names == ["written-0", "written-1", "written-2"]

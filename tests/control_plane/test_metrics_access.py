@@ -34,7 +34,7 @@ def _read(port: int, authorization: str | None) -> tuple[int, str]:
     headers = {} if authorization is None else {"Authorization": authorization}
     asked = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
     try:
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()

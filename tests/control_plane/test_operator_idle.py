@@ -14,10 +14,10 @@ import pytest
 
 from local_cluster.nodes import start_nodes
 from local_cluster.plane import ControlPlane
-from local_cluster.processes import Process, wait_until
+from local_cluster.processes import Process
 from local_cluster.redis_servers import StandaloneServers
 from tests.audit import LEASES, AuditTrail, Request, writes
-from tests.control_plane.counting import await_members, await_ready
+from tests.control_plane.counting import await_members, await_quiet, await_ready
 from tests.control_plane.own_plane import own_plane
 from tests.operators import (
     SERVICE_ACCOUNT,
@@ -26,7 +26,6 @@ from tests.operators import (
     sleeping_template,
 )
 
-SETTLE_TIMEOUT_S = 240.0
 # Without windows, at whose end there is something new to tell.
 ONE_WORKER = {
     "minReplicas": 1,
@@ -129,18 +128,7 @@ def _settle(
     resources = Resources(plane, namespace)
     resources.apply_raw(*_manifests(url, prefix + namespace, size.per_kind))
     await_ready(plane, namespace, 4 * size.per_kind)
-    written: list[Request] = []
-    quiet_since = time.monotonic()
-
-    def is_quiet() -> bool:
-        nonlocal quiet_since
-        fresh = writes(trail.read())
-        written.extend(fresh)
-        if fresh:
-            quiet_since = time.monotonic()
-        return time.monotonic() - quiet_since > size.quiet_s
-
-    wait_until(is_quiet, timeout_s=SETTLE_TIMEOUT_S, what="no more writes", every_s=0.5)
+    written = writes(await_quiet(trail, size.quiet_s))
     return [one for one in written if one.namespace == namespace]
 
 

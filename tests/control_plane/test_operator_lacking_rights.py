@@ -343,7 +343,7 @@ def _replicas(trial: Trial) -> int | None:
 def _readiness(port: int) -> str:
     """What the operator answers to a readiness probe; empty while it does not listen."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=30) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         return error.read().decode()

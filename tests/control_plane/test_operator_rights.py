@@ -215,7 +215,7 @@ def _live_through_everything(operators: Operators, resources: Resources, url: st
     for kind in ("deployment", "poddisruptionbudget"):
         await_absence(resources, kind, "orders-workers", WAIT_S)
     resources.delete("orders", wait=True)
-    assert {one["reason"] for one in resources.events("orders")} >= {"Ready", "GroupRemoved"}
+    resources.await_events("orders", "Ready", "GroupRemoved")
     leaving.send_to_leader(signal.SIGTERM)
     wait_until(lambda: _members(plane) == 1, timeout_s=WAIT_S, what="one member is left")
 

@@ -75,7 +75,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(DEFINITIONS))
         overlay = ROOT / "manifests" / "overlays" / "spark-operators"
         plane.kubectl("apply", "-k", str(overlay))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         yield plane
 
 

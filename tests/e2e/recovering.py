@@ -148,6 +148,14 @@ class Group:
         assert delivered == added
         return delivered
 
+    def age(self, ids: Iterable[str], idle_ms: int) -> None:
+        """Make pending entries as old as if they had been delivered so long ago."""
+        owners, key, group = self.owners(), self.stream, self.keys.group
+        with self.redis.pipeline(transaction=True) as together:
+            for one in ids:
+                together.xclaim(key, group, owners[one], 0, [one], idle=idle_ms, justid=True)
+            together.execute()
+
     def acknowledge(self, ids: Iterable[str]) -> None:
         """XACK."""
         self.redis.xack(self.stream, self.keys.group, *ids)

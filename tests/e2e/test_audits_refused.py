@@ -137,3 +137,39 @@ def test_an_amount_that_is_none_in_a_template_is_reported_in_the_words_of_the_ap
     apply_audit(resources, an_audit(NAME, template={"spec": {"containers": [sidecar]}}))
     refused = await_reason(resources, "Ready", "Rejected")
     assert "quantities must match" in refused["message"]
+
+
+_MORE_THAN_A_JOB_MAY: dict[str, tuple[dict[str, Any], str]] = {
+    "token": (
+        {"volumes": [{"name": "id", "projected": {"sources": [{"serviceAccountToken": {}}]}}]},
+        "projects a serviceAccountToken",
+    ),
+    "certificate": (
+        {"volumes": [{"name": "id", "projected": {"sources": [{"podCertificate": {}}]}}]},
+        "podCertificate",
+    ),
+    "mounted": ({"automountServiceAccountToken": True}, ""),
+    "host": ({"volumes": [{"name": "root", "hostPath": {"path": "/"}}]}, "hostPath"),
+    "root": ({"securityContext": {"runAsNonRoot": False}}, "runAsNonRoot"),
+    "privileged": (
+        {"containers": [{"name": "audit", "securityContext": {"privileged": True}}]},
+        "privileged",
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", sorted(_MORE_THAN_A_JOB_MAY))
+def test_a_template_gives_the_job_no_identity_and_no_more_than_the_level_allows(
+    declared: str, resources: Resources, asked: str
+) -> None:
+    """M6."""
+    pod, named = _MORE_THAN_A_JOB_MAY[asked]
+    apply_audit(resources, an_audit(NAME, template={"spec": pod}))
+    if named:
+        refused = await_reason(resources, "Ready", "InvalidSpec")
+        assert named in refused["message"]
+        assert resources.get("cronjob", JOB) is None
+        return
+    await_reason(resources, "Ready", "Scheduled")
+    job = get(resources, "cronjob", JOB)["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert job["automountServiceAccountToken"] is False

@@ -42,7 +42,7 @@ def await_next_second(resources: Resources, name: str) -> None:
         now = get(resources, "configmap", "clock")["metadata"]["creationTimestamp"]
         return bool(now > born)
 
-    wait_until(is_later, timeout_s=30, what="the next second")
+    wait_until(is_later, timeout_s=60, what="the next second")
 
 
 def test_of_two_resources_on_one_group_the_older_acts_until_it_is_deleted(

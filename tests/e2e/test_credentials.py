@@ -16,7 +16,7 @@ import pytest
 from local_cluster.plane import ControlPlane
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import RedisServers, ServerOptions
-from tests.e2e.declaring import NAME, a_spec
+from tests.e2e.declaring import NAME, WAIT_S, a_spec
 from tests.e2e.declaring import secret as a_secret
 from tests.fake_sentinel import fake_sentinel
 from tests.hostile_servers import HostileServer, hostile_server
@@ -147,7 +147,7 @@ def test_the_status_repeats_no_bytes_of_another_server(tenant: Tenant, stream: s
         for name in FOREIGN:
             wait_until(
                 lambda name=name: tenant.condition(name).get("status") == "False",  # type: ignore[misc]
-                timeout_s=20,
+                timeout_s=WAIT_S,
                 what=f"a status of {name}",
                 every_s=0.2,
             )

@@ -9,7 +9,7 @@ import pytest
 
 from local_cluster.processes import wait_until
 from local_cluster.redis_servers import StandaloneServers
-from tests.e2e.declaring import NAME, WAIT_S, a_spec
+from tests.e2e.declaring import NAME, WAIT_S, a_spec, await_absence
 from tests.fuzz.hostile_server import HostileServer, hostile_thread
 from tests.fuzz.mutations import Sent
 from tests.operators import Operators, Resources
@@ -32,6 +32,11 @@ ATTACKS: Final = {
     "moved-nowhere": ("EVALSHA", Sent(b"-MOVED x y\r\n"), "InvalidRedisReply"),
     "another-shape": ("EVALSHA", Sent(b"*2\r\n:1\r\n:2\r\n"), "InvalidRedisReply"),
     "no-redis": ("INFO", Sent(b"SSH-2.0-secret\r\n"), "InvalidRedisReply"),
+    "sentinel-without-a-port": (
+        "SENTINEL GET-MASTER-ADDR-BY-NAME",
+        Sent(b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\nx\r\n"),
+        "InvalidRedisReply",
+    ),
     "config-is-a-number": ("CONFIG GET", Sent(b"*2\r\n$1\r\na\r\n:5\r\n"), None),
 }
 
@@ -49,27 +54,27 @@ def test_a_hostile_server_is_told_of_its_resource_and_disturbs_no_other(
     before = list(map(_resident_bytes, pids))
     with hostile_thread(redis_86.master().port, 1) as host:
         host.instead = {command: sent}
-        locks = _EXPIRIES if command == "CONFIG GET" else None
-        resources.apply("hostile", _spec(host, f"{stream}-hostile", locks))
+        resources.apply("hostile", _spec(host, f"{stream}-hostile", command))
         if reason is not None:
             condition = resources.await_condition("hostile", reason=reason)
             assert "secret" not in condition["message"]
         wait_until(lambda: host.sent[command] >= 2, timeout_s=WAIT_S, what="two spoilt replies")
         resources.apply(NAME, a_spec(redis_86.url, stream))
-        resources.await_condition(NAME, reason="Ready", timeout_s=15)
+        resources.await_condition(NAME, reason="Ready")
         assert all(process.is_alive() for process in operator.processes)
         assert [process.pid for process in operator.processes] == pids
         after = list(map(_resident_bytes, pids))
         resources.delete("hostile")
-        resources.plane.kubectl(
-            "wait", "--for=delete", "scg/hostile", "-n", resources.namespace, "--timeout=30s"
-        )
+        await_absence(resources, "scg", "hostile")
     assert all(new - old < 150 * MIB for new, old in zip(after, before, strict=True))
 
 
-def _spec(host: HostileServer, stream: str, recovery: object) -> dict[str, object]:
-    more = {} if recovery is None else {"recovery": recovery}
-    return a_spec(f"redis://127.0.0.1:{host.port}", stream, **more)
+def _spec(host: HostileServer, stream: str, command: str) -> dict[str, object]:
+    node = f"127.0.0.1:{host.port}"
+    if command.startswith("SENTINEL"):
+        return a_spec("", stream, redis={"sentinel": {"masterName": "m", "nodes": [node]}})
+    more = {"recovery": _EXPIRIES} if command == "CONFIG GET" else {}
+    return a_spec(f"redis://{node}", stream, **more)
 
 
 def _resident_bytes(pid: int) -> int:

@@ -8,6 +8,7 @@ import pytest
 from local_cluster.redis_servers import RedisServers
 from pelops.domain.ledger import LedgerKind
 from pelops.domain.state import SCAN_AT
+from tests.api_objects import delete_object
 from tests.e2e.declaring import Object, await_absence, await_observed, patch
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
@@ -82,10 +83,13 @@ def test_a_sidecar_that_restarts_is_no_death_of_the_worker_beside_it(group: Grou
 def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps_it(
     group: Group,
 ) -> None:
-    recovery: Object = {"processingTimeoutSeconds": 2}
-    (pod,) = group.declare(1, recovery=recovery)
+    # So long that a machine which stands still keeps no heartbeat from coming in time; most of it
+    # has passed when the test begins.
+    limit_s, soon_s = 20, 2
+    (pod,) = group.declare(1, recovery={"processingTimeoutSeconds": limit_s})
     beating = group.give(pod.consumer, 1)
     stuck = [*group.give(pod.consumer, 2), *group.give("laptop", 2)]
+    group.age([*beating, *stuck], (limit_s - soon_s) * 1000)
 
     def beat_until_moved() -> bool:
         group.redis.xclaim(*(group.stream, group.keys.group, pod.consumer, 0, beating), justid=True)
@@ -95,7 +99,7 @@ def test_what_idles_past_the_limit_is_requeued_and_charged_and_a_heartbeat_keeps
     assert group.owners() == {beating[0]: pod.consumer}
     assert retries(group.copies(), stuck) == {"1"}
     idle = [one.idle for act in group.ledger(LedgerKind.REQUEUED) for one in act.entries]
-    assert min(idle).total_seconds() >= 2
+    assert min(idle).total_seconds() >= limit_s
     # It may come back any time, and nobody knows whether it lives.
     assert group.consumers() == {pod.consumer, "laptop"}
 
@@ -153,7 +157,7 @@ def test_nothing_is_moved_while_the_resource_is_suspended_and_all_of_it_afterwar
     assert pod.consumer in group.consumers()
 
     patch(group.resources, "scg", group.name, {"spec": {"suspend": False}})
-    group.await_moved(lost, timeout_s=15)
+    group.await_moved(lost)
 
 
 WRITES = ("xadd", "xack", "xclaim", "xautoclaim", "xdel", "xtrim", "xgroup", "xsetid")
@@ -185,7 +189,7 @@ def test_without_recovery_stuck_entries_are_counted_and_nothing_is_written_to_th
     group.until(lambda: all(stuck in metrics(port) for port in operator.ports), stuck)
 
     patch(group.resources, "scg", group.name, {"spec": {"recovery": {"strategy": "Requeue"}}})
-    group.await_moved(lost, timeout_s=15)
+    group.await_moved(lost)
 
 
 def test_recovery_delivers_nothing_to_itself_and_moves_no_position(group: Group) -> None:
@@ -213,8 +217,8 @@ def test_a_resource_that_is_deleted_amid_a_scan_goes_at_once_and_nothing_comes_b
     group.give(pod.consumer, many)
     group.delete_pod(pod)
     group.until(lambda: group.redis.xlen(group.stream) > many, "the first copies")
-    group.resources.delete(group.name)
-    await_absence(group.resources, "scg", group.name, timeout_s=20)
+    delete_object(group.resources.plane, group.resources.namespace, "scg", group.name)
+    await_absence(group.resources, "scg", group.name)
     keys = group.keys
     assert group.redis.xinfo_groups(group.stream) == []
     assert group.redis.exists(keys.state, keys.ledger, keys.started, keys.retry) == 0

@@ -140,5 +140,5 @@ def test_a_death_that_nobody_could_be_asked_about_is_judged_as_soon_as_somebody_
         assert group.owners() == dict.fromkeys(lost, pod.consumer)
     finally:
         plane.restart("kube-apiserver")
-    group.await_moved(lost, timeout_s=30)
+    group.await_moved(lost)
     assert retries(group.copies(), lost) == {"1"}

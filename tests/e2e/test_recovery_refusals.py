@@ -32,9 +32,8 @@ def test_what_was_moved_before_memory_ran_out_is_counted_and_reported_and_the_re
 
     moved = group.until(lambda: copies() == counted() and counted(), "all copies to be counted")
     assert moved < ENTRIES, "memory sufficed, and nothing was refused"
-    reported = [one for one in resources.events(group.name) if one["reason"] == "Requeued"]
+    reported = resources.await_events(group.name, "Requeued")
     assert all(pod.consumer in one["note"] for one in reported)
-    assert reported
 
     group.redis.config_set("maxmemory", 0)
     group.await_moved(lost)

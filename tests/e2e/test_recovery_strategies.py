@@ -181,12 +181,12 @@ def test_a_lock_that_runs_out_frees_its_entry_long_before_the_next_regular_scan(
     recovery = {"scanIntervalSeconds": 3600, "minIdleSeconds": 1, "locks": {}}
     (pod,) = group.declare(1, recovery={"scanIntervalSeconds": 3600})
     locked = group.give(pod.consumer, 1)
-    group.redis.set(f"lock:{{{group.stream}}}:{locked[0]}", pod.consumer, px=12_000)
+    group.redis.set(f"lock:{{{group.stream}}}:{locked[0]}", pod.consumer, px=30_000)
     group.await_idle(locked, 1_000)
     group.apply(replicas=1, recovery=recovery)  # it is scanned once, and finds the lock
     group.await_scans(1)
     assert group.owners() == {locked[0]: pod.consumer}
-    group.await_moved(locked, timeout_s=30)
+    group.await_moved(locked)
 
 
 def test_a_pending_entry_whose_body_is_gone_is_reported_and_owed_no_longer(

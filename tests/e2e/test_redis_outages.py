@@ -31,7 +31,7 @@ def test_a_group_is_made_as_soon_as_redis_answers(
     waiting = resources.condition(NAME, "WorkloadReady")
     assert waiting["reason"] == "WaitingForGroup"
     servers.servers[0].start()
-    resources.await_condition(NAME, reason="Ready", timeout_s=15)
+    resources.await_condition(NAME, reason="Ready")
     assert all(process.is_alive() for process in operator.processes)
 
 

@@ -132,7 +132,10 @@ def test_a_group_that_had_to_be_made_anew_is_reported_in_an_event(
     resources.await_condition(NAME, reason="Ready")
     redis_86.cli("XGROUP", "DESTROY", stream, NAME)
     reported = wait_until(
-        lambda: _reported(resources, "GroupRecreated"), timeout_s=20, what="the event", every_s=0.2
+        lambda: _reported(resources, "GroupRecreated"),
+        timeout_s=WAIT_S,
+        what="the event",
+        every_s=0.2,
     )
     assert len(reported) == 1 and "0-0" in reported[0]["note"]
 

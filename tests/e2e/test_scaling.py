@@ -36,12 +36,18 @@ def test_workers_come_from_zero_do_the_work_and_go_again(
     group.until(lambda: len(set(group.owners().values())) == 3, "three busy workers")
     scaled = group.await_scaling(Reason.SCALED)
     assert (scaled["status"], "backlog" in scaled["message"]) == ("True", True)
+    # However long the three take to finish: it is decided when all have.
+    group.change(suspend=True)
+    group.await_scaling(Reason.SUSPENDED)
     group.let_go()
+    group.until(lambda: not group.pending(), "all to be acknowledged")
+    group.change(suspend=False)
     group.await_replicas(0)
     group.await_scaling(Reason.IDLE)
     (seen,) = group.redis.xinfo_groups(group.stream)
     assert (seen["lag"], seen["pending"]) == (0, 0)
     assert get(group.resources, "scg", group.name)["status"]["desiredReplicas"] == 0
+    group.resources.await_events(group.name, Reason.SCALED_UP, Reason.SCALED_DOWN)
     assert (len(group.events(Reason.SCALED_UP)), len(group.events(Reason.SCALED_DOWN))) == (1, 1)
 
 

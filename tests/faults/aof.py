@@ -27,7 +27,8 @@ class Kept:
 
     added: frozenset[tuple[str, str]]  # key and ID of every XADD
     acknowledged: frozenset[tuple[str, str]]  # key and ID of every XACK
-    delivered: frozenset[tuple[str, str]]  # key and ID of every XCLAIM, as which reads are kept
+    # Key, ID and consumer of every XCLAIM, as which reads and claims are kept.
+    deliveries: frozenset[tuple[str, str, str]]
     cut_ids: frozenset[tuple[str, str]]  # key and ID of all that the lost commands name
     cut_names: frozenset[str]  # unique names in lost XADDs
     cut_bytes: int
@@ -55,7 +56,7 @@ def cut_tail(file: Path, *, keep_until_s: float, fraction: float) -> Kept:
     return Kept(
         added=frozenset(_added(kept)),
         acknowledged=frozenset(_named_by(b"XACK", kept)),
-        delivered=frozenset(_named_by(b"XCLAIM", kept)),
+        deliveries=frozenset(_delivered(kept)),
         cut_ids=frozenset(place for words in lost for place in _named(words)),
         cut_names=frozenset(name for words in lost for name in _unique_of(words)),
         cut_bytes=len(data) - size,
@@ -124,6 +125,13 @@ def _added(commands: list[list[bytes]]) -> Iterator[tuple[str, str]]:
 
 def _id_of_added(words: list[bytes]) -> str:
     return next((word for word in words[2:] if _ID.match(word)), b"").decode()
+
+
+def _delivered(commands: list[list[bytes]]) -> Iterator[tuple[str, str, str]]:
+    for words in commands:
+        if words[0].upper() == b"XCLAIM":
+            key, _, consumer, _, entry_id = words[1:6]
+            yield key.decode(), entry_id.decode(), consumer.decode()
 
 
 def _named_by(command: bytes, commands: list[list[bytes]]) -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ class Findings:
 
     names: dict[Place, str] = field(default_factory=dict)  # unique name by ID
     copies: dict[Place, Copy] = field(default_factory=dict)
-    moves: dict[tuple[str, str], Move] = field(default_factory=dict)  # by ledger ID and entry ID
+    moves: dict[tuple[str, str, str], Move] = field(default_factory=dict)  # by kind and both IDs
     letters: dict[str, Letter] = field(default_factory=dict)
     positions: dict[str, str] = field(default_factory=dict)  # of re-created groups, by ledger ID
     acts: list[tuple[str, Fields]] = field(default_factory=list)
@@ -80,7 +80,7 @@ def take_ledger(rows: Rows, lane: GroupUnderFault, into: Findings, *, offset_ns:
         for entry_id, text in fields.items():
             if _ID.match(entry_id):
                 new_id, _, retries, deliveries, idle_ms = text.split()
-                into.moves[ledger_id, entry_id] = Move(
+                into.moves[kind, ledger_id, entry_id] = Move(
                     kind=kind,
                     at_ns=_at_ns(ledger_id, offset_ns),
                     place=(source, entry_id),

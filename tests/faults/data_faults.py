@@ -47,8 +47,9 @@ def flush_all(world: World, dice: random.Random) -> str:
             _ask(pipeline, lane)
         pipeline.flushall()
         answers = pipeline.execute(raise_on_error=False)
-        for lane, answer in zip(world.lanes, _chunks(answers, 7), strict=False):
-            names = _take(world, lane, answer)
+        each = (len(answers) - 1) // len(world.lanes)  # the last one is that of FLUSHALL
+        for number, lane in enumerate(world.lanes):
+            names = _take(world, lane, answers[number * each : (number + 1) * each])
             _note(world, lane, "flush", at_ns, names)
             lost += len(names)
     return f"{lost} entries lost"
@@ -284,10 +285,6 @@ def _ids(pending: Any) -> Iterable[str]:
 
 def _rows(answer: Any) -> Any:
     return rows_of(answer) if isinstance(answer, list) else []
-
-
-def _chunks(answers: list[Any], size: int) -> Iterable[list[Any]]:
-    return [answers[first : first + size] for first in range(0, len(answers) - 1, size)]
 
 
 def _note(world: World, lane: GroupUnderFault, kind: str, at_ns: int, lost: set[str]) -> None:

@@ -19,6 +19,7 @@ class Act(StrEnum):
 
     BOOT = "boot"  # the process began
     READ = "read"  # after the entry arrived, however
+    SKIP = "skip"  # after its history showed what a former process died of: it leaves that alone
     CLAIM = "claim"  # after it was claimed from a dead owner; a READ follows
     START = "start"  # before its handler runs; with ms for which it is surely this worker's
     OWNERSHIP_LIFETIME = "hold"  # it is at work, and will be the owner for so many ms yet

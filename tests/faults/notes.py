@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -77,17 +77,28 @@ class RestartNote:
             for source in ([keys[key]] if key in keys else Source)
         }
         forgotten = {event.unique for event in known.events if self._is_forgotten(event, known)}
-        return repeated - {""} | self.kept.cut_names | forgotten
+        forgotten |= set(self._forgotten_moves(known))
+        return (repeated | self.kept.cut_names | forgotten) - {""}
+
+    def _forgotten_moves(self, known: Known) -> Iterator[str]:
+        """The names of what somebody had read of in a ledger, of which the file has no line."""
+        ledgers = (known.lane.keys.ledger, known.lane.keys.worker_ledger)
+        for (_, ledger_id, _), move in known.findings.moves.items():
+            is_kept = any((ledger, ledger_id) in self.kept.added for ledger in ledgers)
+            if move.at_ns < self.up_ns and not is_kept:
+                yield known.names.get(move.place, "")
 
     def _is_forgotten(self, event: Event, known: Known) -> bool:
-        """Whether a worker was informed of a delivery or an acknowledgement that is not in the
-        file."""
+        """Whether a worker was told of a delivery or an acknowledgement that is not in the file.
+
+        An entry may be in it as delivered to somebody else, who had it before.
+        """
         if event.place is None or event.at_ns >= self.up_ns:
             return False
         source, entry_id = event.place
         key = known.lane.keys.retry if source is Source.RETRY else known.lane.keys.stream
         if event.act is Act.READ:
-            return (key, entry_id) not in self.kept.delivered
+            return (key, entry_id, event.process.consumer) not in self.kept.deliveries
         is_acknowledged = event.act is Act.ACK and event.result == "1"
         return is_acknowledged and (key, entry_id) not in self.kept.acknowledged
 

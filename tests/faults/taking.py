@@ -169,8 +169,8 @@ class Taker:
     def _note(self, key: str, entries: Any, *, is_history: bool = False) -> Iterator[Work]:
         source = "r" if key == self._keys.retry else "s"
         for entry_id, fields in entries:
-            if not fields or (is_history and entry_id.decode() in self.left):
-                continue  # its body is gone, or it is not to be tried by this process
+            if not fields:
+                continue  # its body is gone
             work = Work(
                 key=key,
                 source=source,
@@ -178,8 +178,12 @@ class Taker:
                 unique=fields[b"unique"].decode(),
                 nature=fields[b"nature"].decode(),
             )
-            self._journal.write("read", source, work.entry_id, work.unique)
-            yield work
+            # What ended a former process of this name is not to be tried by this one.
+            is_left = is_history and work.entry_id in self.left
+            act = "skip" if is_left else "read"
+            self._journal.write(act, source, work.entry_id, work.unique)
+            if not is_left:
+                yield work
 
     def _claim(self, offer_id: bytes, fields: dict[bytes, bytes]) -> list[Work]:
         keys = self._keys

@@ -7,15 +7,19 @@ cluster. In a thread of its own it serves clients that block.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 from typing import Any, Final
 
 import hiredis
 
+from local_cluster.redis_servers.tls import make_tls_files
 from tests.fuzz.mutations import Sent, Tree, encode, mutate
 
 _ENDLESS: Final = 96 * 1024 * 1024  # bytes after which nobody is going to stop
@@ -117,10 +121,12 @@ class HostileServer:
 
 
 @asynccontextmanager
-async def hostile(port_behind: int, seed: int) -> AsyncIterator[HostileServer]:
-    """A server in the event loop of the test."""
+async def hostile(
+    port_behind: int, seed: int, tls: Tls | None = None
+) -> AsyncIterator[HostileServer]:
+    """A server in the event loop of the test; it speaks TLS where files for that are given."""
     host = HostileServer(port_behind, seed)
-    server = await asyncio.start_server(host.meet, "127.0.0.1", 0)
+    server = await asyncio.start_server(host.meet, "127.0.0.1", 0, ssl=tls.context if tls else None)
     host.port = server.sockets[0].getsockname()[1]
     try:
         yield host
@@ -130,14 +136,14 @@ async def hostile(port_behind: int, seed: int) -> AsyncIterator[HostileServer]:
 
 
 @contextmanager
-def hostile_thread(port_behind: int, seed: int) -> Iterator[HostileServer]:
-    """A server in a thread."""
+def hostile_thread(port_behind: int, seed: int, tls: Tls | None = None) -> Iterator[HostileServer]:
+    """A server in a thread; it speaks TLS where files for that are given."""
     loop = asyncio.new_event_loop()
     began = threading.Event()
     hosts: list[HostileServer] = []
 
     async def serve() -> None:
-        async with hostile(port_behind, seed) as host:
+        async with hostile(port_behind, seed, tls) as host:
             hosts.append(host)
             began.set()
             await ended.wait()
@@ -204,3 +210,19 @@ async def _read_command(reader: asyncio.StreamReader) -> list[bytes]:
         size = int((await reader.readline())[1:])
         words.append((await reader.readexactly(size + 2))[:-2])
     return words
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """How a hostile server speaks TLS, and whom its clients trust."""
+
+    context: ssl.SSLContext
+    ca: Path
+
+    @classmethod
+    def make(cls, folder: Path) -> Tls:
+        """With a new authority, whose files are in the folder."""
+        files = make_tls_files(folder)
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(files.server_cert, files.server_key)
+        return cls(context, files.ca)

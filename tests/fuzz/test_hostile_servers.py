@@ -3,6 +3,7 @@
 Every command of operator, workers and the data source is sent to a real server, whose replies are
 spoilt on the way by a seed. Nothing else than an error of ours may come of it, soon, and what was
 read may not stay. `FUZZ_REPLIES` and `FUZZ_SEED` repeat what was found; both are printed.
+`python -m tests.fuzz replies` runs all of them in full.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from redis import Redis
 
 from local_cluster.redis_servers import StandaloneServers
 from pelops.domain.endpoint import RedisEndpoint, build_endpoint
@@ -35,20 +38,12 @@ from pelops.worker.server import streamed_connection
 from pelops.worker.server.adapter import Outgoing
 from pelops.worker.server.redis_adapter import RedisAdapter
 from pelops.worker.settings import WorkerPlace
-from tests.fuzz.hostile_server import HostileServer, hostile
+from tests.fuzz.hostile_server import HostileServer, Tls, hostile
 from tests.fuzz.operator_calls import CALLS, ENDS, KEYS
-from tests.integration.worker_adapter import behind
+from tests.fuzz.tally import SEED, Tally, replies_of
 
-SEED: Final = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().randrange(1, 10**9)
 LONGEST_S: Final = 10.0  # of one call, with the time-outs of this test
 MIB: Final = 1024 * 1024
-
-
-def replies_of(short: int, long: int) -> list[Any]:
-    """How many spoilt replies a test takes: some always, many in `make test-full`."""
-    if "FUZZ_REPLIES" in os.environ:
-        return [int(os.environ["FUZZ_REPLIES"])]
-    return [short, pytest.param(long, marks=[pytest.mark.full, pytest.mark.timeout(3600)])]
 
 
 @pytest.fixture
@@ -80,25 +75,33 @@ async def attempt(call: Awaitable[Any]) -> str:
     return "done"
 
 
-def endpoint_at(host: HostileServer, *, with_sentinel: bool) -> RedisEndpoint:
+@pytest.fixture
+def tls(tmp_path: Path, request: pytest.FixtureRequest) -> Tls | None:
+    """Only where the topology of the test says so."""
+    return Tls.make(tmp_path) if request.node.callspec.params["topology"] == "tls" else None
+
+
+def endpoint_at(host: HostileServer, tls: Tls | None, *, with_sentinel: bool) -> RedisEndpoint:
     node = f"127.0.0.1:{host.port}"
+    if tls is not None:
+        return build_endpoint(url=f"rediss://{node}", secret={"ca.crt": tls.ca.read_bytes()})
     if with_sentinel:
         return build_endpoint(url="redis://unused:1", sentinel_master="m", sentinel_nodes=[node])
     return build_endpoint(url=f"redis://{node}")
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel"])
+@pytest.mark.parametrize("topology", ["standalone", "cluster", "sentinel", "tls"])
 @pytest.mark.parametrize("replies", replies_of(600, 20_000))
 async def test_no_reply_breaks_a_call_of_the_operator(
-    redis_86: StandaloneServers, topology: str, replies: int
+    redis_86: StandaloneServers, topology: str, tls: Tls | None, replies: int, tally: Tally
 ) -> None:
     redis_86.flush()
     rng = random.Random(SEED)
     ends: Counter[str] = Counter()
-    async with hostile(redis_86.master().port, SEED) as host:
+    async with hostile(redis_86.master().port, SEED, tls) as host:
         host.is_cluster = topology == "cluster"
-        endpoint = endpoint_at(host, with_sentinel=topology == "sentinel")
+        endpoint = endpoint_at(host, tls, with_sentinel=topology == "sentinel")
         resident = 0
         while host.count < replies:
             pool = ServerPool()
@@ -128,7 +131,7 @@ async def test_no_reply_breaks_a_call_of_the_operator(
                 resident = resident or resident_bytes()
         assert resident_bytes() - resident < 64 * MIB
         assert ANSWERS.held == 0
-        print(f"FUZZ_SEED={SEED} {topology}: {host.count} replies, {dict(ends)}, {dict(host.sent)}")
+        tally("replies", host.count, f"operator, {topology}", ends)
     assert ends["InvalidReply"] > replies / 40
 
 
@@ -177,23 +180,24 @@ def check_entry(entry: list[Any]) -> bytes:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("is_cluster", [False, True], ids=["standalone", "cluster"])
+@pytest.mark.parametrize("topology", ["standalone", "cluster", "tls"])
 @pytest.mark.parametrize("replies", replies_of(300, 12_000))
 async def test_no_reply_breaks_a_worker(
-    redis_86: StandaloneServers, is_cluster: bool, replies: int
+    redis_86: StandaloneServers, topology: str, tls: Tls | None, replies: int, tally: Tally
 ) -> None:
     redis_86.flush()
     rng = random.Random(SEED)
     ends: Counter[str] = Counter()
-    async with hostile(redis_86.master().port, SEED) as host:
-        host.is_cluster = is_cluster
-        endpoint = endpoint_at(host, with_sentinel=False)
+    async with hostile(redis_86.master().port, SEED, tls) as host:
+        host.is_cluster = topology == "cluster"
+        endpoint = endpoint_at(host, tls, with_sentinel=False)
         resident = 0
         while host.count < replies:
-            async with behind(redis_86) as redis:
-                await redis.run("DEL", KEYS.stream)
-                await redis.create()
-                await redis.add(20)
+            with Redis(port=redis_86.master().port) as redis:  # patient on a busy machine
+                redis.delete(KEYS.stream)
+                redis.xgroup_create(KEYS.stream, KEYS.group, "0", mkstream=True)
+                for _ in range(20):
+                    redis.xadd(KEYS.stream, {"f": "v"})
             adapter = RedisAdapter(
                 WorkerPlace(endpoint=endpoint, keys=KEYS, consumer="me", patience_s=0.15)
             )
@@ -214,7 +218,7 @@ async def test_no_reply_breaks_a_worker(
             await asyncio.wait_for(adapter.close(), LONGEST_S)
             resident = resident or resident_bytes()
         assert resident_bytes() - resident < 64 * MIB
-    print(f"FUZZ_SEED={SEED} worker: {host.count} replies, {dict(ends)}, {dict(host.sent)}")
+    tally("replies", host.count, f"worker, {topology}", ends)
     assert ends["InvalidReply"] > replies / 40
 
 
@@ -225,6 +229,7 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
     redis_86: StandaloneServers,
     topology: str,
     replies: int,
+    tally: Tally,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -240,7 +245,7 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
     async with hostile(redis_86.master().port, SEED) as host:
         host.is_cluster = topology == "cluster"
         pool, events, waker = ServerPool(), ExpiryEvents(), Waker(heard.append)
-        server = await pool.server(endpoint_at(host, with_sentinel=topology == "sentinel"))
+        server = await pool.server(endpoint_at(host, None, with_sentinel=topology == "sentinel"))
         subscription = events.subscribe(server, heard.append)
         rng = random.Random(SEED)
         async with asyncio.timeout(replies):
@@ -253,7 +258,7 @@ async def test_no_reply_ends_what_listens_for_as_long_as_it_lasts(
             while not waker.is_watched("token") or not subscription.is_complete:
                 waker.watch("token", server, {KEYS.stream: EntryId.MAX})
                 await asyncio.sleep(0.05)
-        print(f"FUZZ_SEED={SEED} {topology}: {host.count} replies, {dict(host.sent)}")
+        tally("replies", host.count, f"what listens, {topology}", Counter())
         await waker.close()
         await events.close()
         await pool.close()

@@ -17,6 +17,11 @@ from tests.redis_fixtures import NEWEST, OTHERS
 from tests.worker_process import WorkerProcesses
 
 
+@pytest.fixture(autouse=True)
+def patience(patient_client: None) -> None:
+    """For every test here."""
+
+
 @pytest.fixture
 async def server(empty_redis: StandaloneServers) -> AsyncIterator[Server]:
     """The operator's connection to each of the three servers, which are empty."""

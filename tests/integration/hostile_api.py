@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import suppress
 from typing import Any, Self
 
@@ -35,6 +35,7 @@ class HostileApi:
         self.token = ""  # the only one that is good, when there is one
         self.port = 0
         self.requests: Counter[str] = Counter()  # LIST, WATCH and the others
+        self.asked_s: defaultdict[str, list[float]] = defaultdict(list)  # when, by the plural
         self._versions = itertools.count(100)
         self._objects: dict[tuple[str, str], Object] = {}
         self._events: list[tuple[int, str, Object]] = []
@@ -92,6 +93,7 @@ class HostileApi:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         watches = "watch" in request.query
         self.requests["WATCH" if watches else "LIST"] += 1
+        self.asked_s[request.path.rpartition("/")[2]].append(asyncio.get_running_loop().time())
         if self.token and request.headers.get("Authorization", "").lower() != (
             f"bearer {self.token}".lower()
         ):

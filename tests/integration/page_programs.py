@@ -138,7 +138,8 @@ class Page:
 
     def noted(self) -> list[str]:
         path = self._directory / "notes"
-        return path.read_text().splitlines() if path.exists() else []
+        text = path.read_text() if path.exists() else ""
+        return text[: text.rfind("\n") + 1].splitlines()  # the last may be half written
 
     def output(self) -> str:
         return (self._directory / "output").read_text()

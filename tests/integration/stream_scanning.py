@@ -80,7 +80,7 @@ async def make_idle(
     claim = ("XCLAIM", stream, KEYS.group, owner, 0)
     words = [str(one) for one in ids]
     idle_ms = idle // timedelta(milliseconds=1)
-    await server.execute(*claim, *words, "IDLE", idle_ms, key=stream)
+    await server.execute(*claim, *words, "IDLE", idle_ms, "JUSTID", key=stream)
 
 
 async def add_old(server: Server, number: int, *pairs: str | int | bytes) -> list[EntryId]:

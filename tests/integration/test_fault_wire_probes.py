@@ -9,7 +9,7 @@ from local_cluster.redis_servers import start_standalone
 from tests.faults.proxy import Proxy
 from tests.faults.wire_probes import probe_wires
 
-TIMEOUT_S = 1.0
+TIMEOUT_S = 4.0  # far longer than a busy machine keeps a probe waiting
 
 
 def test_what_keeps_the_server_from_answering_is_noted_for_each_wire_and_nothing_else() -> None:
@@ -23,7 +23,7 @@ def test_what_keeps_the_server_from_answering_is_noted_for_each_wire_and_nothing
         ):
             wait_until(
                 lambda: client.info("clients")["connected_clients"] > len(wires),
-                timeout_s=10, what="the probes", every_s=0.02,
+                timeout_s=60, what="the probes", every_s=0.02,
             )  # fmt: skip
             with wires[0].refusing():
                 pass  # a fault that is written down by who did it
@@ -31,7 +31,7 @@ def test_what_keeps_the_server_from_answering_is_noted_for_each_wire_and_nothing
             client.execute_command("DEBUG", "SLEEP", TIMEOUT_S)
             wait_until(
                 lambda: {wire for wire, _ in noted} == {0, 1},
-                timeout_s=10, what="a note for each wire", every_s=0.02,
+                timeout_s=60, what="a note for each wire", every_s=0.02,
             )  # fmt: skip
         for wire in wires:
             wire.close()

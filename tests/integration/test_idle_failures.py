@@ -29,7 +29,7 @@ ALIVE: Final = Judgement(
 )
 TIMEOUT_S: Final = 1
 RETRIES: Final = 3
-LONGEST_S: Final = 20 * TIMEOUT_S  # one after the other they would take eighty and more
+LONGEST_S: Final = 50 * TIMEOUT_S  # one after the other they would take eighty and more
 A_WHILE_S: Final = 0.005
 
 

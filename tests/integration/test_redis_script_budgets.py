@@ -38,6 +38,7 @@ from tests.integration.recovering import (
     add_many,
     an_act,
     look,
+    read_new,
     recover_all,
     server_time,
     settlement,
@@ -57,6 +58,11 @@ TRIES: Final = 5
 _ONE: Final = """
 local found = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 return redis.call('XADD', KEYS[2], '*', unpack(found[2]))
+"""
+_ALL_IDS: Final = """
+local ids = {}
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], '-', '+')) do ids[#ids + 1] = entry[1] end
+return table.concat(ids, ' ')
 """
 Case = Callable[[Server], Awaitable[Callable[[], Awaitable[object]]]]
 
@@ -89,8 +95,8 @@ async def _recover_behind_small_ones(server: Server) -> Callable[[], Awaitable[o
     await provision(server, KEYS)
     await add_many(server, KEYS, 60)
     await strand(server, MANY, value=LARGE)
-    read = ("XREADGROUP", "GROUP", KEYS.group, DEAD, "STREAMS", KEYS.stream, ">")
-    await server.execute(*read, key=KEYS.stream)
+    while await read_new(server, KEYS, 8):  # of a few: the adapter takes no larger replies
+        pass
     return lambda: recover_all(server)
 
 
@@ -112,8 +118,7 @@ async def _open_scan(server: Server) -> Callable[[], Awaitable[object]]:
     """A chunk of copies that wait to be delivered."""
     await provision(server, KEYS)
     await add_many(server, KEYS, MANY, LARGE)
-    found = await server.execute("XRANGE", KEYS.stream, "-", "+", key=KEYS.stream)
-    retry_batch = b" ".join(one[0] for one in found)
+    retry_batch = await server.execute("EVAL", _ALL_IDS, 1, KEYS.stream, key=KEYS.stream)
     await server.execute("HSET", KEYS.state, "chunk", retry_batch, key=KEYS.state)
     return lambda: look(server)
 

@@ -3,16 +3,20 @@
 import pytest
 
 from local_cluster.redis_servers import ServerOptions, StandaloneServers
-from pelops.domain.endpoint import build_endpoint
+from pelops.domain.endpoint import Node, build_endpoint
 from pelops.domain.naming import derive_keys
 from pelops.errors import (
     InvalidSpec,
     RedisUnavailable,
 )
+from pelops.redis_core.replies.wire import limit_of
 from pelops.redis_core.server import Flavour, Topology
+from pelops.redis_core.tls import build_ssl_context
+from pelops.redis_core.transport import Login, NodeChannel
 from pelops.redis_streams.group.group_observation import observe_group, observe_groups
 from tests.integration.redis_adapter import connected, endpoint_of
 from tests.redis_fixtures import RunRedis
+from tests.serving_worker import until
 
 KEYS = derive_keys("orders:events", "processing")
 
@@ -40,6 +44,52 @@ async def test_a_client_certificate_that_is_missing_is_noticed(
     with pytest.raises(RedisUnavailable):
         async with connected(only_ca):
             pass
+
+
+async def test_a_connection_that_the_server_has_ended_is_made_anew(
+    redis_tls: StandaloneServers,
+) -> None:
+    """Its transport has no socket any more once the end is known."""
+    endpoint, node = endpoint_of(redis_tls), Node("127.0.0.1", redis_tls.master().port)
+
+    async def locate() -> Node:
+        return node
+
+    channel = NodeChannel(locate, Login.of(endpoint, build_ssl_context(endpoint)))
+    try:
+        connection = await channel.take()
+        writer = connection._writer
+        assert writer is not None
+        redis_tls.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        await until(lambda: writer.get_extra_info("socket") is None)
+        await connection.connect()
+        await connection.send_command("PING", check_health=False)
+        assert await connection.receive(limit_of("PING")) == b"PONG"
+    finally:
+        await channel.close()
+
+
+async def test_a_plain_connection_whose_socket_is_closed_is_made_anew(
+    redis_86: StandaloneServers,
+) -> None:
+    """Its socket is still there, and no file any more."""
+    endpoint, node = endpoint_of(redis_86), Node("127.0.0.1", redis_86.master().port)
+
+    async def locate() -> Node:
+        return node
+
+    channel = NodeChannel(locate, Login.of(endpoint, None))
+    try:
+        connection = await channel.take()
+        writer = connection._writer
+        assert writer is not None
+        writer.transport.abort()
+        await until(lambda: writer.get_extra_info("socket").fileno() == -1)
+        await connection.connect()
+        await connection.send_command("PING", check_health=False)
+        assert await connection.receive(limit_of("PING")) == b"PONG"
+    finally:
+        await channel.close()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -29,7 +30,9 @@ FAST = WatchPace(
     longest_pause_s=0.2,
     ending_s=0.2,
 )
-WAIT_S = 10.0
+WAIT_S = 60.0
+# For what is counted: nothing is late on a busy machine.
+PATIENT = replace(FAST, late_s=WAIT_S, answer_s=WAIT_S, longest_answer_s=WAIT_S, list_s=WAIT_S)
 GROUP = STREAM_CONSUMER_GROUP
 
 
@@ -110,9 +113,8 @@ async def test_an_event_is_heard_in_a_later_stream_and_streams_that_end_cost_no_
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    pace = replace(FAST, answer_s=WAIT_S)  # on a busy machine, too
     resync = Resync(api, made.cache.objects, ())
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=pace)
+    made.watch = Watch(api, resync, made.hear, made.clock, pace=PATIENT)
     task = asyncio.create_task(made.watch.run([GROUP]))
     await _until(lambda: server.requests["WATCH"] >= 3)
     await server.put(GROUP, "added")
@@ -126,7 +128,7 @@ async def test_a_version_that_the_server_forgot_is_followed_by_a_list_without_a_
     server: HostileApi, api: KubeApi
 ) -> None:
     made = Followed()
-    patient = WatchPace(first_pause_s=60.0, longest_pause_s=60.0)
+    patient = WatchPace(first_pause_s=600.0, longest_pause_s=600.0)
     made.watch = Watch(
         api, Resync(api, made.cache.objects, ()), made.hear, made.clock, pace=patient
     )
@@ -145,10 +147,10 @@ async def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(
     await server.set_fault("cuts streams")
     server.retry_after = "2"
     await server.set_fault("answers 429")
-    asked = server.requests.total()
-    await _until(lambda: server.requests.total() >= asked + len(KINDS))
-    await asyncio.sleep(1.5)
-    assert server.requests.total() == asked + len(KINDS)
+    server.asked_s.clear()
+    await _until(lambda: all(len(server.asked_s[kind.plural]) >= 2 for kind in KINDS))
+    for first_s, second_s, *_ in server.asked_s.values():
+        assert second_s - first_s >= 2
     await server.set_fault("")
     await server.put(GROUP, "added")
     await _until(lambda: "added" in followed.known())
@@ -164,7 +166,10 @@ async def test_a_watch_without_a_sign_of_life_is_reported_by_its_kind_until_it_l
     await _until(lambda: set(followed.refused) == set(KINDS))
     followed.ahead_s = SILENCE_LIMIT_S + 5
     problem = followed.watch.problem()
-    assert "the watch of streamconsumergroups has had no sign of life for 6" in problem
+    silent = re.search(
+        r"the watch of streamconsumergroups has had no sign of life for (\d+)", problem
+    )
+    assert silent is not None and int(silent[1]) >= SILENCE_LIMIT_S
     assert "answers 403: it is a 403" in problem
     assert "the watch of pods" in problem
     assert time.time() - _metric("pelops_watch_last_activity_timestamp_seconds") > SILENCE_LIMIT_S
@@ -189,7 +194,7 @@ async def test_the_first_stream_continues_the_list_that_filled_the_cache(
     resync = Resync(api, made.cache.objects, ())
     await resync.resync(GROUP)
     await server.put(GROUP, "added")
-    made.watch = Watch(api, resync, made.hear, made.clock, pace=FAST)
+    made.watch = Watch(api, resync, made.hear, made.clock, pace=PATIENT)
     task = asyncio.create_task(made.watch.run([GROUP]))
     await _until(lambda: "added" in made.known())
     assert server.requests["LIST"] == 1

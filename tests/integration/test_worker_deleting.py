@@ -20,7 +20,7 @@ def test_a_variable_has_a_worker_delete_what_it_acknowledged(
         process = workers.start("one", QUICK, PELOPS_DELETE_ACKNOWLEDGED=message)
         until(lambda: len(workers.ids("one")) == 5)
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         assert sorted(workers.ids("one")) == ids
         assert workers.server.xlen(workers.stream) == left
     finally:

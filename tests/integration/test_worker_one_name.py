@@ -52,7 +52,7 @@ def test_of_two_processes_of_one_name_nothing_is_lost_and_all_that_is_acknowledg
     assert workers.letters() == []
     for process in both:
         process.terminate()
-    assert [process.wait(20) for process in both] == [0, 0]
+    assert [process.wait(60) for process in both] == [0, 0]
     # What had been marked to start when the other began may run twice, and no more than that.
     assert sum(Counter(workers.ids("one")).values()) - len(ids) <= 20 * _turns(workers)
 
@@ -83,7 +83,7 @@ def test_a_process_that_is_started_again_does_not_wait_for_its_predecessor(
     first = workers.start("one", SLOW, PELOPS_IDLE_LIMIT_MS="60000")
     until(lambda: not _owed(workers))
     first.kill()
-    first.wait(20)
+    first.wait(60)
     ids = workers.add(3)
     workers.start("one", QUICK, PELOPS_IDLE_LIMIT_MS="60000")
     until(lambda: not _owed(workers))
@@ -98,7 +98,7 @@ def test_who_stands_by_works_again_when_the_other_is_gone(workers: WorkerProcess
     second = workers.start("one", QUICK)
     until(lambda: STANDS_BY in workers.said("one"))
     second.kill()
-    second.wait(20)
+    second.wait(60)
     ids = workers.add(20)
     until(lambda: not _owed(workers))
     assert set(ids) <= set(workers.ids("one"))

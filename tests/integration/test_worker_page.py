@@ -56,7 +56,7 @@ def test_ten_lines_lead_from_nothing_to_a_worker(page: Page) -> None:
     until(lambda: f"{entry} {{'number': 1}}" in page.output())
     page.await_the_end()
     process.terminate()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert page.server.xinfo_consumers(KEYS.stream, KEYS.group) == []
 
 
@@ -120,7 +120,7 @@ def test_a_worker_serves_within_the_life_of_an_application(page: Page) -> None:
     page.create_group()
     page.add({"number": 1})
     process = page.run("Within an application", APPLICATION)
-    assert process.wait(30) == 0, page.output()
+    assert process.wait(60) == 0, page.output()
     assert page.noted()[-2:] == ["True True", "not serving"]
     page.await_the_end()
     assert page.server.xinfo_consumers(KEYS.stream, KEYS.group) == []
@@ -133,7 +133,7 @@ def test_what_is_acknowledged_is_deleted_where_the_server_can(page: Page) -> Non
     try:
         page.server.execute_command("XACKDEL", "no-stream", "no-group", "IDS", 1, "0-1")
     except redis.ResponseError:
-        assert process.wait(20) == 1
+        assert process.wait(60) == 1
         assert "UnsupportedServer" in page.output()
     else:
         until(lambda: page.server.xlen(KEYS.stream) == 0)
@@ -148,7 +148,7 @@ def test_an_observer_hears_of_failures(page: Page) -> None:
 
 
 def test_entries_are_added_once_for_each_key_where_the_server_can(page: Page) -> None:
-    assert page.run("Adding entries").wait(30) == 0, page.output()
+    assert page.run("Adding entries").wait(60) == 0, page.output()
     added = [json.loads(pairs["order"]) for _, pairs in page.server.xrange(KEYS.stream)]
     can = int(page.server.info("server")["redis_version"].split(".")[0]) >= 8
     assert page.output().splitlines()[-1] == f"{can} {can}"
@@ -175,7 +175,7 @@ def test_a_worker_ends_with_the_exit_code_that_the_page_says(
     with socket.create_server(("", 0)) as listening:
         taken = listening.getsockname()[1]
         reported_to = {name: value.format(taken=taken) for name, value in variables.items()}
-        assert page.start(program, **reported_to).wait(20) == code, page.output()
+        assert page.start(program, **reported_to).wait(60) == code, page.output()
     assert reported in page.output()
 
 

@@ -19,10 +19,20 @@ from pelops.domain.naming import derive_keys
 from pelops.pipeline.archive.layout import WindowPlace
 from pelops.pipeline.engine.spark_session import LazySession, as_lazy
 from pelops.pipeline.run import open_run, run_audit
-from pelops.pipeline.settings import AuditTarget, PipelineSettings, read_place
+from pelops.pipeline.settings import AuditTarget, PipelineSettings, RedisPlace, read_place
 
 FIRST_MS = 1_700_000_000_000
 GROUP = "workers"
+
+
+def by_password_file(place: RedisPlace, directory: Path) -> RedisPlace:
+    """The same place with its password in a file: executors keep the variables of their start."""
+    if place.endpoint.password is None:
+        return place
+    path = directory / "password"
+    path.write_text(place.endpoint.password)
+    kept = {key: value for key, value in place.options.items() if not key.endswith("Env")}
+    return replace(place, options={**kept, "passwordFile": str(path)})
 
 
 def is_made_by(stage: str, part: str) -> bool:

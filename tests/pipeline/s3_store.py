@@ -105,7 +105,7 @@ class S3Store:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://{self.address}/health", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://{self.address}/health", timeout=30) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False

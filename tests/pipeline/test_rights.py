@@ -12,7 +12,7 @@ from pelops.domain.audit import TOTALS_PREFIX, EntryStatus, EvidenceKind
 from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.settings import ArchivedPayload, read_place
 from pelops.redis_streams.access import Role, acl_rules
-from tests.pipeline.audited import FIRST_MS, Audited
+from tests.pipeline.audited import FIRST_MS, Audited, by_password_file
 
 NAME = "shop/nightly"
 # What clients ask of any server, and do without.
@@ -31,6 +31,7 @@ def restricted(
         audited.client.execute_command("ACL", "SETUSER", user, "on", ">secret", *rules)
         audited.client.execute_command("ACL", "LOG", "RESET")
         place = read_place({}, f"redis://{user}:secret@127.0.0.1:{audited.port}/0")
+        place = by_password_file(place, tmp_path)
         audited.settings = replace(
             audited.settings, place=place, name=NAME, payload=ArchivedPayload.FULL
         )

@@ -23,7 +23,7 @@ from pelops.pipeline.archive import snapshot
 from pelops.pipeline.engine.spark_session import LazySession
 from pelops.pipeline.settings import AuditTarget, read_place
 from pelops.redis_streams.access import Feature, Role, acl_rules
-from tests.pipeline.audited import FIRST_MS, GROUP, Audited
+from tests.pipeline.audited import FIRST_MS, GROUP, Audited, by_password_file
 from tests.pipeline.hardships import amid, half_read
 
 NAME = "shop/nightly"
@@ -34,7 +34,8 @@ def at(audited: Audited, client: Any, **environment: str) -> Audited:
     """The same stream, reached in another way."""
     audited.client.close()
     audited.client = client
-    audited.settings = replace(audited.settings, place=read_place(environment), name=NAME)
+    place = by_password_file(read_place(environment), Path(audited.settings.archive).parent)
+    audited.settings = replace(audited.settings, place=place, name=NAME)
     return audited
 
 

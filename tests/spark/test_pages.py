@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from pelops.redis_core import EntryId, parse_entry_id
-from pyspark_redis_streams.batch.pages import EntryRange, PageLimits, PageReader
+from pyspark_redis_streams.batch.pages import EntryRange, PageLimits, PageReader, PageSizer
 from pyspark_redis_streams.errors import DataLoss, ServerUnavailable
 from pyspark_redis_streams.options.option import Use
 from pyspark_redis_streams.options.parsed import parse_read_options
@@ -206,3 +206,10 @@ def test_a_server_that_stays_away_is_named(run_redis: RunRedis) -> None:
         servers.master().kill()
         with pytest.raises(ServerUnavailable, match=r"XRANGE orders at .* tried 4 times"):
             flat(pages)
+
+
+def test_an_entry_without_a_body_teaches_nothing_of_sizes() -> None:
+    """A server that is none may send it."""
+    sizer = PageSizer(1000)
+    sizer.observe([[b"1-1", None], [b"1-2", [b"f", b"v"]]])
+    assert sizer.count == 1000

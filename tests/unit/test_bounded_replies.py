@@ -85,6 +85,17 @@ def test_a_large_array_is_refused_before_there_is_room_for_it(
         assert time.monotonic() - began < 1
 
 
+@pytest.mark.parametrize("size", [9, 99, 999])
+def test_small_arrays_in_arrays_make_no_room_without_end(size: int) -> None:
+    reader = a_reader()
+    tracemalloc.start()
+    with pytest.raises(UnboundedReply):
+        reader.feed(b"*%d\r\n" % size * 20_000)
+        reader.gets()
+    assert tracemalloc.get_traced_memory()[1] < 10_000 * KIB
+    tracemalloc.stop()
+
+
 def test_arrays_in_arrays_are_counted_together() -> None:
     reader = a_reader()
     with pytest.raises(UnboundedReply, match="more than 100000 elements"):
@@ -174,9 +185,12 @@ PENDING = [b"1-1", b"c", 5, 1]
         (("TIME",), [b"1760000000", b"5"]),
         (("XRANGE", "s", "-", "+", "COUNT", 2), [ENTRY, [b"2-0", []]]),
         (("XRANGE", "s", "5-0", "5-0"), []),
+        (("XRANGE", "s", "-", "+", "COUNT", 2), [[b"1-1", [b"", b""]], [b"2-0", None]]),
         (("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", "s", ">"), [[b"s", [ENTRY]]]),
         (("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", b"s", ">"), None),
         (("XREAD", "COUNT", 1, "BLOCK", 5, "STREAMS", "s", "0"), [[b"s", [[b"1-1", None]]]]),
+        (("XPENDING", "s", "g"), [0, None, None, None]),
+        (("XPENDING", "s", "g"), [2, b"1-1", b"2-0", [[b"c", b"2"]]]),
         (("XPENDING", "s", "g", "-", "+", 1), [PENDING]),
         (("XPENDING", "s", "g", "IDLE", 5, "-", "+", 1), [[b"1-1", b"", -1, 0]]),
         (("HMGET", "k", "a", "b"), [None, b"x"]),
@@ -193,15 +207,40 @@ def test_replies_as_servers_give_them_pass(command: tuple[Any, ...], reply: Any)
     ("command", "reply"),
     [
         (("TIME",), [b"99999999999999", b"5"]),
+        (("TIME",), [b"1760000000", b"1000000"]),
+        (("TIME",), [b"1760000000", b"9" * 19]),
         (("TIME",), 5),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [ENTRY, ENTRY]),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", [b"f"]]]),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", [b"f", 1]]]),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"x", [b"f", b"v"]]]),
         (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"18446744073709551616-0", []]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1,2-2", []]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 1), [[1, []]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", b""]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", [b"f", None]]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", [[], []]]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 1), [[b"1-1", [b"", 5]]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 2), [ENTRY, [b"2-2", [b"", b"", b"f", None]]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 2), [ENTRY, [b"2-2", [b"f", b"v"], 1]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 2), [[b"1-1", None], [b"2-2", [b"f"]]]),
+        (("XRANGE", "s", "-", "+", "COUNT", 2), [[b"1-1", None], [b"2-2", 5]]),
         (("XRANGE", "s", "-", "+", "COUNT", 2), [ENTRY, 7]),
         (("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", "s", ">"), [[b"t", [ENTRY]]]),
         (("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", "s", ">"), [[b"s", [ENTRY] * 3]]),
+        (
+            ("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", "s", ">"),
+            [[b"s", [[*ENTRY, 5, None]]]],
+        ),
+        (
+            ("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", "s", ">"),
+            [[b"s", [[*ENTRY, 5, 2**63]]]],
+        ),
+        (
+            ("XREADGROUP", "GROUP", "g", "c", "COUNT", 2, "STREAMS", "s", ">"),
+            [[b"s", [[*ENTRY, 5, 1], ENTRY]]],
+        ),
+        (("XPENDING", "s", "g"), [2, b"1-1", b"2-0", [[b"c", 2]]]),
         (("XPENDING", "s", "g", "-", "+", 1), [PENDING, PENDING]),
         (("XPENDING", "s", "g", "-", "+", 1), [[b"1-1", b"c", 5, b"1"]]),
         (("HMGET", "k", "a", "b"), [None]),

@@ -17,7 +17,7 @@ QUICK: Final = ("unit", "properties", "contract")
 HEAVY: Final = {"plane", "java"}
 FAILING: Final = {"raises", "warns", "fail"}
 # They fail in another way than by a helper of ours.
-OTHERWISE: Final = {"run_state_machine_as_test", "shown"}
+OTHERWISE: Final = {"check_reply", "run_state_machine_as_test", "shown"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -73,7 +73,7 @@ GOOD = RecoveryOutcome(
     traces=TRACES,
     robberies=[],
     crashes=[],
-    status={"recovery": {"requeued": 1, "deadLettered": 1}, "deadLetter": {"length": 1}},
+    status={"recovery": {"requeued": 1, "deadLettered": 0}, "deadLetter": {"length": 1}},
 )
 RESCUED, SPEED, ATTEMPTS, PREMATURE, EFFECTS, REPEATS, CRASHES, LETTERS, REASONS, COUNTS = range(10)
 
@@ -138,6 +138,15 @@ def test_entries_that_were_late_are_reported() -> None:
     check = check_recovery(replace(GOOD, rescues=[replace(RESCUE, late=3)]))[SPEED]
     assert check.holds
     assert check.found.startswith("after 900 ms, 3 ")
+
+
+def test_the_status_counts_what_the_operator_gave_up_and_not_what_workers_did() -> None:
+    moves = [MOVE, replace(GIVEN_UP, is_own=False)]
+    by_operator = replace(GOOD, traces=replace(TRACES, moves=moves))
+    assert not check_recovery(by_operator)[COUNTS].holds
+    counted = {"recovery": {"requeued": 1, "deadLettered": 1}, "deadLetter": {"length": 1}}
+    assert check_recovery(replace(by_operator, status=counted))[COUNTS].holds
+    assert not check_recovery(replace(GOOD, status=counted))[COUNTS].holds
 
 
 def test_without_poison_a_dead_letter_is_an_entry_without_effect_or_a_wrong_count() -> None:

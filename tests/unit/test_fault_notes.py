@@ -4,28 +4,40 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from tests.faults.aof import Kept
 from tests.faults.collecting import Findings
 from tests.faults.groups_under_fault import MIXED
 from tests.faults.history import Act, Event, Produced
 from tests.faults.notes import Known, RestartNote
-from tests.unit.small_histories import at, event, place
+from tests.unit.small_histories import FIRST, OTHER, at, event, move, place
 
 LANE = MIXED[0]
 STREAM = LANE.stream
 KEPT = Kept(
     added=frozenset({(STREAM, place(1)[1])}),
     acknowledged=frozenset(),
-    delivered=frozenset(),
+    deliveries=frozenset(),
     cut_ids=frozenset(),
     cut_names=frozenset(),
     cut_bytes=0,
 )
 
 
-def repeated(kept: Kept, *events: Event) -> frozenset[str]:
+DELIVERED_TO_FIRST = frozenset({(STREAM, place(1)[1], FIRST.consumer)})
+REPORTED = "1700000001000-0"  # a line of the ledger
+
+
+def repeated(kept: Kept, *events: Event, findings: Findings | None = None) -> frozenset[str]:
     produced = {"a": Produced(unique="a", entry_id=place(1)[1], at_ns=at(0))}
-    known = Known(lane=LANE, produced=produced, events=events, findings=Findings(), names={})
+    known = Known(
+        lane=LANE,
+        produced=produced,
+        events=events,
+        findings=findings or Findings(),
+        names={place(1): "a"},
+    )
     resolved = RestartNote(killed_ns=at(10), up_ns=at(11), kept=kept).resolve(known)
     assert resolved is not None and not resolved.lost
     return resolved.repeated
@@ -41,8 +53,29 @@ def test_an_answer_may_be_noted_after_its_server_died() -> None:
 
 
 def test_a_delivery_that_the_file_holds_is_not_forgotten() -> None:
-    kept = replace(KEPT, delivered=KEPT.added)
+    kept = replace(KEPT, deliveries=DELIVERED_TO_FIRST)
     assert repeated(kept, event(9.9, Act.READ)) == set()
+
+
+def test_a_claim_that_was_answered_and_never_written_may_be_made_again() -> None:
+    """The file holds the first delivery, to somebody else."""
+    kept = replace(KEPT, deliveries=DELIVERED_TO_FIRST)
+    assert repeated(kept, event(9, Act.READ), event(9.9, Act.READ, OTHER)) == {"a"}
+    both = DELIVERED_TO_FIRST | {(STREAM, place(1)[1], OTHER.consumer)}
+    kept = replace(KEPT, deliveries=both)
+    assert repeated(kept, event(9, Act.READ), event(9.9, Act.READ, OTHER)) == set()
+
+
+@pytest.mark.parametrize("ledger", [LANE.keys.ledger, LANE.keys.worker_ledger])
+def test_a_move_that_somebody_read_in_the_ledger_and_that_was_never_written_may_be_made_again(
+    ledger: str,
+) -> None:
+    findings = Findings(moves={("requeued", REPORTED, place(1)[1]): move(9.9)})
+    assert repeated(KEPT, findings=findings) == {"a"}
+    kept = replace(KEPT, added=KEPT.added | {(ledger, REPORTED)})
+    assert repeated(kept, findings=findings) == set()
+    later = Findings(moves={("requeued", REPORTED, place(1)[1]): move(11.1)})
+    assert repeated(KEPT, findings=later) == set()
 
 
 def test_what_the_restarted_server_delivered_excuses_nothing() -> None:

@@ -11,13 +11,13 @@ import pytest
 from pelops.controller.runtime.gate import (
     ENDING_S,
     STALL_LIMIT_S,
-    TENANT,
     Gate,
     Limits,
     Place,
     Progress,
 )
 from pelops.errors import DeadlineExceeded, InternalError, RedisUnavailable
+from pelops.redis_core.sockets import TENANT
 from tests.virtual_time import run_virtually
 
 DEADLINE_S = 10.0

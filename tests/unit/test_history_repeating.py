@@ -79,6 +79,18 @@ def test_a_restart_forgets_the_time_at_which_an_owner_read_its_history() -> None
     assert len(find_recovered_twice(history(later, moves=reported, disturbances=(restart,)))) == 1
 
 
+def test_what_an_owner_saw_in_its_history_and_left_alone_was_delivered_to_it_as_well() -> None:
+    first = move(2, kind="released", new_id=None)
+    repeated = replace(first, at_ns=at(5), idle_ms=first.idle_ms + 3000)
+    restart = Disturbance(kind="redis", at_ns=at(4))
+    offered = history(moves=(first, repeated), disturbances=(restart,))
+    left = replace(offered, events=(event(3, Act.SKIP, RESTARTED),))
+    assert find_recovered_twice(left) == []
+    for other in (event(1.5, Act.SKIP, RESTARTED), event(3, Act.SKIP, OTHER)):
+        assert len(find_recovered_twice(replace(offered, events=(other,)))) == 1
+    assert len(find_recovered_twice(replace(left, disturbances=()))) == 1
+
+
 def test_a_copy_that_another_group_was_shown_too_is_found() -> None:
     copy = Copy(place=place(1001), at_ns=at(2), unique="a", root_id=place(1)[1], retries=1)
     shown = history(moves=(move(2),), copies=(copy,), other_groups=((at(1), at(3)),))

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from pelops.controller.runtime import names
-from pelops.controller.runtime.gate import TENANT
 from pelops.controller.runtime.names import LOOKUPS_PER_TENANT, ReplicaEventLoop
+from pelops.redis_core.sockets import TENANT
 
 T = TypeVar("T")
 ANSWER = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("192.0.2.1", 6379))]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import pytest
 
@@ -39,3 +41,15 @@ async def test_a_silent_watch_makes_a_replica_unready_and_not_dead(replica: Repl
     assert replica.why_not_alive() == ""
     watch.said = ""
     assert replica.why_not_ready() == ""
+
+
+def test_a_replica_takes_as_many_file_descriptors_as_it_may() -> None:
+    begin = (
+        "import resource as r; _, hard = r.getrlimit(r.RLIMIT_NOFILE);"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, hard));"
+        "from pelops.controller import replica; replica.raise_file_limit();"
+        "soft, hard = r.getrlimit(r.RLIMIT_NOFILE);"
+        "print(soft == (replica.FILES if hard == r.RLIM_INFINITY else min(hard, replica.FILES)))"
+    )
+    said = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "True"

@@ -189,30 +189,51 @@ WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_has_few_rights_and_says_which_action_is_no_commit_yet(path: Path) -> None:
+def test_a_workflow_has_few_rights_and_names_each_action_by_its_commit(path: Path) -> None:
     workflow = yaml.safe_load(path.read_text())
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
         assert job["timeout-minutes"] <= 90
     for line in path.read_text().splitlines():
         if re.match(r" *(- )?uses: ", line):
-            pinned = re.search(r"uses: \S+@[0-9a-f]{40} # v\S+$", line)
-            assert pinned or re.search(r"uses: \S+@v\d+ # version tag, not yet a commit$", line), (
-                line
-            )
+            assert re.search(r"uses: \S+@[0-9a-f]{40} # v\d+\.\d+\.\d+$", line), line
 
 
-def test_nothing_is_published_while_an_action_can_be_replaced() -> None:
+def test_one_commit_of_an_action_has_one_version_everywhere() -> None:
+    pins: dict[str, set[str]] = {}
+    for path in WORKFLOWS:
+        for action, pin in re.findall(r"uses: (\S+)@(.+)$", path.read_text(), re.MULTILINE):
+            pins.setdefault(action, set()).add(pin)
+    assert len(pins) > 10
+    assert all(len(found) == 1 for found in pins.values()), pins
+
+
+@pytest.mark.parametrize("name", ["images", "release"])
+@pytest.mark.parametrize("pin", ["v4", "main", "11d5960", "v4 # " + "a" * 40, None])
+def test_nothing_is_published_while_an_action_can_be_replaced(
+    tmp_path: Path, name: str, pin: str | None
+) -> None:
     """A tag of an action can be moved by whoever takes it over; a commit cannot."""
-    for name in ("images", "release"):
-        (path,) = (one for one in WORKFLOWS if one.stem == name)
-        jobs = yaml.safe_load(path.read_text())["jobs"]
-        first = next(iter(jobs.values()))
-        (check,) = (step["run"] for step in first["steps"] if "pinned" in step.get("name", ""))
-        moves = any("# version tag" in one.read_text() for one in WORKFLOWS)
-        ended = subprocess.run(["bash", "-ec", check], cwd=ROOT, capture_output=True, check=False)
-        assert (ended.returncode != 0) == moves
-        assert all(job is first or "needs" in job for job in jobs.values())
+    copied = tmp_path / ".github" / "workflows"
+    copied.mkdir(parents=True)
+    for path in WORKFLOWS:
+        (copied / path.name).write_text(path.read_text())
+    if pin is not None:
+        (copied / "other.yml").write_text(f"      - uses: actions/checkout@{pin}\n")
+    (path,) = (one for one in WORKFLOWS if one.stem == name)
+    jobs = yaml.safe_load(path.read_text())["jobs"]
+    first = next(iter(jobs.values()))
+    (check,) = (step["run"] for step in first["steps"] if "pinned" in step.get("name", ""))
+    ended = subprocess.run(["bash", "-ec", check], cwd=tmp_path, capture_output=True, check=False)
+    assert (ended.returncode != 0) == (pin is not None)
+    assert all(job is first or "needs" in job for job in jobs.values())
+
+
+def test_the_images_begin_with_a_base_whose_content_is_known() -> None:
+    """By tag and digest: the tag tells people and Renovate which one it is."""
+    text = (ROOT / "Dockerfile").read_text()
+    (named,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", text, re.MULTILINE)
+    assert re.fullmatch(r"python:\d+\.\d+-slim-[a-z]+@sha256:[0-9a-f]{64}", named)
 
 
 def test_the_threat_model_names_every_right_of_the_operator() -> None:

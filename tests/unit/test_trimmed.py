@@ -117,6 +117,42 @@ def test_of_an_object_that_is_too_large_only_its_name_is_kept(
     assert kept["spec"] == {}
 
 
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ("orders", "spec"),
+        ([1], "spec"),
+        (7, "spec"),
+        ({"targetRef": "orders"}, "spec.targetRef"),
+        ({"targetRef": ["orders"]}, "spec.targetRef"),
+        ({"targetRef": {"name": {"a": 1}}}, "spec.targetRef.name"),
+        ({"targetRef": {"kind": ["Deployment"], "name": "a"}}, "spec.targetRef.kind"),
+        ({"redis": "redis://redis"}, "spec.redis"),
+        ({"template": [1]}, "spec.template"),
+        ({"recovery": [1]}, "spec.recovery"),
+        ({"recovery": {"locks": "x"}}, "spec.recovery.locks"),
+        ({"deadLetter": "x"}, "spec.deadLetter"),
+        ({"stream": {"a": 1}}, "spec.stream"),
+        ({"group": 7}, "spec.group"),
+        ({"groups": 7}, "spec.groups"),
+        ({"groups": [{"a": 1}]}, "spec.groups"),
+    ],
+)
+def test_of_an_object_of_another_shape_only_its_name_is_kept(spec: Any, field: str) -> None:
+    """Fields that are read of the resources of others, without parsing all of these."""
+    kept = trim(manifest_of() | {"spec": spec})
+    with pytest.raises(InvalidSpec, match=rf"another type in {field} than"):
+        check_kept(kept)
+    assert kept["spec"] == {}
+
+
+def test_what_is_absent_or_null_is_no_other_shape() -> None:
+    for spec in (None, {}, {"targetRef": None, "groups": None, "recovery": {"locks": None}}):
+        kept = trim(manifest_of() | {"spec": spec})
+        check_kept(kept)
+        assert kept["spec"] == (spec or {})
+
+
 def test_many_labels_and_annotations_are_not_kept() -> None:
     many = {f"l{number}": "" for number in range(20_000)} | {"pelops.dev/resource": "orders"}
     kept = trim(manifest_of(labels=many, annotations=many))

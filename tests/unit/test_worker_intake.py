@@ -238,7 +238,7 @@ def test_an_answer_of_another_length_fails_the_whole_batch() -> None:
 
 async def test_a_thread_that_hangs_does_not_keep_others_and_is_heard_when_it_ends() -> None:
     threads, ends = Threads(), threading.Event()
-    hanging = asyncio.create_task(threads.run(lambda _: ends.wait(30), None))
+    hanging = asyncio.create_task(threads.run(lambda _: ends.wait(60), None))
     assert await threads.run(lambda argument: argument + 1, 1) == 2
     hanging.cancel()
     await asyncio.sleep(0.05)

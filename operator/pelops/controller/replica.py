@@ -11,6 +11,7 @@ import gc
 import hashlib
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
@@ -57,6 +58,8 @@ ALLOWED_S: Final = 60.0  # how long an answer of the API server is believed
 REFUSED_S: Final = 10.0
 REMEMBERED: Final = 1000  # tokens
 WAITING: Final = 16  # requests that wait for the API server; more are refused
+
+FILES: Final = 65_536  # open at once, of which sockets are the most
 
 OK: Final = 200
 UNAUTHORIZED: Final = 401
@@ -410,10 +413,19 @@ async def _cluster_identity(api: KubeApi) -> str:
     return str(manifest["metadata"]["uid"])
 
 
+def raise_file_limit() -> None:
+    """Take as many file descriptors as are allowed: container runtimes give 1,024 unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(hard, FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the operator until SIGTERM or SIGINT; exits 1 with a message when it cannot start."""
     settings = parse_settings(sys.argv[1:] if argv is None else argv, os.environ)
     configure_logging(settings.log_format, settings.log_level)
+    raise_file_limit()
     try:
         with asyncio.Runner(loop_factory=ReplicaEventLoop) as runner:
             runner.run(_run(settings))

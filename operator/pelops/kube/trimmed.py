@@ -31,6 +31,21 @@ _STUB: Final = (
     *("name", "namespace", "uid", "resourceVersion", "generation"),
     *("creationTimestamp", "deletionTimestamp"),
 )
+# What is read of all objects of a kind, not only by whoever parses one of them: fields of the spec
+# of our kinds. The schemas of our CRDs have these types; another version's need not.
+_TEXT: Final = str
+_OBJECTS: Final[Mapping[str, Any]] = {
+    "redis": {"secretRef": {}},
+    "retention": {},
+    "scaling": {},
+    "targetRef": {"apiVersion": _TEXT, "kind": _TEXT, "name": _TEXT},
+    "template": {},
+    "recovery": {"locks": {}},
+    "deadLetter": {},
+    "stream": _TEXT,
+    "group": _TEXT,
+    "groups": [_TEXT],
+}
 _REFUSED: Final = "pelops.dev/refused"
 
 Manifest = dict[str, Any]
@@ -42,16 +57,27 @@ def trim(manifest: Manifest) -> Manifest:
     annotations = metadata.get("annotations")
     if annotations and _LAST_APPLIED in annotations:
         metadata["annotations"] = {k: v for k, v in annotations.items() if k != _LAST_APPLIED}
+    spec = manifest.get("spec")
     trimmed = {**manifest, "metadata": metadata}
+    if "spec" in manifest and spec is None:
+        trimmed["spec"] = {}
+    misshapen = _find_misshapen(_OBJECTS, spec, "spec")
+    if misshapen:
+        return _stub(trimmed, f"has another type in {misshapen} than it has to have")
     text = json.dumps({**trimmed, "status": None})
     if len(text) <= SMALL_BYTES and TOO_DEEP not in text:
         return trimmed
     return _trim_large(trimmed, text)
 
 
+def is_kept(manifest: Mapping[str, Any]) -> bool:
+    """Whether more than its name was kept of an object."""
+    return _REFUSED not in manifest
+
+
 def check_kept(manifest: Mapping[str, Any]) -> None:
     """Raises InvalidSpec for an object of which only the name was kept."""
-    if _REFUSED in manifest:
+    if not is_kept(manifest):
         raise InvalidSpec(str(manifest[_REFUSED]))
 
 
@@ -59,6 +85,23 @@ def copy_template(template: Mapping[str, Any] | None) -> Manifest:
     """The whole pod template of a resource that was kept, as a copy; empty for none."""
     copied: Manifest = copy.deepcopy(unpack(template or {}))
     return copied
+
+
+def _find_misshapen(wanted: Any, value: Any, path: str) -> str:
+    """The first field that is there and of another type; empty when all fit."""
+    if value is None:
+        return ""
+    if isinstance(wanted, Mapping):
+        if not isinstance(value, Mapping):
+            return path
+        parts = (
+            _find_misshapen(one, value.get(name), f"{path}.{name}") for name, one in wanted.items()
+        )
+        return next(filter(None, parts), "")
+    if isinstance(wanted, list):
+        fits = isinstance(value, list) and all(isinstance(one, wanted[0]) for one in value)
+        return "" if fits else path
+    return "" if isinstance(value, wanted) else path
 
 
 def _trim_large(manifest: Manifest, text: str) -> Manifest:

@@ -9,6 +9,7 @@ import asyncio
 import math
 import select
 import ssl
+import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -34,6 +35,7 @@ from pelops.redis_core.replies.wire import (
 )
 from pelops.redis_core.resolution import resolve
 from pelops.redis_core.sentinel_answers import is_replica
+from pelops.redis_core.sockets import OPEN
 
 CONNECT_TIMEOUT_S: Final = 3.0
 ANSWER_TIMEOUT_S: Final = 5.0
@@ -230,6 +232,7 @@ class LocatedConnection(Connection):
         self._locate = locate
         self._login = login
         self._addresses: tuple[str, ...] = ()  # of the node, as they were checked
+        self._counted: weakref.finalize[Any, Any] | None = None  # while a socket may be open
         super().__init__(parser_class=AsyncBoundedParser, **settings)
 
     @property
@@ -270,7 +273,12 @@ class LocatedConnection(Connection):
         if self._login.rules is not None:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
                 self._addresses = await resolve(node, self._login.rules)
-        await super().connect()  # type: ignore[no-untyped-call]
+        self._counted = weakref.finalize(self, OPEN.take())
+        try:
+            await super().connect()  # type: ignore[no-untyped-call]
+        except BaseException:
+            self._discount()
+            raise
         if self._login.needs_master:
             await self._check_master()
 
@@ -280,9 +288,22 @@ class LocatedConnection(Connection):
         # closed meanwhile. The kernel knows it before the event loop does, and only before the
         # command is sent can it still be said that a write did not happen.
         assert self._writer is not None
+        socket = self._writer.get_extra_info("socket")
+        if socket is None or socket.fileno() < 0:
+            return True  # the event loop has closed it; with TLS the transport then has none
         poller = select.poll()
-        poller.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
+        poller.register(socket.fileno(), select.POLLIN)
         return bool(poller.poll(0))
+
+    async def disconnect(self, *args: Any, **settings: Any) -> None:
+        try:
+            await super().disconnect(*args, **settings)
+        finally:
+            self._discount()
+
+    def _close(self) -> None:
+        super()._close()  # type: ignore[no-untyped-call]
+        self._discount()
 
     async def _connect(self) -> None:
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
@@ -295,6 +316,11 @@ class LocatedConnection(Connection):
                     self._addresses = self._addresses[1:]
                 else:
                     return
+
+    def _discount(self) -> None:
+        if self._counted is not None and not self.is_connected:
+            self._counted()  # does nothing when the garbage collector was earlier
+            self._counted = None
 
     def _connection_arguments(self) -> dict[str, Any]:
         arguments = {**super()._connection_arguments(), "host": self._addresses[0]}

@@ -17,7 +17,6 @@ from typing import Any, Final, TypeAlias, TypedDict, Unpack
 
 from pelops.domain.endpoint import RedisEndpoint
 from pelops.errors import InvalidSpec, OutcomeUnknown, PelopsError, RedisUnavailable
-from pelops.redis_core.errors import words_of
 from pelops.worker.settings import WrongWorkerSettings, ends_with_a_line, read_endpoint
 from pelops.worker.tracing import read_context
 
@@ -283,6 +282,9 @@ class Producer:
 
     def _hear(self, order: PendingAdd, reply: Any) -> bool:
         """Note what became of an order; whether it is to be sent again."""
+        # Late, as all that loads redis-py: who only defines handlers does without it.
+        from pelops.redis_core.errors import words_of
+
         if not isinstance(reply, Exception):
             if order.by_key:
                 self._knows_keys = True

@@ -37,9 +37,9 @@ class PageSizer:
     def observe(self, page: Sequence[Any]) -> None:
         """Learn from a page, by some of its entries; an empty one teaches nothing."""
         if page:
-            some = page[:: max(1, len(page) // _LOOKED_AT)]
-            size = sum(len(b"".join(entry[1])) for entry in some) // len(some) + 1
-            parts = sum(len(entry[1]) for entry in some) // len(some) + 1
+            some = [entry[1] or () for entry in page[:: max(1, len(page) // _LOOKED_AT)]]
+            size = sum(len(b"".join(body)) for body in some) // len(some) + 1
+            parts = sum(map(len, some)) // len(some) + 1
             few = min(BYTES_OF_A_PAGE // size, PARTS_OF_A_PAGE // parts)
             self.count = max(1, min(self._most, few))
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from pydantic import ValidationError
+
 from pelops.api.group.recovery import RetentionSpec
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
 from pelops.controller.group.group_observer import (
@@ -209,9 +211,16 @@ class UpkeepActions:
             for manifest in self._cache.resources.values()
             if names_stream(manifest, resource, resource.spec.stream)
         )
-        return merge_retention(
-            [spec.retention, *(RetentionSpec.model_validate(other) for other in others if other)]
-        )
+        limits = (_read_retention(other) for other in others)
+        return merge_retention([spec.retention, *(one for one in limits if one is not None)])
+
+
+def _read_retention(given: object) -> RetentionSpec | None:
+    """The limits of another resource; None for one without, or one that is refused for them."""
+    try:
+        return RetentionSpec.model_validate(given) if given else None
+    except ValidationError:
+        return None
 
 
 class _Upkeep:

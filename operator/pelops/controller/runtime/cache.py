@@ -32,7 +32,8 @@ Concerned: TypeAlias = dict[Kind, set[Name]]
 # Called with the kind of the changed objects, and the resources that are due.
 DueListener: TypeAlias = Callable[[Kind, set[Name]], None]
 
-BURST: Final = 20  # objects of a LIST that are taken in at once
+BURST: Final = 20  # objects of a LIST that are taken in at once, within
+BURST_S: Final = 0.01  # seconds: one of 1 MiB takes longer than that by itself
 REMEMBERED: Final = 10_000  # removed objects; what is under way comes within seconds
 
 
@@ -309,12 +310,14 @@ class Resync:
             # Page by page: thousands of whole objects at once would stay in the process's memory.
             async for page in self._api.list_pages(kind, namespace, timeout_s=page_s):
                 on_page()
+                began_at = time.monotonic()
                 for count, item in enumerate(page.items(), start=1):
                     alive.add(item["metadata"]["uid"])
                     if not self._cache.knows(kind, item):
                         _merge(concerned, self._put(kind, item))
-                    if count % BURST == 0:
+                    if count % BURST == 0 or time.monotonic() - began_at > BURST_S:
                         await asyncio.sleep(0)  # others of this process have a turn
+                        began_at = time.monotonic()
                 version = page.version
             for name, uid in ghosts(before, alive):
                 log.info("%s %s is gone and no event said so", kind.kind, "/".join(name))

@@ -19,7 +19,7 @@ import math
 import random
 from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable, Coroutine
-from contextvars import ContextVar, copy_context
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -27,13 +27,11 @@ from typing import Any, Final, TypeVar
 from pelops.domain.backoff import backoff_s
 from pelops.errors import DeadlineExceeded, InternalError, PelopsError
 from pelops.metrics import LOOP_RESTARTS, LOOP_STALLED, TURN_FAILURES, TURNS_WAITING
+from pelops.redis_core.sockets import TENANT
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
-
-# The namespace that the present task works for; empty: the operator itself.
-TENANT: ContextVar[str] = ContextVar("tenant", default="")
 
 STALL_LIMIT_S: Final = 60.0  # readiness fails when a loop has made no progress for so long
 ENDING_S: Final = 1.0  # how long a cancelled turn may take to end; then nobody waits for it

@@ -44,6 +44,9 @@ from pelops.policy.status.reasons import ConditionType
 FIRST_RETRY_S: Final = 0.5
 LONGEST_RETRY_S: Final = 5.0
 LONGEST_TERMINAL_RETRY_S: Final = 15.0  # somebody must change something, often where no watch tells
+FIRST_BREAK_S: Final = 10.0  # a pass took all the time that it may take, or met a mistake
+LONGEST_BREAK_S: Final = 60.0
+FLIPS_PER_S: Final = 0.05  # of facts in the status, after a burst
 AFTER_CONFLICT_S: Final = 0.5  # the resource has changed meanwhile; the watch brings the new one
 FINALIZER_MANAGER: Final = "pelops-finalizer"
 
@@ -126,6 +129,11 @@ class Memory:
     cleanup_failure: str | None = None  # why the last try to clean up failed
     numbers_written: float = float("-inf")
     budget: WriteBudget = field(default_factory=WriteBudget)  # of writes of the status
+    # Of those that are no mere numbers: a server may be something else each time it is asked.
+    flips: WriteBudget = field(default_factory=lambda: WriteBudget(per_second=FLIPS_PER_S))
+    breaks: int = 0  # passes in a row that were cut off or broke
+    large_writes: int = 0  # in a row that failed: of the status of an object that is not kept
+    large_again_at: float = float("-inf")
 
     def wait(self, what: str, rank: int, now: datetime) -> timedelta:
         """How long this replica leaves a difference that it sees to others; starts the wait."""
@@ -142,6 +150,11 @@ class Memory:
         self.failures += 1
         longest = LONGEST_TERMINAL_RETRY_S if is_terminal else LONGEST_RETRY_S
         return backoff_s(self.failures, first_s=FIRST_RETRY_S, longest_s=longest)
+
+    def break_s(self) -> float:
+        """How long to wait after one more pass that was cut off or broke: it was costly."""
+        self.breaks += 1
+        return backoff_s(self.breaks, first_s=FIRST_BREAK_S, longest_s=LONGEST_BREAK_S)
 
     def is_news(self, failure: str) -> bool:
         """Whether this failure is another one than the last that was asked about."""

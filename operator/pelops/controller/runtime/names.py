@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from pelops.controller.runtime.gate import TENANT
+from pelops.redis_core.sockets import TENANT
 
 LOOKUP_S: Final = 5.0
 LOOKUPS_PER_TENANT: Final = 8

@@ -39,6 +39,7 @@ from pelops.controller.runtime.kind import (
     render_heading,
 )
 from pelops.controller.runtime.queue import is_wanted
+from pelops.domain.backoff import backoff_s
 from pelops.domain.condition import Condition
 from pelops.errors import (
     DeadlineExceeded,
@@ -49,7 +50,7 @@ from pelops.errors import (
     PelopsError,
 )
 from pelops.kube.client import Address, Manifest
-from pelops.kube.trimmed import check_kept
+from pelops.kube.trimmed import check_kept, is_kept
 from pelops.metrics import (
     CONDITIONS,
     OTHER_REASON,
@@ -70,8 +71,12 @@ for _outcome in _OUTCOMES:
     RECONCILES.labels(_outcome)
 LIMITED_S: Final = 10.0  # the next pass when the write budget is used up
 AFTER_ERROR_S: Final = (1.0, 5.0)
-AFTER_BREAK_S: Final = (6.0, 30.0)
 REPORT_S: Final = 10.0  # for the status of a resource whose pass was cut off
+# The API server takes long for each write to an object that was too large to be kept, and sends the
+# whole of it to all who watch: so one at a time is written, and after failures ever more seldom.
+LARGE_TAKEN_S: Final = (0.5, 3.0)  # another one is being written
+FIRST_LARGE_S: Final = 15.0
+LONGEST_LARGE_S: Final = 600.0
 
 
 class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
@@ -85,6 +90,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         self._clock = services.clock
         self._resources = services.cache.objects(kind.api)
         self._reporter = Reporter(services.api, kind.api, identity=services.settings.identity)
+        self._is_writing_large = False
 
     async def reconcile(self, name: Name) -> float | None:
         """One pass: seconds until the next, or None when the resource is gone.
@@ -196,7 +202,8 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             return None
         if wait_s > 0:
             return wait_s
-        if not memory.budget.take(self._clock()):
+        is_flip, now = difference is Difference.FACTS, self._clock()
+        if not memory.budget.take(now) or (is_flip and not memory.flips.take(now)):
             STATUS_WRITES_LIMITED.add(*one.name)
             return LIMITED_S
         await self._put_status(one.manifest, wished)
@@ -229,14 +236,18 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
 
     async def _refuse(self, manifest: Manifest, error: InvalidSpec, memory: Memory) -> float | None:
         """Report that the spec cannot be read; nothing else is done."""
+        metadata = ObjectMeta.model_validate(manifest["metadata"])
         conditions = refused(diagnose(error))
         wished = render_refusal(conditions, previous_status(manifest), datetime.now(UTC))
         before = manifest.get("status") or {}
-        metadata = ObjectMeta.model_validate(manifest["metadata"])
         self._show((metadata.namespace, metadata.name), wished)
         self._kind.measure_failure((metadata.namespace, metadata.name))
         if wished != before:
-            await self._put_status(manifest, wished)
+            rank = self._services.members.rank(self._kind.rank_key(metadata))
+            wait_s = await self._write_refusal(manifest, wished, memory, rank)
+            if wait_s is not None:
+                return wait_s
+            memory.differing.pop(STATUS, None)
             for transition in list_transitions(before, wished, ()):
                 await self._reporter.report(metadata, transition)
         if not metadata.is_being_deleted:
@@ -249,13 +260,47 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
             await self._reporter.report(metadata, happening)
         return await finalizer.let_go(metadata)
 
+    async def _write_refusal(
+        self, manifest: Manifest, wished: Status, memory: Memory, rank: int
+    ) -> float | None:
+        """Write the status of a resource that is refused: seconds until another try, or None.
+
+        That of a large one is written by the first in rank alone, however long it takes.
+        """
+        if is_kept(manifest):
+            wait_s = memory.wait(STATUS, rank, datetime.now(UTC)).total_seconds()
+            if wait_s > 0:
+                return wait_s
+            await self._put_status(manifest, wished)
+            return None
+        if rank > 0:
+            return random.uniform(*LARGE_TAKEN_S)  # by then this replica may rank first
+        now = self._clock()
+        if now < memory.large_again_at:
+            return memory.large_again_at - now
+        if self._is_writing_large:
+            return random.uniform(*LARGE_TAKEN_S)
+        # Until it has succeeded it counts as a failure: a write that is cut off says nothing.
+        memory.large_writes += 1
+        pause_s = backoff_s(
+            memory.large_writes, first_s=FIRST_LARGE_S, longest_s=LONGEST_LARGE_S
+        ) * random.uniform(0.8, 1.2)
+        memory.large_again_at = now + pause_s
+        self._is_writing_large = True
+        try:
+            await self._put_status(manifest, wished)
+        finally:
+            self._is_writing_large = False
+        memory.large_writes, memory.large_again_at = 0, now + FIRST_LARGE_S
+        return None
+
     async def report_failure(self, name: Name, error: PelopsError) -> None:
         """Show in the status why a pass was cut off. Only the first in rank does. Raises
         KubernetesError.
         """
         kind, manifest = self._kind, self._resources.get(name)
-        if manifest is None:
-            return
+        if manifest is None or not is_kept(manifest):
+            return  # of one that is not kept, what was cut off is this very write
         metadata, memory = ObjectMeta.model_validate(manifest["metadata"]), kind.memories[name]
         before = manifest.get("status") or {}
         now = datetime.now(UTC)
@@ -349,12 +394,14 @@ class ReconcileLoop(Generic[ResourceT, ObservationT, MemoryT]):
             # A mistake of ours, or a server that is too slow, must not end the passes of others.
             RECONCILES.labels("late" if isinstance(error, DeadlineExceeded) else "broken").inc()
             await self._report_failure(name, error)
-            return random.uniform(*AFTER_BREAK_S)
+            return self._kind.memories[name].break_s() * random.uniform(0.6, 1.4)
         except PelopsError as error:
             log.warning("the pass failed: %s", error, extra={"resource": key})
             RECONCILES.labels("failed").inc()
             return random.uniform(*AFTER_ERROR_S)
         RECONCILES.labels("done").inc()
+        if name in self._kind.memories:
+            self._kind.memories[name].breaks = 0
         return again_s
 
     async def _pass(self, name: Name) -> float | None:

@@ -35,6 +35,10 @@ from pelops.worker.server.script_commands import Parts
 _pack = cast("Callable[[Parts], bytes]", hiredis.pack_command)  # its stub knows tuples of one
 
 
+class NoAnswer(LostConnection, exceptions.TimeoutError):
+    """The server has said nothing for longer than it may."""
+
+
 class StreamedConnection(LocatedConnection):
     """Connects as any other, then hands its socket to `Replies`. For one caller at a time."""
 
@@ -140,7 +144,7 @@ class Replies(asyncio.Protocol):
         if self._loop.time() < until:
             self._timer = self._loop.call_at(until, self._lose_patience)
         else:
-            self._end(LostConnection(f"no answer for {self._patience_s:g} s"))
+            self._end(NoAnswer(f"no answer for {self._patience_s:g} s"))
 
     def _end(self, error: Exception) -> None:
         self.is_over = True
