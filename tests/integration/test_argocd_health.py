@@ -10,7 +10,8 @@ import pytest
 
 from local_cluster.redis_servers import RedisServers
 from pelops.policy.status.reasons import NEEDS_CHANGE, Reason
-from tests.unit.test_health import LATE, NOW, seen
+from tests.builders import NOW
+from tests.unit.test_health import LATE, seen
 
 SCRIPT = (Path(__file__).parents[2] / "manifests" / "argocd" / "health.lua").read_text()
 # Argo CD offers base, table and package alone.

@@ -316,19 +316,13 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
 
     def _show(self, name: Name, status: Status) -> None:
         """Set the metric of the conditions."""
-        CONDITIONS.show(
-            self._kind.api.kind,
-            *name,
-            [
-                # The reason of a waiting container, or one that stands in Redis, may be any word.
-                (
-                    one["type"],
-                    one["status"],
-                    one["reason"] if one["reason"] in _KNOWN else OTHER_REASON,
-                )
-                for one in status["conditions"]
-            ],
-        )
+        namespace, resource = name
+        # The reason of a waiting container, or one that stands in Redis, may be any word.
+        conditions = [
+            (one["type"], one["status"], one["reason"] if one["reason"] in _KNOWN else OTHER_REASON)
+            for one in status["conditions"]
+        ]
+        CONDITIONS.show(self._kind.api.kind, namespace, resource, conditions)
         STATUS_WRITES_LIMITED.begin(*name)
 
     async def _complete_deletion(self, one: Pass[ResourceT, MemoryT]) -> float | None:
