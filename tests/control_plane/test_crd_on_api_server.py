@@ -30,6 +30,7 @@ from tests.control_plane.crd_cases import (
     list_settings,
 )
 from tests.control_plane.own_plane import crd_plane
+from tests.kstatus import compute
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = sorted((ROOT / "manifests" / "samples").glob("*.yaml"))
@@ -326,3 +327,34 @@ def test_two_writers_own_a_condition_each(plane: ControlPlane, resource: str) ->
 
     shown = json.loads(plane.kubectl("get", "scg", resource, "-o", "json").stdout)
     assert {c["type"] for c in shown["status"]["conditions"]} == {"Ready", "DataLoss"}
+
+
+def test_a_new_resource_is_not_taken_for_settled(plane: ControlPlane, resource: str) -> None:
+    shown = json.loads(plane.kubectl("get", "scg", resource, "-o", "json").stdout)
+    assert shown["status"] == {"observedGeneration": -1}
+    assert StreamConsumerGroup.parse(shown).status is not None
+    assert compute(shown) == "InProgress"
+
+
+def test_kubectl_waits_for_readiness_of_the_newest_generation(
+    plane: ControlPlane, resource: str
+) -> None:
+    def wait() -> int:
+        flags = ("--for=condition=Ready", f"scg/{resource}", "--timeout=1s")
+        return plane.kubectl("wait", *flags, check=False).returncode
+
+    def ready(status: str, generation: int) -> dict[str, Any]:
+        stated = {"type": "Ready", "status": status, "reason": "Ready", "message": "m"}
+        when = {"lastTransitionTime": "2026-05-04T03:02:01Z", "observedGeneration": generation}
+        return {"observedGeneration": generation, "conditions": [{**stated, **when}]}
+
+    assert wait() != 0
+    write_status(plane, resource, ready("False", 1))
+    assert wait() != 0
+    write_status(plane, resource, ready("True", 1))
+    assert wait() == 0
+    change = json.dumps({"spec": {"replicas": 4}})
+    plane.kubectl("patch", "scg", resource, "--type=merge", "-p", change)
+    assert wait() != 0
+    write_status(plane, resource, ready("True", 2))
+    assert wait() == 0

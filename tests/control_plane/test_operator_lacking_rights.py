@@ -168,7 +168,9 @@ def _budget_is_refused(trial: Trial, right: Right) -> None:
     trial.await_ready(owning(trial.namespace))
     trial.await_log(f'cannot {right.verb} resource "{right.resource}"')
     wait_until(
-        lambda: "BudgetRefused" in {e["reason"] for e in trial.resources.events("orders")},
+        lambda: (
+            "PodDisruptionBudgetRefused" in {e["reason"] for e in trial.resources.events("orders")}
+        ),
         timeout_s=WAIT_S,
         what="an Event that says so",
     )

@@ -113,7 +113,7 @@ def test_an_archive_that_trimming_overtakes_is_reported_until_it_has_caught_up(
     await_audit(resources, "a verdict", verdict_of)
     redis_86.cli("XTRIM", audited.stream, "MAXLEN", "=", "12")
     behind = await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention")
-    assert "are gone that were not archived" in behind["message"]
+    assert "were trimmed before they were archived" in behind["message"]
     of = ("scg", NAME)
     await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention", of=of)
     record(redis_86, audited, resources, a_summary(a_window(1, entries=20)))
@@ -127,7 +127,7 @@ def test_what_nobody_can_read_is_reported_and_mended_by_the_next_run(
     name = f"{resources.namespace}/{AUDIT}"
     redis_86.cli("HSET", audited.audit, name, "no summary")
     failing = await_reason(resources, "AuditFailing", "SummaryUnreadable")
-    assert "no JSON" in failing["message"]
+    assert "not valid JSON" in failing["message"]
     await_reason(resources, "AuditFailing", "SummaryUnreadable", of=("scg", NAME))
     record(redis_86, audited, resources, a_summary())
     await_reason(resources, "AuditFailing", None)

@@ -104,7 +104,7 @@ def test_the_pipeline_runs_as_the_job_of_an_audit_and_is_told_where_people_look(
     group.add(400)
     group.redis.xtrim(group.stream, maxlen=100, approximate=False)
     behind = await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention")
-    assert f"entries of {group.stream} are gone that were not archived" in behind["message"]
+    assert f"entries of {group.stream} were trimmed before they were archived" in behind["message"]
     of = ("scg", group.name)
     await_reason(resources, "ArchiveBehindRetention", "ArchiveBehindRetention", of=of)
     run_now(resources, "again", timeout_s=RUN_S)

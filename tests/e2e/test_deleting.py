@@ -152,7 +152,7 @@ def test_deletion_does_not_wait_for_a_redis_or_a_secret_that_is_gone(
         resources.delete(name)
     for name in ("no-redis", "no-secret"):
         await_absence(resources, "scg", name, PATIENCE_S)
-        left = resources.await_events(name, "LeftBehind")
+        left = resources.await_events(name, "GroupNotDestroyed")
         assert [event["type"] for event in left] == ["Warning"]
     assert group_of(redis_86, stream, "no-secret")
 
@@ -208,7 +208,7 @@ def test_a_resource_whose_spec_cannot_be_read_is_reported_and_still_goes(
         assert "batchSize" in reported["message"]
         resources.delete(NAME)
         await_absence(resources, "scg", NAME)
-    resources.await_events(NAME, "LeftBehind")
+    resources.await_events(NAME, "GroupNotDestroyed")
     assert group_of(redis_86, stream, NAME)
 
 

@@ -135,7 +135,7 @@ def test_a_dry_run_counts_what_recovery_does_once_it_is_turned_off(
     reasons = Counter(letter["_reason"] for letter in group.letters())
     assert reasons == {"PayloadGone": 100, "MaxRetriesExceeded": 200}
     group.await_reported(requeued=700, deadLettered=200, payloadGone=100)
-    resources.await_condition(NAME, "RecoveryHealthy", reason="Sweeping")
+    resources.await_condition(NAME, "RecoveryHealthy", reason="Scanning")
     group.until(lambda: not outcomes(group), "no dry run in the status")
     assert group.measured(operator, "pelops_dry_run_entries") == 0
 

@@ -12,7 +12,7 @@ from tests.api_objects import delete_object
 from tests.e2e.declaring import Object, await_absence, await_observed, patch
 from tests.e2e.recovering import LONG_BEFORE_MS, Group, paused, retries
 from tests.e2e.test_conflicts import OLDER, YOUNGER, await_next_second
-from tests.operators import Operators, Resources, sleeping_template
+from tests.operators import Operators, Resources, metrics, sleeping_template
 
 pytestmark = pytest.mark.usefixtures("node")
 
@@ -42,7 +42,7 @@ def test_what_a_deleted_pod_held_is_requeued_once_and_not_charged(
     assert "3 entries" in note and gone.name in note
     group.await_reported(requeued=3, deadLettered=0)
     assert group.measured(operator, "pelops_requeued_total", trigger="pod-death") == 3
-    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Sweeping"
+    assert group.resources.condition(group.name, "RecoveryHealthy")["reason"] == "Scanning"
 
 
 def test_a_container_killed_in_place_is_charged_and_what_its_successor_read_again_stays(
@@ -141,15 +141,12 @@ def test_of_very_many_consumers_those_that_no_pod_matches_are_named_as_well(grou
     assert "at least 1, such as laptop" in named["message"]
 
 
-@pytest.mark.parametrize(
-    "still", [{"suspend": True}, {"recovery": {"strategy": "Disabled"}}], ids=["suspended", "off"]
-)
-def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
-    group: Group, still: Object
+def test_nothing_is_moved_while_the_resource_is_suspended_and_all_of_it_afterwards(
+    group: Group,
 ) -> None:
     (pod,) = group.declare(1, recovery=BY_DEATH_ALONE)
     lost = group.give(pod.consumer, 2)
-    patch(group.resources, "scg", group.name, {"spec": still})
+    patch(group.resources, "scg", group.name, {"spec": {"suspend": True}})
     await_observed(group.resources)
     scanned_at = group.redis.hget(group.keys.state, SCAN_AT)
     group.delete_pod(pod)
@@ -159,8 +156,40 @@ def test_nothing_is_moved_while_recovery_is_not_wanted_and_all_of_it_afterwards(
     assert group.redis.hget(group.keys.state, SCAN_AT) == scanned_at
     assert pod.consumer in group.consumers()
 
-    wanted = {"suspend": False, "recovery": {"strategy": "Requeue"}}
-    patch(group.resources, "scg", group.name, {"spec": wanted})
+    patch(group.resources, "scg", group.name, {"spec": {"suspend": False}})
+    group.await_moved(lost)
+
+
+WRITES = {"xadd", "xack", "xclaim", "xautoclaim", "xdel", "xtrim", "xgroup", "xsetid"}
+
+
+def test_without_recovery_stuck_entries_are_counted_and_nothing_is_written_to_the_stream(
+    group: Group, operator: Operators
+) -> None:
+    (pod,) = group.declare(1, recovery={"strategy": "Disabled"})
+    group.until(lambda: group.reported("recovery").get("stuck") == 0, "nothing stuck")
+    lost = group.give(pod.consumer, 2)
+    with group.redis.monitor() as monitor:
+        group.delete_pod(pod)
+        group.await_pods_other_than(pod)
+        group.until(lambda: group.reported("recovery").get("stuck") == 2, "stuck entries")
+        group.redis.echo("the end")
+        heard = []
+        for line in monitor.listen():
+            heard.append(line["command"])
+            if "the end" in line["command"]:
+                break
+    words = [one.split(" ") for one in heard]
+    of_stream = {one[0].lower() for one in words if group.stream in one[1:3]}
+    assert "xpending" in of_stream
+    assert not of_stream & WRITES
+    assert group.owners() == dict.fromkeys(lost, pod.consumer)
+    assert pod.consumer in group.consumers()
+    labels = f'{{name="{group.name}",namespace="{group.resources.namespace}"}}'
+    stuck = f"pelops_stuck_entries{labels} 2.0"
+    group.until(lambda: all(stuck in metrics(port) for port in operator.ports), stuck)
+
+    patch(group.resources, "scg", group.name, {"spec": {"recovery": {"strategy": "Requeue"}}})
     group.await_moved(lost)
 
 

@@ -48,7 +48,7 @@ def test_with_several_groups_nothing_is_requeued_and_the_ways_out_are_named(grou
 
     group.redis.xgroup_destroy(group.stream, OTHER)
     group.await_moved(lost)
-    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Sweeping")
+    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Scanning")
 
 
 def test_through_the_retry_stream_entries_move_again_and_other_groups_see_nothing(
@@ -130,7 +130,7 @@ def test_an_offer_that_nobody_takes_is_no_recovery_and_is_reported_until_a_worke
     group.until(
         lambda: not group.resources.condition(group.name, "OffersNotTaken"), "no OffersNotTaken"
     )
-    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Sweeping")
+    group.resources.await_condition(group.name, "RecoveryHealthy", reason="Scanning")
     assert group.measured(operator, "pelops_released_total", trigger="pod-death") == 5
 
 

@@ -126,5 +126,5 @@ def test_dead_letters_go_by_age_alone_and_the_ledger_says_so(group: Group) -> No
     assert sum(int(one.details["count"]) for one in expired) == len(old)
     last = parse_entry_id(expired[-1].details["last_id"])
     assert parse_entry_id(old[-1]) <= last < parse_entry_id(new)
-    reported = group.resources.await_events(group.name, "LettersExpired")
+    reported = group.resources.await_events(group.name, "DeadLettersExpired")
     assert {event["type"] for event in reported} == {"Normal"}

@@ -167,7 +167,7 @@ def test_of_two_that_lead_the_older_does_and_all_else_of_the_younger_goes_on(
     assert (conflict["status"], "lead leads" in conflict["message"]) == ("False", True)
     lead.until(lead.pods, "a pod")
     healthy = {"GroupReady": "GroupExists", "WorkloadReady": "WorkersReady"}
-    for kind, reason in {**healthy, "RecoveryHealthy": "Sweeping"}.items():
+    for kind, reason in {**healthy, "RecoveryHealthy": "Scanning"}.items():
         mailing.resources.await_condition(mailing.name, kind, reason=reason)
     (pod,) = lead.pods()
     lost = mailing.give(pod.consumer, 2)

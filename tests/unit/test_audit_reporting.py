@@ -90,7 +90,7 @@ def test_a_failed_run_concerns_all_groups_and_a_failing_verdict_only_its_own() -
     }
     failing = facts([a_group(a_summary(verdict=AuditVerdict.FAILING)), a_group(resource="mailing")])
     assert [(name, one.failure) for name, one in notices(failing).items()] == [
-        ("order-processing", "NotAccounted")
+        ("order-processing", "AuditInconclusive")
     ]
 
 

@@ -150,10 +150,22 @@ def test_other_replicas_read_from_the_status_what_one_has_found() -> None:
 
 
 def test_all_that_a_dry_run_finds_is_stuck() -> None:
-    works = replace(FOUND, report=ScanReport(waiting=3))
-    assert status_of(dry_facts(works))["recovery"]["stuck"] == 503
-    assert "stuck" not in status_of(dry_facts(FOUND))["recovery"], "not while recovery cannot work"
+    moved = [(DryRunAction.REQUEUE, "PodGone", 500)]
+    kept = {EntryVerdict.WAITING: 2}
+    found = decide_dry_run(moved, kept, waiting=3, counted=4, report=ScanReport(stuck=1))
+    assert found.outcomes[DryRunAction.KEEP, "RequeueWouldDuplicate"] == 4
+    assert status_of(dry_facts(found))["recovery"]["stuck"] == 509
+    refused = decide_dry_run([], {}, waiting=0, report=ScanReport(reason="StreamInUse", stuck=0))
+    assert "stuck" not in status_of(dry_facts(refused))["recovery"], "nobody has looked"
     assert "stuck" not in status_of(dry_facts())["recovery"]
+
+
+def test_what_earlier_scans_wrote_is_no_fact_of_a_dry_run() -> None:
+    state = GroupState(report=ScanReport(stuck=7), scanned_at=NOW)
+    before = dry_facts()
+    assert before.stream is not None
+    recovery = status_of(replace(before, stream=replace(before.stream, state=state)))["recovery"]
+    assert not {"stuck", "lastScanTime"} & recovery.keys()
 
 
 def test_the_status_has_no_dry_run_before_the_first_one_nor_without_one() -> None:
@@ -245,7 +257,7 @@ async def test_a_group_is_not_destroyed_with_its_resource() -> None:
     deletion = GroupDeletion(observer)
     happening = await deletion.clean_up(asked, GroupMemory(), NOW)
     assert happening is not None
-    assert happening.note == "the group stays in Redis"
+    assert happening.note == "The group stays in Redis"
 
 
 def test_a_conflict_comes_before_the_dry_run() -> None:
@@ -265,12 +277,25 @@ class SecondInRank(Members):
         return 1
 
 
+def a_scanner(cache: WorkloadCache, members: Members | None = None) -> Scanner:
+    """A scanner that reaches neither Redis nor Kubernetes."""
+    names = ("observer", "evidence", "targets", "skew", "reporter", "make_due")
+    unused = dict.fromkeys(names)
+    parts = cast(ScanAdapters, SimpleNamespace(members=members, cache=cache, **unused))
+    return Scanner(parts, lambda: 0.0)
+
+
 def test_the_replica_that_writes_the_numbers_makes_the_dry_run() -> None:
     members, cache = SecondInRank(), WorkloadCache()
     seen = manifest(recovery={"dryRun": True}, target_ref=None, targetRef={"name": "workers"})
     cache.put(STREAM_CONSUMER_GROUP, seen)
-    unused = dict.fromkeys(("observer", "evidence", "targets", "skew", "reporter", "make_due"))
-    parts = cast(ScanAdapters, SimpleNamespace(members=members, cache=cache, **unused))
-    name = (seen["metadata"]["namespace"], seen["metadata"]["name"])
-    asyncio.run(Scanner(parts, lambda: 0.0).scan(name, Trigger.SCAN))
+    asyncio.run(a_scanner(cache, members).scan(("shop", "order-processing"), Trigger.SCAN))
     assert members.keys == ["shop/apps/Deployment/workers"], "the key of passes and of scaling"
+
+
+def test_without_recovery_there_is_nothing_to_try() -> None:
+    cache = WorkloadCache()
+    recovery = {"dryRun": True, "strategy": "Disabled"}
+    cache.put(STREAM_CONSUMER_GROUP, manifest(recovery=recovery))
+    wait = asyncio.run(a_scanner(cache).scan(("shop", "order-processing"), Trigger.SCAN))
+    assert wait is None

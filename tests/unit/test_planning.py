@@ -31,7 +31,7 @@ from tests.builders import (
 )
 
 SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
-    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingOff"),
+    "a target without scaling keeps its replicas": ({}, {}, None, "ScalingDisabled"),
     "a template without scaling runs spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},
         {},
@@ -49,7 +49,7 @@ SCALING: dict[str, tuple[dict[str, Any], dict[str, Any], int | None, str]] = {
         {"template": TEMPLATE, "scaling": {"mode": "Disabled"}},
         {},
         None,
-        "ScalingOff",
+        "ScalingDisabled",
     ),
     "an autoscaler wins over spec.replicas": (
         {"template": TEMPLATE, "replicas": 3},
@@ -133,13 +133,13 @@ PLANS: dict[str, tuple[dict[str, Any], bool, tuple[Lack, ...], str]] = {
         {"group": None},
         True,
         (Lack.GROUP,),
-        "the group is gone from Redis; creating it anew at 0-0",
+        "the group was deleted from Redis; creating it again at 0-0",
     ),
     "a lost group is created anew where it loses nothing": (
         {"group": None, "state": GroupState(seen=remembered())},
         True,
         (Lack.GROUP,),
-        "creating it anew where nothing is skipped, at 7-0 or before",
+        "creating it again where nothing is skipped, at 7-0 or before",
     ),
     "a missing retry stream is made": (
         {"retry": RetryObservation(exists=False)},

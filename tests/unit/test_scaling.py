@@ -174,29 +174,29 @@ DECISIONS: dict[str, tuple[Backlog | None, dict[str, Any], int | None, str, str]
         None,
         {"current": 4},
         4,
-        "Holding",
-        "Redis cannot be looked at: the backlog is not known, and 4 are kept",
+        "BacklogUnknown",
+        "Redis cannot be observed, so the backlog is unknown: the replicas stay at 4",
     ),
     "the group is missing": (
         owing(exists=False, is_exact=False, added=None),
         {"current": 4},
         4,
-        "Holding",
-        "the group does not exist: the backlog is not known, and 4 are kept",
+        "BacklogUnknown",
+        "the group does not exist, so the backlog is unknown: the replicas stay at 4",
     ),
     "what is held stays within the bounds": (
         None,
         {"current": 12},
         10,
-        "Holding",
-        "Redis cannot be looked at: the backlog is not known, and 10 are kept",
+        "BacklogUnknown",
+        "Redis cannot be observed, so the backlog is unknown: the replicas stay at 10",
     ),
     "the target is missing": (
         owing(undelivered=5),
         {"current": 0, "exists": False},
         None,
-        "Holding",
-        "Deployment shop/order-workers does not exist: there is nothing to scale",
+        "BacklogUnknown",
+        "Deployment shop/order-workers does not exist, so it cannot be scaled: create it",
     ),
     "a quota refuses pods": (
         owing(undelivered=900),
@@ -303,7 +303,7 @@ def test_without_scaling_what_is_owed_decides_nothing() -> None:
     decision, memory = decide_replicas(
         resource().spec, seen, owing(undelivered=500), wanting(3), now=SECOND
     )
-    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_OFF)
+    assert (decision.replicas, decision.reason) == (None, Reason.SCALING_DISABLED)
     assert memory == ScalingMemory()
 
 

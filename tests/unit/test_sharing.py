@@ -125,15 +125,15 @@ EXPLAINED: dict[str, tuple[tuple[Claim, ...], Reason, str]] = {
     "a leader in a dry run": (
         (claim("b", "Follow"), claim("a", is_dry=True)),
         Reason.FOLLOWING,
-        "counts the demand of this group. That one is in a dry run: the replicas stay as they are",
+        "counts the demand of this group. That one is in a dry run: the replicas are not changed",
     ),
     "in a dry run": (
         (claim("b", "Follow", is_dry=True), claim("a")),
         Reason.FOLLOWING,
         "the demand of this group does not count while spec.recovery.dryRun is true",
     ),
-    "not counted": ((claim("b", None), claim("a")), Reason.SCALING_OFF, "does not count"),
-    "nobody decides": ((claim("b", None),), Reason.SCALING_OFF, "left alone"),
+    "not counted": ((claim("b", None), claim("a")), Reason.SCALING_DISABLED, "does not count"),
+    "nobody decides": ((claim("b", None),), Reason.SCALING_DISABLED, "does not change"),
 }
 
 
@@ -187,7 +187,7 @@ def other(name: str = "mailing", backlog: Backlog | None = None, **known: Any) -
     return replace(found, name=name)
 
 
-def unseen(name: str = "mailing", why: str = "Redis cannot be looked at") -> Contribution:
+def unseen(name: str = "mailing", why: str = "Redis cannot be observed") -> Contribution:
     return Contribution(name=name, unknown=why)
 
 
@@ -251,7 +251,7 @@ def test_rates_that_were_never_proven_add_no_worker_together_either() -> None:
 def test_a_group_whose_redis_is_gone_ends_no_worker_and_lets_the_others_have_more() -> None:
     held = shared(owing(), unseen(), current=3)
     assert (held.replicas, held.reason) == (3, Reason.LAG_UNKNOWN)
-    assert "the backlog of mailing is not known (Redis cannot be looked at)" in held.message
+    assert "the backlog of mailing is unknown (Redis cannot be observed)" in held.message
     assert shared(owing(undelivered=900), unseen(), current=3).replicas == 9
 
 
@@ -263,8 +263,8 @@ def test_a_leader_whose_redis_is_gone_still_scales_for_the_others() -> None:
 
 def test_nothing_known_of_anybody_holds_the_replicas() -> None:
     held = shared(None, unseen(), current=3)
-    assert (held.replicas, held.reason) == (3, Reason.HOLDING)
-    assert "no backlog of 2 groups is known, and 3 are kept" in held.message
+    assert (held.replicas, held.reason) == (3, Reason.BACKLOG_UNKNOWN)
+    assert "every backlog of 2 groups is unknown: the replicas stay at 3" in held.message
 
 
 def test_an_unknown_group_alone_wakes_nobody_and_a_known_one_does() -> None:

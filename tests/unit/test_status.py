@@ -118,27 +118,27 @@ def test_what_recovery_cannot_do_is_reported_as_long_as_it_is_asked_for() -> Non
 
 
 def test_the_stuck_entries_that_the_last_scan_left_are_one_number() -> None:
-    report = ScanReport(waiting=4, offered=3, unmovable=2)
+    report = ScanReport(waiting=4, offered=3, unmovable=2, stuck=10)
     scanned = remembering(report=report, scanned_at=NOW)
     recovery = rendered(scanned)["recovery"]
-    assert (recovery["stuck"], recovery["lastScanTime"]) == (9, render_time(NOW))
-    assert "stuck" not in rendered(remembering(report=report))["recovery"], "no scan was made"
-    unheard = replace(report, reason=Reason.EXPIRY_EVENTS_UNSEEN)
-    assert rendered(remembering(report=unheard, scanned_at=NOW))["recovery"]["stuck"] == 9
+    assert (recovery["stuck"], recovery["lastScanTime"]) == (10, render_time(NOW))
+    assert "stuck" not in rendered(remembering(report=ScanReport()))["recovery"], "no scan was made"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"report": ScanReport(waiting=4, reason=Reason.REQUEUE_WOULD_DUPLICATE)},
+        {"report": ScanReport(stuck=4, reason=Reason.REQUEUE_WOULD_DUPLICATE)},
         {"recovery": {"strategy": "Disabled"}},
     ],
-    ids=["scans recover nothing", "nothing is scanned"],
+    ids=["scans recover nothing", "recovery is disabled"],
 )
-def test_how_many_are_stuck_is_not_said_when_it_is_not_known(changes: dict[str, Any]) -> None:
-    scanned = remembering(report=changes.get("report", ScanReport()), scanned_at=NOW)
+def test_how_many_are_stuck_is_said_also_where_nothing_is_recovered(
+    changes: dict[str, Any],
+) -> None:
+    scanned = remembering(report=changes.get("report", ScanReport(stuck=4)), scanned_at=NOW)
     asked = resource(recovery=changes.get("recovery", {}))
-    assert "stuck" not in rendered(replace(scanned, resource=asked))["recovery"]
+    assert rendered(replace(scanned, resource=asked))["recovery"]["stuck"] == 4
 
 
 def test_the_time_of_a_scan_alone_is_never_written() -> None:
@@ -238,7 +238,10 @@ def test_a_refused_spec_keeps_what_was_known() -> None:
     refusal = [Condition(type="Ready", status="False", reason="InvalidSpec", message="no")]
     status = render_refusal(refusal, before, NOW)
     assert status["observedGeneration"] == 4
-    assert [c["reason"] for c in status["conditions"]] == ["InvalidSpec"]
+    assert [(c["type"], c["reason"]) for c in status["conditions"]] == [
+        ("Ready", "InvalidSpec"),
+        ("Stalled", "InvalidSpec"),
+    ]
     assert status["group"] == before.status["group"]
 
 

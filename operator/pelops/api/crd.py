@@ -17,6 +17,7 @@ from pelops.api.generated_files import write_or_check
 from pelops.api.schema.base import (
     API_VERSION,
     GROUP,
+    UNOBSERVED,
     VALIDATIONS,
     VERSION,
     KindDefinition,
@@ -154,7 +155,10 @@ def build_root_schema(kind: KindDefinition) -> Schema:
             "kind": {"type": "string", "maxLength": 64, "description": f"Always {kind.kind}."},
             "metadata": {"type": "object"},
             "spec": build_structural_schema(kind.spec),
-            "status": build_structural_schema(kind.status),
+            "status": {
+                **build_structural_schema(kind.status),
+                "default": {"observedGeneration": UNOBSERVED},
+            },
         },
         VALIDATIONS: cel(*kind.rules)[VALIDATIONS],
     }

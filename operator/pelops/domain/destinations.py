@@ -187,7 +187,7 @@ def _parse_network(text: str) -> IpNetwork:
         return ip_network(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no network; write one such as 10.0.0.0/8 or fd00::/8, or {ROUTABLE}"
+            f"{text!r} is not a network; write one such as 10.0.0.0/8 or fd00::/8, or {ROUTABLE}"
         ) from None
 
 

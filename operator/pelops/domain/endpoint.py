@@ -86,12 +86,12 @@ class RedisEndpoint:
 class UrlProblem(Enum):
     """Why a text is no URL of a Redis."""
 
-    PORT = "its port is no number from 1 to 65535"
+    PORT = "its port is not a number from 1 to 65535"
     HOST = "its host is malformed"
     SCHEME = "it does not begin with redis:// and a host"
     NO_HOST = "it names no host, or port 0"
     OPTIONS = "it holds options after '?' or '#'"
-    DATABASE = "its database is no number"
+    DATABASE = "its database is not a number"
 
 
 _REPORTED: Final = {
@@ -101,7 +101,7 @@ _REPORTED: Final = {
     UrlProblem.NO_HOST: "names no host, or port 0",
     UrlProblem.OPTIONS: "holds options after '?' or '#', which are not read (percent-encode such "
     "characters within a password)",
-    UrlProblem.DATABASE: "names a database that is no number",
+    UrlProblem.DATABASE: "names a database that is not a number",
 }
 
 
@@ -354,7 +354,7 @@ def _text(fields: Mapping[str, bytes], name: str) -> str | None:
     try:
         return fields.get(name, b"").decode().rstrip("\r\n") or None
     except UnicodeDecodeError:
-        raise InvalidSpec(f"the key {name} of the Secret is no UTF-8 text") from None
+        raise InvalidSpec(f"the key {name} of the Secret is not UTF-8 text") from None
 
 
 def _problem(error: ValueError) -> UrlProblem:

@@ -175,7 +175,7 @@ def parse_ledger_entry(field: str, value: str) -> LedgerEntry | None:
 def _read_number(text: str) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 19):
-        raise InvalidSpec(f"{text!r} is no number")
+        raise InvalidSpec(f"{text!r} is not a number")
     return int(text)
 
 

@@ -11,7 +11,14 @@ from typing import Annotated, Final
 from pydantic import ConfigDict, Field
 
 from pelops.api.group.group_status_model import StatusCondition
-from pelops.api.schema.base import ApiModel, Count, ObjectName, RedisName, Timestamp
+from pelops.api.schema.base import (
+    ApiModel,
+    Count,
+    ObjectName,
+    ObservedGeneration,
+    RedisName,
+    Timestamp,
+)
 
 MOST_GROUPS_REPORTED: Final = 100  # those that need a look come first
 _Cell = Annotated[str, Field(max_length=64)]
@@ -149,8 +156,10 @@ class AuditRunStatus(ApiModel):
 class StreamAuditStatus(ApiModel):
     """Observed state of an audit and its runs."""
 
-    observed_generation: Count | None = Field(
-        default=None, description="Generation of the spec that this status is about."
+    observed_generation: ObservedGeneration | None = Field(
+        default=None,
+        description="Generation of the spec that this status is about; -1 until the operator has"
+        " observed the resource.",
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,

@@ -11,7 +11,15 @@ from typing import Annotated
 
 from pydantic import Field
 
-from pelops.api.schema.base import ApiModel, Count, KeyName, RedisName, Text, Timestamp
+from pelops.api.schema.base import (
+    ApiModel,
+    Count,
+    KeyName,
+    ObservedGeneration,
+    RedisName,
+    Text,
+    Timestamp,
+)
 
 EntryIdText = Annotated[str, Field(max_length=41, pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
 _Cell = Annotated[str, Field(max_length=64)]
@@ -204,10 +212,10 @@ class RecoveryStatus(ApiModel):
     )
     stuck: Count | None = Field(
         default=None,
-        description="Number of stuck entries that the last scan left pending: waiting, offered and"
-        " unmovable together; in a dry run all that are stuck. Absent before the first scan, while"
-        " scans cannot recover, which the condition RecoveryHealthy explains, and when"
-        " spec.recovery.strategy is Disabled.",
+        description="Number of stuck entries that the last scan left pending, such as those that"
+        " wait for their turn; in a dry run all that are stuck. Of a group whose entries are not"
+        " recovered at most 10000 are counted in each of its streams. Absent before the first scan,"
+        " and while it is not known which entries are locked.",
     )
     waiting: Count | None = Field(
         default=None,
@@ -295,8 +303,10 @@ class Summary(ApiModel):
 class StreamConsumerGroupStatus(ApiModel):
     """Observed state of the group, its workers and its streams."""
 
-    observed_generation: Count | None = Field(
-        default=None, description="Generation of the spec that this status is about."
+    observed_generation: ObservedGeneration | None = Field(
+        default=None,
+        description="Generation of the spec that this status is about; -1 until the operator has"
+        " observed the resource.",
     )
     conditions: Annotated[tuple[StatusCondition, ...], Field(max_length=64)] | None = Field(
         default=None,

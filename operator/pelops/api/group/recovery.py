@@ -177,7 +177,7 @@ class RecoverySpec(ApiModel):
         " groups, nothing is copied, because they would receive the copy too. RetryStream copies it"
         " to a stream of this group alone, which the workers must read as well. Release leaves it"
         " in place under its ID and offers it to workers that claim, such as those of the SDK."
-        " Disabled does not scan: stuck entries stay pending.",
+        " Disabled only counts stuck entries, which stay pending.",
     )
     dry_run: bool = Field(
         default=False,
@@ -234,7 +234,7 @@ class RecoverySpec(ApiModel):
 
     @property
     def is_enabled(self) -> bool:
-        """Whether the group is scanned for stuck entries at all."""
+        """Whether stuck entries are recovered; else they are only counted."""
         return self.strategy is not RecoveryStrategy.DISABLED
 
     @property

@@ -349,8 +349,8 @@ def _secret_missing(field: str, secret: str, needed: tuple[str, ...]) -> Finding
     return Finding(
         reason=Reason.SECRET_MISSING,
         message=(
-            f"Secret {secret} of {field} does not exist, cannot be read, or lacks what the job "
-            f"needs; let it hold {keys}. Pelops goes on by itself when it does"
+            f"Secret {secret} of {field} does not exist, cannot be read, or has not all keys "
+            f"that the job needs: add {keys}. Pelops continues as soon as it has them"
         ),
     )
 
@@ -366,7 +366,9 @@ def name_taken(kind: Kind, name: str) -> Finding:
     """An object of somebody else's has the name that the audit's would have."""
     return Finding(
         reason=Reason.NAME_TAKEN,
-        message=f"{kind.kind} {name} exists and belongs to somebody else; delete or rename it",
+        message=(
+            f"{kind.kind} {name} exists and this StreamAudit did not create it: delete or rename it"
+        ),
         is_terminal=True,
     )
 

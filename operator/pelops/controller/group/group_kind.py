@@ -58,7 +58,7 @@ from pelops.domain.recovery import Trigger
 from pelops.errors import InvalidSpec, NotFound, PelopsError
 from pelops.kube.client import STREAM_AUDIT, STREAM_CONSUMER_GROUP, Kind, Manifest
 from pelops.kube.event_recorder import Happening
-from pelops.metrics import QUEUE_DEPTH, RESOURCES, forget_group
+from pelops.metrics import GROUP_FACTS, QUEUE_DEPTH, RESOURCES, forget_group
 from pelops.policy.audit.notices import AuditNotice
 from pelops.policy.group.losses import find_vanished
 from pelops.policy.group.position import report_creation
@@ -240,7 +240,7 @@ class GroupDeletion:
             return describe_destroyed(keys, destroyed.copies), destroyed.copies > 0
         if destroyed.verdict is DestroyVerdict.ABSENT:
             return "", False  # most often another replica was faster, and reports it
-        return f"Left group {keys.group} alone: this resource does not act on it", False
+        return f"Did not destroy group {keys.group}: another resource manages it", False
 
 
 def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
@@ -250,27 +250,30 @@ def _deletes_group(spec: StreamConsumerGroupSpec) -> bool:
 
 def report_abandoned(problem: str) -> Happening:
     """A resource goes whose spec cannot be read: nobody can say what to destroy."""
-    note = f"The group stays in Redis, for the spec cannot be read: {problem}"
-    return Happening(type="Warning", reason=Reason.LEFT_BEHIND, action="Delete", note=note)
+    note = (
+        "The group stays in Redis (remove it with XGROUP DESTROY), because the spec cannot be "
+        f"read: {problem}"
+    )
+    return Happening(type="Warning", reason=Reason.GROUP_NOT_DESTROYED, action="Delete", note=note)
 
 
 def describe_destroyed(keys: GroupKeys, copies: int) -> str:
     """What went with the group, and what stays."""
-    note = f"Destroyed group {keys.group}; its stream and dead letters stay"
+    note = f"Destroyed group {keys.group}; its stream and its dead letters stay in Redis"
     if not copies:
         return note
     return (
-        f"{note}. At least {copies} copies of stuck entries in its retry stream {keys.retry} were "
-        "not acknowledged and went with it; as long as the stream holds the originals, a new "
-        "group with startFrom: Beginning delivers them"
+        f"{note}. Its retry stream {keys.retry} was deleted with at least {copies} copies of stuck "
+        "entries that were not acknowledged; while the stream contains the originals, a new group "
+        "with startFrom: Beginning delivers them"
     )
 
 
 def _happening(decision: CleanupDecision, note: str, *, is_loss: bool) -> Happening:
-    left_behind = decision.reason is Reason.LEFT_BEHIND
+    left_behind = decision.reason is Reason.GROUP_NOT_DESTROYED
     return Happening(
         type="Warning" if left_behind or is_loss else "Normal",
-        reason=Reason.LEFT_BEHIND if left_behind else Reason.GROUP_REMOVED,
+        reason=Reason.GROUP_NOT_DESTROYED if left_behind else Reason.GROUP_REMOVED,
         action="Delete",
         note=note,
     )
@@ -438,6 +441,9 @@ class GroupKind(ManagedKind[StreamConsumerGroup, ObservedGroup, GroupMemory]):
 
     def measure(self, observation: ObservedGroup, decision: StatusDecision) -> None:
         measure_resource(observation.facts, is_ready=decision.conditions[0].is_true)
+
+    def measure_failure(self, name: Name) -> None:
+        GROUP_FACTS["ready"].set(0, *name)
 
     def count(self, *, waiting: int, known: int) -> None:
         QUEUE_DEPTH.set(waiting)

@@ -236,7 +236,9 @@ class GroupObserver:
             uid = resource.metadata.uid
             if view.server is not None and view.keys is not None:
                 request = _look(resource, view, view.keys, is_deep=uid in deep)
-                asked[view.server][uid] = replace(request, with_consumers=with_consumers)
+                asked[view.server][uid] = replace(
+                    request, with_consumers=with_consumers, with_letters=with_consumers
+                )
         seen = await asyncio.gather(*(_observe_together(*one) for one in asked.items()))
         answers = {uid: answer for part in seen for uid, answer in part.items()}
         return [
@@ -371,8 +373,8 @@ def find_name_taken(resource: StreamConsumerGroup, workload: WorkloadObservation
     return Finding(
         reason=Reason.NAME_TAKEN,
         message=(
-            f"{workload.target} exists and belongs to somebody else; delete or rename it, or name "
-            "it in spec.targetRef instead of spec.template"
+            f"{workload.target} exists but was not created by Pelops for this resource: delete or "
+            "rename it, or name it in spec.targetRef instead of spec.template"
         ),
         is_terminal=True,
     )

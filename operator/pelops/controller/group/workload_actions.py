@@ -240,10 +240,11 @@ class BudgetActions:
             f"since PodDisruptionBudget {other} selects the same pods",
             Happening(
                 type="Normal",
-                reason=Reason.BUDGET_GIVES_WAY,
+                reason=Reason.POD_DISRUPTION_BUDGET_CONFLICT,
                 action="Protect",
-                note=f"PodDisruptionBudget {other} selects the workers, and an eviction fails for "
-                f"a pod that two budgets select: {name[1]} is removed",
+                note=f"PodDisruptionBudget {other} selects the workers as well, and Kubernetes "
+                "does not evict a pod that two budgets select: deleted PodDisruptionBudget "
+                f"{name[1]}",
                 occurrence=known.uid,
             ),
         )
@@ -266,10 +267,10 @@ class BudgetActions:
 def _refused(name: Name, error: Exception) -> Happening:
     return Happening(
         type="Warning",
-        reason=Reason.BUDGET_REFUSED,
+        reason=Reason.POD_DISRUPTION_BUDGET_REFUSED,
         action="Protect",
-        note=f"PodDisruptionBudget {name[1]} was refused, so that a drain may take all workers at "
-        f"once: {error}",
+        note=f"PodDisruptionBudget {name[1]} cannot be created, so a drain may evict all workers "
+        f"at once: {error}",
     )
 
 

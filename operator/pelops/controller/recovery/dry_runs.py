@@ -53,6 +53,6 @@ class DryRuns:
 
 def _measure(name: Name, before: DryRun, found: DryRun) -> None:
     for action, reason in before.outcomes.keys() - found.outcomes.keys():
-        DRY_RUN_ENTRIES.remove(*name, action.value, reason)
+        DRY_RUN_ENTRIES.forget(*name, action.value, reason)
     for action, reason, count in found.rows():
-        DRY_RUN_ENTRIES.labels(*name, action.value, reason).set(count)
+        DRY_RUN_ENTRIES.set(count, *name, action.value, reason)

@@ -430,11 +430,13 @@ def _split(owner: OwnerPlan) -> tuple[OwnerPlan, OwnerPlan]:
 def _reasons(ground: Ground, owner: OwnerPlan) -> Reasons:
     locks = _locks(ground, [one.entry_id for one in owner.settlements])
     attempts = max((one.attempts for one in owner.settlements), default=0)
-    error = f"its worker failed {attempts} times while it held the entry, at last alone"
+    error = (
+        f"its worker failed {attempts} times while it held the entry, the last time in isolation"
+    )
     if owner.is_idle:
         error = (
-            f"not acknowledged within the processing timeout after {attempts} deliveries, at last "
-            "alone"
+            f"not acknowledged within the processing timeout after {attempts} deliveries, the "
+            "last time in isolation"
         )
     return Reasons(
         reason=LetterReason.MAX_RETRIES,

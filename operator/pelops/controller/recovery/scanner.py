@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from pelops.api.group.recovery import RecoveryStrategy
 from pelops.api.group.stream_consumer_group import StreamConsumerGroup
@@ -38,6 +38,7 @@ from pelops.controller.recovery.scan import (
     review,
     settle,
 )
+from pelops.controller.recovery.stuck_count import count_stuck
 from pelops.controller.runtime.cache import Name
 from pelops.controller.runtime.events import Reporter
 from pelops.controller.runtime.gate import Gate, Limits, Place, Progress
@@ -189,6 +190,10 @@ _DOUBTS: Final = (LivenessReason.UNREADABLE, LivenessReason.FORBIDDEN)
 LOWEST: Final = 200  # pending entries whose owners are looked at instead
 
 
+# What is known of the processes behind consumers, and these consumers, unless there are too many.
+Judged: TypeAlias = tuple[dict[str, Judgement], list[ObservedConsumer]]
+
+
 class Judging:
     """Asks Redis for owners, and the cluster for what became of them."""
 
@@ -206,9 +211,7 @@ class Judging:
         """Drop what is remembered of a resource."""
         self._workloads.pop(name, None)
 
-    async def judge(
-        self, scan: GroupScan, ground: Ground
-    ) -> tuple[dict[str, Judgement], list[ObservedConsumer]]:
+    async def judge(self, scan: GroupScan, ground: Ground) -> Judged:
         """What is known of the processes behind the group's consumers."""
         stream, workload = ground.stream, await self._observe_workload(scan)
         if stream.consumers == 0:
@@ -413,10 +416,10 @@ class Scanner:
             return await self._scan(resource, findings)
         except (NotOurs, NoSuchGroup) as error:
             # Provisioning comes first, or another resource acts.
-            log.debug("not swept: %s", error, extra=where)
+            log.debug("not scanned: %s", error, extra=where)
             return "not-ready", AFTER_FAILURE
         except PelopsError as error:
-            log.info("the sweep failed: %s", error, extra=where)
+            log.info("the scan failed: %s", error, extra=where)
             wait = AFTER_FAILURE * random.uniform(0.8, 1.5)
             return "failed", self._pacing.come_back(_name(resource), wait)
 
@@ -429,7 +432,8 @@ class Scanner:
         except InvalidSpec:
             return None
         spec = resource.spec
-        is_idle = spec.suspend or not spec.recovery.is_enabled
+        # Without recovery there is nothing that a dry run could try.
+        is_idle = spec.suspend or (spec.recovery.dry_run and not spec.recovery.is_enabled)
         return None if is_idle or resource.metadata.is_being_deleted else resource
 
     async def _scan(
@@ -512,13 +516,17 @@ class Scanner:
         return DONE, wait
 
     async def _scan_streams(self, scan: GroupScan) -> None:
-        findings = scan.findings
+        findings, counts_only = scan.findings, not scan.resource.spec.recovery.is_enabled
         for stream in (scan.observation.stream, scan.observation.retry):
-            if stream is not None and not _must_stay(scan, stream):
+            if stream is None:
+                continue
+            if counts_only or _must_stay(scan, stream):
+                await self._count_stream(scan, stream)
+            else:
                 await self._scan_stream(scan, stream)
-        unheard = self._parts.hears(scan.name)
+        unheard = None if counts_only else self._parts.hears(scan.name)
         if unheard is not None and findings.problem is None:
-            findings.problem = (Reason.EXPIRY_EVENTS_UNSEEN, unheard)
+            findings.problem = (Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE, unheard)
 
     async def _scan_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
         """One stream; what keeps it from being scanned is reported, and does not stop the other
@@ -526,11 +534,13 @@ class Scanner:
         ground = self._ground(scan, stream)
         problem = find_unusable_locks(scan)
         if problem is not None:
-            scan.findings.problem = (Reason.LOCKS_UNUSABLE, problem)
+            scan.findings.problem = (Reason.LOCK_IN_ANOTHER_SLOT, problem)
+            scan.findings.is_counted = False  # what is locked is not stuck
             return
+        judged: Judged | None = None
         try:
             await review(ground)
-            judgements, consumers = await self._judging.judge(scan, ground)
+            judged = judgements, consumers = await self._judging.judge(scan, ground)
             most_pages = MOST_DRY_PAGES if scan.server.is_dry else MOST_PAGES
             work = StreamScan(ground, judgements, most_pages=most_pages)
             if stream.pending:
@@ -544,6 +554,18 @@ class Scanner:
                 raise
             finding = diagnose(error)
             scan.findings.problem = (finding.reason, finding.message)
+            if judged is not None and not scan.server.is_dry:
+                with contextlib.suppress(PelopsError):
+                    scan.findings.counted += await count_stuck(ground, *judged)
+
+    async def _count_stream(self, scan: GroupScan, stream: StreamInScan) -> None:
+        """Count the stuck entries of a stream of which nothing may be recovered: only reads."""
+        ground = self._ground(scan, stream)
+        if find_unusable_locks(scan) is not None:
+            scan.findings.is_counted = False
+            return
+        judgements, consumers = await self._judging.judge(scan, ground)
+        scan.findings.counted += await count_stuck(ground, judgements, consumers)
 
     def _ground(self, scan: GroupScan, stream: StreamInScan) -> Ground:
         recovery, keys = scan.resource.spec.recovery, scan.keys

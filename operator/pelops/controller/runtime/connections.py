@@ -276,7 +276,7 @@ def explain_unreachable(error: PelopsError, redis: RedisSpec, namespace: str) ->
         shown = f"{error}; create it with the keys that spec.redis needs of it"
     return Finding(
         reason=Reason.SECRET_MISSING,
-        message=f"{shown}. Pelops goes on by itself when it is there",
+        message=f"{shown}. Pelops continues as soon as it exists",
     )
 
 
@@ -309,4 +309,4 @@ def _decode(name: str, key: str, text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError as error:
-        raise InvalidSpec(f"the key {key} of the Secret {name} is no base64") from error
+        raise InvalidSpec(f"the key {key} of the Secret {name} is not valid base64") from error

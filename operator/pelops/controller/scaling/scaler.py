@@ -213,7 +213,8 @@ class Scaler:
         if self._resources.get(name) is not scaled:
             return None
         self._note(scaled, decision)
-        measure_group(scaled.name, redis.stream)
+        if not spec.recovery.dry_run:  # of its scans nothing is in Redis: the passes know it
+            measure_group(scaled.name, redis.stream)
         await self._repair(scaled, redis)
         return self._next(scaled, redis, sharing)
 

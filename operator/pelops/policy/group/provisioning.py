@@ -71,7 +71,9 @@ def plan_provisioning(
     if Lack.GROUP in lacks:
         message = f"creating the group at {where}"
         if was_created:
-            message = f"the group is gone from Redis; creating it anew {_last_known(stream, where)}"
+            message = (
+                f"the group was deleted from Redis; creating it again {_last_known(stream, where)}"
+            )
         return ProvisioningPlan(lacks=lacks, start=start, reason=Reason.CREATING, message=message)
     return ProvisioningPlan(
         lacks=lacks,
@@ -237,17 +239,17 @@ def decide_cleanup(
     """
     if not deletes_group:
         return CleanupDecision(
-            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="the group stays in Redis"
+            action=CleanupAction.LET_GO, reason=Reason.RETAINED, message="The group stays in Redis"
         )
     if failure is not None and now - deleted_at >= PATIENCE:
         return CleanupDecision(
             action=CleanupAction.LET_GO,
-            reason=Reason.LEFT_BEHIND,
+            reason=Reason.GROUP_NOT_DESTROYED,
             message=(
-                f"The group could not be destroyed within {PATIENCE.seconds} s and stays in "
-                f"Redis: {failure}"
+                f"The group could not be destroyed within {PATIENCE.seconds} s of the deletion and "
+                f"stays in Redis (remove it with XGROUP DESTROY): {failure}"
             ),
         )
     return CleanupDecision(
-        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="destroying the group"
+        action=CleanupAction.DESTROY, reason=Reason.DESTROYING, message="Destroying the group"
     )

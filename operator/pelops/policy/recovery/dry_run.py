@@ -11,6 +11,7 @@ from typing import Final
 from pelops.api.group.group_status_model import DryRunAction, RecoveryStatus
 from pelops.domain.recovery import EntryVerdict
 from pelops.domain.state import ScanReport
+from pelops.policy.status.reasons import Reason
 
 
 class StuckReason(StrEnum):
@@ -75,11 +76,13 @@ def decide_dry_run(
     verdicts: Mapping[EntryVerdict, int],
     *,
     waiting: int,
+    counted: int = 0,
     report: ScanReport,
 ) -> DryRun:
     """Sum up one dry run: `moved` would be moved, entries with these verdicts would stay.
 
-    `waiting` failed before and wait until others that failed are retried. Total.
+    `waiting` failed before and wait until others that failed are retried; `counted` are in a former
+    retry stream whose copies other groups would get as well. Total.
     """
     outcomes: Counter[tuple[DryRunAction, str]] = Counter()
     for action, reason, count in moved:
@@ -87,6 +90,8 @@ def decide_dry_run(
     for verdict, reason in _KEPT.items():
         outcomes[DryRunAction.KEEP, reason] += verdicts.get(verdict, 0)
     outcomes[DryRunAction.KEEP, StuckReason.OTHER_SUSPECTS.value] += waiting
+    outcomes[DryRunAction.KEEP, Reason.REQUEUE_WOULD_DUPLICATE.value] += counted
+    works = report.reason in ("", Reason.KEYSPACE_NOTIFICATIONS_UNAVAILABLE)
     return DryRun(
         outcomes={key: count for key, count in outcomes.items() if count},
         # What the outcomes count needs no alarm of its own.
@@ -95,6 +100,7 @@ def decide_dry_run(
             message=report.message,
             unmatched=report.unmatched,
             waiting=waiting,
+            stuck=outcomes.total() if works else None,
         ),
     )
 
@@ -123,5 +129,6 @@ def read_dry_run(status: RecoveryStatus | None) -> DryRun | None:
             message=found.message or "",
             unmatched=status.unmatched_consumers or (),
             waiting=status.waiting or 0,
+            stuck=status.stuck,
         ),
     )

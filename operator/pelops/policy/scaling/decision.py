@@ -123,9 +123,10 @@ def late_change(before: Others, after: Others) -> int:
 def report_fight(target: Target) -> str:
     """Why the replicas are left alone, and what to do."""
     return (
-        f"somebody else moved the replicas of {target} away from what was written here twice "
-        f"within {FIGHT_S / 60:g} minutes; they are left alone for {HANDS_OFF_S / 60:g} minutes. "
-        "End the other one, or set spec.scaling.mode to Disabled"
+        f"Another controller or user changed the replicas of {target} twice within "
+        f"{FIGHT_S / 60:g} minutes after Pelops had set them: Pelops does not change them for "
+        f"{HANDS_OFF_S / 60:g} minutes. Remove the other one (an autoscaler, spec.replicas in Git, "
+        "a script), or set spec.scaling.mode to Disabled"
     )
 
 
@@ -308,15 +309,15 @@ class ScalingMemory:
 
 NOT_DECIDED: Final = ScalingDecision(
     replicas=None,
-    reason=Reason.HOLDING,
-    message="the backlog of the group was not looked at yet; the replicas are left as they are",
+    reason=Reason.BACKLOG_UNKNOWN,
+    message="The backlog of the group has not been observed yet: the replicas are not changed",
 )
 
 
 _SUSPENDED: Final = ScalingDecision(
     replicas=None,
     reason=Reason.SUSPENDED,
-    message="spec.suspend is true: the replicas are left as they are",
+    message="spec.suspend is true: the replicas are not changed",
 )
 
 
@@ -333,8 +334,8 @@ def decide_fixed(
             replicas=None,
             reason=Reason.SCALED_BY_AUTOSCALER,
             message=(
-                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}; its "
-                "replicas are left to it"
+                f"HorizontalPodAutoscaler {workload.autoscaler} scales {workload.target}: Pelops "
+                "does not change its replicas"
             ),
         )
     if part is not None and part.role is not Role.LEADS:
@@ -343,7 +344,7 @@ def decide_fixed(
         return ScalingDecision(
             replicas=spec.replicas,
             reason=Reason.MANUAL,
-            message=f"{spec.replicas} wanted by spec.replicas",
+            message=f"spec.replicas asks for {spec.replicas} workers",
             current=workload.wished or 0,
         )
     if spec.scaling is not None and spec.scaling.mode is ScalingMode.AUTO:
@@ -463,8 +464,8 @@ def _leave(workload: WorkloadObservation) -> ScalingDecision:
     if not workload.exists:
         return ScalingDecision(
             replicas=None,
-            reason=Reason.HOLDING,
-            message=f"{workload.target} does not exist: there is nothing to scale",
+            reason=Reason.BACKLOG_UNKNOWN,
+            message=f"{workload.target} does not exist, so it cannot be scaled: create it",
         )
     return ScalingDecision(
         replicas=None,
@@ -479,11 +480,7 @@ def _hold(
     """What is not seen shrinks nothing, nor right after it is seen again."""
     first, is_single = demands.groups[0], len(demands.groups) == 1
     why = first.unknown
-    rest = (
-        "the backlog is not known"
-        if is_single
-        else (f"no backlog of {len(demands.groups)} groups is known")
-    )
+    what = "the backlog" if is_single else f"every backlog of {len(demands.groups)} groups"
     held = inputs.clamp(inputs.current)
     history = recommend(
         memory.history,
@@ -494,8 +491,8 @@ def _hold(
     )
     decision = ScalingDecision(
         replicas=held,
-        reason=Reason.HOLDING,
-        message=f"{why}: {rest}, and {held:,} are kept",
+        reason=Reason.BACKLOG_UNKNOWN,
+        message=f"{why}, so {what} is unknown: the replicas stay at {held:,}",
         current=inputs.current,
     )
     return decision, replace(memory, history=history)

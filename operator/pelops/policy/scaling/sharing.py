@@ -152,15 +152,15 @@ def explain_part(part: Part, target: str) -> Finding:
     if part.leader is None:
         if part.role is Role.FOLLOWS:
             return _find(Reason.LEADER_MISSING, _LEADER_MISSING.format(target=target))
-        return _find(Reason.SCALING_OFF, "automatic scaling is off: the replicas are left alone")
+        return _find(Reason.SCALING_DISABLED, _DISABLED)
     leads = f"{part.leader.name} leads the scaling of {target}"
     if part.role is Role.CONTENDS:
         why = "is older" if part.leader.is_guest else "has the template of the workers"
         return _find(Reason.CONFLICT, f"{leads}, since it {why}{_CONTENDS}")
     if part.role is not Role.FOLLOWS:
-        return _find(Reason.SCALING_OFF, f"{leads}{_UNCOUNTED}")
+        return _find(Reason.SCALING_DISABLED, f"{leads}{_UNCOUNTED}")
     if part.leader.is_suspended:
-        return _find(Reason.SUSPENDED, f"{leads} and is suspended: the replicas stay as they are")
+        return _find(Reason.SUSPENDED, f"{leads} and is suspended: the replicas are not changed")
     if not part.leader.counts:
         return _find(Reason.FOLLOWING, f"{leads} by its spec.replicas")
     if not (part.is_counted or part.is_dry):
@@ -169,19 +169,20 @@ def explain_part(part: Part, target: str) -> Finding:
     return _find(Reason.FOLLOWING, f"{leads}{counted}{_DRY_LEADER if part.leader.is_dry else ''}")
 
 
+_DISABLED: Final = "Automatic scaling is disabled: Pelops does not change the replicas"
 _LEADER_MISSING: Final = (
-    "spec.scaling.mode is Follow, and no other resource scales {target}: its replicas stay as they "
-    "are. Set mode Auto in one of the resources with this workload"
+    "spec.scaling.mode is Follow, and no other resource scales {target}: its replicas are not "
+    "changed. Set mode Auto in one of the resources with this workload"
 )
 _CONTENDS: Final = (
-    ". Two resources cannot both decide one number: the scaling that this one asks for is left "
-    "out, and all else goes on. Set its spec.scaling.mode to Follow, so that its demand counts"
+    ". Two resources cannot both decide one number: Pelops ignores the scaling of this one, and "
+    "does everything else. Set its spec.scaling.mode to Follow, so that its demand counts"
 )
 _TOO_MANY: Final = (
     ", and too many resources have the same workload: only the oldest are counted, without this one"
 )
 _DRY: Final = ", and the demand of this group does not count while spec.recovery.dryRun is true"
-_DRY_LEADER: Final = ". That one is in a dry run: the replicas stay as they are"
+_DRY_LEADER: Final = ". That one is in a dry run: the replicas are not changed"
 _UNCOUNTED: Final = (
     ", and the backlog of this group does not count; with spec.scaling.mode Follow it does"
 )
@@ -240,7 +241,7 @@ class Contribution:
     flood: str | None = None  # why further workers would not help this group
     handled_s: float | None = None  # how long a worker holds an entry on average
     recovers: bool = True
-    unknown: str = "Redis cannot be looked at"  # why the backlog is not known
+    unknown: str = "Redis cannot be observed"  # why the backlog is not known
 
     @property
     def is_seen(self) -> bool:
@@ -415,7 +416,7 @@ def report_demands(demands: Demands, *, ready: int) -> list[str]:
     if not all(one.is_exact for one in demands.seen):
         parts.append("Redis cannot tell how many are undelivered, so no worker is removed")
     if unseen:
-        first = f"the backlog of {unseen[0].name} is not known ({unseen[0].unknown})"
+        first = f"the backlog of {unseen[0].name} is unknown ({unseen[0].unknown})"
         more = f", nor that of {len(unseen) - 1:,} more" if len(unseen) > 1 else ""
         parts.append(f"{first}{more}, so no worker is removed")
     return parts

@@ -68,12 +68,13 @@ class Facts:
     def state(self) -> GroupState:
         """What the group remembers; nothing when Redis could not be seen.
 
-        A dry run writes no report there, and one of earlier scans would be outdated.
+        A dry run writes nothing there, and what earlier scans wrote would be outdated.
         """
         state = GroupState() if self.stream is None else self.stream.state
         if not self.is_dry:
             return state
-        return replace(state, report=self.dry_run.report if self.dry_run else ScanReport())
+        report = self.dry_run.report if self.dry_run else ScanReport()
+        return replace(state, report=report, scanned_at=None)
 
     @property
     def unmatched_consumers(self) -> tuple[str, ...]:

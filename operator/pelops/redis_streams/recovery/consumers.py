@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pelops.domain.recovery import Progress
+from pelops.domain.entry_id import parse_entry_id
+from pelops.domain.recovery import PendingEntry, Progress
 from pelops.errors import NoSuchGroup, NoSuchStream
+from pelops.redis_core.commands import text_of
 from pelops.redis_core.replies.shapes import reading
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
@@ -47,6 +49,20 @@ async def list_lowest_owners(server: Server, stream: str, group: str, *, count: 
     """The consumers that own the lowest pending entries, each once. Costs are linear in `count`."""
     reply = await server.execute("XPENDING", stream, group, "-", "+", count, key=stream)
     return list(dict.fromkeys(decode_name(owner) for _, owner, _, _ in reply if owner))
+
+
+async def list_pending_of(
+    server: Server, stream: str, group: str, consumer: str
+) -> AsyncGenerator[list[PendingEntry], None]:
+    """Pages of what one consumer owns, the lowest ID first. Writes nothing."""
+    start = "-"
+    while start:
+        reply = await server.execute(
+            *("XPENDING", stream, group, start, "+", LOOKED_AT, encode_name(consumer)), key=stream
+        )
+        page = [read_pending(one) for one in reply]
+        yield page
+        start = f"({page[-1].entry_id}" if len(page) == LOOKED_AT else ""
 
 
 async def count_consumers(server: Server, stream: str, group: str) -> int:
@@ -102,6 +118,17 @@ async def remove_consumer(server: Server, act: ScanContext, consumer: str) -> bo
 
 def _known(ms: int) -> timedelta | None:
     return None if ms < 0 else ms * MILLISECOND
+
+
+def read_pending(reply: Sequence[Reply]) -> PendingEntry:
+    """An entry as XPENDING lists it."""
+    entry_id, owner, idle_ms, deliveries = reply
+    return PendingEntry(
+        entry_id=parse_entry_id(text_of(entry_id)),
+        owner=decode_name(owner),
+        idle=idle_ms * MILLISECOND,
+        deliveries=deliveries,
+    )
 
 
 def _read_consumer(reply: Sequence[Reply]) -> ObservedConsumer:

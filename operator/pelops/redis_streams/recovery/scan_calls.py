@@ -210,7 +210,9 @@ def raise_obstacle(group: str, target: str, answer: ScriptAnswer) -> None:
         )
     if answer.verdict == "position-ahead":
         delivered = text_of(answer["delivered"])
-        raise PositionAhead(f"the group {group} stands at {delivered}, beyond the end of {target}")
+        raise PositionAhead(
+            f"the position of group {group} is {delivered}, beyond the last ID of {target}"
+        )
 
 
 def instant(ms: bytes | int) -> datetime:
