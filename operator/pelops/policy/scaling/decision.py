@@ -607,7 +607,10 @@ def report_dry(decision: ScalingDecision, workload: WorkloadObservation) -> Scal
         return decision
     return replace(
         decision,
-        message=f"dry run: {workload.target} is not scaled to {wanted:,}; {decision.message}",
+        message=(
+            f"spec.recovery.dryRun is true: {workload.target} is not scaled to {wanted:,}; "
+            f"{decision.message}"
+        ),
     )
 
 

@@ -63,8 +63,7 @@ _DIAGNOSES: Final = (
     _Diagnosis(
         AuthenticationFailed,
         Reason.AUTHENTICATION_FAILED,
-        "{error}. Correct the Secret that spec.redis.secretRef names; Pelops reads it again "
-        "automatically",
+        "{error}. Correct the Secret that spec.redis names; Pelops reads it again automatically",
     ),
     _Diagnosis(
         PermissionDenied,

@@ -210,7 +210,7 @@ class Reason(StrEnum):
 
     # --- what is wrong with Redis
 
-    # The Secret that spec.redis.secretRef names does not exist.
+    # A Secret that spec.redis names does not exist.
     SECRET_MISSING = "SecretMissing"
     # The credentials of the Secret may not go to the host that the resource, or a Sentinel, names.
     CREDENTIALS_NOT_ALLOWED = "CredentialsNotAllowed"
