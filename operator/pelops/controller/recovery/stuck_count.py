@@ -74,7 +74,7 @@ async def _dead(ground: Ground, owner: str, cutoff: datetime) -> AsyncIterator[l
     pages = list_pending_of(ground.server, ground.stream.name, group, owner)
     async with aclosing(pages):
         async for page in pages:
-            yield [one.entry_id for one in page if now - one.idle < cutoff]
+            yield [entry_id for entry_id, idle in page if now - idle < cutoff]
 
 
 async def _idle(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from pelops.domain.entry_id import parse_entry_id
-from pelops.domain.recovery import PendingEntry, Progress
+from pelops.domain.entry_id import EntryId, parse_entry_id
+from pelops.domain.recovery import Progress
 from pelops.errors import NoSuchGroup, NoSuchStream
 from pelops.redis_core.commands import text_of
-from pelops.redis_core.replies.shapes import reading
+from pelops.redis_core.replies.shapes import invalid, reading
 from pelops.redis_core.scripts import load_script
 from pelops.redis_core.server import Server
 from pelops.redis_core.transport import Reply
@@ -53,16 +53,27 @@ async def list_lowest_owners(server: Server, stream: str, group: str, *, count: 
 
 async def list_pending_of(
     server: Server, stream: str, group: str, consumer: str
-) -> AsyncGenerator[list[PendingEntry], None]:
-    """Pages of what one consumer owns, the lowest ID first. Writes nothing."""
-    start = "-"
+) -> AsyncGenerator[list[tuple[EntryId, timedelta]], None]:
+    """Pages of what one consumer owns, the lowest ID first, and for how long. Writes nothing.
+
+    Raises InvalidReply when a page does not go on where the one before it ended.
+    """
+    start, last = "-", EntryId.MIN
     while start:
         reply = await server.execute(
             *("XPENDING", stream, group, start, "+", LOOKED_AT, encode_name(consumer)), key=stream
         )
-        page = [read_pending(one) for one in reply]
+        page = [
+            (parse_entry_id(text_of(entry_id)), idle_ms * MILLISECOND)
+            for entry_id, _, idle_ms, _ in reply
+        ]
         yield page
-        start = f"({page[-1].entry_id}" if len(page) == LOOKED_AT else ""
+        start = ""
+        if len(page) == LOOKED_AT:
+            before, last = last, page[-1][0]
+            start = f"({last}"
+            if last <= before:
+                raise invalid("XPENDING", "a page does not go on where the one before it ended")
 
 
 async def count_consumers(server: Server, stream: str, group: str) -> int:
@@ -118,17 +129,6 @@ async def remove_consumer(server: Server, act: ScanContext, consumer: str) -> bo
 
 def _known(ms: int) -> timedelta | None:
     return None if ms < 0 else ms * MILLISECOND
-
-
-def read_pending(reply: Sequence[Reply]) -> PendingEntry:
-    """An entry as XPENDING lists it."""
-    entry_id, owner, idle_ms, deliveries = reply
-    return PendingEntry(
-        entry_id=parse_entry_id(text_of(entry_id)),
-        owner=decode_name(owner),
-        idle=idle_ms * MILLISECOND,
-        deliveries=deliveries,
-    )
 
 
 def _read_consumer(reply: Sequence[Reply]) -> ObservedConsumer:
