@@ -320,7 +320,7 @@ class Reconciler(Generic[ResourceT, ObservationT, MemoryT]):
         # The reason of a waiting container, or one that stands in Redis, may be any word.
         conditions = [
             (one["type"], one["status"], one["reason"] if one["reason"] in _KNOWN else OTHER_REASON)
-            for one in status["conditions"]
+            for one in status.get("conditions") or ()
         ]
         CONDITIONS.show(self._kind.api.kind, namespace, resource, conditions)
         STATUS_WRITES_LIMITED.begin(*name)
