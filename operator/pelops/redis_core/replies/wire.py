@@ -154,6 +154,13 @@ class BoundedReader:
             some, self._held = self._held + some, b""
         if not some.endswith(b"\n") and (cut := _CUT.search(some, max(0, len(some) - 12))):
             some, self._held = some[: cut.start()], cut[0]
+        self._feed_counted(some)
+        if self._bytes > self.limit.bytes:
+            self._take_whole()
+            if self._bytes > self.limit.bytes:
+                raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
+
+    def _feed_counted(self, some: bytes) -> None:
         first, pattern = _LARGE_FIRST.match(some), _large_of(some)
         if first is not None:
             self._count_if_begins(first[1])
@@ -163,10 +170,6 @@ class BoundedReader:
             at = found.start() + 1
             self._count_if_begins(found[1])
         self._inner.feed(some[at:] if at else some)
-        if self._bytes > self.limit.bytes:
-            self._take_whole()
-            if self._bytes > self.limit.bytes:
-                raise UnboundedReply(f"its reply has more than {self.limit.bytes} bytes")
 
     def gets(self, _decodes: bool = False) -> Any:
         """The next reply, or `NOT_ENOUGH_DATA`."""
