@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pelops.controller.replica import THOROUGH_EVERY, Heap
+from pelops.controller.replica import MUCH, MUCH_GARBAGE, THOROUGH_EVERY, Heap
 
 
 class Node:
@@ -77,3 +77,30 @@ def test_what_was_set_aside_and_is_garbage_by_now_is_freed_in_the_end(heap: Heap
     for _ in range(THOROUGH_EVERY):
         heap.tidy()
     assert seen() is None
+
+
+def test_much_new_garbage_is_freed_before_the_next_tidying(heap: Heap) -> None:
+    heap.tidy()
+    seen = [weakref.ref(Node()) for _ in range(MUCH_GARBAGE)]
+    while gc.get_count()[2] < MUCH:
+        gc.collect(1)
+    heap.free_early()
+    assert not any(one() for one in seen)
+
+
+def test_little_new_garbage_is_left_to_the_next_tidying(
+    heap: Heap, full_collections: list[int]
+) -> None:
+    heap.tidy()
+    full_collections.clear()
+    heap.free_early()
+    assert full_collections == []
+
+
+def test_much_that_is_new_and_lives_is_set_aside_early(heap: Heap) -> None:
+    heap.tidy()
+    kept = manifests(10_000)
+    while gc.get_count()[2] < MUCH:
+        gc.collect(1)
+    heap.free_early()
+    assert len(gc.get_objects()) < len(kept)

@@ -56,7 +56,8 @@ async def first_answer(
                 try:
                     return node, task.result()
                 except PelopsError as error:
-                    problems.append((node, error))
+                    # Its traceback refers to this list, and both would be garbage for long.
+                    problems.append((node, error.with_traceback(None)))
     finally:
         await _end(asked)
     problems += [(node, TimeoutError("no answer in time")) for node in asked.values()]

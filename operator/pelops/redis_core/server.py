@@ -172,5 +172,8 @@ def _translate(reply: Reply, name: str, command: Command) -> Reply | PelopsError
 
 def _raise_error(reply: Reply | PelopsError) -> Reply:
     if isinstance(reply, PelopsError):
-        raise reply
+        try:
+            raise reply
+        finally:
+            del reply  # which refers to this frame by now: a cycle that holds all callers' frames
     return reply
