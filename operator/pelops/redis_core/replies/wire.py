@@ -307,13 +307,14 @@ class AsyncBoundedParser(_AsyncHiredisParser):
 class BoundedParser(_HiredisParser):
     """redis-py's parser for blocking connections, with limits."""
 
+    _reader: Any = None  # of one that was never connected
     _began_s = 0.0
     _received = 0
 
     def on_connect(self, connection: Any, **_: Any) -> None:
         """Begin a connection."""
         super().on_connect(connection)  # type: ignore[no-untyped-call]
-        self._reader: Any = BoundedReader(self.parse_error)
+        self._reader = BoundedReader(self.parse_error)
         self._began_s, self._received = time.monotonic(), 0
 
     def on_disconnect(self) -> None:
