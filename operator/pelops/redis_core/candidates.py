@@ -56,7 +56,7 @@ async def first_answer(
                 try:
                     return node, task.result()
                 except PelopsError as error:
-                    # Its traceback refers to this list, and both would be garbage for long.
+                    # Its traceback refers to this frame and so to this list: a reference cycle.
                     problems.append((node, error.with_traceback(None)))
     finally:
         await _end(asked)

@@ -175,5 +175,5 @@ def _raise_error(reply: Reply | PelopsError) -> Reply:
         try:
             raise reply
         finally:
-            del reply  # which refers to this frame by now: a cycle that holds all callers' frames
+            del reply  # its traceback refers to this frame: else a cycle with all callers' frames
     return reply

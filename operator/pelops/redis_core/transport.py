@@ -99,9 +99,10 @@ class Login:
 
 
 class _Place:
-    """Where a node is. Its connections refer to this, and not to the channel that has them:
+    """Where a node is, and its address for messages.
 
-    so what is closed is free at once, and does not wait for a garbage collection.
+    Connections refer to this and not to their channel. A closed channel is then part of no
+    reference cycle, and its memory is free at once.
     """
 
     def __init__(self, locate: Locate) -> None:
