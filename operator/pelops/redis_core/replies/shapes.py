@@ -7,9 +7,8 @@ status must not learn by it what some other server says to a stranger.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ContextDecorator
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 from redis.exceptions import NoScriptError
@@ -41,23 +40,16 @@ def invalid(command: str, what: str) -> InvalidReply:
     return InvalidReply(f"Redis answers {command} with what is no valid reply: {what}")
 
 
-class reading(ContextDecorator):  # noqa: N801 - a context manager, also for whole functions
-    """Turns whatever goes wrong where a reply to `command` is read into InvalidReply."""
+@contextmanager
+def reading(command: str) -> Iterator[None]:
+    """Turns whatever goes wrong where a reply to `command` is read into InvalidReply.
 
-    def __init__(self, command: str) -> None:
-        self._command = command
-
-    def __enter__(self) -> None:
-        """Nothing is to be prepared."""
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if isinstance(error, _MISREAD):
-            raise _misread(self._command, error) from None
+    For a block, or as the decorator of a function that only reads.
+    """
+    try:
+        yield
+    except _MISREAD as error:
+        raise _misread(command, error) from None
 
 
 def _misread(command: str, error: Exception) -> InvalidReply:
