@@ -208,7 +208,8 @@ def _check_bodies(bodies: Sequence[Any]) -> None:
 _IDLE: Final = {b"idle": milliseconds}
 _GROUP: Final = map_of(
     {b"name": text, b"consumers": number, b"pending": number, b"last-delivered-id": entry_id},
-    {b"entries-read": optional(number), b"lag": optional(number)},
+    # XGROUP SETID ENTRIESREAD may set more than the stream was given: Redis 7.0 then says -1.
+    {b"entries-read": optional(number), b"lag": optional(signed)},
 )
 _CONSUMER: Final = map_of(
     {b"name": text, b"pending": number, b"idle": milliseconds}, {b"inactive": milliseconds}
@@ -356,7 +357,7 @@ _NUMBERS: Final = frozenset(
         *("charged", "done.gone", "foreign", "letter_groups"),
     }
 )
-_OPTIONAL_NUMBERS: Final = frozenset({"added", "lag", "entries_read", "holding"})
+_OPTIONAL_NUMBERS: Final = frozenset({"added", "entries_read", "holding"})
 _TIMES: Final = frozenset({"idle_ms", "inactive_ms", "newest_ms", "others_ms"})
 _IDS_OF: Final = frozenset({"last_generated", "last_delivered", "id"})
 _OPTIONAL_IDS: Final = frozenset({"lowest_pending", "deleted"})
@@ -370,6 +371,7 @@ def _id_or_empty(part: Any) -> None:
 _FIELD_CHECKS: Final[Mapping[str, Check]] = {
     **dict.fromkeys(_NUMBERS, number),
     **dict.fromkeys(_OPTIONAL_NUMBERS, optional(number)),
+    "lag": optional(signed),
     **dict.fromkeys(_TIMES, milliseconds),
     **dict.fromkeys(_IDS_OF, entry_id),
     **dict.fromkeys(_OPTIONAL_IDS, optional(_id_or_empty)),
